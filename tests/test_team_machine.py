@@ -249,3 +249,36 @@ def test_a_task_cancelled_at_the_moment_of_its_decision_is_cancelled_again_in_a_
         later=[Deed(0.05, "cancel task", 2)],
     )
     check_run_and_replay(backend, scenario)
+
+
+@pytest.mark.parametrize("backend", virtual_time_backends)
+def test_a_task_that_failed_in_an_earlier_session_fails_again_where_this_one_is_killed(backend: str) -> None:
+    """The kill comes while its plan is asked for anew: the task has ended already, and says what it said."""
+    scenario = Scenario(
+        tasks=[kt.Task("t0", "do", timeout=2.0), kt.Task("t1", "do"), kt.Task("t2", "do")],
+        scripts=[Script(["succeed"], seconds, ["pass"]) for seconds in (3.0, 0.0, 0.1)],
+        members=[{"role": "r0", "max_concurrency": 1, "budget": None, "senior": False}],
+        config=kt.TeamConfig(
+            risk_profile=kt.RiskProfile.LOW,
+            max_feedback_rounds=0,
+            task_timeout=20.0,
+            review_timeout=0.01,
+            cancel_grace=0.0,
+        ),
+        shared=None,
+        expert=True,
+        live=False,
+        policy={"retries": 0, "backoff": 0.2, "try_others": True, "abort_team": False},
+        reviewed=True,
+        planner=["plan"],
+        fallback=False,
+        approval=False,
+        replan=True,
+        gate=["defer"],
+        guarded=False,
+        answers=["approve"],
+        more=None,
+        deeds=[],
+        later=[Deed(0.0, "kill", 0)],
+    )
+    check_run_and_replay(backend, scenario)

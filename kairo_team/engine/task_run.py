@@ -269,11 +269,14 @@ class TaskRun:
 
     def remember(self, earlier: TaskOutcome) -> None:
         """Stand as at the end of the session before: this one ends before it came to the task again."""
-        self.artifact, self.verdict, self.attempts = earlier.artifact, earlier.verdict, earlier.attempts
-        self.member, self.usage, self.warnings = earlier.member, earlier.usage, earlier.warnings
+        self._stand_as(earlier)
         self.governor = None
         if self.state is PENDING:
             self.move(IN_FLIGHT)
+
+    def _stand_as(self, earlier: TaskOutcome) -> None:
+        self.artifact, self.verdict, self.attempts = earlier.artifact, earlier.verdict, earlier.attempts
+        self.member, self.usage, self.warnings = earlier.member, earlier.usage, earlier.warnings
 
     def cut_short(self) -> CutShort:
         """Return what there is of the task when the end of the run interrupts it."""
@@ -290,10 +293,15 @@ class TaskRun:
             self.records.put_cancelled(self.task.id, self.interrupted, started=True)
             return CANCELLED, self.interrupted
         cut = halt in _CUT_SHORT or self.records.was_cut(self.task.id)
-        if cut and to is FAILED and self._earlier_status is not TaskStatus.FAILED:
-            self.records.put_cut(self.task.id)
-            return CANCELLED, reason
-        return to, reason
+        if not cut or to is not FAILED:
+            return to, reason
+        earlier = self.records.earlier.get(self.task.id)
+        if earlier is not None and earlier.status is TaskStatus.FAILED:  # the run was cut short on its way there again
+            self._stand_as(earlier)
+            self.exception = None
+            return FAILED, earlier.error
+        self.records.put_cut(self.task.id)
+        return CANCELLED, reason
 
     def outcome(self) -> TaskOutcome:
         """Return how it ended."""
