@@ -1,7 +1,7 @@
 # Everything a person or a CI job runs. All of it lives in .venv, which any target makes from nothing.
 PYTHON ?= python3
 ARGS ?=
-WORKERS ?= 3
+WORKERS ?= 4
 SITE ?= site
 VENV := .venv
 BIN := $(VENV)/bin

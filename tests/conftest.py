@@ -66,9 +66,15 @@ def pytest_collection() -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave to the whole suite what `sampled` tests do once more: with the other event loop, with other parameters."""
+    """Leave to the whole suite what `sampled` tests do once more: with the other event loop, with other parameters.
+
+    And mark single tests of a kit as its class says, which must not override them.
+    """
     seen: set[str] = set()
     for item in items:
+        mark = getattr(getattr(item, "cls", None), "mark", None)
+        if mark is not None and (name := mark(item.name)) is not None:
+            item.add_marker(name)
         marker = item.get_closest_marker("sampled")
         if marker is not None:
             name = _sample_of(item, marker.args)

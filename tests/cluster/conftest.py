@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
 
 import pytest
 from hypothesis import Phase, settings
@@ -21,16 +20,6 @@ settings.register_profile(
     report_multiple_bugs=False,
     database=None,
 )
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark single tests of a kit: a subclass must not override them."""
-    for item in items:
-        kit: Any = getattr(item, "cls", None)
-        mark = getattr(kit, "mark", None)
-        if mark is not None and (name := mark(item.name)) is not None:
-            item.add_marker(name)
 
 
 @pytest.fixture(scope="session")

@@ -104,6 +104,11 @@ class TestPostgresJournal(JournalTCK):
     patience = 60.0
 
     @classmethod
+    def mark(cls, name: str) -> str | None:
+        """Return the mark of a test: the longest one opens hundreds of databases."""
+        return "exhaustive" if name.startswith("test_c03_whatever_happens") else None
+
+    @classmethod
     def make_journal(cls) -> Journal:
         return cls._journal_on(server().new_database())
 
