@@ -37,7 +37,8 @@ rest: $(VENV)/.dev ## what `make test` leaves out: all mutants, many examples, e
 	@$(SUITE) -m "(exhaustive or hypothesis) and not bench and not browser and not long" --hypothesis-profile=exhaustive $(ARGS)
 
 long: $(VENV)/.dev ## what takes many minutes: two hundred faults of a cluster, mutants of the cluster, kits over workers
-	@$(BIN)/python -m pytest -m long --timeout=3600 tests $(ARGS)
+	@$(SUITE) -m long --timeout=3600 --ignore=tests/mutants tests $(ARGS)
+	@$(BIN)/python -m pytest -m long --timeout=3600 tests/mutants $(ARGS)
 
 coverage: $(VENV)/.dev ## `make test` with its coverage by branch, which takes half as long again; of a part: ARGS=tests/governance
 	@$(SUITE) -m "not exhaustive and not bench and not browser and not long" --cov --cov-report=term:skip-covered $(ARGS)
