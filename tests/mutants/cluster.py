@@ -295,6 +295,14 @@ MUTANTS = [
         PROCESSES,
         "        if row[0] != first:\n            return False\n",
         "",
+        (_UNITS + "who_takes_a_run_over_waits_as_long_as_its_owner_s_beat",),
+    ),
+    Mutant(
+        COORDINATED,
+        "a run is taken from an owner whose connection lives",
+        PROCESSES,
+        "            if has_connection(connection, row[1]):\n                return False\n",
+        "",
         (_UNITS + "who_takes_a_run_over_waits_for_a_beat_of_its_owner",),
     ),
     # -- the reaper ---------------------------------------------------------------------------
