@@ -114,13 +114,14 @@ def _draw(_: None) -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Keep together what shares something when several workers test.
 
-    A file's tests stay in one worker, and all files that talk to the embedded model in one: two of it on one machine
-    are several times slower than one. Files begin in the order in which they were collected.
+    The functions of a file stay in one worker, so does a class, and so do all files that talk to the embedded model:
+    two of it on one machine are several times slower than one. They begin in the order in which they were collected.
     """
 
     def group_of(nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return "local_model" if talks_to_the_model(config.rootpath / file) else file
+        file, _, inside = nodeid.partition("::")
+        kit = inside.partition("[")[0].rpartition("::")[0]
+        return "local_model" if talks_to_the_model(config.rootpath / file) else f"{file}::{kit}"
 
     config.option.loadscopereorder = False
     scheduler = import_module("xdist.scheduler").LoadFileScheduling(config, log)

@@ -22,6 +22,7 @@ PASSWORD: Final = "pass-of-the-tests"
 """The password in the URLs: the server takes any."""
 _SETTINGS: Final = {"fsync": "off", "max_connections": "200"}
 _START_SECONDS: Final = 60.0
+_IN_USE: Final = "Address already in use"
 _USERS: Final = ("postgres", "nobody")
 """Whom root lets run the server, the first one that is there: PostgreSQL refuses root."""
 
@@ -31,6 +32,7 @@ class PostgresServer:
 
     def __init__(self, programs: Path, folder: Path, port: int | None, settings: Mapping[str, str]) -> None:
         self.port = _free_port() if port is None else port
+        self._chooses = port is None
         self._programs = programs
         self._folder = folder
         self._settings = {**_SETTINGS, **settings}
@@ -72,6 +74,20 @@ class PostgresServer:
         """Start it, and return once it answers; one that runs is left as it is."""
         if self._server is not None:
             return
+        while True:
+            self._launch()
+            try:
+                self._wait()
+            except RuntimeError as error:
+                if not (self._chooses and _IN_USE in str(error)):
+                    raise
+                self._end(signal.SIGINT)
+                self.port = _free_port()  # another program was faster
+            else:
+                self._chooses = False  # its URLs have been given
+                return
+
+    def _launch(self) -> None:
         settings = {**self._settings, "port": str(self.port), "unix_socket_directories": str(self._folder)}
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         with (self._folder / "log").open("ab") as log:
@@ -83,21 +99,24 @@ class PostgresServer:
                 stderr=log,
                 start_new_session=True,
             )
-        self._wait()
 
     def _wait(self) -> None:
-        psycopg = _psycopg()
         end = time.monotonic() + _START_SECONDS
-        while True:
-            try:
-                psycopg.connect(self.url).close()
-            except psycopg.OperationalError:
-                if time.monotonic() > end or self._server is None or self._server.poll() is not None:
-                    log = (self._folder / "log").read_text(encoding="utf-8", errors="replace")
-                    raise RuntimeError(f"the PostgreSQL server did not start: {log[-2000:]}") from None
-                time.sleep(0.05)
-            else:
-                return
+        while not self._answers():
+            if time.monotonic() > end or self._server is None or self._server.poll() is not None:
+                log = (self._folder / "log").read_text(encoding="utf-8", errors="replace")
+                raise RuntimeError(f"the PostgreSQL server did not start: {log[-2000:]}")
+            time.sleep(0.05)
+
+    def _answers(self) -> bool:
+        """Return whether this server answers at its port, and not another one that was there before it."""
+        psycopg = _psycopg()
+        try:
+            with psycopg.connect(self.url) as connection:
+                (folder,) = connection.execute("SHOW data_directory").fetchone()
+        except psycopg.OperationalError:
+            return False
+        return self._data.samefile(folder)
 
     def stop(self) -> None:
         """Cut all connections and stop it in order; `start` starts it again."""

@@ -103,7 +103,7 @@ MUTANTS = [
         ACCOUNTS,
         'more = [much - before for much, before in zip(used, _row(charge, "used"), strict=True)]',
         "more = list(used)",
-        (LAW, f"{TESTS}a_suspended_run_keeps_what_it_has_spent_and_sets_the_rest_aside_when_it_goes_on"),
+        (f"{TESTS}a_suspended_run_keeps_what_it_has_spent_and_sets_the_rest_aside_when_it_goes_on",),
     ),
     Mutant(
         "all set aside again",

@@ -78,6 +78,8 @@ def failing(there: Path, folder: str, tests: Collection[str], *options: str) -> 
         return set()
     cases = list(ET.parse(report).iter("testcase"))  # noqa: S314 - pytest wrote it for us
     assert cases, "nothing was run"
+    broken = [f"{case.get('name')}: {error.get('message')}" for case in cases for error in case.iter("error")]
+    assert not broken, f"what the killers stand on broke: {broken}"
     failed = {name_of(case) for case in cases if case.find("failure") is not None}
     return {one for one in tests if one.rpartition("/")[2] in failed}
 
