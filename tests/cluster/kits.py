@@ -90,14 +90,17 @@ class Workers:
         return await self.crew.here.attempt(team, assignment, context, number, timeout)
 
     def _worker(self, team: kt.Team) -> Callable[[], Awaitable[None]]:
-        cluster = self.crew.new_cluster()
-
         async def work() -> None:
-            try:
-                await AnyTeam(cluster, team, self._teams).run()
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await to_thread.run_sync(cluster.close)
+            lost = True
+            while lost:  # a busy machine makes it look so: another one begins, as with `kairo worker`
+                cluster = await to_thread.run_sync(self.crew.new_cluster)
+                worker = AnyTeam(cluster, team, self._teams)
+                try:
+                    await worker.run()
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await to_thread.run_sync(cluster.close)
+                lost = worker.lost is not None
 
         return work
 
