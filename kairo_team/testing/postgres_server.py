@@ -33,6 +33,7 @@ class PostgresServer:
     def __init__(self, programs: Path, folder: Path, port: int | None, settings: Mapping[str, str]) -> None:
         self.port = _free_port() if port is None else port
         self._chooses = port is None
+        """It may take another port: nobody has its URLs yet."""
         self._programs = programs
         self._folder = folder
         self._settings = {**_SETTINGS, **settings}
@@ -84,7 +85,7 @@ class PostgresServer:
                 self._end(signal.SIGINT)
                 self.port = _free_port()  # another program was faster
             else:
-                self._chooses = False  # its URLs have been given
+                self._chooses = False
                 return
 
     def _launch(self) -> None:
