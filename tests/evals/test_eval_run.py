@@ -78,14 +78,17 @@ async def test_a_team_that_fails_or_is_undecided_did_not_pass() -> None:
 
 
 class Paid:
-    """A model that counts its calls."""
+    """A model that counts its calls; they wait for `begins`, if there is one."""
 
-    def __init__(self) -> None:
+    def __init__(self, begins: anyio.Event | None = None) -> None:
         self.calls: Counter[str] = Counter()
+        self.begins = begins
 
     def model(self) -> FunctionModel:
         async def say(request: kt.ModelRequest) -> kt.ModelResponse:
             await anyio.sleep(0.01)
+            if self.begins is not None:
+                await self.begins.wait()
             self.calls[request.messages[-1].text] += 1
             return kt.ModelResponse("Five words are here now.", usage=kt.Usage(prompt_tokens=50, completion_tokens=50))
 
@@ -205,7 +208,8 @@ async def test_a_trial_that_was_not_decided_or_not_run_never_counts_as_passed(
 
 @pytest.mark.real_time
 async def test_evals_on_one_journal_at_once_do_not_meet(tmp_path: Path) -> None:
-    paid, dataset = Paid(), cases(*(f"Say {number}." for number in range(6)))
+    refused = anyio.Event()
+    paid, dataset = Paid(begins=refused), cases(*(f"Say {number}." for number in range(6)))
     found: dict[str, EvalResult | kt.KairoError] = {}
     journal = kt.SqliteJournal(tmp_path / "runs.db")
     async with kt.Runtime(models={"test:x": paid.model()}, journal=journal) as runtime:
@@ -215,6 +219,7 @@ async def test_evals_on_one_journal_at_once_do_not_meet(tmp_path: Path) -> None:
                 found[name] = await run_eval(ASKER, dataset, SHORT, runtime=runtime, run_id=run_id)
             except kt.KairoError as error:
                 found[name] = error
+                refused.set()
 
         async with anyio.create_task_group() as group:
             for name, run_id in (("a", "one"), ("b", "other"), ("c", "one")):
