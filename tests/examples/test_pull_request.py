@@ -114,6 +114,7 @@ async def test_a_budget_that_is_too_small_holds() -> None:
 
 
 @pytest.mark.local_model
+@pytest.mark.exhaustive
 def test_on_the_embedded_model_the_review_is_the_same() -> None:
     done = start("-m", "kairo_team.examples.pull_request", "--approve")
     assert done.returncode == 0, done.stderr

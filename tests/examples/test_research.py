@@ -139,6 +139,7 @@ def test_the_rule_points_at_the_sentence_with_most_words_of_the_question() -> No
 
 
 @pytest.mark.local_model
+@pytest.mark.exhaustive
 def test_on_the_embedded_model_every_citation_is_true() -> None:
     folder = ROOT / "docs/decisions"
     if not folder.exists():
