@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import anyio
 import pytest
@@ -14,15 +13,7 @@ import kairo_team as kt
 from kairo_team.testing import EventRecorder
 from tests.cluster.stage import new_database, warned, working
 from tests.cluster.test_inner_events import by_inner_run
-from tests.durable.test_law import Scenario, World, request_of, scenarios, team_of
-
-LOST: Final = re.compile(r"it needs '[^']+', which was not accepted")
-"""Which of several needs was lost first is chance."""
-
-
-def any_need(text: str | None) -> str | None:
-    """Name no need that was lost."""
-    return None if text is None else LOST.sub("a need was lost", text)
+from tests.durable.test_law import Scenario, World, any_need, request_of, scenarios, team_of
 
 
 def seen(result: kt.TeamResult) -> Any:
