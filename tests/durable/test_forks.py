@@ -395,7 +395,7 @@ async def test_an_open_question_is_asked_again_in_the_fork(tmp_path: Path) -> No
 
 
 def alike(result: kt.TeamResult) -> list[Any]:
-    """Return what has to be the same: what was made before ends at once in a fork, so another need may be lost first."""
+    """Return what has to be the same. What was made before ends at once in a fork: another need may be lost first."""
     return [(*rest, any_need(error)) for *rest, error in comparable(result)]
 
 
