@@ -182,38 +182,45 @@ async def test_a_task_that_waited_and_was_not_come_to_again_is_cancelled_with_wh
     assert result.usage.loops == 3
 
 
+def strict(**limits: Any) -> kt.TeamConfig:
+    """Return the settings of a run that gives nothing a second chance."""
+    return kt.TeamConfig(
+        risk_profile=kt.RiskProfile.LOW, max_feedback_rounds=0, task_timeout=20.0, cancel_grace=0.0, **limits
+    )
+
+
+def reviewed(**given: Any) -> Scenario:
+    """Return a run of an expert team with an editor, of which a test says what is special."""
+    plain: dict[str, Any] = {
+        "shared": None,
+        "expert": True,
+        "live": False,
+        "policy": {"retries": 0, "backoff": 0.2, "try_others": True, "abort_team": False},
+        "reviewed": True,
+        "planner": None,
+        "fallback": False,
+        "approval": False,
+        "replan": False,
+        "guarded": False,
+        "more": None,
+        "deeds": [],
+    }
+    return Scenario(**plain | given)
+
+
 @pytest.mark.parametrize("backend", virtual_time_backends)
 def test_a_replayed_attempt_gives_its_lease_back(backend: str) -> None:
     """Or else one task has the slot and wants the member, while the other has the member and wants the slot."""
-    scenario = Scenario(
+    scenario = reviewed(
         tasks=[kt.Task(f"t{number}", "do") for number in range(5)],
         scripts=[Script(["succeed"], 0.0, ["pass"])],
         members=[
             {"role": "r0", "max_concurrency": 1, "budget": None, "senior": False},
             {"role": "r0", "max_concurrency": None, "budget": None, "senior": False},
         ],
-        config=kt.TeamConfig(
-            risk_profile=kt.RiskProfile.LOW,
-            max_feedback_rounds=0,
-            task_timeout=20.0,
-            review_timeout=0.01,
-            max_parallel_tasks=1,
-            cancel_grace=0.0,
-        ),
-        shared=None,
-        expert=True,
-        live=False,
-        policy={"retries": 0, "backoff": 0.2, "try_others": True, "abort_team": False},
-        reviewed=True,
-        planner=None,
-        fallback=False,
-        approval=False,
-        replan=False,
+        config=strict(review_timeout=0.01, max_parallel_tasks=1),
         gate=["defer", "revise"],
-        guarded=False,
         answers=["revise", "later"],
-        more=None,
-        deeds=[],
     )
     check(run_in_virtual_time(play, scenario, backend=backend))
 
@@ -221,31 +228,13 @@ def test_a_replayed_attempt_gives_its_lease_back(backend: str) -> None:
 @pytest.mark.parametrize("backend", virtual_time_backends)
 def test_a_task_cancelled_at_the_moment_of_its_decision_is_cancelled_again_in_a_replay(backend: str) -> None:
     """The gate decides at the very moment of the deed: the decision is recorded, and the task does not get it."""
-    scenario = Scenario(
+    scenario = reviewed(
         tasks=[kt.Task(f"t{number}", "do") for number in range(4)],
         scripts=[Script(["succeed"], 0.0, [review]) for review in ("pass", "revise", "revise", "pass")],
         members=[{"role": "r0", "max_concurrency": None, "budget": None, "senior": False}],
-        config=kt.TeamConfig(
-            risk_profile=kt.RiskProfile.LOW,
-            max_feedback_rounds=0,
-            task_timeout=20.0,
-            review_timeout=5.0,
-            cancel_grace=0.0,
-        ),
-        shared=None,
-        expert=True,
-        live=False,
-        policy={"retries": 0, "backoff": 0.2, "try_others": True, "abort_team": False},
-        reviewed=True,
-        planner=None,
-        fallback=False,
-        approval=False,
-        replan=False,
+        config=strict(review_timeout=5.0),
         gate=["defer", "defer", "approve"],
-        guarded=False,
         answers=["later", "approve"],
-        more=None,
-        deeds=[],
         later=[Deed(0.05, "cancel task", 2)],
     )
     check_run_and_replay(backend, scenario)
@@ -254,31 +243,15 @@ def test_a_task_cancelled_at_the_moment_of_its_decision_is_cancelled_again_in_a_
 @pytest.mark.parametrize("backend", virtual_time_backends)
 def test_a_task_that_failed_in_an_earlier_session_fails_again_where_this_one_is_killed(backend: str) -> None:
     """The kill comes while its plan is asked for anew: the task has ended already, and says what it said."""
-    scenario = Scenario(
+    scenario = reviewed(
         tasks=[kt.Task("t0", "do", timeout=2.0), kt.Task("t1", "do"), kt.Task("t2", "do")],
         scripts=[Script(["succeed"], seconds, ["pass"]) for seconds in (3.0, 0.0, 0.1)],
         members=[{"role": "r0", "max_concurrency": 1, "budget": None, "senior": False}],
-        config=kt.TeamConfig(
-            risk_profile=kt.RiskProfile.LOW,
-            max_feedback_rounds=0,
-            task_timeout=20.0,
-            review_timeout=0.01,
-            cancel_grace=0.0,
-        ),
-        shared=None,
-        expert=True,
-        live=False,
-        policy={"retries": 0, "backoff": 0.2, "try_others": True, "abort_team": False},
-        reviewed=True,
+        config=strict(review_timeout=0.01),
         planner=["plan"],
-        fallback=False,
-        approval=False,
         replan=True,
         gate=["defer"],
-        guarded=False,
         answers=["approve"],
-        more=None,
-        deeds=[],
         later=[Deed(0.0, "kill", 0)],
     )
     check_run_and_replay(backend, scenario)
