@@ -679,7 +679,8 @@ class Journal(Protocol):
         Nobody has a suspended run.
     C8. From when a run is recovered, earlier sessions of it, and of runs inside it, record nothing; their `sent` raises
         `JournalError`, and so does `written` from the first record on that was refused. The run's `on_lost` is called.
-        All this also holds in a process that takes its own run back.
+        All this also holds in a process that takes its own run back. `begin` raises `JournalError` for a run inside one
+        that another process has recovered.
     C9. A journal that fails to record something records nothing that comes after it: `sent` and `written` raise
         `JournalError` from then on, in all its sessions. What was there before stays.
     C10. A value comes back equal, of its class, and as it was when it was recorded. A value that

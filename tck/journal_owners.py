@@ -208,6 +208,17 @@ class OwnerTests(JournalStage):
             check_same("the steps", (await store.taken())["r.1"].steps, {})
 
     @clause("C8")
+    async def test_c08_no_run_begins_inside_it(self) -> None:
+        """Who has the run would not know of it, nor of what it spends."""
+        async with self.store() as store:
+            process = await store.process()
+            await process.begin()
+            await store.taken()
+            with pytest.raises(JournalError):
+                await process.begin("r.1", Place("r", STEP, "group"))
+            check_same("the runs", [*await store.taken()], ["r"])
+
+    @clause("C8")
     async def test_c08_a_process_that_takes_its_run_back_does_not_revive_its_session(self) -> None:
         async with self.store() as store:
             process = await store.process()

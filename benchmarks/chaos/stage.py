@@ -290,13 +290,24 @@ class Stage:
 
     # ------------------------------------------------------------------ the end
 
+    def keep_rows(self, run_id: str) -> None:
+        """Write down all that the database has of a run, and of those inside it."""
+        with psycopg.connect(self.url) as connection, (self.folder / f"{run_id}.rows").open("w") as file:
+            for table in ("run", "step", "call", "unit"):
+                sql = f"SELECT * FROM kairo.{table} WHERE run_id = %s OR run_id LIKE %s"  # noqa: S608 - of these names
+                for row in connection.execute(sql.encode(), (run_id, f"{run_id}.%")).fetchall():
+                    file.write(f"{table} {row}\n")
+
     def count(self) -> Account:
         """Compare every run, and what is left in the database."""
         total = Account(faults=sum(self.happened.values()), problems=self.problems)
         journal = self.cluster.journal
         for run_id in self.begun:
             try:
-                total += compare(journal, run_id, self.provider.account[run_id])
+                found = compare(journal, run_id, self.provider.account[run_id])
+                total += found
+                if found.wrong:
+                    self.keep_rows(run_id)
             except Exception as error:  # noqa: BLE001 - it is a problem like the others
                 total += Account(runs=1, lost=1, problems=[f"{run_id}: {error!r:.300}"])
         self.cluster.close()

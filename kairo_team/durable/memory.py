@@ -142,12 +142,15 @@ class MemoryJournal:
     ) -> MemoryRunJournal:
         """Record a new run and return its journal.
 
-        Raises `RunExists` for an id that is recorded, and `Misuse` for a request, or for values of an output type of
-        the team, that cannot be written down.
+        Raises `RunExists` for an id that is recorded, `Misuse` for a request, or for values of an output type of the
+        team, that cannot be written down, and `JournalError` where another process has the run around it.
         """
         written = encode_request(request, team)
         with self.storage.lock:
             self.check()
+            around = None if place is None else self.storage.runs.get(place.run_id)
+            if around is not None and around.owner is not self:
+                raise JournalError("in memory", "another process has taken the run over")
             if request.run_id in self.storage.runs:
                 raise RunExists(request.run_id, recorded=True)
             run = self.storage.runs[request.run_id] = _Run(written, place, dict(digests), self)

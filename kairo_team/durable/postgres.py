@@ -161,10 +161,17 @@ class PostgresJournal(SqlJournal):
             alive = "SELECT 1 FROM process WHERE id = ? AND state <> 'dead'"
             if connection.execute(alive, (process.id,)).fetchone() is None:
                 raise JournalError(self.place, "this process was declared dead")
-            sql = "SELECT 1 FROM unit WHERE id = ? AND fence = ? AND state = 'taken' FOR KEY SHARE"
+            sql = (
+                "SELECT 1 FROM unit JOIN run USING (run_id, epoch) WHERE unit.id = ? AND unit.fence = ?"
+                " AND unit.state = 'taken' FOR SHARE OF unit FOR KEY SHARE OF run"
+            )
             if self._unit is not None and connection.execute(sql, self._unit).fetchone() is None:
                 raise JournalError(self.place, "another process has the unit now")
             yield connection, process.id
+
+    def _check_around(self, connection: Connection, run_id: str, owner: str) -> None:
+        if self._unit is None:  # else the run around it is the coordinator's, whose session `_owned` compares
+            super()._check_around(connection, run_id, owner)
 
     def _living(self) -> Process:
         """Return this process, which beats; raises `JournalError` once it was declared dead."""

@@ -14,7 +14,7 @@ from kairo_team.durable.codec import encode
 from kairo_team.durable.database import Writing, execute, insert
 from kairo_team.durable.requests import encode_request, readable
 from kairo_team.durable.sql_run_journal import SqlRunJournal, asking
-from kairo_team.errors import Misuse, NoQuestion, RunExists, RunFinished, RunNotFound
+from kairo_team.errors import JournalError, Misuse, NoQuestion, RunExists, RunFinished, RunNotFound
 from kairo_team.events import event_from_json
 from kairo_team.human import HumanDecision, check_answer, check_same
 from kairo_team.recorded import ENDED, RecordedRun
@@ -272,19 +272,26 @@ class SqlJournal(ABC):
     ) -> SqlRunJournal:
         """Record a new run and return its journal.
 
-        Raises `RunExists` for an id that is recorded, and `Misuse` for a request, or for values of an output type of
-        the team, that cannot be written down.
+        Raises `RunExists` for an id that is recorded, `Misuse` for a request, or for values of an output type of the
+        team, that cannot be written down, and `JournalError` where another process has the run around it.
         """
         written = encode_request(request, team)
         parent, step, member = (None, None, None) if place is None else (place.run_id, place.step, place.member)
         within = {"parent": parent, "parent_step": step, "parent_member": member}
         with self._owned() as (connection, owner):
+            if place is not None:
+                self._check_around(connection, place.run_id, owner)
             columns = {"request": written, "owner": owner, "state": "running", "epoch": 1, **within}
             self._insert_run(connection, request, team, digests, columns)
             if place is None:
                 self._set_aside(connection, request)
         session = self._session(request.run_id, 1, parent)
         return SqlRunJournal(self.database, session, {}, keeps_events=self._keeps_events)
+
+    def _check_around(self, connection: Connection, run_id: str, owner: str) -> None:
+        """Raise `JournalError` where another process has the run around one that begins."""
+        if connection.execute("SELECT 1 FROM run WHERE run_id = ? AND owner <> ?", (run_id, owner)).fetchone():
+            raise JournalError(self.place, "another process has taken the run over")
 
     def _insert_run(
         self,

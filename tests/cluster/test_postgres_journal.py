@@ -49,6 +49,13 @@ def send_unit(url: str, fence: int = 1, state: str = "taken") -> None:
     execute(url, sql, STEP, fence, state)
 
 
+def change_unit(url: str, change: str) -> None:
+    """Change it as the reaper does."""
+    options = "-c search_path=kairo -c application_name=kairo-team\\ reaper"
+    with psycopg.connect(url, options=options) as connection:
+        connection.execute(f"UPDATE unit SET {change} WHERE id = 'u'".encode())  # noqa: S608 - a test wrote it
+
+
 def in_thread(call: Callable[[], object]) -> threading.Thread:
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
@@ -99,13 +106,7 @@ async def test_a_fence_is_not_raised_while_a_delivery_writes_and_stops_it_afterw
 
         session.put_also(hold)
         assert written.wait(60)
-        options = "-c search_path=kairo -c application_name=kairo-team\\ reaper"
-
-        def raise_fence() -> None:
-            with psycopg.connect(database, options=options) as connection:
-                connection.execute(f"UPDATE unit SET {change} WHERE id = 'u'".encode())  # noqa: S608 - written above
-
-        raising = in_thread(raise_fence)
+        raising = in_thread(lambda: change_unit(database, change))
         wait_until_blocked(database, "reaper")
         may_end.set()
         raising.join(60)
@@ -134,6 +135,30 @@ async def test_runs_inside_an_attempt_end_with_its_delivery(database: str) -> No
         assert [run.request.run_id for run in again.inside] == ["r.1"]
         assert again.inside[0].steps == {}
         assert [call.state for call in again.inside[0].calls] == ["sent"]
+
+
+async def test_no_run_begins_inside_an_attempt_of_a_session_that_was_taken_over(database: str) -> None:
+    """The session that goes on would not know of it, nor of what it spends."""
+    with journal_on(database) as coordinator, journal_on(database) as other, journal_on(database) as worker:
+        begun(coordinator)
+        send_unit(database)
+        records = worker.open_attempt("r", STEP, 1, "u", 1)
+        assert len(other.recover("r", take_over=True)) == 1
+        with pytest.raises(JournalError, match="another process has the unit now"):
+            records.inside_journal.begin(request_of("r.1"), team_of(), {}, Place("r", STEP, "writer"))
+
+
+async def test_a_fence_is_not_raised_while_a_run_begins_inside_an_attempt(database: str) -> None:
+    """Else it would begin after the next delivery was told which runs are inside."""
+    with journal_on(database) as coordinator, journal_on(database) as worker:
+        begun(coordinator)
+        send_unit(database)
+        with worker.under("u", 1)._owned():
+            raising = in_thread(lambda: change_unit(database, "fence = fence + 1"))
+            wait_until_blocked(database, "reaper")
+        raising.join(60)
+        with pytest.raises(JournalError, match="another process has the unit now"), worker.under("u", 1)._owned():
+            pytest.fail("the delivery counts no more")
 
 
 async def test_deliveries_of_an_attempt_go_on_from_what_the_last_one_recorded(database: str) -> None:

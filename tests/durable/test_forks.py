@@ -23,7 +23,7 @@ from kairo_team.testing import FunctionModel, virtual_time_backends
 from kairo_team.tools import SideEffectGuard, ToolPermissions
 from tests.durable.desk import PLAN, RUN, Images, Provider, begin, desk
 from tests.durable.test_law import RUN as LAW_RUN
-from tests.durable.test_law import World, any_need, comparable, play, scenarios
+from tests.durable.test_law import World, comparable, play, scenarios
 
 pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
 
@@ -394,11 +394,6 @@ async def test_an_open_question_is_asked_again_in_the_fork(tmp_path: Path) -> No
     journal.close()
 
 
-def alike(result: kt.TeamResult) -> list[Any]:
-    """Return what has to be the same. What was made before ends at once in a fork: another need may be lost first."""
-    return [(*rest, any_need(error)) for *rest, error in comparable(result)]
-
-
 @pytest.mark.parametrize("backend", virtual_time_backends)
 @settings(max_examples=max(5, settings().max_examples // 4))
 @given(scenario=scenarios(), number=st.integers(0, 4))
@@ -414,7 +409,7 @@ def test_a_fork_of_any_run_ends_like_it_and_asks_only_what_was_left_out(
         result = anyio.run(partial(play, scenario, path, again, go_on=True, run_id=made), backend=backend)
         assert result.status is whole.status
         if "chance" not in scenario.kinds:
-            assert alike(result) == alike(whole)
+            assert comparable(result) == comparable(whole)
         left_out = dependents(scenario.tasks, task)
         assert len(again.asked) == sum(
             call.what == "model" and task_of(call) in left_out for call in journal.calls(LAW_RUN)

@@ -143,8 +143,9 @@ def any_need(text: str | None) -> str | None:
 
 
 def comparable(result: kt.TeamResult) -> list[Any]:
+    """Return how each task ended; of several needs that were lost, chance decides which one is named."""
     return [
-        (one.task_id, one.status, one.attempts, one.member, one.artifact and one.artifact.text, one.error)
+        (one.task_id, one.status, one.attempts, one.member, one.artifact and one.artifact.text, any_need(one.error))
         for one in result.outcomes
     ]
 

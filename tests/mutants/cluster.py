@@ -191,6 +191,22 @@ MUTANTS = [
     ),
     Mutant(
         NO_WRITE,
+        "a run begins inside an attempt of a session that was taken over",
+        JOURNAL,
+        '"SELECT 1 FROM unit JOIN run USING (run_id, epoch) WHERE unit.id = ? AND unit.fence = ?"',
+        '"SELECT 1 FROM unit JOIN run USING (run_id) WHERE unit.id = ? AND unit.fence = ?"',
+        (_JOURNAL + "no_run_begins_inside_an_attempt_of_a_session_that_was_taken_over",),
+    ),
+    Mutant(
+        NO_WRITE,
+        "a fence is raised between the comparison and the beginning of a run inside",
+        JOURNAL,
+        "FOR SHARE OF unit FOR KEY SHARE OF run",
+        "FOR KEY SHARE OF unit FOR KEY SHARE OF run",
+        (_JOURNAL + "a_fence_is_not_raised_while_a_run_begins_inside_an_attempt",),
+    ),
+    Mutant(
+        NO_WRITE,
         "a call is sent before its intent is on disk",
         "durable/sql_run_journal.py",
         "        try:\n            await self.written()\n        except BaseException:\n            self.ended(",

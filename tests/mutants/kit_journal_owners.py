@@ -123,6 +123,18 @@ class ForgetsTheRunsInside(Right):
 
 
 @mutant(clause="C8")
+class BeginsRunsInside(Right):
+    """It looks who has a run where something is recorded of it, and not where a run begins inside."""
+
+    def begin(
+        self, request: kt.TeamExecutionRequest, team: kt.Team, digests: Mapping[str, str], place: Place | None
+    ) -> MemoryRunJournal:
+        begun = super().begin(request, team, digests, None)
+        self.storage.runs[request.run_id].place = place
+        return begun
+
+
+@mutant(clause="C8")
 class TellsNobody(Right):
     """Who has lost a run finds out with its next call, in an hour."""
 
