@@ -34,6 +34,8 @@ PAUSES: Final = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
 TASKS: Final = 96
 CONCURRENCY: Final = 4
 """Attempts at once, of each worker."""
+WARM: Final = 48
+"""Tasks before what is measured: every worker makes some, and has loaded what it needs then."""
 SMALL: Final = 1_000
 """Tasks with a call of a millisecond each."""
 RUNS: Final = 100
@@ -110,7 +112,7 @@ def wall(url: str, engine: Any, seconds: Sequence[float], runs: int = 1) -> floa
         runtime = kt.Runtime(engine=cluster)
         here = kt.Team(team.name, team.members)
         name = f"r{time.time_ns()}"
-        await kt.run(here, request(seconds[:1], f"{name}-first"), runtime=runtime)
+        await kt.run(here, request([0.05] * WARM, f"{name}-first"), runtime=runtime)
         begun = time.perf_counter()
         async with anyio.create_task_group() as group:
             for number in range(runs):

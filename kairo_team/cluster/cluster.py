@@ -70,7 +70,6 @@ class Cluster:
         self.engine: EngineName = engine
         self.delivery: Delivery = delivery_of(engine, url, beats=Beats(poll=beat / 5, again=beat, late=3 * beat))
         self.journal = PostgresJournal(url, events=events, source=source, beat=beat, patience=patience, account=account)
-        self._versions: dict[str, str] = {}
         self._starting = threading.Lock()
         """Held while what follows changes."""
         self._installed = False
@@ -141,15 +140,11 @@ class Cluster:
             await run_in_thread(self.start)
         run_id = context.services.run_id
         kept: Any = context.services.kept
-        version = self._versions.get(run_id)
-        if version is None:
-            digests = await run_in_thread(self.journal.digests, run_id)
-            version = self._versions[run_id] = version_of(team, digests)
         unit = Unit(
             f"{run_id}:{kept.epoch}:{context.step}",
             "attempt",
             run_id,
-            queue_of(version, context.member or ""),
+            queue_of(version_of(team, kept.digests), context.member or ""),
             context.step,
             kept.epoch,
             self.journal.process.id,

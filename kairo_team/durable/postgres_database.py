@@ -127,13 +127,14 @@ class Row(tuple[Any, ...]):
 
 
 @cache
-def _row_class(names: tuple[str, ...]) -> type[Row]:
-    return type("Row", (Row,), {"names": {name: number for number, name in enumerate(names)}, "__slots__": ()})
+def _row_class(names: tuple[bytes, ...]) -> type[Row]:
+    return type("Row", (Row,), {"names": {name.decode(): number for number, name in enumerate(names)}, "__slots__": ()})
 
 
 def _rows(cursor: Any) -> Callable[[Sequence[Any]], Row]:
     """Make rows of what a cursor finds; a row factory of psycopg."""
-    return _row_class(tuple(column.name for column in cursor.description or ()))
+    found = cursor.pgresult
+    return _row_class(() if found is None else tuple(map(found.fname, range(found.nfields))))
 
 
 @cache

@@ -286,7 +286,9 @@ class SqlJournal(ABC):
             if place is None:
                 self._set_aside(connection, request)
         session = self._session(request.run_id, 1, parent)
-        return SqlRunJournal(self.database, session, {}, keeps_events=self._keeps_events)
+        journal = SqlRunJournal(self.database, session, {}, keeps_events=self._keeps_events)
+        journal.digests = digests
+        return journal
 
     def _check_around(self, connection: Connection, run_id: str, owner: str) -> None:
         """Raise `JournalError` where another process has the run around one that begins."""
@@ -352,6 +354,7 @@ class SqlJournal(ABC):
         session = self._session(run_id, epoch, row["parent"])
         session.progress = lambda: (row["active"], row["seq"])
         journal = SqlRunJournal(self.database, session, steps, keeps_events=self._keeps_events)
+        journal.digests = json.loads(row["digests"])
         journal.in_doubt = recovery.tools_in_doubt(connection, run_id)
         return recovery.recovered(connection, row, journal, self.database.decode)
 

@@ -38,6 +38,8 @@ class SqlRunJournal:
         self._records = records
         session.events = deque() if keeps_events else None
         self._sent = 0
+        self.digests: Mapping[str, str] = {}
+        """Of what the run was begun with, by name."""
         self.in_doubt: Collection[str] = ()
         """Keys of tool calls that an earlier session sent, and of which nobody saw the end."""
 

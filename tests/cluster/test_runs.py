@@ -78,6 +78,20 @@ async def test_events_of_workers_come_in_their_order() -> None:
     assert [event.seq for event in recorder.events] == [*range(1, len(recorder.events) + 1)]
 
 
+async def test_a_coordinator_reads_nothing_for_the_attempts_that_it_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand tasks that begin at once would read a thousand times before the first one is sent."""
+    team = team_of(ask, model=answering())
+    async with working(new_database("procrastinate"), team) as cluster:
+        here, runtime = elsewhere(team, cluster)
+        reads: list[str] = []
+        for name in ("digests", "charges", "show"):
+            monkeypatch.setattr(cluster.journal, name, partial(reads.append, name))
+        tasks = [kt.Task(f"t{number}", "do", member="m0") for number in range(10)]
+        with anyio.fail_after(60):
+            result = await kt.run(here, request_of(*tasks), runtime=runtime)
+        assert (result.status, reads) == ("completed", [])
+
+
 async def test_a_budget_holds_over_workers_and_what_is_spent_is_the_teams() -> None:
     model = answering()
     team = team_of(partial(ask, times=3), model=model)
