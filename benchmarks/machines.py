@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import anyio
 
@@ -38,6 +38,7 @@ WARM: Final = 48
 """Tasks before what is measured: every worker makes some, and has loaded what it needs then."""
 SMALL: Final = 1_000
 """Tasks with a call of a millisecond each."""
+MANY: Final = 10_000
 RUNS: Final = 100
 LEAST: Final = {2: 1.8, 4: 3.2}
 """By the number of workers: how many times faster they are than one."""
@@ -89,7 +90,7 @@ def workers(url: str, engine: str, count: int, concurrency: int) -> Generator[No
 
 
 async def _work(engine: Any, concurrency: int) -> None:
-    cluster = Cluster(os.environ["KAIRO_DATABASE"], engine=engine, beat=1.0)
+    cluster = Cluster(os.environ["KAIRO_DATABASE"], engine=engine)
     worker = Worker(cluster, desk(), concurrency=concurrency)
     async with anyio.create_task_group() as group:
         group.start_soon(worker.run)
@@ -103,21 +104,29 @@ async def _work(engine: Any, concurrency: int) -> None:
     cluster.close()
 
 
-def wall(url: str, engine: Any, seconds: Sequence[float], runs: int = 1) -> float:
-    """Return how long runs of these calls take, all at once, with whatever workers there are."""
+class Took(NamedTuple):
+    """What runs took, in seconds."""
 
-    async def main() -> float:
-        cluster = Cluster(url, engine=engine, beat=1.0)
+    wall: float
+    processor: float
+    """Of the process that coordinated them."""
+
+
+def coordinated(url: str, engine: Any, seconds: Sequence[float], runs: int = 1) -> Took:
+    """Return what runs of these calls take, all at once, with whatever workers there are."""
+
+    async def main() -> Took:
+        cluster = Cluster(url, engine=engine)
         team = desk()
         runtime = kt.Runtime(engine=cluster)
         here = kt.Team(team.name, team.members)
         name = f"r{time.time_ns()}"
         await kt.run(here, request([0.05] * WARM, f"{name}-first"), runtime=runtime)
-        begun = time.perf_counter()
+        begun, used = time.perf_counter(), time.process_time()
         async with anyio.create_task_group() as group:
             for number in range(runs):
                 group.start_soon(partial(_run, here, request(seconds, f"{name}-{number}"), runtime))
-        took = time.perf_counter() - begun
+        took = Took(time.perf_counter() - begun, time.process_time() - used)
         cluster.close()
         return took
 
@@ -167,15 +176,18 @@ def measure(engine: Any, repeats: int) -> list[tuple[str, str, str]]:
         for _ in range(repeats):
             for count in (1, 2, 4):
                 with workers(url, engine, count, CONCURRENCY):
-                    took.setdefault(count, []).append(wall(url, engine, calls))
+                    took.setdefault(count, []).append(coordinated(url, engine, calls).wall)
         for count, least in LEAST.items():
             ratio = median(one / many for one, many in zip(took[1], took[count], strict=True))
             rows.append((f"{count} workers against one, {TASKS} tasks", f"{ratio:.2f} x", f">= {least:g}"))
         small = [0.001] * SMALL
         with workers(url, engine, 2, 32):
             before = size(url)
-            extra = [1000 * (wall(url, engine, small) - local(small)) / SMALL for _ in range(repeats)]
+            made = [coordinated(url, engine, small) for _ in range(repeats)]
+            extra = [1000 * (one.wall - local(small)) / SMALL for one in made]
             after = size(url)
+            share = median(one.processor for one in made) / SMALL
+            many = coordinated(url, engine, [0.001] * MANY).processor / MANY
             rows.append(
                 (
                     f"a task more than in a local recorded run, {SMALL:,} tasks",
@@ -183,13 +195,16 @@ def measure(engine: Any, repeats: int) -> list[tuple[str, str, str]]:
                     f"<= {MOST_TASK:g}",
                 )
             )
-            made = repeats * (SMALL + 1)
-            rows.append(("rows that stay, a task", f"{(after[0] - before[0]) / made:.1f}", ""))
-            rows.append(("bytes that stay, a task (reply of 3 kB)", f"{(after[1] - before[1]) / made:,.0f}", ""))
-        with workers(url, engine, 4, 16):
+            rows.append(("processor time of the coordinator, a task", f"{1000 * share:.1f} ms", ""))
             rows.append(
-                (f"{RUNS} runs of 8 tasks at once on 4 workers", f"{wall(url, engine, [0.1] * 8, RUNS):.1f} s", "")
+                (f"the same of {MANY:,} tasks against {SMALL:,}", f"{many / share:.2f} x", "")
             )
+            tasks = repeats * (SMALL + WARM)
+            rows.append(("rows that stay, a task", f"{(after[0] - before[0]) / tasks:.1f}", ""))
+            rows.append(("bytes that stay, a task (reply of 3 kB)", f"{(after[1] - before[1]) / tasks:,.0f}", ""))
+        with workers(url, engine, 4, 16):
+            took_all = coordinated(url, engine, [0.1] * 8, RUNS).wall
+            rows.append((f"{RUNS} runs of 8 tasks at once on 4 workers", f"{took_all:.1f} s", ""))
     return rows
 
 
