@@ -351,6 +351,7 @@ def test_without_a_plan_nobody_knows() -> None:
 # ---------------------------------------------------------------- the page
 
 
+@pytest.mark.exhaustive
 def test_audit_g04_the_page_shows_the_simulation_as_it_comes_out() -> None:
     table = "\n".join(starving.table())
     assert table in PAGE.read_text(encoding="utf-8"), f"python -m benchmarks.starving prints now:\n{table}"

@@ -109,7 +109,8 @@ def test_a_result_shows_its_status_its_tasks_and_its_budget() -> None:
 
 
 def test_a_result_of_many_tasks_and_long_errors_stays_small() -> None:
-    outcomes = tuple(TaskOutcome(f"t{number}", kt.TaskStatus.FAILED, error="<" * 10**6) for number in range(1_000))
+    error = "<" * 10**6
+    outcomes = tuple(TaskOutcome(f"t{number}", kt.TaskStatus.FAILED, error=error) for number in range(1_000))
     page = shown(kt.TeamResult("run-1", kt.TeamStatus.FAILED, outcomes, error="why " * 10**6))
     assert len(page) < 200_000
     assert "and 900 more" in page

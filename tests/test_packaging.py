@@ -165,6 +165,7 @@ print(*sys.modules)
 
 
 @pytest.mark.smoke
+@pytest.mark.exhaustive
 def test_a_users_own_folders_are_left_alone(tmp_path: Path) -> None:
     """Import every module beside foreign packages of the folders' names, which would raise if they were touched."""
     for name in LINKS:

@@ -27,7 +27,7 @@ from kairo_team.examples.clean_csv_rules import (
 from kairo_team.testing import FunctionModel
 from tests.examples.running import ROOT, start
 
-pytestmark = pytest.mark.real_time  # plain functions work in threads
+pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]  # plain functions work in threads
 
 CONTENT = DATA.read_bytes()
 MODEL = "test:namer"
