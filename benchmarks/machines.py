@@ -196,9 +196,7 @@ def measure(engine: Any, repeats: int) -> list[tuple[str, str, str]]:
                 )
             )
             rows.append(("processor time of the coordinator, a task", f"{1000 * share:.1f} ms", ""))
-            rows.append(
-                (f"the same of {MANY:,} tasks against {SMALL:,}", f"{many / share:.2f} x", "")
-            )
+            rows.append((f"the same of {MANY:,} tasks against {SMALL:,}", f"{many / share:.2f} x", ""))
             tasks = repeats * (SMALL + WARM)
             rows.append(("rows that stay, a task", f"{(after[0] - before[0]) / tasks:.1f}", ""))
             rows.append(("bytes that stay, a task (reply of 3 kB)", f"{(after[1] - before[1]) / tasks:,.0f}", ""))

@@ -70,7 +70,9 @@ class Cluster:
         self.max_deliveries = max_deliveries
         self.patience = patience
         self.engine: EngineName = engine
-        self.delivery: Delivery = delivery_of(engine, url, beats=Beats(poll=min(_POLL, beat / 5), again=beat, late=3 * beat))
+        self.delivery: Delivery = delivery_of(
+            engine, url, beats=Beats(poll=min(_POLL, beat / 5), again=beat, late=3 * beat)
+        )
         self.journal = PostgresJournal(url, events=events, source=source, beat=beat, patience=patience, account=account)
         self._starting = threading.Lock()
         """Held while what follows changes."""

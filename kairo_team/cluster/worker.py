@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections import deque
 from collections.abc import Collection, Sequence
 from concurrent.futures import Future
@@ -121,7 +122,7 @@ class Worker:
         cluster.reaper.watch(self._doing.copy)
         cluster.reaper.tell = self._tell
         begin = partial(self._receive, take)
-        receiving, receiver = await run_in_thread(lambda: cluster.journal.insist(begin))
+        receiving, receiver = await run_in_thread(lambda: cluster.journal.insist(begin), on_late=_end_late)
         try:
             async with anyio.create_task_group() as self._group:
                 self._group.start_soon(self._serve)
@@ -272,6 +273,12 @@ def _settle(done: Future[None], error: BaseException | None) -> None:
         done.set_result(None)
     else:
         done.set_exception(RuntimeError(str(error)))
+
+
+def _end_late(begun: tuple[AbstractContextManager[Receiver], Receiver] | None, _error: BaseException | None) -> None:
+    """Receive no longer where the worker was cancelled while it began to."""
+    if begun is not None:  # it takes a moment, and this may be the event loop's thread
+        threading.Thread(target=begun[0].__exit__, args=(None, None, None), daemon=True).start()
 
 
 def _post_quietly(post: Any, call: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -41,6 +42,8 @@ class SqliteJournal(SqlJournal):
         super().__init__(events=events, source=source)
         self._file = self.database = SqliteFile(path, sync, version("kairo-team"))
         self._owner: Owner | None = None
+        self._making = threading.Lock()
+        """Held while an owner is made: there is one at a time."""
 
     @property
     def path(self) -> Path:
@@ -72,8 +75,9 @@ class SqliteJournal(SqlJournal):
     @contextmanager
     def _owned(self) -> Generator[tuple[Connection, str]]:
         """Change the file as the owner of runs."""
-        begins = self._owner is None
-        owner = self._owner = self._owner or Owner(self.path)
+        with self._making:
+            begins = self._owner is None
+            owner = self._owner = self._owner or Owner(self.path)
         with self.database.writing() as connection:
             if begins:
                 self._delete_owners(connection)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,6 +19,7 @@ from kairo_team import events
 from kairo_team.agents import TeamAgent
 from kairo_team.cluster.attempt_host import AttemptHost
 from kairo_team.cluster.cluster import Cluster
+from kairo_team.cluster.worker import Worker
 from kairo_team.constraints import ResourceAction, ResourceValidation
 from kairo_team.testing import EventRecorder, FunctionModel
 from tests.cluster.stage import BEAT, crew, new_database, until, warned, working
@@ -320,6 +323,29 @@ async def test_a_submitted_run_is_coordinated_by_a_worker(engine: Any) -> None:
     assert result is not None
     assert result.output == "answer to b 0"
     assert (told[0], told[-1]) == ("team.started", "team.completed")
+
+
+async def test_a_worker_that_is_cancelled_while_it_begins_to_receive_does_not_receive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begins, may_begin, ended = threading.Event(), threading.Event(), threading.Event()
+
+    @contextmanager
+    def receiving(*_: Any) -> Generator[None]:
+        begins.set()
+        assert may_begin.wait(60)
+        yield
+        ended.set()
+
+    cluster = Cluster(new_database("procrastinate"), engine="procrastinate", beat=BEAT)
+    monkeypatch.setattr(cluster.delivery, "receiving", receiving)
+    async with anyio.create_task_group() as group:
+        group.start_soon(Worker(cluster, team_of(ask)).run)
+        assert await to_thread.run_sync(begins.wait, 60)
+        group.cancel_scope.cancel()
+    may_begin.set()
+    assert await to_thread.run_sync(ended.wait, 60)
+    await to_thread.run_sync(cluster.close)
 
 
 async def test_a_worker_makes_no_more_attempts_at_once_than_its_concurrency() -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import anyio
@@ -15,11 +18,14 @@ import pytest
 from pydantic import BaseModel
 
 import kairo_team as kt
+from kairo_team.durable import journal as journal_module
 from kairo_team.durable import recovery
 from kairo_team.durable.codec import encode
 from kairo_team.durable.database import Database
+from kairo_team.durable.owners import Owner
 from kairo_team.errors import JournalError, Misuse, PlanMismatch
 from kairo_team.gates import CallbackGate
+from kairo_team.tck.journal_stage import request_of, team_of
 from kairo_team.testing import FunctionModel
 from tests.durable.desk import PLAN, RUN, Images, Provider, begin, desk, go_on
 
@@ -165,6 +171,29 @@ def test_a_process_that_closes_no_journal_leaves_no_owner_behind(tmp_path: Path)
     subprocess.run([sys.executable, "-c", UNCLOSED, str(path)], check=True, timeout=60)
     assert [run.state for run in kt.SqliteJournal(path).runs()] == ["completed"]
     assert list(tmp_path.glob("*-owner-*")) == []
+
+
+def test_runs_that_begin_at_once_have_one_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their journal is one process: a team inside one of them could not begin otherwise."""
+
+    class SlowOwner(Owner):
+        def __init__(self, path: Path) -> None:
+            time.sleep(0.05)  # the others come meanwhile
+            super().__init__(path)
+
+    monkeypatch.setattr(journal_module, "Owner", SlowOwner)
+    journal = kt.SqliteJournal(tmp_path / "runs.db")
+    together = Barrier(4)
+
+    def begin_one(number: int) -> None:
+        together.wait(60)
+        journal.begin(request_of(f"r{number}"), team_of(), {}, None)
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(begin_one, range(4)))
+    journal.close()
+    with closing(sqlite3.connect(tmp_path / "runs.db")) as connection:
+        assert connection.execute("SELECT count(DISTINCT owner), count(*) FROM run").fetchone() == (1, 4)
 
 
 async def test_kf_d09_an_owner_that_was_only_asleep_can_send_nothing_after_a_take_over(tmp_path: Path) -> None:

@@ -43,10 +43,15 @@ class Leading:
         return self.create_first(assignment, context, made) if inspect.isawaitable(made) else made
 
     async def create_first(self, assignment: kt.Assignment, context: kt.MemberContext, made: Awaitable[Any]) -> Any:
-        for tool in context.offered if "tasks so far" not in assignment.inputs else ():
-            if tool.name == "create_task":
-                await tool.call({"id": "a", "description": "Do a.", "member": "two"})
-                await tool.call({"id": "b", "description": "Do b.", "member": "three", "depends_on": ["a"]})
+        try:
+            for tool in context.offered if "tasks so far" not in assignment.inputs else ():
+                if tool.name == "create_task":
+                    await tool.call({"id": "a", "description": "Do a.", "member": "two"})
+                    await tool.call({"id": "b", "description": "Do b.", "member": "three", "depends_on": ["a"]})
+        except BaseException:
+            if inspect.iscoroutine(made):
+                made.close()
+            raise
         return await made
 
 
