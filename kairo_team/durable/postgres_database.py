@@ -134,7 +134,8 @@ def _row_class(names: tuple[bytes, ...]) -> type[Row]:
 def _rows(cursor: Any) -> Callable[[Sequence[Any]], Row]:
     """Make rows of what a cursor finds; a row factory of psycopg."""
     found = cursor.pgresult
-    return _row_class(() if found is None else tuple(map(found.fname, range(found.nfields))))
+    names: list[bytes] = [] if found is None else [found.fname(number) for number in range(found.nfields)]
+    return _row_class(tuple(names))
 
 
 @cache
