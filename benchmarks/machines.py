@@ -39,6 +39,7 @@ WARM: Final = 48
 SMALL: Final = 1_000
 """Tasks with a call of a millisecond each."""
 MANY: Final = 10_000
+"""As many of them that what the coordinator takes for each is seen to grow, if it does."""
 RUNS: Final = 100
 LEAST: Final = {2: 1.8, 4: 3.2}
 """By the number of workers: how many times faster they are than one."""

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from kairo_team.tasks import Assignment
     from kairo_team.team import Team, TeamExecutionRequest
 
-_POLL: Final = 0.2
-"""Most seconds between two looks for units, where nothing tells that one was sent."""
 RUNS: Final = "@runs"
 """In the place of a member: units that are whole runs."""
 
@@ -71,7 +69,7 @@ class Cluster:
         self.patience = patience
         self.engine: EngineName = engine
         self.delivery: Delivery = delivery_of(
-            engine, url, beats=Beats(poll=min(_POLL, beat / 5), again=beat, late=3 * beat)
+            engine, url, beats=Beats(poll=min(Beats.poll, beat / 5), again=beat, late=3 * beat)
         )
         self.journal = PostgresJournal(url, events=events, source=source, beat=beat, patience=patience, account=account)
         self._starting = threading.Lock()
