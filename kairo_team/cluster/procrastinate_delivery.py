@@ -11,10 +11,10 @@ import asyncio
 import math
 import threading
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Generator, Iterable, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, LiteralString
+from typing import Any, Final, LiteralString, TypeVar
 
 import procrastinate
 import psycopg
@@ -25,7 +25,10 @@ from procrastinate.schema import SchemaManager
 
 from kairo_team.cluster.delivery import Beats, Receiver, Take, check_database_url, queue_key
 
+T = TypeVar("T")
 TASK: Final = "kairo.unit"
+_CANCEL_AGAIN: Final = 0.1
+"""Seconds until a task that goes on after its cancellation is cancelled again."""
 _SEND: Final = "SELECT kairo_procrastinate.send(%(queue)s, %(unit)s, %(fence)s, %(delay)s)"
 _FUNCTIONS: Final = """
 CREATE OR REPLACE FUNCTION kairo_procrastinate.send(queue text, unit text, fence integer, delay double precision)
@@ -244,30 +247,52 @@ class _Connector(procrastinate.PsycopgConnector):
         self._beats, self._lost, self._stopping = beats, lost, stopping
 
     async def execute_query_async(self, query: LiteralString, **arguments: Any) -> None:
-        await self._insist(lambda: super(_Connector, self).execute_query_async(query, **arguments))
+        ask = super().execute_query_async
+        await self._insist(lambda: ask(query, **arguments))
 
     async def execute_query_one_async(self, query: LiteralString, **arguments: Any) -> dict[str, Any]:
         try:
-            row: dict[str, Any] = await super().execute_query_one_async(query, **arguments)
+            return await _cancellable(super().execute_query_one_async(query, **arguments))
         except ConnectorException:
             self._lost.set()
             raise
-        return row
+
+    async def execute_query_all_async(self, query: LiteralString, **arguments: Any) -> list[dict[str, Any]]:
+        return await _cancellable(super().execute_query_all_async(query, **arguments))
 
     async def listen_notify(self, on_notification: Any, channels: Iterable[str]) -> None:
-        await self._insist(lambda: super(_Connector, self).listen_notify(on_notification, channels))
+        listen = super().listen_notify
+        await self._insist(lambda: listen(on_notification, channels))
 
-    async def _insist(self, ask: Callable[[], Awaitable[None]]) -> None:
+    async def _insist(self, ask: Callable[[], Coroutine[Any, Any, None]]) -> None:
         end = math.inf
         while True:
             try:
-                return await ask()
+                return await _cancellable(ask())
             except ConnectorException as error:
                 if self._stopping.is_set():
                     end = min(end, time.monotonic() + self._beats.late)
                 if time.monotonic() >= end or not isinstance(error.__cause__, psycopg.OperationalError):
                     raise
                 await asyncio.sleep(self._beats.poll)
+
+
+async def _cancellable(work: Coroutine[Any, Any, T]) -> T:
+    """Run it in a task of its own, which is cancelled until it ends.
+
+    psycopg, its pool and procrastinate use `asyncio.wait_for`, which loses a cancellation now and then before Python
+    3.12. What was cancelled would go on, and the receiver would not end.
+    """
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.wait([task])
+    except asyncio.CancelledError:
+        while not task.done():
+            task.cancel()
+            await asyncio.wait([task], timeout=_CANCEL_AGAIN)
+        await asyncio.gather(task, return_exceptions=True)  # nobody asks for what came of it
+        raise
+    return task.result()
 
 
 async def _configure(connection: psycopg.AsyncConnection) -> None:

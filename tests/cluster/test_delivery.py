@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+import threading
 import time
 from typing import get_args
 
+import procrastinate
 import psycopg
 import pytest
 
@@ -108,6 +111,33 @@ def test_nothing_is_kept_of_what_was_acknowledged_or_forgotten(name: str) -> Non
         while connection.execute(ROWS[name]).fetchone() != (0,):
             assert time.monotonic() < end, "rows of deliveries are kept"
             time.sleep(0.05)
+
+
+@pytest.mark.parametrize("method", ["execute_query_all_async", "listen_notify"])
+def test_a_receiver_of_procrastinate_ends_where_a_cancellation_is_lost(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As before Python 3.12 `asyncio.wait_for` loses one now and then: as the worker registers, or listens."""
+    asked = threading.Event()
+
+    async def loses_its_first_cancellation(*_: object, **__: object) -> None:
+        asked.set()
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            await asyncio.sleep(3600)
+
+    def receive() -> None:
+        with delivery.receiving("one", ["queue"], 1, Deliveries().take):
+            assert asked.wait(60)
+
+    delivery = delivery_of("procrastinate", server().new_database(), beats=BEATS)
+    delivery.install()
+    monkeypatch.setattr(procrastinate.PsycopgConnector, method, loses_its_first_cancellation)
+    receiving = threading.Thread(target=receive, daemon=True)
+    receiving.start()
+    receiving.join(60)
+    assert not receiving.is_alive(), "the receiver does not end"
 
 
 @pytest.mark.exhaustive
