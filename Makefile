@@ -8,7 +8,11 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check install
 # Python keeps what it compiled: else every program that a test starts compiles the library anew.
 unexport PYTHONDONTWRITEBYTECODE
-SUITE = $(BIN)/python -m pytest -n $(WORKERS)
+# Temporary files are in memory where there is plenty: on some disks a file costs more than a test. They are removed.
+MEMORY := $(shell awk '$$1 == "MemAvailable:" && $$2 > 12000000' /proc/meminfo 2>/dev/null | grep -q . \
+	&& df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 8000000 { print $$6 }')
+SUITE = work=$$(mktemp -d $(or $(MEMORY),$${TMPDIR:-/tmp})/kairo-suite.XXXXXX) && trap 'rm -rf "$$work"' EXIT && \
+	chmod 755 "$$work" && TMPDIR="$$work" $(BIN)/python -m pytest -n $(WORKERS)
 ANOTHER := Name another one: make $(or $(MAKECMDGOALS),test) PYTHON=python3.12
 PIN_FILES := constraints.txt pyproject.toml scripts/pins.py
 THIRD_PARTY := $(wildcard tests/third_party/*)
@@ -27,7 +31,7 @@ demo: $(VENV)/.demo ## a team on the embedded model in five scenes, from nothing
 machines: $(VENV)/.dev ## a run of 200 tasks on four workers over PostgreSQL, two of which are killed
 	@$(BIN)/python -m kairo_team.examples.many_machines $(ARGS)
 
-test: $(VENV)/.dev ## the suite: everything that shows a behaviour, in five and a half minutes on two cores
+test: $(VENV)/.dev ## the suite: everything that shows a behaviour, in five minutes on two cores
 	@$(SUITE) -m "not exhaustive and not bench and not browser and not long" $(ARGS)
 	@echo "Tests in a browser were left out: make browser runs them, with Chromium (apt-get install chromium)."
 

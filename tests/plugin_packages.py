@@ -15,14 +15,27 @@ Install = Callable[..., Path]
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
-    """Install a package whose module has its name; the entry points are those of plug-in points or of whole groups."""
-    folder = tmp_path / "site"
-    folder.mkdir()
-    monkeypatch.syspath_prepend(folder)  # pyright: ignore[reportUnknownMemberType]  # pytest leaves it untyped
+    """Install a package whose module has its name; the entry points are those of plug-in points or of whole groups.
+
+    A `site` is another folder, which comes first on the path.
+    """
+    sites: dict[str, Path] = {}
+
+    def on_the_path(site: str) -> Path:
+        if site not in sites:
+            sites[site] = tmp_path / site
+            sites[site].mkdir()
+            monkeypatch.syspath_prepend(sites[site])  # pyright: ignore[reportUnknownMemberType]  # pytest leaves it untyped
+        return sites[site]
 
     def put(
-        package: str, points: Mapping[str, Mapping[str, str]], source: str | None = None, version: str = "1.0"
+        package: str,
+        points: Mapping[str, Mapping[str, str]],
+        source: str | None = None,
+        version: str = "1.0",
+        site: str = "site",
     ) -> Path:
+        folder = on_the_path(site)
         if source is not None:
             (folder / f"{package.replace('-', '_')}.py").write_text(source, encoding="utf-8")
         info = folder / f"{package.replace('-', '_')}-{version}.dist-info"
@@ -39,5 +52,5 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
     before = set(sys.modules)
     yield put
     for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(folder)):
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
             del sys.modules[name]

@@ -18,6 +18,7 @@ from kairo_team import events
 from kairo_team.coordinators import FailurePolicy, TaskDispatchCoordinator
 from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.testing import EventRecorder, run_in_virtual_time, virtual_time_backends
+from tests.lost_needs import any_need
 from tests.test_recorded_steps import Broken, Replay, comparable
 
 KINDS: Final = ("plain", "plain", "list", "map", "loop", "branch", "each")
@@ -148,7 +149,7 @@ def _spent(task_id: str, plan: Mapping[str, kt.Task], result: kt.TeamResult) -> 
 
 def told(result: kt.TeamResult) -> list[Any]:
     return [
-        (one.task_id, one.status, one.error, None if one.artifact is None else one.artifact.text)
+        (one.task_id, one.status, any_need(one.error), None if one.artifact is None else one.artifact.text)
         for one in result.outcomes
     ]
 

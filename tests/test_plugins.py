@@ -319,8 +319,8 @@ def test_a_package_that_publishes_a_name_twice_is_refused(install: Install) -> N
 
 
 def test_of_a_distribution_that_is_on_the_path_twice_the_first_one_counts(install: Install) -> None:
-    install("acme-all", points("acme_all", {"gate": "gate"}), EVERYTHING, version="1.0")
     install("Acme_All", points("other", {"gate": "gate"}), version="2.0")
+    install("acme-all", points("acme_all", {"gate": "gate"}), EVERYTHING, version="1.0", site="earlier")
     assert len([one for one in plugins.installed("gate") if one.name == "acme"]) == 1
     assert callable(plugins.find("gate", "acme"))
 

@@ -245,6 +245,8 @@ class _Connector(procrastinate.PsycopgConnector):
             conninfo=url, configure=_configure, min_size=1, max_size=4, timeout=max(beats.poll, 2.0)
         )
         self._beats, self._lost, self._stopping = beats, lost, stopping
+        self._end = math.inf
+        """When nothing is asked again: `late` seconds after the first question that had no reply while we leave."""
 
     async def execute_query_async(self, query: LiteralString, **arguments: Any) -> None:
         ask = super().execute_query_async
@@ -265,16 +267,18 @@ class _Connector(procrastinate.PsycopgConnector):
         await self._insist(lambda: listen(on_notification, channels))
 
     async def _insist(self, ask: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        end = math.inf
         while True:
             try:
-                return await _cancellable(ask())
+                await _cancellable(ask())
             except ConnectorException as error:
                 if self._stopping.is_set():
-                    end = min(end, time.monotonic() + self._beats.late)
-                if time.monotonic() >= end or not isinstance(error.__cause__, psycopg.OperationalError):
+                    self._end = min(self._end, time.monotonic() + self._beats.late)
+                if time.monotonic() >= self._end or not isinstance(error.__cause__, psycopg.OperationalError):
                     raise
                 await asyncio.sleep(self._beats.poll)
+            else:
+                self._end = math.inf
+                return
 
 
 async def _cancellable(work: Coroutine[Any, Any, T]) -> T:

@@ -275,16 +275,17 @@ def check(node: Node) -> None:
             raise stop(due[1], HaltReason.TIME_BUDGET_EXCEEDED).error()
 
 
-def check_spent(node: Node) -> None:
+def check_spent(node: Node, least: int = 0) -> None:
     """Exhaust the outermost node whose tokens or dollars are used up; raise `HaltError`.
 
-    A dollar limit of 0 is not used up while nothing is spent: a team may use free models only.
+    A limit is not used up while less than `least` is spent. A dollar limit of 0 never is: a team may use free models
+    only.
     """
     for dim in (TOKENS, DOLLARS):
         found = None
         for one in node.limited:
             limit = one.limit[dim]
-            if limit is not None and one.cells[dim] >= limit and (limit or dim == TOKENS):
+            if limit is not None and one.cells[dim] >= max(limit, least) and (limit or dim == TOKENS):
                 found = one
         if found is not None:
             raise exhaust(found, dim).error()
@@ -296,7 +297,7 @@ def check_begin(node: Node) -> None:
         spent = one.cells
         tokens, dollars, _, _ = one.limit
         if (tokens is not None and 0 < spent[TOKENS] >= tokens) or (dollars and spent[DOLLARS] >= dollars):
-            check_spent(node)
+            check_spent(node, least=1)
 
 
 def check_hopeless(node: Node, units: Units, minimum: Units) -> None:

@@ -336,13 +336,15 @@ def serve(node: Node) -> None:
 
 
 def dismiss(node: Node) -> None:
-    """Wake the waiters below a node that closed, and serve the lines above that it gave back to. Needs the lock."""
+    """Wake the waiters below a node that closed, and serve the lines above that it gave back to. Needs the lock.
+
+    What stands under a shared node has parents that are not below it.
+    """
     wake_waiters(node)
-    for one in family(node):
-        if one.shared is not None:
-            serve(one.shared)
-    if node.parent is not None:
-        serve(node.parent)
+    inside = dict.fromkeys(family(node))
+    for above in dict.fromkeys(one for inner in inside for one in (inner.shared, inner.parent)):
+        if above is not None and above not in inside:
+            serve(above)
 
 
 async def wait(waiter: Waiter, on_wait: Callable[[], object] | None = None) -> Units:

@@ -13,7 +13,8 @@ import kairo_team as kt
 from kairo_team.testing import EventRecorder
 from tests.cluster.stage import new_database, warned, working
 from tests.cluster.test_inner_events import by_inner_run
-from tests.durable.test_law import Scenario, World, any_need, request_of, scenarios, team_of
+from tests.durable.test_law import Scenario, World, request_of, scenarios, team_of
+from tests.lost_needs import any_need
 
 
 def seen(result: kt.TeamResult) -> Any:

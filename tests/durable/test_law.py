@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import anyio
 import pytest
@@ -19,6 +18,7 @@ from kairo_team.agents import TeamAgent
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
 from kairo_team.testing import FunctionModel, virtual_time_backends
 from tests.durable.desk import Images, Judge, ask_briefly
+from tests.lost_needs import any_need
 
 RUN = "r"
 KINDS = ("silent", "asks", "asks twice", "fails", "keeps and fails", "books", "uses a tool", "team", "chance")
@@ -131,15 +131,6 @@ async def play(scenario: Scenario, path: Path, world: World, *, go_on: bool, run
                 return await (runtime.resume(run_id, team) if go_on else kt.run(team, request, runtime=runtime))
     finally:
         journal.close()
-
-
-LOST: Final = re.compile(r"it needs '[^']+', which was not accepted")
-"""Which of several needs was lost first is chance."""
-
-
-def any_need(text: str | None) -> str | None:
-    """Name no need that was lost."""
-    return None if text is None else LOST.sub("a need was lost", text)
 
 
 def comparable(result: kt.TeamResult) -> list[Any]:

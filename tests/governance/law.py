@@ -448,11 +448,17 @@ class GovernorLaw(RuleBasedStateMachine):
         self.do(leave)
         model.end(held, held)
 
+    def may_use_threads(self) -> bool:
+        """Return whether threads get what fits now."""
+        return True
+
     @rule(at=nodes, asked=st.integers(1, 4), rounds=st.integers(1, 3))
     def threads(self, at: Pair, asked: int, rounds: int) -> None:
         """Three threads at once, each holding, carving, settling and closing where there is room for all of them."""
         governor, model = at
         if model.closed or model.halted() or model.overdue(self.now) or not model.fits((3 * asked * rounds, 0, 0, 0)):
+            return
+        if not self.may_use_threads():
             return
 
         def work() -> None:

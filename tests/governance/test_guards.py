@@ -138,6 +138,12 @@ def test_a_dollar_limit_of_zero_above_does_not_hide_one_that_is_used_up() -> Non
     other.can_proceed()
 
 
+def test_spent_dollars_are_named_beside_a_token_limit_of_zero() -> None:
+    governor = Governor(Budget(tokens=0, dollars=1))
+    governor.reserve(dollars=1).settle(dollars=1)
+    assert halt_of(governor.pre_step).reason is HaltReason.DOLLAR_BUDGET_EXCEEDED
+
+
 def test_kf_b04_zero_is_nothing_and_none_is_unlimited() -> None:
     """B04: a child's 0 read as "unlimited"."""
     team = Governor(Budget(tokens=100), name="team")

@@ -449,6 +449,22 @@ async def test_closing_a_member_serves_those_who_wait_at_the_shared_governor() -
     assert two.held == [90, 0, 90, 90]
 
 
+async def test_closing_the_shared_governor_serves_those_who_wait_above_what_stands_under_it() -> None:
+    two = Two(run=100)
+    task = two.ada.carve("read.0001", shared=two.read)
+    elsewhere(lambda: task.reserve(tokens=60))
+    waiting = Waiting(two.bob, 50)
+    async with anyio.create_task_group() as group:
+        group.start_soon(waiting)
+        await rest()
+        assert waiting.got is None
+        two.read.close()
+        await rest()
+        assert waiting.got is not None, "what its task held is charged, and nobody else holds anything"
+        assert waiting.got.tokens == 40
+    assert two.spent == [60, 60, 0, 60]
+
+
 @pytest.mark.parametrize("how", ["close", "cancel"])
 async def test_the_end_of_the_shared_governor_sends_away_those_who_wait_under_it(how: str) -> None:
     two = Two()

@@ -520,9 +520,17 @@ MUTANTS = [
         "members' close leaves waiters asleep",
         "a caller waits on at a shared governor that a closing member gave back to",
         HOLDS,
-        "        if one.shared is not None:\n            serve(one.shared)",
-        "        if one.shared is not None:\n            pass",
+        "for one in (inner.shared, inner.parent)",
+        "for one in (inner.parent,)",
         (_SHARED + "closing_a_member_serves_those_who_wait_at_the_shared_governor",),
+    ),
+    Mutant(
+        "a shared close leaves waiters asleep",
+        "a caller waits on at the parent of what stood under a shared governor that closed",
+        HOLDS,
+        "for one in (inner.shared, inner.parent)",
+        "for one in (inner.shared, node.parent)",
+        (_SHARED + "closing_the_shared_governor_serves_those_who_wait_above_what_stands_under_it",),
     ),
     Mutant(
         "a kill of one interrupts all",
@@ -533,6 +541,14 @@ MUTANTS = [
         (_SHARED + "a_kill_interrupts_what_stands_under_the_shared_governor_and_nothing_else",),
     ),
     # -- halts --------------------------------------------------------------------------------
+    Mutant(
+        "an iteration is refused for tokens it may not need",
+        "a token limit of 0 is named where spent dollars let no iteration begin",
+        HALTS,
+        "            check_spent(node, least=1)",
+        "            check_spent(node)",
+        ("test_guards.py::test_spent_dollars_are_named_beside_a_token_limit_of_zero",),
+    ),
     Mutant(
         "second reason overwrites",
         "a later cancel replaces the first halt reason",
