@@ -20,6 +20,7 @@ import anyio
 
 from kairo_team._util.threads import poster
 from kairo_team.durable.codec import decode
+from kairo_team.durable.owners import TAKEN_OVER
 from kairo_team.errors import JournalError
 
 if TYPE_CHECKING:
@@ -400,7 +401,7 @@ class Database(ABC):
         """Return whether a session has lost its run, and tell it at once."""
         if row is not None and row[0] == session.epoch:
             return False
-        why = "the run was forgotten" if row is None else "another process has taken the run over"
+        why = "the run was forgotten" if row is None else TAKEN_OVER
         if session.lost is None:
             session.lost = why
             self.leave(session)

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
+TAKEN_OVER: Final = "another process has taken the run over"
+"""What a session that lost its run is told."""
 HOST: Final = socket.gethostname()
 _open_here: set[str] = set()
 """The owners of this process. Their files must not be opened again: closing one would release its lock."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from kairo_team.durable import accounts
 from kairo_team.durable.codec import decode_loaded
 from kairo_team.durable.database import Database
+from kairo_team.durable.owners import TAKEN_OVER
 from kairo_team.durable.requests import readable
 from kairo_team.durable.value_classes import CorruptRecord
 from kairo_team.errors import JournalError, MissingExtra
@@ -480,9 +481,8 @@ class PostgresDatabase(Database):
 
     def set_aside(self, session: Writing, budget: Budget) -> None:
         """Set a budget aside in the account of a session's run, if it has one."""
-        here = (session.run_id, session.epoch, budget)
-        if not self.change(lambda connection: accounts.set_aside(connection, *here)):
-            raise JournalError(self.place, "another process has taken the run over")
+        if not self.change(lambda connection: accounts.set_aside(connection, session.run_id, session.epoch, budget)):
+            raise JournalError(self.place, TAKEN_OVER)
 
     def close(self) -> None:
         """Write what was given, and end the writer."""

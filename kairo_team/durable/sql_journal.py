@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from kairo_team.durable import forks, recovery
 from kairo_team.durable.codec import encode
 from kairo_team.durable.database import Writing, execute, insert
+from kairo_team.durable.owners import TAKEN_OVER
 from kairo_team.durable.requests import encode_request, readable
 from kairo_team.durable.sql_run_journal import SqlRunJournal, asking
 from kairo_team.errors import JournalError, Misuse, NoQuestion, RunExists, RunFinished, RunNotFound
@@ -293,7 +294,7 @@ class SqlJournal(ABC):
     def _check_around(self, connection: Connection, run_id: str, owner: str) -> None:
         """Raise `JournalError` where another process has the run around one that begins."""
         if connection.execute("SELECT 1 FROM run WHERE run_id = ? AND owner <> ?", (run_id, owner)).fetchone():
-            raise JournalError(self.place, "another process has taken the run over")
+            raise JournalError(self.place, TAKEN_OVER)
 
     def _insert_run(
         self,

@@ -296,7 +296,7 @@ def check_begin(node: Node) -> None:
     for one in node.limited:
         spent = one.cells
         tokens, dollars, _, _ = one.limit
-        if (tokens is not None and 0 < spent[TOKENS] >= tokens) or (dollars and spent[DOLLARS] >= dollars):
+        if (tokens is not None and spent[TOKENS] >= tokens) or (dollars and spent[DOLLARS] >= dollars):
             check_spent(node, least=1)
 
 
