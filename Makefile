@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Temporary files are in memory where there is plenty: on some disks a file costs more than a test. They are removed.
 MEMORY := $(shell awk '$$1 == "MemAvailable:" && $$2 > 12000000' /proc/meminfo 2>/dev/null | grep -q . \
 	&& df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 8000000 { print $$6 }')
-SUITE = work=$$(mktemp -d $(or $(MEMORY),$${TMPDIR:-/tmp})/kairo-suite.XXXXXX) && trap 'rm -rf "$$work"' EXIT && \
+SUITE = work=$$(mktemp -d $(or $(MEMORY),$${TMPDIR:-/tmp})/kairo-suite.XXXXXX) && trap 'rm -rf "$$work"' EXIT INT TERM && \
 	chmod 755 "$$work" && TMPDIR="$$work" $(BIN)/python -m pytest -n $(WORKERS)
 ANOTHER := Name another one: make $(or $(MAKECMDGOALS),test) PYTHON=python3.12
 PIN_FILES := constraints.txt pyproject.toml scripts/pins.py
