@@ -15,7 +15,6 @@ from anyio.lowlevel import checkpoint
 
 from kairo_team.budget import Usage
 from kairo_team.durable import NotRecordable, decode, encode, encode_request
-from kairo_team.durable.owners import TAKEN_OVER
 from kairo_team.errors import JournalError, Misuse, NoQuestion, RunExists, RunFinished, RunNotFound
 from kairo_team.human import HumanDecision, check_answer, check_same
 from kairo_team.recorded import ENDED, Place, RecordedCall, RecordedQuestion, RecoveredRun
@@ -151,7 +150,7 @@ class MemoryJournal:
             self.check()
             around = None if place is None else self.storage.runs.get(place.run_id)
             if around is not None and around.owner is not self:
-                raise JournalError("in memory", TAKEN_OVER)
+                raise JournalError("in memory", "another process has taken the run over")
             if request.run_id in self.storage.runs:
                 raise RunExists(request.run_id, recorded=True)
             run = self.storage.runs[request.run_id] = _Run(written, place, dict(digests), self)
@@ -183,7 +182,7 @@ class MemoryJournal:
         """Begin a session of a run, and return all that is recorded of it."""
         run = self.storage.run(run_id)
         if run.session is not None:
-            run.session.lose(TAKEN_OVER)
+            run.session.lose("another process has taken the run over")
         run.owner, run.epoch, run.state = self, run.epoch + 1, "running"
         steps = {key: decode(value) for key, value in run.steps.items()}
         calls = tuple(run.calls.values())
