@@ -89,6 +89,7 @@ class WatchTests(JournalStage):
             sessions["suspended"].end(result_of("suspended", TeamStatus.SUSPENDED))
             await sessions["suspended"].written()
             sessions["interrupted"].interrupt("somebody pressed Ctrl-C")
+            await check_over(sessions["interrupted"])
             for run_id in sessions:
                 if run_id == "dead":
                     await process.die()
