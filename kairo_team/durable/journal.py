@@ -87,14 +87,14 @@ class SqliteJournal(SqlJournal):
 
     def _delete_owners(self, connection: Connection) -> None:
         """Delete the owners whose process is gone and that have no run any more, with what it left beside the file."""
-        sql = "SELECT id, host FROM owner WHERE id NOT IN (SELECT owner FROM run WHERE state = 'running')"
+        sql = "SELECT id FROM owner WHERE id NOT IN (SELECT owner FROM run WHERE state = 'running')"
         for row in connection.execute(sql).fetchall():
-            if not is_alive(self.path, row["id"], row["host"]):
+            if not is_alive(self.path, row["id"]):
                 connection.execute("DELETE FROM owner WHERE id = ?", (row["id"],))
 
     def _is_alive(self, connection: Connection, owner: str) -> bool:
-        found = connection.execute("SELECT host FROM owner WHERE id = ?", (owner,)).fetchone()
-        return found is not None and is_alive(self.path, owner, found["host"])
+        found = connection.execute("SELECT 1 FROM owner WHERE id = ?", (owner,)).fetchone()
+        return found is not None and is_alive(self.path, owner)
 
     def _has_died(self, connection: Connection, owner: str) -> bool:
         return not self._is_alive(connection, owner)

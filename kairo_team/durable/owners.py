@@ -44,9 +44,9 @@ class Owner:
                 self._path.unlink()
 
 
-def is_alive(path: Path, owner: str, host: str) -> bool:
-    """Return whether the process of an owner lives; one on another host counts as alive, because nothing shows it."""
-    if owner in _open_here or host != HOST:
+def is_alive(path: Path, owner: str) -> bool:
+    """Return whether the process of an owner lives: whether its lock is held, whatever its host was called then."""
+    if owner in _open_here:
         return True
     file_path = _file_of(path, owner)
     try:

@@ -22,6 +22,9 @@ APPLICATION_ID: Final = 0x6B61_6972
 """`kair`: what `file` and other programs know a journal by."""
 FORMAT: Final = 1
 """The version of the tables, in `user_version`."""
+_IN_LOG: Final = "SELECT 1 FROM about WHERE name = 'in_log' AND value <> ?"
+_LOG_BYTES: Final = 4_000_000
+"""A longer log is moved into the file."""
 _BUSY_SECONDS: Final = 30.0
 """How long a transaction waits for another process's."""
 
@@ -66,6 +69,8 @@ class SqliteFile(Database):
         self.path = Path(path)
         self._sync = sync
         self._version = version
+        self._writer: Connection | None = None
+        """The connection that the log was last moved by."""
         super().__init__(self.path)
         self._prepare()
 
@@ -73,13 +78,19 @@ class SqliteFile(Database):
 
     def _prepare(self) -> None:
         """Make the tables in a new file; `JournalError` for a file that is none of ours, or of a newer version."""
+        has_log = self._log.exists()
         try:
             with closing(self._connect()) as connection:
-                self._check(connection)
+                self._check(connection, has_log=has_log)
         except sqlite3.Error as error:
             raise JournalError(self.path, f"it cannot be opened: {error}") from error
 
-    def _check(self, connection: sqlite3.Connection) -> None:
+    @property
+    def _log(self) -> Path:
+        """Where SQLite keeps what is not in the file itself yet."""
+        return self.path.with_name(f"{self.path.name}-wal")
+
+    def _check(self, connection: sqlite3.Connection, *, has_log: bool) -> None:
         connection.execute("BEGIN IMMEDIATE")
         written = self._number(connection, "application_id"), self._number(connection, "user_version")
         if written == (0, 0) and not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
@@ -93,7 +104,29 @@ class SqliteFile(Database):
         elif written[1] != FORMAT:
             by = connection.execute("SELECT value FROM about WHERE name = 'version'").fetchone()
             raise JournalError(self.path, f"it was written by kairo-team {by[0] if by else 'of another version'}")
+        elif not has_log and connection.execute(_IN_LOG, (self._number_of_file,)).fetchone():
+            raise JournalError(
+                self.path,
+                f"it is a copy of a journal in use, and what was recorded last is missing: copy {self._log.name!r} "
+                f"too, or let SQLite copy both with VACUUM INTO",
+            )
         connection.execute("COMMIT")
+
+    @property
+    def _number_of_file(self) -> str:
+        """The number that the file system gives to the file; a copy has another one."""
+        return str(self.path.stat().st_ino)
+
+    def _fold_log(self, connection: Connection) -> None:
+        """Move the log into the file, with a mark that the log then takes back.
+
+        Who reads both never sees the mark. It is in a file that was copied without its log.
+        """
+        connection.execute("INSERT OR REPLACE INTO about VALUES ('in_log', ?)", (self._number_of_file,))
+        connection.execute("PRAGMA busy_timeout = 0")  # while somebody reads, a part of the log stays
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        connection.execute(f"PRAGMA busy_timeout = {_BUSY_SECONDS * 1000:.0f}")
+        connection.execute("DELETE FROM about WHERE name = 'in_log'")
 
     def _number(self, connection: sqlite3.Connection, pragma: str) -> int:
         return int(connection.execute(f"PRAGMA {pragma}").fetchone()[0])
@@ -109,6 +142,7 @@ class SqliteFile(Database):
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute("PRAGMA wal_autocheckpoint = 0")  # `_fold_log` does it, with its mark
         except BaseException:
             connection.close()
             raise
@@ -147,6 +181,9 @@ class SqliteFile(Database):
             raise JournalError(self.path, f"it cannot be written: {error}") from error
 
     def _begin(self, connection: Connection, *, sync: bool) -> bool:
+        if connection is not self._writer or self._log.stat().st_size > _LOG_BYTES:
+            self._writer = connection
+            self._fold_log(connection)
         if self._sync == "full":
             connection.execute(f"PRAGMA synchronous = {'FULL' if sync else 'NORMAL'}")
         connection.execute("BEGIN IMMEDIATE")
