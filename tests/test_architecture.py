@@ -62,7 +62,7 @@ MODULES = {
         pydantic_ai_messages team_agent wrapped""",
     "durable": """accounts codec database forks journal memory owners postgres postgres_database processes recovery
         requests sql_journal sql_run_journal sqlite_file value_classes""",
-    "cluster": """attempt_host cluster dbos_delivery delivery facts health inner_events mailbox
+    "cluster": """attempt_host cluster dbos_delivery deaths delivery facts health inner_events mailbox
         procrastinate_delivery reaper remote_attempt run_host service standing units wire worker""",
     "evaluators": """agent_judge artifact_view attacks calibration check_calls checks combined criterion data_files
         data_mistakes fingerprint installed_evaluators judge_controls judge_injection judge_question

@@ -7,7 +7,6 @@ import signal
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
 
 import anyio
 from anyio.to_thread import run_sync
@@ -21,9 +20,6 @@ from kairo_team.errors import RunFinished, RunNotFound
 from kairo_team.recorded import ENDED
 
 _logger = logging.getLogger("chaos")
-
-MOST_DELIVERIES: Final = 1000
-"""None is given up: so many deaths of one unit are no accident elsewhere, but they are here."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +43,7 @@ class Place:
 
     def cluster(self) -> Cluster:
         """Reach the database."""
-        return Cluster(self.url, engine=self.engine, beat=self.beat, max_deliveries=MOST_DELIVERIES)
+        return Cluster(self.url, engine=self.engine, beat=self.beat)
 
 
 def work(place: Place) -> None:

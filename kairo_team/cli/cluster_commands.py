@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Final, cast
 import anyio
 import typer
 
-from kairo_team.cli.databases import BEAT, away_from_children, clustered, connect, database_of
+from kairo_team.cli.databases import BEAT, MAX_DELIVERIES, away_from_children, clustered, connect, database_of
 from kairo_team.cli.exits import EXIT_CODES, LEFT, LEFT_BY_SIGNAL
 from kairo_team.cli.interrupts import leave
 from kairo_team.cli.job import EXIT_CODES as CODES
@@ -71,6 +71,9 @@ def worker(
     beat: Annotated[
         float, typer.Option(metavar="SECONDS", help="How often it shows that it lives; the same for all workers.")
     ] = BEAT,
+    max_deliveries: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Deaths of workers after which what they died of is given up.")
+    ] = MAX_DELIVERIES,
     drain: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, help="How long work in hand may take after SIGTERM or Ctrl-C.")
     ] = 30.0,
@@ -99,7 +102,7 @@ def worker(
             from kairo_team.cluster.health import HealthServer
             from kairo_team.cluster.service import WorkerService
 
-            make = partial(connect, place, engine, beat=beat)
+            make = partial(connect, place, engine, beat=beat, max_deliveries=max_deliveries)
             service = WorkerService(make, team, concurrency=concurrency, members=names, drain=drain, tell=_say)
             if health is not None:
                 server = stack.enter_context(HealthServer(service, health))

@@ -23,6 +23,7 @@ _JOURNAL: Final = "KAIRO_JOURNAL"
 PATIENCE: Final = 10.0
 """Seconds for which a command tries to reach a database."""
 BEAT: Final = 2.0
+MAX_DELIVERIES: Final = 5
 """Seconds between two signs of life of a process, where no option says it."""
 _DEFAULT: Final[EngineName] = "dbos"
 
@@ -123,12 +124,18 @@ def clustered(
 
 
 def connect(
-    place: DatabaseUrl, engine: EngineName | None, *, source: Mapping[str, str] | None = None, beat: float = BEAT
+    place: DatabaseUrl,
+    engine: EngineName | None,
+    *,
+    source: Mapping[str, str] | None = None,
+    beat: float = BEAT,
+    max_deliveries: int = MAX_DELIVERIES,
 ) -> Cluster:
     """Make a cluster with an engine, or with the one that the database is used with; `beat` is in seconds."""
     from kairo_team.cluster.cluster import Cluster
 
-    return Cluster(place.url, engine=engine or _used_engine(place) or _DEFAULT, beat=beat, source=source)
+    used = engine or _used_engine(place) or _DEFAULT
+    return Cluster(place.url, engine=used, beat=beat, max_deliveries=max_deliveries, source=source)
 
 
 def _used_engine(place: DatabaseUrl) -> EngineName | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team._util.frozen import known_arguments
 from kairo_team._util.threads import run_in_thread
+from kairo_team.cluster.deaths import TABLE
 from kairo_team.cluster.delivery import Beats, check_database_url, delivery_of
 from kairo_team.cluster.mailbox import Mailbox
 from kairo_team.cluster.reaper import Reaper
@@ -40,10 +41,11 @@ class Cluster:
     Workers are started with `kairo worker mymodule:team --database URL`, on any machine that can import the team. The
     database holds the truth: runs, calls, units, budgets. `engine` delivers units to workers: "dbos" or
     "procrastinate". A process shows every `beat` seconds that it lives; one that is three beats late is taken for dead,
-    and what it had is done anew elsewhere, at most `max_deliveries` times. The database may be away for `patience`
-    seconds. `events` are kept in the database too. What its runs may spend is set aside in `account` first, a budget
-    over runs of all machines, which `kairo budget` makes. Raises `MissingExtra` without the extra `cluster`, `Misuse`
-    for a URL that is none, and `JournalError` for a database that cannot be used.
+    and what it had is done anew elsewhere. What `max_deliveries` processes died of, with nothing recorded in between,
+    is given up. The database may be away for `patience` seconds. `events` are kept in the database too. What its runs
+    may spend is set aside in `account` first, a budget over runs of all machines, which `kairo budget` makes. Raises
+    `MissingExtra` without the extra `cluster`, `Misuse` for a URL that is none, and `JournalError` for a database that
+    cannot be used.
     """
 
     def __init__(
@@ -104,6 +106,7 @@ class Cluster:
 
     def _install_engine(self) -> None:
         with self.journal.database.writing() as connection:
+            connection.execute(TABLE)
             sql = "INSERT INTO about (name, value) VALUES ('engine', ?) ON CONFLICT (name) DO NOTHING"
             connection.execute(sql, (self.engine,))
             found = connection.execute("SELECT value FROM about WHERE name = 'engine'").fetchone()[0]

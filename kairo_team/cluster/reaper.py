@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import defaultdict
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
+from kairo_team.cluster.deaths import Deaths, forget_deaths, note_death
 from kairo_team.cluster.facts import Tell, UnitReaped, unheard
 from kairo_team.cluster.mailbox import Letter, letter_to
 from kairo_team.cluster.units import COLUMNS, Unit
@@ -124,16 +127,19 @@ class Reaper:
     def _take_from_the_dead(self, connection: Any) -> None:
         """Send anew what processes had that were declared dead, by whomever, or that ended."""
         sql = (
-            f"SELECT {COLUMNS} FROM unit WHERE state = 'taken' AND NOT EXISTS"
+            f"SELECT process, {COLUMNS} FROM unit WHERE state = 'taken' AND NOT EXISTS"
             " (SELECT FROM process WHERE process.id = unit.process AND process.state <> 'dead')"
             " FOR UPDATE SKIP LOCKED"
         )
+        had: dict[str, list[Unit]] = defaultdict(list)
         with connection.transaction():
-            units = [Unit(*row) for row in connection.execute(sql).fetchall()]
-            for unit in units:
-                self._fence_off(connection, unit, _GONE)
+            for process, *row in connection.execute(sql).fetchall():
+                had[process].append(Unit(*row))
+            for units in had.values():
+                for unit in units:
+                    self._fence_off(connection, unit, _GONE, note_death(connection, unit, units))
             settle_cancelled(connection)
-        for unit in units:
+        for unit in chain(*had.values()):
             self.tell(UnitReaped(unit.kind))
 
     def _forget_the_dead(self, connection: Any) -> None:
@@ -157,27 +163,35 @@ class Reaper:
                 self._give_back(connection, unit, fence, "its worker lost it")
         self._idle = idle
 
-    def give_back(self, unit: Unit, reason: str) -> None:
-        """Let another process do a unit that this one has."""
-        self._cluster.journal.change(lambda connection: self._give_back(connection, unit.id, unit.fence, reason))
+    def give_back(self, unit: Unit, reason: str, *, failed: bool = False) -> None:
+        """Let another process do a unit that this one has; a unit over which this one `failed` is blamed for it."""
+        self._cluster.journal.change(
+            lambda connection: self._give_back(connection, unit.id, unit.fence, reason, failed=failed)
+        )
 
-    def _give_back(self, connection: Any, unit: str, fence: int, reason: str) -> None:
+    def _give_back(self, connection: Any, unit: str, fence: int, reason: str, *, failed: bool = False) -> None:
         sql = f"SELECT {COLUMNS} FROM unit WHERE id = ? AND fence = ? AND state = 'taken' FOR UPDATE"
         row = connection.execute(sql, (unit, fence)).fetchone()
         if row is not None:
-            self._fence_off(connection, Unit(*row), reason, died=False)
+            had = Unit(*row)
+            self._fence_off(connection, had, reason, note_death(connection, had, [had]) if failed else None)
 
-    def _fence_off(self, connection: Any, unit: Unit, reason: str, *, died: bool = True) -> None:
-        """Let the delivery count no more; a run is sent anew here, an attempt by its coordinator."""
+    def _fence_off(self, connection: Any, unit: Unit, reason: str, deaths: Deaths | None) -> None:
+        """Let the delivery count no more; a run is sent anew here, an attempt by its coordinator.
+
+        `deaths` has the one that was the reason; None: nobody died.
+        """
         following = unit.next()
+        given_up = deaths is not None and deaths.exhaust(self._cluster.max_deliveries)
         if unit.kind == "attempt":
             sql = "UPDATE unit SET fence = ?, state = 'lost', process = NULL WHERE id = ?"
             connection.execute(sql, (following.fence, unit.id))
             if unit.sender is not None:
-                for statement in letter_to(unit.sender, Letter(unit.id, unit.fence, "lost", reason)):
+                lost = (reason, deaths.number if deaths is not None and given_up else None)
+                for statement in letter_to(unit.sender, Letter(unit.id, unit.fence, "lost", lost)):
                     execute(connection, statement)
-        elif died and unit.fence >= self._cluster.max_deliveries:
-            self._give_up(connection, unit)
+        elif deaths is not None and given_up:
+            self._give_up(connection, unit, deaths)
         else:
             self._send_run(connection, following)
 
@@ -186,11 +200,11 @@ class Reaper:
         connection.execute(sql, (unit.fence, unit.id))
         self._cluster.delivery.send(connection.raw, unit.queue, unit.id, unit.fence)
 
-    def _give_up(self, connection: Any, unit: Unit) -> None:
+    def _give_up(self, connection: Any, unit: Unit, deaths: Deaths) -> None:
         """Leave a run that ends every process that takes it: a person may look at it and resume it."""
         problem = (
-            f"given up after {unit.fence} deliveries: every worker that coordinated it died. Look at the workers' "
-            f"logs, then go on with `kairo resume {unit.run_id} --database ...`"
+            f"given up: {deaths.number} workers died or failed while they coordinated it, and nothing was recorded in "
+            f"between. Look at the workers' logs, then go on with `kairo resume {unit.run_id} --database ...`"
         )
         connection.execute("UPDATE unit SET state = 'done', problem = ? WHERE id = ?", (problem, unit.id))
         _logger.error("run %s is %s", unit.run_id, problem)
@@ -207,6 +221,7 @@ class Reaper:
         )
         for row in connection.execute(sql).fetchall():
             with connection.transaction():
+                forget_deaths(connection, row[0])
                 self._send_run(connection, Unit(*row).next())
 
     def _audit(self, connection: Any) -> None:
@@ -250,4 +265,5 @@ def sweep(connection: PostgresConnection, delivery: Delivery) -> None:
             delivery.forget(connection.raw, units)
             connection.execute("DELETE FROM unit WHERE id = ANY(?)", (units,))
         connection.execute(_TO_NOBODY)
+        connection.execute("DELETE FROM death WHERE NOT EXISTS (SELECT FROM unit WHERE unit.id = death.unit)")
         connection.execute("DELETE FROM batch WHERE NOT EXISTS (SELECT FROM process WHERE process.id = writer)")

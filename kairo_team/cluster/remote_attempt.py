@@ -46,17 +46,22 @@ _HALT_OF: Final[Mapping[str, HaltReason]] = dict(zip(DIMENSIONS, REASONS, strict
 
 
 class DeliveriesExhausted(KairoError):
-    """Every process that took a unit died over it."""
+    """Process after process that took a unit died over it."""
 
-    def __init__(self, deliveries: int) -> None:
+    def __init__(self, deaths: int) -> None:
         super().__init__(
-            f"given up after {deliveries} deliveries: each worker that took it died or lost its database. Look at the "
-            "workers' logs, and at their memory"
+            f"given up: {deaths} workers died, failed or lost their database while they made it, and no call of it was "
+            "finished in between. Look at the workers' logs, and at their memory"
         )
 
 
 class _Lost(Exception):
     """The process that had the unit is gone, or it gave the unit back."""
+
+    def __init__(self, reason: str, deaths: int | None) -> None:
+        super().__init__(reason)
+        self.deaths = deaths
+        """How many processes died over it where it is given up; None: it is sent anew."""
 
 
 class RemoteAttempt:
@@ -118,7 +123,7 @@ class RemoteAttempt:
             return await self._follow_deliveries()
 
     async def _follow_deliveries(self) -> WorkEnd:
-        unit, most = self._unit, self._cluster.max_deliveries
+        unit = self._unit
         with self._cluster.mailbox.open(unit.id, "coordinator") as letters, self._told():
             while True:
                 self._send(unit)
@@ -127,8 +132,8 @@ class RemoteAttempt:
                 except _Lost as lost:
                     await self._charge_lost()
                     _logger.warning("run %s: %s of task %r: %s", unit.run_id, unit.step, self._context.task_id, lost)
-                    if unit.fence >= most:
-                        raise DeliveriesExhausted(most) from None
+                    if lost.deaths is not None:
+                        raise DeliveriesExhausted(lost.deaths) from None
                     unit = self._unit = unit.next()
 
     def _send(self, unit: Unit) -> None:
@@ -211,7 +216,7 @@ class RemoteAttempt:
             self._finish(body)
             return body, None
         if kind == "lost":
-            return None, _Lost(str(body))
+            return None, _Lost(*body)
         if kind in _TELLING:
             self._hear(kind, body)
         elif kind == "ask" and self._group is not None:

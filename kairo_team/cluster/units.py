@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from kairo_team.cluster.deaths import IS_SUSPECT
 from kairo_team.cluster.mailbox import channel_of
 from kairo_team.durable.codec import encode
 from kairo_team.durable.database import NOW
@@ -93,20 +94,28 @@ class Claimed(NamedTuple):
     body: str
     waited: float
     """Seconds from when it was sent until it was claimed, by the clock of the database."""
+    suspect: bool
+    """Processes that had it died: it is worked on alone."""
 
 
 def claim(connection: Connection, unit: str, fence: int, process: str) -> Claimed | None:
-    """Take a delivered unit; None where the delivery counts no more, or another process has taken it.
+    """Take a delivered unit; None where its delivery counts no more, another process has it, or this one is dead.
 
     It may be called again where the word of its commit was lost.
     """
     sql = (
         f"UPDATE unit SET state = 'taken', process = ?, taken_at = CASE state WHEN 'sent' THEN {NOW} ELSE taken_at END"
         " WHERE id = ? AND fence = ? AND (state = 'sent' OR state = 'taken' AND process = ?)"
-        f" RETURNING {COLUMNS}, body, taken_at - sent_at"
+        " AND NOT EXISTS (SELECT FROM process WHERE process.id = ? AND process.state = 'dead')"
+        f" RETURNING {COLUMNS}, body, taken_at - sent_at, {IS_SUSPECT}"
     )
-    row = connection.execute(sql, (process, unit, fence, process)).fetchone()
+    row = connection.execute(sql, (process, unit, fence, process, process)).fetchone()
     if row is None:
         return None
     connection.execute("UPDATE message SET addressee = ? WHERE addressee = ?", (process, f"unit:{unit}"))
-    return Claimed(Unit(*row[:8]), row[8], row[9])
+    return Claimed(Unit(*row[:8]), *row[8:])
+
+
+def kind_of(unit: str) -> Kind:
+    """Return the kind of a unit by its id: that of a run is `run:ID`, and ids of runs have no colon."""
+    return "run" if unit.count(":") == 1 else "attempt"

@@ -6,9 +6,9 @@ import json
 import logging
 import threading
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +19,7 @@ from kairo_team.cluster.attempt_host import AttemptHost
 from kairo_team.cluster.cluster import RUNS, queue_of, version_of
 from kairo_team.cluster.facts import DeliveryRefused, UnitBegun, UnitEnded, unheard
 from kairo_team.cluster.run_host import RunHost, Unrecorded
-from kairo_team.cluster.units import Claimed, claim
+from kairo_team.cluster.units import Claimed, Unit, claim, kind_of
 from kairo_team.engine.digests import digests_of
 from kairo_team.engine.runtime import Runtime
 from kairo_team.errors import JournalError, known
@@ -31,10 +31,12 @@ if TYPE_CHECKING:
     from kairo_team.cluster.delivery import Receiver, Take
     from kairo_team.cluster.facts import Outcome, Tell
     from kairo_team.cluster.mailbox import Letters
+    from kairo_team.cluster.units import Kind
     from kairo_team.team import Team
 
 _logger = logging.getLogger("kairo_team")
 
+_MINUTE: Final = 60.0
 _INTERRUPTED: Final = 5.0
 """Seconds that a run has to end once it is interrupted."""
 
@@ -74,6 +76,7 @@ class Worker:
         self._queues: Sequence[str] = [queue_of(version, name) for name in self.serves]
         self._delivered: deque[tuple[str, int, Future[None]]] = deque()
         self._news = anyio.Event()
+        self._rooms: Mapping[Kind, _Room] = {"run": _Room(), "attempt": _Room()}
         self._doing: set[tuple[str, int]] = set()
         """The deliveries, each a unit and its fence, that it works on."""
         self._hosts: set[RunHost] = set()
@@ -198,12 +201,20 @@ class Worker:
             return
         self._doing.add((unit, fence))
         try:
+            room = self._rooms[kind_of(unit)]
             with self._cluster.mailbox.open(unit, "worker") as letters:  # before it is claimed: none is missed
-                claimed = await run_in_thread(self._claim, unit, fence)
-                if claimed is None:
-                    self._tell(DeliveryRefused())
-                else:
-                    await self._work_on(claimed, letters, done)
+                async with room.entered(alone=False):
+                    if self._stopping.is_set():  # it waited until now
+                        _settle(done, RuntimeError("the worker ends"))
+                        return
+                    claimed = await run_in_thread(self._claim, unit, fence)
+                    if claimed is None:
+                        self._tell(DeliveryRefused())
+                    elif not claimed.suspect:
+                        await self._work_on(claimed, letters, done)
+                if claimed is not None and claimed.suspect:
+                    async with room.entered(alone=True):
+                        await self._work_on(claimed, letters, done)
         except JournalError as error:  # nothing that it does could be recorded
             _settle(done, error)
             self._end_lost(str(error))
@@ -252,7 +263,7 @@ class Worker:
             return "given_back"
         except Exception:
             _logger.exception("unit %s: the worker failed; the unit is given to another", unit.id)
-            await self._give_back(unit, "the worker failed")
+            await self._give_back(unit, "the worker failed", failed=True)
             return "failed"
         except BaseException:
             with anyio.CancelScope(shield=True):
@@ -261,9 +272,37 @@ class Worker:
         _logger.info("unit %s, delivery %d: ended", unit.id, unit.fence)
         return outcome
 
-    async def _give_back(self, unit: Any, reason: str) -> None:
+    async def _give_back(self, unit: Unit, reason: str, *, failed: bool = False) -> None:
         with suppress(Exception), anyio.move_on_after(5):
-            await run_in_thread(self._cluster.reaper.give_back, unit, reason)
+            await run_in_thread(partial(self._cluster.reaper.give_back, unit, reason, failed=failed))
+
+
+class _Room:
+    """The units of one kind that a process works on: several at once, or one that is to be alone."""
+
+    def __init__(self) -> None:
+        self._inside = 0
+        self._alone = 0
+        """How many are inside, or wait, to be alone."""
+        self._changed = anyio.Event()
+
+    @asynccontextmanager
+    async def entered(self, *, alone: bool) -> AsyncGenerator[None]:
+        """Wait for room, for a minute at most: who waits holds budget, which those inside may wait for."""
+        self._alone += alone
+        try:
+            with anyio.move_on_after(_MINUTE):
+                while self._inside if alone else self._alone:
+                    await self._changed.wait()
+            self._inside += 1
+            try:
+                yield
+            finally:
+                self._inside -= 1
+        finally:
+            self._alone -= alone
+            self._changed.set()
+            self._changed = anyio.Event()
 
 
 def _settle(done: Future[None], error: BaseException | None) -> None:

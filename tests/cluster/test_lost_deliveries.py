@@ -121,7 +121,7 @@ async def test_a_worker_that_was_fenced_off_records_nothing_and_starts_no_call()
         lost = cast.add_worker(team)
         here, runtime = elsewhere(team, cast.here)
         async with runtime:
-            run = await runtime.start(here, request_of(kt.Task("a", "do", member="m0")))
+            run = await runtime.start(here, request_of(kt.Task("a", "do", member="m0"), cancel_grace=600))
             with anyio.fail_after(60):
                 await begun.wait()
                 await replace_worker(cast, lost, team)
@@ -160,7 +160,7 @@ async def test_an_attempt_that_loses_every_worker_fails_with_that_sentence() -> 
             with anyio.fail_after(60):
                 result = await run.result()
     assert result["a"].error is not None
-    assert "given up after 2 deliveries: each worker that took it died or lost its database" in result["a"].error
+    assert "given up: 2 workers died, failed or lost their database while they made it" in result["a"].error
 
 
 async def test_a_worker_that_cannot_reach_its_database_ends_itself(caplog: pytest.LogCaptureFixture) -> None:

@@ -61,6 +61,7 @@ class Desk:
         self.cluster = Cluster(url, engine="procrastinate", beat=60.0, max_deliveries=2)
         self.post = Post()
         self.cluster.delivery = self.post  # type: ignore[assignment]  # it is one that does less
+        self.cluster._install()
         self.reaper = Reaper(self.cluster)
 
     def do(self, *statements: Any) -> None:
@@ -262,7 +263,7 @@ def test_a_run_that_ends_every_process_is_given_up_with_a_sentence(desk: Desk) -
     desk.look()
     assert desk.state(RUN.id)[0] == "done"
     problem = desk.rows("SELECT problem FROM unit")[0][0]
-    assert problem.startswith("given up after 2 deliveries: every worker that coordinated it died")
+    assert problem.startswith("given up: 2 workers died or failed while they coordinated it, and nothing was")
     assert "kairo resume r" in problem
 
 

@@ -1,0 +1,75 @@
+"""Which unit the deaths of workers are due to: one that ends every process is given up, its neighbours are not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from kairo_team.cluster.units import Unit
+    from kairo_team.durable.database import Connection
+
+TABLE: Final = """
+CREATE TABLE IF NOT EXISTS death (
+    unit TEXT PRIMARY KEY, deaths INTEGER NOT NULL, blame INTEGER NOT NULL, progress BIGINT NOT NULL
+)"""
+"""Deaths of processes that had a unit since something was last recorded of it, and how far it was at the last one."""
+_ALONE: Final = 4
+"""The blame for a death that can be due to nothing else; a death in company counts 1."""
+_SUSPECT: Final = 2
+"""With this blame a unit is worked on alone, so that the next death shows whether it is due to that unit."""
+IS_SUSPECT: Final = f"COALESCE((SELECT blame >= {_SUSPECT} FROM death WHERE death.unit = unit.id), FALSE)"
+"""SQL, of table `unit`."""
+
+
+class Deaths(NamedTuple):
+    """The deaths of processes that had a unit, since something was last recorded of it."""
+
+    number: int
+    blame: int
+
+    def exhaust(self, most: int) -> bool:
+        """Return whether they are as bad as `most` deaths that can be due to nothing else."""
+        return self.blame >= most * _ALONE
+
+
+def note_death(connection: Connection, unit: Unit, had: Sequence[Unit]) -> Deaths:
+    """Count the death of a process that had a unit, and all of these; return the deaths since its last progress.
+
+    Planned ends are not counted.
+    """
+    progress = _progress(connection, unit)
+    found = connection.execute("SELECT deaths, blame, progress FROM death WHERE unit = ?", (unit.id,)).fetchone()
+    before = Deaths(found[0], found[1]) if found is not None and found[2] == progress else Deaths(0, 0)
+    deaths = Deaths(before.number + 1, before.blame + (_ALONE if _is_alone(unit, had) else 1))
+    connection.execute(
+        "INSERT INTO death VALUES (?, ?, ?, ?) ON CONFLICT (unit) DO UPDATE"
+        " SET deaths = excluded.deaths, blame = excluded.blame, progress = excluded.progress",
+        (unit.id, *deaths, progress),
+    )
+    return deaths
+
+
+def forget_deaths(connection: Connection, unit: str) -> None:
+    """Count the deaths of a unit from 0 again."""
+    connection.execute("DELETE FROM death WHERE unit = ?", (unit,))
+
+
+def _is_alone(unit: Unit, had: Sequence[Unit]) -> bool:
+    """Whether no other unit can have ended the process.
+
+    A run is in company of other runs and their attempts, an attempt of all but the run that it belongs to.
+    """
+    if unit.kind == "run":
+        return all(one.run_id == unit.run_id for one in had)
+    return all(one.id == unit.id or (one.kind == "run" and one.run_id == unit.run_id) for one in had)
+
+
+def _progress(connection: Connection, unit: Unit) -> int:
+    """Return a number that grows with what is recorded: the last step of a run, or the last answer of an attempt."""
+    if unit.kind == "run":
+        found = connection.execute("SELECT max(id) FROM step WHERE run_id = ?", (unit.run_id,)).fetchone()
+    else:
+        sql = "SELECT max(id) FROM call WHERE run_id = ? AND step = ? AND state = 'answered'"
+        found = connection.execute(sql, (unit.run_id, unit.step)).fetchone()
+    return found[0] or 0
