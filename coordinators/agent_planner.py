@@ -54,6 +54,11 @@ class AgentPlanner:
         self.growth = Growth(max_items, max_rounds) if growth else None
         self._settings = dict(settings or {})
 
+    @property
+    def digest(self) -> str:
+        """What it plans by, in a text that is the same in every process; a model may be replaced by another."""
+        return repr((self.max_tasks, self.growth, sorted(self._settings.items())))
+
     def preflight(self, models: Models) -> list[str]:
         """Return why the planner could not be asked: its model is not to be had."""
         try:

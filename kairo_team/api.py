@@ -56,8 +56,9 @@ async def run(
     if resume and run_id is None and isinstance(request, str):
         raise Misuse("resume=True goes on with the run of an id: give it one with run_id=")
     request = make_request(team, request, budget, plan, config, run_id)
-    chosen, team = pick_coordinator(team, request, coordinator), bind_runtime(team, runtime)
-    result = await _go_on(team, request.run_id, chosen, budget) if resume else None
+    team = bind_coordinator(bind_runtime(team, runtime), coordinator)
+    chosen = pick_coordinator(team, request)
+    result = await _go_on(team, request.run_id, budget) if resume else None
     if result is None:
         result = await chosen.execute(request, team)
     if not isinstance(result, TeamResult):
@@ -65,13 +66,13 @@ async def run(
     return result
 
 
-async def _go_on(team: Team, run_id: str, coordinator: TeamCoordinator, budget: Budget | None) -> TeamResult | None:
+async def _go_on(team: Team, run_id: str, budget: Budget | None) -> TeamResult | None:
     """Return what comes of a run that was begun before; None for one that was not."""
     runtime: Runtime | None = team.runtime
     if runtime is None:
         return None
     try:
-        return await runtime.resume(run_id, team, coordinator=coordinator, budget=budget)
+        return await runtime.resume(run_id, team, budget=budget)
     except RunNotFound:
         return None
     except RunFinished:
@@ -194,12 +195,14 @@ def pick_coordinator(
     team: Team, request: TeamExecutionRequest, coordinator: TeamCoordinator | str | None = None
 ) -> TeamCoordinator:
     """Return the coordinator given, as an object or by name, else the team's, else the default for the request."""
-    if coordinator is not None:
-        given: TeamCoordinator = resolve("coordinator", "coordinator", coordinator)
-        return given
-    if team.coordinator is not None:
-        return team.coordinator
-    return _usual_coordinator(planned=request.plan is not None)
+    return bind_coordinator(team, coordinator).coordinator or _usual_coordinator(planned=request.plan is not None)
+
+
+def bind_coordinator(team: Team, coordinator: TeamCoordinator | str | None) -> Team:
+    """Return the team with a coordinator that is given, as an object or by name; None: the team as it is."""
+    if coordinator is None:
+        return team
+    return replace(team, coordinator=resolve("coordinator", "coordinator", coordinator))
 
 
 @cache

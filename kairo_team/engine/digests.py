@@ -18,9 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from kairo_team.team import Member
+    from kairo_team.tools.permissions import ToolPermissions
 
 _MEMBERS: Final = "set of members"
 """It is told by their names, not by a digest."""
+_OF_COORDINATOR: Final = ("the coordinator's", "planner")
+"""How names of what the coordinator brings begin: compared where it is named at both ends of a run."""
+_LIST: Final = "list of parts"
+"""The version of the list of parts; digests without one are of a list that was shorter."""
 _SHOWN: Final = 8
 """Characters of a digest that an error names."""
 
@@ -28,13 +33,15 @@ _SHOWN: Final = 8
 def digests_of(team: Team, templates: Mapping[str, str]) -> Mapping[str, str]:
     """Return a digest of everything known that shapes what a team is asked, by name; what has none is left out.
 
-    Its members with their roles, those roles' instructions and tools, the schemas of tools that are known before a
-    member works, rubrics and what else evaluators judge by, output types and templates; of a member that is a team the
-    same, and its plan and configuration without the budget.
+    Its members with their roles, those roles' instructions and tools, the schemas and side effects of tools that are
+    known before a member works, permissions of tools, rubrics and what else evaluators judge by, the coordinator's
+    evaluator and planner, output types and templates; of a member that is a team the same, and its plan and
+    configuration without the budget.
     """
     members = ", ".join(f"{member.id} ({member.role.id})" for member in team.everyone)
     return {
         _MEMBERS: members,
+        _LIST: "2",
         **{
             name: hashlib.sha256(_written(part).encode("utf-8", "surrogatepass")).hexdigest()
             for name, part in _parts(team, templates)
@@ -49,8 +56,14 @@ def check_unchanged(
 
     Sets of members are compared first; where one may change, so may what came or went with a member.
     """
+    both = was.keys() & now.keys()
     others_may_come = any(name.startswith(_MEMBERS) for name in allow_changes)
-    names = was.keys() & now.keys() if others_may_come else was.keys() | now.keys()
+    if others_may_come or _LIST not in was:
+        names = both
+    else:
+        brought = {name for name in was.keys() | now.keys() if name.startswith(_OF_COORDINATOR)}
+        is_named = all(brought & digests.keys() for digests in (was, now))
+        names = both | ((was.keys() ^ now.keys()) - (frozenset() if is_named else brought))
     for name in sorted(names - set(allow_changes), key=lambda one: (not one.startswith(_MEMBERS), one)):
         if was.get(name) != now.get(name):
             raise PlanMismatch(run_id, name, _shown(name, was), _shown(name, now))
@@ -87,10 +100,36 @@ def _parts(team: Team, templates: Mapping[str, str]) -> Iterator[tuple[str, obje
         digest = criteria_digest(evaluator)
         if digest is not None:
             yield f"criteria of evaluator {name!r}", digest
+    if team.coordinator is not None:
+        yield from _parts_of_coordinator(team.coordinator)
+    if team.permissions is not None:
+        yield "permissions of tools", _decided_by(team.permissions)
     for name, kind in team.output_types.items():
         yield f"output type {name!r}", schema_of(kind)
     for name, text in templates.items():
         yield f"template {name!r}", text
+
+
+def _parts_of_coordinator(coordinator: Any) -> Iterator[tuple[str, object]]:
+    """Yield what is known of what a coordinator judges and plans by."""
+    evaluator, planner = (getattr(coordinator, name, None) for name in ("evaluator", "planner"))
+    criteria = f"the team's {evaluator!r}" if isinstance(evaluator, str) else criteria_digest(evaluator)
+    if criteria is not None:
+        yield "the coordinator's criteria", criteria
+    if planner is not None:
+        yield "planner", (_class_of(planner), getattr(planner, "digest", None))
+
+
+def _decided_by(permissions: ToolPermissions) -> object:
+    """Return what is known of what decides about calls of tools: a guard's own digest, or its rules."""
+    guard: Any = permissions.guard
+    rules = getattr(guard, "digest", None) or (getattr(guard, "rules", None), getattr(guard, "default", None))
+    known = None if guard is None else (_class_of(guard), rules)
+    return (permissions.plan_mode, permissions.mcp if is_dataclass(permissions.mcp) else None, known)
+
+
+def _class_of(plug_in: object) -> str:
+    return f"{type(plug_in).__module__}.{type(plug_in).__qualname__}"
 
 
 def _parts_of(member: Member) -> Iterator[tuple[str, object]]:
@@ -100,6 +139,7 @@ def _parts_of(member: Member) -> Iterator[tuple[str, object]]:
     for tool in cast("Sequence[object]", tools) if isinstance(tools, tuple | list) else ():
         if isinstance(tool, Tool):
             yield f"tool {tool.name!r} of member {member.id!r}", (tool.description, tool.parameters)
+            yield f"side effect of tool {tool.name!r} of member {member.id!r}", (tool.side_effect, tool.idempotent)
     team, plan, config = (getattr(agent, name, None) for name in ("team", "plan", "config"))
     if isinstance(team, Team):
         for name, part in ((_MEMBERS, digests_of(team, {})[_MEMBERS]), *_parts(team, {})):
@@ -112,6 +152,8 @@ def _parts_of(member: Member) -> Iterator[tuple[str, object]]:
 
 def _written(part: object) -> str:
     """Write a value in the same way in every process: sets in order."""
+    if type(part) is tuple:
+        return repr([_written(one) for one in cast("tuple[object, ...]", part)])
     if isinstance(part, TaskGraph):
         return "\n".join(map(_written, part.tasks))
     if isinstance(part, frozenset):

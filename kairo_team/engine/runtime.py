@@ -293,6 +293,9 @@ class Runtime:
         has changed in the team, and `InsufficientBudget` or `HaltError` where the runtime's own budget, or the run's
         account, does not cover it: it goes on waiting.
         """
+        from kairo_team.api import bind_coordinator
+
+        team = bind_coordinator(team, coordinator)
         if self.store is not None and self.within is None:
             given: dict[str, Any] = {"take_over": take_over}
             if budget is not None and hasattr(self.store, "accounts"):  # what is new of it is set aside first
@@ -309,7 +312,7 @@ class Runtime:
         if run.within is None and self.governor is not None:
             self.governor.carve_again(team.name, earlier.budget, earlier.usage).close()
         run.suspension = earlier
-        execute = self._executing(team, earlier.request, coordinator)
+        execute = self._executing(team, earlier.request, None)
         run.resuming = True
         try:
             result: TeamResult = await execute()
@@ -390,9 +393,10 @@ class Runtime:
 
     def _executing(self, team: Team, request: TeamExecutionRequest, coordinator: TeamCoordinator | str | None) -> Any:
         """Return the call that executes a request of a team in this runtime."""
-        from kairo_team.api import bind_runtime, pick_coordinator
+        from kairo_team.api import bind_coordinator, bind_runtime, pick_coordinator
 
-        return partial(pick_coordinator(team, request, coordinator).execute, request, bind_runtime(team, self))
+        team = bind_coordinator(bind_runtime(team, self), coordinator)
+        return partial(pick_coordinator(team, request).execute, request, team)
 
     async def _serve(self, run: Run, execute: Any) -> None:
         """Execute a run that was begun here, and settle its handle at the end."""

@@ -112,6 +112,14 @@ def test_a_delivery_is_claimed_by_one_process(desk: Desk) -> None:
     assert desk.state() == ("taken", 1, "one")
 
 
+def test_a_process_that_is_dead_claims_nothing(desk: Desk) -> None:
+    """Its event loop may go on for a moment."""
+    desk.add_process("worker", state="dead")
+    desk.do(*ATTEMPT.sending(desk.cluster.delivery, None))
+    assert desk.claim(ATTEMPT) is None
+    assert desk.claim(ATTEMPT, "alive") is not None
+
+
 def test_who_claims_again_what_it_has_gets_it(desk: Desk) -> None:
     """The word of its first commit may have been lost."""
     desk.do(*ATTEMPT.sending(desk.cluster.delivery, None))
@@ -206,10 +214,11 @@ def test_what_a_dead_process_had_is_taken_from_it(desk: Desk, state: str | None)
     """Whoever declared it dead; also of one that is not known any more."""
     desk.add_process("alive")
     if state is not None:
-        desk.add_process("worker", state=state)
+        desk.add_process("worker")
     desk.do(*ATTEMPT.sending(desk.cluster.delivery, None), *RUN.sending(desk.cluster.delivery, None))
     desk.claim(ATTEMPT)
     desk.claim(RUN)
+    desk.rows("UPDATE process SET state = %s WHERE id = 'worker'", state)
     desk.post.sent.clear()
     desk.look()
     assert desk.state() == ("lost", 2, None)

@@ -32,10 +32,12 @@ from tests.durable.desk import PLAN, RUN, Images, Provider, begin, desk, go_on
 pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
 
 
-async def image_with_a_mail_in_doubt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+async def image_with_a_mail_in_doubt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, idempotent: bool = False
+) -> Path:
     """Return the journal of a run that was cut while a mail was sent."""
     images = Images(tmp_path, monkeypatch)
-    await begin(tmp_path / "runs.db", Provider(), idempotent=False)
+    await begin(tmp_path / "runs.db", Provider(), idempotent=idempotent)
     monkeypatch.undo()
     return next(
         path for path in images.paths if any(one.what == "tool" for one in kt.SqliteJournal(path).in_doubt(RUN))
@@ -73,7 +75,7 @@ async def test_a_person_decides_whether_a_tool_in_doubt_is_called_again(
 async def test_a_read_or_idempotent_tool_in_doubt_is_called_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = await image_with_a_mail_in_doubt(tmp_path, monkeypatch)
+    path = await image_with_a_mail_in_doubt(tmp_path, monkeypatch, idempotent=True)
     provider = Provider()
     assert (await go_on(path, provider)).status == "completed"
     assert len(provider.mailed) == 1

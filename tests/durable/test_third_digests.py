@@ -1,0 +1,104 @@
+"""What a resumed run is compared with: the coordinator's criteria and planner, side effects, permissions of tools."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import kairo_team as kt
+from kairo_team.cluster.cluster import version_of
+from kairo_team.coordinators import AgentPlanner, ExpertTeamCoordinator
+from kairo_team.engine.digests import check_unchanged, digests_of
+from kairo_team.errors import PlanMismatch
+from kairo_team.evaluators import Criterion, Rubric, checks
+from kairo_team.gates import DeferGate
+from kairo_team.testing import FunctionModel
+from kairo_team.tools import Rule, RuleGuard, ToolPermissions
+
+
+def rubric(words: int) -> Rubric:
+    return Rubric([Criterion("long", "it must be long", checks.min_words(words))])
+
+
+def tool_of(**marks: Any) -> Any:
+    @kt.tool(**marks)
+    def mail(text: str) -> str:
+        """Send a mail."""
+        return text
+
+    return mail
+
+
+def team(*, mark: Any = None, **options: Any) -> kt.Team:
+    agent = kt.MiniAgent("m:x", tools=[tool_of(**(mark or {"side_effect": "write"}))])
+    return kt.Team("desk", [kt.Member("clerk", agent)], **options)
+
+
+def guarded(*rules: Rule, **options: Any) -> dict[str, Any]:
+    return {"permissions": ToolPermissions(guard=RuleGuard(rules), **options)}
+
+
+CHANGES: list[tuple[str, kt.Team, kt.Team]] = [
+    (
+        "the coordinator's criteria",
+        team(coordinator=ExpertTeamCoordinator(evaluator=rubric(3))),
+        team(coordinator=ExpertTeamCoordinator(evaluator=rubric(4))),
+    ),
+    (
+        "planner",
+        team(coordinator=ExpertTeamCoordinator(planner=AgentPlanner("m:x", max_tasks=5))),
+        team(coordinator=ExpertTeamCoordinator(planner=AgentPlanner("m:x", max_tasks=6))),
+    ),
+    (
+        "planner",
+        team(coordinator=ExpertTeamCoordinator()),
+        team(coordinator=ExpertTeamCoordinator(planner=AgentPlanner("m:x"))),
+    ),
+    ("side effect of tool 'mail' of member 'clerk'", team(), team(mark={"side_effect": "write", "idempotent": True})),
+    ("permissions of tools", team(**guarded(Rule.allow("mail"))), team(**guarded(Rule.deny("mail")))),
+    (
+        "permissions of tools",
+        team(**guarded(Rule.allow("mail"))),
+        team(**guarded(Rule.allow("mail"), plan_mode=True)),
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "was", "now"), CHANGES)
+def test_third_o26_what_changed_is_named_and_makes_another_version(name: str, was: kt.Team, now: kt.Team) -> None:
+    before, after = digests_of(was, {}), digests_of(now, {})
+    with pytest.raises(PlanMismatch, match=name):
+        check_unchanged("r", before, after)
+    check_unchanged("r", before, after, [name])
+    assert version_of(was, before) != version_of(now, after)
+    check_unchanged("r", before, digests_of(replace(was), {}))
+
+
+def test_third_o26_digests_of_an_earlier_version_are_compared_as_far_as_they_go() -> None:
+    before = dict(digests_of(team(), {}))
+    old = {key: one for key, one in before.items() if key != "list of parts" and not key.startswith("side effect")}
+    check_unchanged("r", old, before)
+    with pytest.raises(PlanMismatch, match="set of members"):
+        check_unchanged("r", old, digests_of(kt.Team("desk", [kt.Member("other", team().members[0].agent)]), {}))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("begins_with", ["the call", "the team"])
+async def test_third_o26_a_run_is_not_resumed_under_other_criteria(begins_with: str) -> None:
+    def coordinator(words: int) -> ExpertTeamCoordinator:
+        return ExpertTeamCoordinator(evaluator=rubric(words), plan_approval=True)
+
+    made = kt.Team("desk", [kt.Member("clerk", lambda assignment: "one two three")])
+    given: dict[str, Any] = {"coordinator": coordinator(2)}
+    if begins_with == "the team":
+        made, given = replace(made, coordinator=coordinator(2)), {}
+    runtime = kt.Runtime(gate=DeferGate(), models={"m:x": FunctionModel(lambda request: "yes")})
+    first = await kt.run(made, "Go.", runtime=runtime, run_id="r", **given)
+    assert first.status == "suspended"
+    [question] = runtime.pending()
+    runtime.answer(question.id, kt.HumanDecision("approve"))
+    with pytest.raises(PlanMismatch, match="the coordinator's criteria"):
+        await runtime.resume("r", made, coordinator=coordinator(3))
+    assert (await runtime.resume("r", made, coordinator=coordinator(2))).status == "completed"
