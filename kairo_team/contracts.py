@@ -444,8 +444,8 @@ class EvaluationStrategy(Protocol):
     Optional: `models`, the judges it asks, () for none: they are checked and their money is set aside before work
     starts; `preflight(*, judge, gate)`, sentences on what it cannot decide, given whether a judge and a human gate are
     wired; `vacuous`, True where only a blank artifact can fail; `reads_transcript`, True where the conversation counts
-    too, so that the same artifact of another conversation is reviewed again; `digest`, which identifies its criteria
-    and never changes.
+    too, so that the same artifact of another conversation is reviewed again; `digest`, which identifies its criteria,
+    never changes, and is the same in every process.
     """
 
     async def evaluate(self, context: EvaluationContext) -> EvaluationVerdict:

@@ -170,9 +170,14 @@ class PlanMismatch(Misuse, ValueError):
 
     def __init__(self, run_id: str, field: str, was: object, now: object) -> None:
         self.field = field
+        perhaps = (
+            ". If nothing was changed, the `digest` of the evaluator differs between processes, as one made by hash(), "
+            "id() or the order of a set does: EvaluationStrategyTCK finds that"
+        )
         super().__init__(
             f"run {run_id!r} cannot go on: its {field} changed from {was!r:.200} to {now!r:.200}; resume it with what "
             f"it was begun with, accept it by allow_changes=[{field!r}], or begin a new run"
+            f"{perhaps if 'criteria' in field else ''}"
         )
 
 

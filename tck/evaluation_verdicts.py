@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
+import os
 import random
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import fields, replace
+from functools import cache
 from itertools import count, product
+from pathlib import Path
 from typing import Any, Final, cast
 
 import anyio
+import pytest
 from hypothesis import strategies as st
 
 from kairo_team.results import Artifact
@@ -170,6 +176,39 @@ class VerdictTests(EvaluationStage):
             await self.verdict(strategy, artifact)
         for after in (getattr(strategy, "digest", None), getattr(self.make_strategy(), "digest", None)):
             assert after == before, f"its digest was {before!r} and is {after!r}"
+
+    @clause("C6")
+    async def test_c06_the_digest_of_its_criteria_is_the_same_in_every_process(self) -> None:
+        """Where it has one, and another process can make the strategy: a run may be resumed there."""
+        here: Any = getattr(self.make_strategy(), "digest", None)
+        if here is not None:
+            there = _digest_elsewhere(type(self).__module__, type(self).__qualname__)
+            assert there == repr(here), (
+                f"its digest is {here!r} here and {there} in another process: is it made by "
+                "hash(), id(), an order of a set, or what is read when the process starts?"
+            )
+
+
+@cache
+def _digest_elsewhere(module: str, kit: str) -> str:
+    """Return the digest of a kit's strategy, as `repr` shows it, in a process with other hashes."""
+    program = (
+        "import sys; from functools import reduce; from importlib import import_module; "
+        "kit = reduce(getattr, sys.argv[2].split('.'), import_module(sys.argv[1])); "
+        "print(repr(kit.make_strategy().digest))"
+    )
+    paths = os.pathsep.join(str(Path(path).absolute()) for path in sys.path)
+    seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
+    done = subprocess.run(  # noqa: S603 - this Python, with the name of a kit
+        [sys.executable, "-c", program, module, kit],
+        env={**os.environ, "PYTHONPATH": paths, "PYTHONHASHSEED": seed},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        pytest.skip(f"another process cannot make its strategy: {done.stderr.strip().rpartition(chr(10))[2]:.200}")
+    return done.stdout.strip()
 
 
 def check_verdict(verdict: EvaluationVerdict) -> None:

@@ -14,8 +14,10 @@ from kairo_team.engine.digests import check_unchanged, digests_of
 from kairo_team.errors import PlanMismatch
 from kairo_team.evaluators import Criterion, Rubric, checks
 from kairo_team.gates import DeferGate
+from kairo_team.tck import run_kit
 from kairo_team.testing import FunctionModel
 from kairo_team.tools import Rule, RuleGuard, ToolPermissions
+from tests.mutants.kit_evaluators import DigestOfThisProcess
 
 
 def rubric(words: int) -> Rubric:
@@ -82,6 +84,18 @@ def test_third_o26_digests_of_an_earlier_version_are_compared_as_far_as_they_go(
     check_unchanged("r", old, before)
     with pytest.raises(PlanMismatch, match="set of members"):
         check_unchanged("r", old, digests_of(kt.Team("desk", [kt.Member("other", team().members[0].agent)]), {}))
+
+
+def test_third_o27_a_digest_that_differs_between_processes_is_named_as_that() -> None:
+    with pytest.raises(PlanMismatch, match=r"If nothing was changed, the `digest` of the evaluator differs between"):
+        check_unchanged("r", {"criteria of evaluator 'ed'": "a"}, {"criteria of evaluator 'ed'": "b"})
+    with pytest.raises(PlanMismatch, match=r"begin a new run$"):
+        check_unchanged("r", {"template 'task'": "a"}, {"template 'task'": "b"})
+
+
+def test_third_o27_the_kit_compares_the_digest_in_another_process() -> None:
+    name = "test_c06_the_digest_of_its_criteria_is_the_same_in_every_process"
+    assert [one.outcome for one in run_kit(DigestOfThisProcess, tests=name).results] == ["failed"]
 
 
 @pytest.mark.anyio

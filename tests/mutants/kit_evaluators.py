@@ -211,6 +211,14 @@ class CriteriaDrift(WordsTCK):
 
 
 @mutant("E15", clause="C6")
+class DigestOfThisProcess(WordsTCK):
+    """The digest of its criteria is another in each process."""
+
+    class Review(Words):
+        digest = f"criteria {hash('tide and wind')}"
+
+
+@mutant("E15", clause="C6")
 class MovesTheGoal(WordsTCK):
     """Each round it wants one thing more."""
 
