@@ -20,6 +20,7 @@ import anyio
 
 from kairo_team._util.threads import poster
 from kairo_team.durable.codec import decode
+from kairo_team.durable.event_pages import Said, written_page
 from kairo_team.durable.owners import TAKEN_OVER
 from kairo_team.errors import JournalError
 
@@ -122,6 +123,8 @@ class Writing:
     """Events that are not written yet, in order; None: no events are kept."""
     page: list[Event] = field(default_factory=list["Event"])
     """Those of them that the writer is about to write; they stay here until they are safe."""
+    said: Said = field(default_factory=dict[bytes, tuple[int, int]])
+    """Which messages its events have already."""
     lost: str | None = None
     """Why nothing more of this session is written; None while all is well."""
     interrupted: bool = False
@@ -380,8 +383,7 @@ class Database(ABC):
         while waiting and waiting[0].seq <= seq:
             page.append(waiting.popleft())
         if page:
-            body = "\n".join(event.to_json() for event in page)
-            values = (session.run_id, page[-1].seq, body)
+            values = (session.run_id, page[-1].seq, written_page(page, session.said))
             connection.execute("INSERT INTO event (run_id, last, body) VALUES (?, ?, ?)", values)
         if waiting is not None:
             seq = page[-1].seq if page else 0

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, cast
 from kairo_team.durable import forks, recovery
 from kairo_team.durable.codec import encode
 from kairo_team.durable.database import Writing, execute, insert
+from kairo_team.durable.event_pages import read_pages
 from kairo_team.durable.owners import TAKEN_OVER
 from kairo_team.durable.requests import encode_request, readable
 from kairo_team.durable.sql_run_journal import SqlRunJournal, asking
 from kairo_team.errors import JournalError, Misuse, NoQuestion, RunExists, RunFinished, RunNotFound
-from kairo_team.events import event_from_json
 from kairo_team.human import HumanDecision, check_answer, check_same
 from kairo_team.recorded import ENDED, RecordedRun
 from kairo_team.tasks import check_id
@@ -148,8 +148,7 @@ class SqlJournal(ABC):
             self._row(connection, run_id)
             sql = "SELECT body FROM event WHERE run_id = ? AND last > ? ORDER BY last"
             pages = [row["body"] for row in connection.execute(sql, (run_id, seq))]
-        found = (event_from_json(line) for page in pages for line in page.split("\n"))
-        return tuple(one for one in found if one.seq > seq)
+            return tuple(one for one in read_pages(connection, run_id, pages) if one.seq > seq)
 
     def cancel(self, run_id: str, reason: str = "the run was cancelled") -> None:
         """End a run for good: at once one that waits or was interrupted, at its next beat one that lives elsewhere.

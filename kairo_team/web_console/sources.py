@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from kairo_team.budget import NO_USAGE
 from kairo_team.cluster.standing import standings_of
 from kairo_team.durable.codec import outline
+from kairo_team.durable.event_pages import read_pages
 from kairo_team.durable.postgres import PostgresJournal
 from kairo_team.durable.recovery import held_inside
 from kairo_team.engine.records.replay import RAISED_BUDGET
-from kairo_team.events import event_from_json
 from kairo_team.results import Attempt
 from kairo_team.views.run_record import call_sums, first_budget, raised_budget, recorded_error
 from kairo_team.web_console.open_questions import Deferral
@@ -175,8 +175,8 @@ class JournalSource:
         found: list[Event] = []
         sql = "SELECT body FROM event WHERE run_id = ? AND last > ? ORDER BY last"
         with self._journal.database.reading() as connection:
-            for row in connection.execute(sql, (run_id, seq)):
-                found += map(event_from_json, row["body"].split("\n"))
+            for row in connection.execute(sql, (run_id, seq)).fetchall():
+                found += read_pages(connection, run_id, [row["body"]])
                 if len(found) >= most:
                     break
         return [one for one in found if one.seq > seq]

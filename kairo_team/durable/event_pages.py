@@ -1,0 +1,84 @@
+"""Events as a journal keeps them: pages of JSON lines in which each message of a prompt is written once.
+
+A prompt has all that was said before, so that whole prompts would grow with the square of their turns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from kairo_team.events import Content, Event, event_from_json
+
+if TYPE_CHECKING:
+    from kairo_team.durable.database import Connection
+
+Said = dict[bytes, tuple[int, int]]
+"""The messages of a session that are written, by their digests: the number of the event, and of the message in it."""
+
+_KEPT: Final = "kept"
+"""The only key of an object that stands for a message: `[event, message]`. Messages have other keys."""
+_SHORT: Final = 60
+"""A message of so many characters or fewer is written each time."""
+
+
+def written_page(events: Iterable[Event], said: Said) -> str:
+    """Return events as the page that a journal keeps; `said` is changed."""
+    return "\n".join(_once(event, said).to_json() for event in events)
+
+
+def read_pages(connection: Connection, run_id: str, pages: Iterable[str]) -> Iterator[Event]:
+    """Yield the events of pages of a run, with whole prompts; other pages are read where a message is there."""
+    prompts: dict[int, Any] = {}
+    for page in pages:
+        for line in page.split("\n"):
+            event = event_from_json(line)
+            messages = _messages_of(event)
+            if messages is None:
+                yield event
+                continue
+            prompts[event.seq] = messages
+            whole = [_message(connection, run_id, one, prompts) for one in messages]
+            yield _with_messages(event, whole)
+
+
+def _message(connection: Connection, run_id: str, written: Any, prompts: dict[int, Any]) -> Any:
+    """Return a message, or the one that it stands for."""
+    if _KEPT not in written:
+        return written
+    seq, number = written[_KEPT]
+    if seq not in prompts:
+        sql = "SELECT body FROM event WHERE run_id = ? AND last >= ? ORDER BY last LIMIT 1"
+        row = connection.execute(sql, (run_id, seq)).fetchone()
+        for event in map(event_from_json, row["body"].split("\n")):
+            if (messages := _messages_of(event)) is not None:
+                prompts[event.seq] = messages
+    return prompts[seq][number]
+
+
+def _once(event: Event, said: Said) -> Event:
+    """Return an event in which each message that an earlier one has stands for that."""
+    messages = _messages_of(event)
+    if messages is None:
+        return event
+    written: list[Any] = []
+    for number, message in enumerate(messages):
+        text = json.dumps(message, sort_keys=True, default=dict)
+        place = said.setdefault(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest(), (event.seq, number))
+        written.append({_KEPT: [*place]} if place[0] < event.seq and len(text) > _SHORT else message)
+    return _with_messages(event, written)
+
+
+def _messages_of(event: Event) -> Any:
+    """Return the messages of a prompt; None for any other event."""
+    if not isinstance(event, Content) or event.of != "prompt" or event.body is None:
+        return None
+    return event.body["messages"]
+
+
+def _with_messages(event: Event, messages: list[Any]) -> Event:
+    assert isinstance(event, Content), "prompts are content"
+    return replace(event, body={**event.body, "messages": messages})
