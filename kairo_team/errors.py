@@ -73,6 +73,12 @@ def known(names: Iterable[str], *, none: str = "none") -> str:
     return f"{shown} and {more} more" if more > 0 else shown or none
 
 
+def first_of(problems: Sequence[str], most: int = _MOST_NAMES) -> str:
+    """Join sentences for an error message; of many, the first ones and how many more."""
+    more = len(problems) - most
+    return "; ".join([*problems[:most], *([f"and {more:,} more problems"] if more > 0 else [])])
+
+
 def repeated(names: Iterable[str]) -> set[str]:
     """Return the names that are given more than once."""
     once: set[str] = set()
@@ -90,9 +96,7 @@ class PlanRefused(Misuse, ValueError):
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
-        more = len(self.problems) - _MOST_NAMES
-        rest = [f"and {more:,} more problems"] if more > 0 else []
-        super().__init__("; ".join([*self.problems[:_MOST_NAMES], *rest]))
+        super().__init__(first_of(self.problems))
 
 
 class ModelUnavailable(Misuse, ValueError):
@@ -333,7 +337,7 @@ class NoPlan(Outcome):
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
-        super().__init__(f"the planner made no plan that can be run: {'; '.join(self.problems)}")
+        super().__init__(f"the planner made no plan that can be run: {first_of(self.problems)}")
 
 
 class InvalidReply(Outcome):

@@ -12,13 +12,15 @@ from typing import Annotated, Any, Final, cast
 from pydantic import AfterValidator, Field, InstanceOf
 
 from kairo_team._util.frozen import EMPTY, checked, freeze_json, thaw
-from kairo_team.errors import known, repeated
+from kairo_team.errors import first_of, known, repeated
 from kairo_team.evaluators.fingerprint import digest_of
 from kairo_team.evaluators.rubric import Rubric
 from kairo_team.tasks import check_id
 
 _LINE: Final = ("id", "input", "context", "reference", "metadata")
 """What a line of JSON Lines may have."""
+_MOST_LINES: Final = 5
+"""Most lines of a file that an error names."""
 _MOST_ID: Final = 80
 """Characters of an id that is made of a name."""
 
@@ -105,7 +107,7 @@ class Dataset:
 
 
 def read_lines(text: str) -> list[Case]:
-    """Read JSON Lines; blank lines are left out. `ValueError` names each line that cannot be read."""
+    """Read JSON Lines; blank lines are left out. `ValueError` names the first lines that cannot be read."""
     cases: list[Case] = []
     problems: list[str] = []
     for number, line in enumerate(text.split("\n"), 1):
@@ -116,7 +118,7 @@ def read_lines(text: str) -> list[Case]:
         except ValueError as error:
             problems.append(f"line {number}: {error}")
     if problems:
-        raise ValueError("; ".join(problems))
+        raise ValueError(first_of(problems, _MOST_LINES))
     return cases
 
 

@@ -80,7 +80,8 @@ async def run_eval(
         coordinator=coordinator,
         run_id=run_id,
     )
-    result = await _run(job, runtime or team.runtime, take_over=take_over)
+    bound = job if runtime is None else replace(job, team=replace(job.team, runtime=None))
+    result = await _run(bound, runtime or team.runtime, take_over=take_over)
     if result.refused:
         raise Misuse(f"nothing was evaluated: {result.error}")
     return job.result(result)
@@ -115,7 +116,9 @@ def prepare_eval(
     subject = _Subject(replace(team, runtime=None), coordinator=coordinator, plan=plan, config=config or TeamConfig())
     by = "" if judge is None else f".by-{_name_of(judge)}"
     role = id_of(f"{dataset.name}.{dataset.digest[:_SHOWN]}.x{repeat}{by}")  # so no journal mixes two evals
-    outer = Team(f"eval of {team.name}", [Member(role, subject, name=_SUBJECT)], evaluators=evaluators)
+    outer = Team(
+        f"eval of {team.name}", [Member(role, subject, name=_SUBJECT)], evaluators=evaluators, runtime=team.runtime
+    )
     work.judges(None, outer)  # raises for what cannot be a judge
     limits = TeamConfig(budget or Budget(), max_parallel_tasks=parallel, task_timeout=None)
     goal = f"Evaluate {team.name} on {dataset.name}: {len(dataset)} cases, {repeat} x."
