@@ -205,4 +205,5 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
         "web_console.console": "console",
     }
     """Where the names live. Each is imported when it is first used, so that `import kairo_team` is quick."""
-    __getattr__, __dir__ = lazy_names(__name__, _HOMES, made={"__version__": _version})
+    _BESIDE = ("evaluators", "coordinators", "agents", "tools", "models", "governance", "testing", "gates", "errors")
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES, made={"__version__": _version}, beside=_BESIDE)

@@ -55,6 +55,11 @@ async def run(
     """
     if resume and run_id is None and isinstance(request, str):
         raise Misuse("resume=True goes on with the run of an id: give it one with run_id=")
+    if resume and runtime is None and team.runtime is None:
+        raise Misuse(
+            "resume=True goes on with what a runtime knows of earlier runs: give it one with a journal, such as "
+            "runtime=kt.Runtime(journal=kt.SqliteJournal('runs.db'))"
+        )
     request = make_request(team, request, budget, plan, config, run_id)
     team = bind_coordinator(bind_runtime(team, runtime), coordinator)
     chosen = pick_coordinator(team, request)
@@ -62,7 +67,10 @@ async def run(
     if result is None:
         result = await chosen.execute(request, team)
     if not isinstance(result, TeamResult):
-        raise ContractBreach(f"{type(chosen).__name__}.execute returned {result!r:.80}; it has to return a TeamResult")
+        hint = ", such as `return run.result` after the block of TeamRun.open" if result is None else ""
+        raise ContractBreach(
+            f"{type(chosen).__name__}.execute returned {result!r:.80}; it has to return a TeamResult{hint}"
+        )
     return result
 
 

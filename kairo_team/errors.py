@@ -139,7 +139,7 @@ class RunExists(Misuse, ValueError):
 class RunNotFound(Misuse, KeyError):
     """No run of that id in this runtime, or in a journal."""
 
-    def __init__(self, run_id: str, active: Iterable[str] = (), *, place: str = "this runtime; running now") -> None:
+    def __init__(self, run_id: str, active: Iterable[str] = (), *, place: str = "this runtime, which has") -> None:
         self.run_id = run_id
         self.message = f"no run {run_id!r} in {place}: {known(active, none='none')}"
         super().__init__(self.message)
@@ -160,9 +160,9 @@ class RunFinished(Misuse, RuntimeError):
 class NoQuestion(Misuse, KeyError):
     """No open question of that id in this runtime."""
 
-    def __init__(self, question_id: str, open_ids: Iterable[str]) -> None:
+    def __init__(self, question_id: str, open_ids: Iterable[str], *, place: str = "this runtime") -> None:
         self.question_id = question_id
-        self.message = f"no open question {question_id!r} in this runtime; open now: {known(open_ids)}"
+        self.message = f"no open question {question_id!r} in {place}; open now: {known(open_ids)}"
         super().__init__(self.message)
 
     def __str__(self) -> str:

@@ -89,6 +89,8 @@ def _role_named(name: str) -> Role:
     return (trusted(Role) if type(name) is str and is_id(name) else Role)(name)
 
 
+_RUNS: Final = frozenset({"run", "run_sync", "execute", "start", "invoke", "kickoff", "stream"})
+"""What a person may call to run a team."""
 _WRAPPERS: Final = {"pydantic_ai": "PydanticAIAgent", "langgraph": "LangGraphAgent", "agents": "OpenAIAgent"}
 """Wrappers by the package the wrapped object's class is from."""
 
@@ -312,6 +314,13 @@ class Team:
             if member.name == name:
                 return member
         raise KeyError(f"team {self.name!r} has no member {name!r}; it has {known(m.id for m in self.everyone)}")
+
+    if not TYPE_CHECKING:  # a type checker would take any attribute for one that is there
+
+        def __getattr__(self, name: str) -> Any:
+            """Say how a team is run where somebody calls it."""
+            hint = ": run it with kt.run_sync(team, 'Explain tides.'), or await kt.run(...)" if name in _RUNS else ""
+            raise AttributeError(f"a Team has no {name!r}{hint}", name=name, obj=self)
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the members."""

@@ -69,7 +69,7 @@ def test_the_split_is_what_a_run_sets_aside() -> None:
         "team/b/x": 270,  # 300, its own 30 in reserve
         "team/reserve": 100,
     }
-    assert str(check).startswith("can start\nteam")
+    assert str(check).startswith("can start; expect 0 of 3 tasks done\nteam")
     assert "120 guaranteed" in str(check)
 
 

@@ -174,7 +174,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
         lambda: ANY.Member("writer", "openai:gpt-5-mini"),
         (
             "member 'writer': the agent must be a function or have an async run(assignment, context), not "
-            "'openai:gpt-5-mini'"
+            "'openai:gpt-5-mini': kt.MiniAgent('openai:gpt-5-mini') is an agent that asks this model"
         ),
     ),
     "function of nothing": (

@@ -241,7 +241,7 @@ def test_kf_u10_a_thread_that_never_ends_does_not_keep_the_process_alive() -> No
 
 async def test_unknown_and_ended_runs_are_told_apart() -> None:
     team, runtime = make_team(ScriptedAgent(["x"]))
-    with pytest.raises(kt.RunNotFound, match="no run 'r' in this runtime; running now: none"):
+    with pytest.raises(kt.RunNotFound, match="no run 'r' in this runtime, which has: none"):
         _ = runtime.runs["r"]
     handles: list[Any] = []
     runtime.subscribers = (lambda event: handles.append(runtime.runs["r"]),)

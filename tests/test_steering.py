@@ -305,7 +305,7 @@ async def test_what_cannot_be_cancelled_or_steered_says_why() -> None:
                 change("after")
         with pytest.raises(kt.RunFinished):
             runtime.runs["r"].steer("x")
-        with pytest.raises(kt.RunNotFound, match="no run 'other' in this runtime; running now: none"):
+        with pytest.raises(kt.RunNotFound, match="no run 'other' in this runtime, which has: none"):
             runtime.runs["other"].top_up(kt.Budget(tokens=1))
     assert result["slow"].error == "the task was cancelled"
 

@@ -74,6 +74,9 @@ def wrong_arguments(kind: type, given: Iterable[str], positional: int) -> str | 
     parameters = inspect.signature(kind).parameters
     takes = [name for name, one in parameters.items() if one.kind is not one.VAR_KEYWORD]
     unknown = [name for name in given if name not in parameters]
+    hints: Mapping[str, str] = getattr(kind, "hints_for", {})
+    if unknown and unknown[0] in hints:
+        return f"{kind.__name__} takes no {unknown[0]!r}: {hints[unknown[0]]}"
     if unknown:
         return _takes_no(kind.__name__, unknown[0], f"it takes {_listed(takes)}", takes)
     filled = {*given, *takes[:positional]}
@@ -167,7 +170,11 @@ def _shown(place: _Place, given: Any) -> str:
     shown = f"{given!r:.80}"
     if isinstance(given, str) and _item_of(place.hint) is str:
         return f"the one string {shown}: write [{shown}]"
-    return f"the class {given.__name__}" if isinstance(given, type) else shown
+    if not isinstance(given, type):
+        return shown
+    name = given.__name__
+    named = f": kt.Team(output_types={{{name!r}: {name}}}) gives it the name to write here"
+    return f"the class {name}{named if place.where.endswith('.output_type') else ''}"
 
 
 def describe(hint: Any) -> str:

@@ -86,7 +86,10 @@ class _Shown:
 
 
 def known_arguments(kind: type[T]) -> type[T]:
-    """Let a class that checks itself name unknown arguments, the likely right names, and missing arguments."""
+    """Let a class that checks itself name unknown arguments, the likely right names, and missing arguments.
+
+    The class may have `hints_for`: a sentence for each argument that people expect and that is written otherwise.
+    """
     as_written = cast("Any", kind).__init__
 
     @functools.wraps(as_written)

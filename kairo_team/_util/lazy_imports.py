@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 _OURS: Final = "kairo_team."
 
@@ -18,12 +18,14 @@ def lazy_names(
     *,
     made: Mapping[str, Callable[[], Any]] | None = None,
     before: Callable[[], None] | None = None,
+    beside: Sequence[str] = (),
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the `__getattr__` and `__dir__` of a package.
 
     `homes` lists, by the module that has them, the names to be found there, and "" for the module itself. A module is
     named as the package sees it, or in full when it is outside the package. `made` are names that are made by a
-    function; `before` is called ahead of every first use of a name. Use it inside `if not TYPE_CHECKING:`, with the
+    function; `before` is called ahead of every first use of a name. The error of a name that is not there says which of
+    the modules `beside` it has that name. Use it inside `if not TYPE_CHECKING:`, with the
     imports themselves beside it for type checkers: a module with a `__getattr__` has every name, for them.
     """
     home = {name: module for module, names in homes.items() for name in names.split() or [module]}
@@ -31,7 +33,8 @@ def lazy_names(
 
     def find(name: str) -> Any:
         if name not in home and name not in makers:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            hint = "" if name.startswith("_") else _where_else(package, name, names(), beside)
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}")
         if before is not None:
             before()
         if name in makers:
@@ -47,3 +50,14 @@ def lazy_names(
         return sorted({*vars(sys.modules[package]), *home, *makers})
 
     return find, names
+
+
+def _where_else(package: str, name: str, names: Sequence[str], beside: Sequence[str]) -> str:
+    """Return the end of a sentence that says where a name is, or which one is meant; "" where nothing is like it."""
+    from difflib import get_close_matches  # imported only after a mistake
+
+    shorts = [short for short in beside if name in dir(import_module(f"{package}.{short}"))]
+    if shorts:
+        return f": it is in {package}.{shorts[0]}, so write `from {package}.{shorts[0]} import {name}`"
+    near = get_close_matches(name, names, 1)
+    return f"; did you mean {near[0]!r}?" if near else ""

@@ -56,8 +56,9 @@ def check_agent(where: str, agent: object) -> None:
         check_plug_in(where, "an agent", agent, "run", "assignment", "context")
         return
     if not callable(agent):
+        hint = f": kt.MiniAgent({agent!r:.80}) is an agent that asks this model" if isinstance(agent, str) else ""
         raise ValueError(
-            f"{where}: the agent must be a function or have an async run(assignment, context), not {agent!r:.200}"
+            f"{where}: the agent must be a function or have an async run(assignment, context), not {agent!r:.200}{hint}"
         )
     function = cast("Callable[..., Any]", agent)
     if _yields(function):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from kairo_team._util.frozen import known_arguments
 from kairo_team.agents.limits import LAST_TURN, can_pay_another, describe_limits, two_turns
@@ -51,6 +51,24 @@ class MiniAgent:
 
     reentrant = True
     own_loop = True
+    hints_for: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(
+            ("temperature", "max_tokens", "top_p", "seed", "stop", "timeout"),
+            "settings of the model are given together, such as settings={'temperature': 0, 'max_tokens': 500}",
+        ),
+        **dict.fromkeys(
+            ("instructions", "system", "system_prompt", "prompt"),
+            "instructions belong to the role, kt.Role('writer', instructions='...'), and the words around them to "
+            "templates={'system': ...}",
+        ),
+        **dict.fromkeys(
+            ("output_type", "result_type", "response_format"),
+            "a task names its output type: kt.Task(output_type='...')",
+        ),
+        "budget": "a member has one, kt.Member('writer', agent, budget=...), and a run, kt.run_sync(..., budget=...)",
+        "name": "a member has one: kt.Member('writer', agent, name='ann')",
+        "max_iterations": "a turn is one model call and its tools: max_turns=10",
+    }
 
     def __init__(
         self,

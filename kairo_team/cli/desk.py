@@ -90,7 +90,7 @@ class Desk:
         for problem in found.problems:
             self.print_notice(f"cannot start: {problem}")
         if found.ok and self._write is None:
-            self.screen.print_text("\n".join([*found.notes, "can start"]))
+            self.screen.print_text("\n".join([*found.notes, found.verdict]))
         return code
 
     def graph(self, job: Job, svg: Path | None) -> int:

@@ -260,7 +260,7 @@ class MemoryJournal:
             self.check()
             asked = self.storage.questions.get(question_id)
             if asked is None:
-                raise NoQuestion(question_id, [one.id for one in self.pending()])
+                raise NoQuestion(question_id, [one.id for one in self.pending()], place="this journal")
             check_same(question_id, asked.decision, decision)
             self.storage.deferred.pop(question_id, None)
             if decision.action == "defer":

@@ -240,7 +240,7 @@ class SqlJournal(ABC):
             row = connection.execute("SELECT decision FROM question WHERE id = ?", (question_id,)).fetchone()
             if row is None:
                 open_ids = connection.execute("SELECT id FROM question WHERE decision IS NULL")
-                raise NoQuestion(question_id, [one["id"] for one in open_ids])
+                raise NoQuestion(question_id, [one["id"] for one in open_ids], place=self.place)
             given = None if row["decision"] is None else cast("HumanDecision", self.database.decode(row["decision"]))
             check_same(question_id, given, decision)
             kept = HumanDecision(decision.action, decision.feedback, by or decision.by)

@@ -88,7 +88,7 @@ class SqliteFile(Database):
     @property
     def _log(self) -> Path:
         """Where SQLite keeps what is not in the file itself yet."""
-        return self.path.with_name(f"{self.path.name}-wal")
+        return Path(f"{self.path}-wal")
 
     def _check(self, connection: sqlite3.Connection, *, has_log: bool) -> None:
         connection.execute("BEGIN IMMEDIATE")

@@ -103,6 +103,8 @@ class RunPlan:
 
     async def make(self, make: Make | TaskGraph) -> tuple[TaskGraph, Bound]:
         """Take or make a plan and bind it; raises `PlanRefused` with what is wrong with it, the team, or the budget."""
+        if not (callable(make) or isinstance(make, TaskGraph)):
+            raise Misuse(f"a plan is a kt.TaskGraph([...]), or a function that makes one, not {make!r:.80}")
         scope, key = self._scope, f"plan:{self.number + 1}"
         self._book_if_cut(key)
         await self.reach(key)

@@ -284,8 +284,16 @@ class PlanCheck:
     notes: tuple[str, ...] = ()
     """Sentences on what may surprise, such as a budget that is not expected to carry all tasks."""
 
+    @property
+    def verdict(self) -> str:
+        """Whether the run can start, and whether its budget can be expected to carry the plan; one line."""
+        if not self.ok:
+            return "cannot start"
+        is_short = self.carries is not None and self.most_tasks is not None and self.carries < self.most_tasks
+        return f"can start; expect {self.carries} of {self.most_tasks} tasks done" if is_short else "can start"
+
     def __str__(self) -> str:
-        lines = [f"cannot start: {problem}" for problem in self.problems] or ["can start"]
+        lines = [f"cannot start: {problem}" for problem in self.problems] or [self.verdict]
         return "\n".join([*lines, *([str(self.split)] if self.split else []), *self.notes])
 
 

@@ -343,7 +343,7 @@ class Runtime:
         except RunNotFound:
             if self.store is not None:
                 raise
-            place = "this runtime, which has no journal= and knows only its own; running now"
+            place = "this runtime, which has no journal= and knows only its own"
             raise RunNotFound(run_id, self.runs, place=place) from None
 
     def _suspension(self, run: Run) -> Suspension:

@@ -27,6 +27,12 @@ def said(context: Context, text: object) -> str:
     return "\n" + fence(words, str(context["mark"]))
 
 
+def sentence(text: object) -> str:
+    """End a text that is not empty as a sentence ends, so that another one can follow."""
+    words = str(text).strip()
+    return f"{words}." if words and words[-1].isalnum() else words
+
+
 FILTERS: Final[Mapping[str, Callable[..., Any]]] = MappingProxyType(
-    {"cap": cap, "fenced": fenced, "one_line": one_line, "said": said}
+    {"cap": cap, "fenced": fenced, "one_line": one_line, "said": said, "sentence": sentence}
 )

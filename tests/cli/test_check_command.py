@@ -22,7 +22,7 @@ def test_it_shows_how_the_budget_would_be_split(kairo: Any, team_file: TeamFile)
     assert lines[0].split() == ["duo", "0", "of", "1,000", "tokens", "0.0", "s"]
     assert any("b" in line and "0 of 300 tokens" in line for line in lines)
     assert any("reserve" in line and "100 guaranteed" in line for line in lines)
-    assert lines[-1] == "can start"
+    assert lines[-1] == "can start; expect 0 of 2 tasks done"
 
 
 def test_what_cannot_start_is_exit_2_with_a_sentence_each(kairo: Any, team_file: TeamFile) -> None:

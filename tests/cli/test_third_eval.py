@@ -36,7 +36,8 @@ def test_third_o25_the_command_uses_the_runtime_of_the_team(kairo: Kairo, tmp_pa
 @pytest.mark.anyio
 async def test_third_o25_another_runtime_takes_the_place_of_the_teams() -> None:
     rubric = Rubric([Criterion("tide", "it must name the tide", checks.contains("tide"))])
-    runtimes = [kt.Runtime(models={"m:x": FunctionModel(lambda _, text=text: text)}) for text in ("a tide", "a hill")]
+    models = FunctionModel(lambda _: "a tide"), FunctionModel(lambda _: "a hill")
+    runtimes = [kt.Runtime(models={"m:x": model}) for model in models]
     team = kt.Team("desk", [kt.Member("clerk", kt.MiniAgent("m:x"))], runtime=runtimes[0])
     cases = Dataset([Case("one", "Explain.")], "cases")
     assert (await run_eval(team, cases, rubric)).metrics["pass_rate"] == 1.0

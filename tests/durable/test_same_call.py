@@ -118,7 +118,8 @@ async def test_a_run_that_waits_for_a_person_in_a_runtime_without_a_journal_goes
 
 async def test_without_a_runtime_there_is_nothing_to_go_on_with() -> None:
     team = kt.Team("desk", [kt.Member("writer", lambda assignment: "a draft")])
-    assert (await kt.run(team, "Go.", run_id="r", resume=True)).output == "a draft"
+    with pytest.raises(Misuse, match=r"give it one with a journal, such as runtime=kt\.Runtime\(journal="):
+        await kt.run(team, "Go.", run_id="r", resume=True)
 
 
 def _sync(**more: Any) -> object:

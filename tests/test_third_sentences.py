@@ -1,0 +1,97 @@
+"""Mistakes of a first hour: the message says what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+from pydantic import BaseModel
+
+import kairo_team as kt
+from kairo_team.errors import ContractBreach, Misuse
+from kairo_team.prompts import Prompts
+from kairo_team.testing import FunctionModel
+from kairo_team.verdicts import Finding
+
+TEAM = kt.Team("desk", [kt.Member("writer", lambda assignment: "a draft")])
+anything: Any = kt
+
+
+class Report(BaseModel):
+    title: str
+
+
+async def _plan_of_a_list() -> None:
+    async with kt.TeamRun.open(kt.TeamExecutionRequest("Go."), TEAM) as run:
+        await run.plan([kt.Task("a", "Do it.")])  # type: ignore[arg-type]  # the mistake
+    run.result.check()
+
+
+class Early:
+    async def execute(self, request: kt.TeamExecutionRequest, team: kt.Team) -> kt.TeamResult:
+        async with kt.TeamRun.open(request, team) as run:
+            await run.plan(kt.TaskGraph([kt.Task("a", "Do it.")]))
+            return run.result
+
+
+MISTAKES: list[tuple[Callable[[], object], type[Exception], str]] = [
+    (lambda: anything.MiniAgent("m:x", temperature=0), TypeError, "settings={'temperature': 0, 'max_tokens': 500}"),
+    (lambda: anything.MiniAgent("m:x", instructions="Be brief."), TypeError, r"kt\.Role\('writer', instructions="),
+    (lambda: anything.MiniAgent("m:x", templtes={}), TypeError, "did you mean 'templates'"),
+    (lambda: anything.Team("t", TEAM.members).run("Go."), AttributeError, r"run it with kt\.run_sync\(team, "),
+    (lambda: anything.Team("t", TEAM.members).kickoff(), AttributeError, r"run it with kt\.run_sync\(team, "),
+    (lambda: anything.Team("t", TEAM.members).mebmers, AttributeError, "a Team has no 'mebmers'$"),
+    (lambda: anything.Rubric, AttributeError, "write `from kairo_team.evaluators import Rubric`"),
+    (lambda: anything.ExpertTeamCoordinator, AttributeError, "write `from kairo_team.coordinators import ExpertTeam"),
+    (lambda: anything.PydanticAIAgent, AttributeError, "write `from kairo_team.agents import PydanticAIAgent`"),
+    (lambda: anything.Mmber, AttributeError, "did you mean 'Member'"),
+    (lambda: anything.Member("w", "openai:gpt-5"), ValueError, r"kt\.MiniAgent\('openai:gpt-5'\) is an agent"),
+    (lambda: anything.Task("a", "b", output_type=Report), ValueError, r"kt\.Team\(output_types=\{'Report': Report\}\)"),
+    (lambda: anyio.run(_plan_of_a_list), kt.TeamFailed, r"a plan is a kt\.TaskGraph\(\[\.\.\.\]\), or a function"),
+    (lambda: kt.run_sync(TEAM, "Go.", coordinator=Early()), ContractBreach, "`return run.result` after the block"),
+    (lambda: kt.run_sync(TEAM, "Go.", run_id="r", resume=True), Misuse, r"runtime=kt\.Runtime\(journal=kt\.Sqlite"),
+]
+
+
+@pytest.mark.parametrize(("make", "kind", "says"), MISTAKES)
+def test_third_o28_a_mistake_is_told_what_to_write(
+    make: Callable[[], object], kind: type[Exception], says: str
+) -> None:
+    with pytest.raises(kind, match=says):
+        make()
+
+
+@pytest.mark.anyio
+async def test_third_o28_a_run_that_waits_is_not_called_running() -> None:
+    from kairo_team.coordinators import ExpertTeamCoordinator
+
+    runtime = kt.Runtime(gate=kt.DeferGate())
+    coordinator = ExpertTeamCoordinator(plan_approval=True)
+    assert (await kt.run(TEAM, "Go.", runtime=runtime, run_id="r", coordinator=coordinator)).status == "suspended"
+    with pytest.raises(
+        kt.RunNotFound, match=r"^no run 'q' in this runtime, which has no journal= and knows only .*'r'$"
+    ):
+        await runtime.resume("q", TEAM)
+
+
+def test_third_o28_a_check_says_in_one_line_how_many_tasks_to_expect() -> None:
+    plan = kt.TaskGraph([kt.Task(f"t{number}", "Do it.") for number in range(53)])
+    team = kt.Team("desk", [kt.Member("writer", kt.MiniAgent(FunctionModel(lambda request: "x")))])
+    short = kt.check(team, "Go.", plan=plan, budget=kt.Budget(loops=5))
+    assert str(short).splitlines()[0] == f"can start; expect {short.carries} of 53 tasks done"
+    assert str(kt.check(team, "Go.", plan=plan)).splitlines()[0] == "can start"
+
+
+def test_third_o28_a_finding_reads_as_sentences() -> None:
+    findings = [
+        Finding("a", observed="the fee is not in the contract", expected="name the fee"),
+        Finding("b", observed="It is late.", expected="be early"),
+        Finding("c", observed="", expected="be brief"),
+    ]
+    assignment = kt.Assignment(kt.Task("t", "Write."), "Write.", {}, {}, {}, 2, kt.Artifact("old"), findings)
+    text = Prompts({}).render("task", assignment=assignment, foreign=False, limits="")
+    assert "- the fee is not in the contract. Wanted: name the fee\n" in text
+    assert "- It is late. Wanted: be early\n" in text
+    assert "- Wanted: be brief" in text
