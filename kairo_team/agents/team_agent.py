@@ -127,7 +127,7 @@ class TeamAgent:
             artifact = replace(artifact, partial=True)
             error = ": ".join([f"the run of team {self.team.name!r} is degraded", *result.warnings[:1]])
         elif result.status is not TeamStatus.COMPLETED:
-            raise TeamFailed(result)
+            raise TeamFailed(result) from result.exception
         return output_with(result, artifact or Artifact(""), error)
 
     def __repr__(self) -> str:
