@@ -519,9 +519,9 @@ class TeamCoordinator(Protocol):
         attempt, and silence does not approve it. After `max_human_rounds` revisions the risk decides, as for
         `rounds_exhausted`. A decision that is put off suspends the run once all other work is done; the resumed run
         repeats no work.
-    C20. The output is the artifacts of the accepted tasks without an accepted dependent, unless the coordinator sets
-        another. Only a COMPLETED or DEGRADED run has an output; any other run has a partial output. Every end but
-        COMPLETED has its reason in `error`, or when it is DEGRADED in `warnings`.
+    C20. The output is what the plan's own last tasks made, unless the coordinator sets another. Only a COMPLETED or
+        DEGRADED run has an output. A run without one, also where none of its last tasks was accepted, has a partial
+        output. Every end but COMPLETED has its reason in `error`.
 
     Optional: `preview(request, team)`, the plan it will run if it is known without a model call (else None), for
     `kairo_team.check`; it raises `PlanRefused` for a request that `execute` would refuse. `preflight(request, team)`,

@@ -226,10 +226,12 @@ class WorkTests(CoordinatorStage):
         assert "c" in rest, f"two tasks end the plan: each under its id, not {result.output!r}"
 
     @clause("C20", needs="supports_plan joins_output")
-    async def test_c20_where_an_end_was_lost_what_came_before_it_counts(self) -> None:
+    async def test_c20_where_the_last_task_was_lost_what_came_before_it_is_no_output(self) -> None:
         tasks = [Task("a", "Do a."), Task("b", "Do b.", depends_on=["a"])]
         result = await self.stage(fail_at("b"), tasks=tasks, risk_profile=RiskProfile.LOW).play()
-        assert result.output == "text of a", f"'b' was lost, so the output is what 'a' made, not {result.output!r}"
+        found = (result.output, result.partial_output)
+        assert found == (None, "text of a"), f"'b' was lost: output and partial output are {found}"
+        assert "'b'" in (result.error or ""), f"'b' was lost, and the error is {result.error!r}"
 
     @clause("C20", needs="joins_output")
     async def test_c20_nothing_accepted_is_no_output(self) -> None:
