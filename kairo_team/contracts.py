@@ -505,7 +505,8 @@ class TeamCoordinator(Protocol):
     C14. A review gets the artifact and everything it was made from. An artifact that its review did not pass is
         accepted only at LOW risk or by a person; then the verdict stays the same and the run is DEGRADED. If the only
         open cause is `human_required`, a person's approval makes the verdict a PASS. No risk accepts
-        `injection_suspected` or `human_required`.
+        `injection_suspected` or `human_required`. What is accepted while partial makes the run DEGRADED, whoever
+        passed it.
     C15. An evaluator that raises, hangs beyond `review_timeout` or returns no verdict gives REVIEW_EXCEEDED with its
         cause: no score, no PASS, no round spent, and its message never reaches a member.
     C16. After REVISE the same member makes another attempt with the findings and the previous artifact, at most

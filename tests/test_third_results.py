@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -12,9 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kairo_team as kt
+from kairo_team.agents import TeamAgent
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
 from kairo_team.evaluators import Criterion, Rubric, SimpleEvaluationStrategy, all_of, any_of, checks
 from kairo_team.testing import EventRecorder, ScriptedJudge, run_in_virtual_time
+from kairo_team.views.notebook import show_result
+from kairo_team.views.run_record import read_record, recorded_result
 from kairo_team.views.text import describe_verdict
 from tests.test_growth import BODY, PASSED, passes_in, play, polish
 
@@ -68,6 +72,42 @@ async def test_third_o7_where_the_last_task_failed_nothing_else_is_the_output(wa
     assert result.warnings[0] == LOST
     (end,) = recorder.of(kt.events.TeamEnded)
     assert (end.status, end.error) == (status, LOST)
+
+
+@pytest.mark.parametrize("risk", ["low", "medium"])
+async def test_third_o7_it_holds_of_the_plan_that_nobody_gave(risk: str) -> None:
+    """The default plan has a task for each role, one behind the other."""
+
+    async def fails(assignment: kt.Assignment) -> str:
+        raise RuntimeError("no ink")
+
+    team = kt.Team("office", [kt.Member("look", work), kt.Member("write", fails)])
+    result = await kt.run(team, "Write.", config=kt.TeamConfig(risk_profile=kt.RiskProfile(risk)))
+    assert (result.output, result.partial_output, result.error) == (None, "made look", LOST)
+
+
+async def test_third_o7_a_team_as_a_member_that_has_no_output_is_a_failed_attempt() -> None:
+    inner = TeamAgent(office(), plan=CHAIN, coordinator=TaskDispatchCoordinator(failure_policy=ONCE))
+    result = await kt.run(kt.Team("outer", [kt.Member("inner", inner)]), "Do it.", coordinator="board")
+    assert (result.status, result.output, result.partial_output) == (kt.TeamStatus.FAILED, None, "made look")
+    assert LOST in str(result.error)
+
+
+async def test_third_o7_views_and_the_journal_say_the_same(tmp_path: Path) -> None:
+    journal = kt.SqliteJournal(tmp_path / "runs.db")
+    async with kt.Runtime(journal=journal) as runtime:
+        result = await kt.run(office(), "Do it.", plan=CHAIN, run_id="r", runtime=runtime)
+    (run,) = journal.runs()
+    assert run.state == "degraded"
+    assert read_record(journal, run).error == result.error == LOST
+    kept = recorded_result(journal, "r")
+    assert kept is not None
+    assert (kept.output, kept.partial_output, kept.error) == (None, "made look", LOST)
+    result.report(tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "<summary>The partial output</summary><pre>made look</pre>" in page
+    assert "task &#39;write&#39; failed: RuntimeError: no ink" in page
+    assert "task &#x27;write&#x27; failed: RuntimeError: no ink" in show_result(result)
 
 
 async def test_third_o7_what_the_last_tasks_made_is_the_output_whatever_else_failed() -> None:

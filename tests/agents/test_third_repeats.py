@@ -149,3 +149,12 @@ def test_third_o15_a_chain_of_errors_is_followed_and_never_for_ever() -> None:
         deep = ExceptionGroup("g", [deep])  # type: ignore[list-item]  # an exception
     assert not is_met_again(deep)
     assert not is_met_again(None)
+
+
+@pytest.mark.parametrize("kind", ["auth", "unknown"])
+async def test_third_o15_a_moderator_that_is_refused_is_not_asked_again(kind: ModelErrorKind) -> None:
+    moderator = ScriptedModel([refusal(kind) for _ in range(4)])
+    members = [kt.Member(name, ScriptedAgent([name])) for name in ("a", "b")]
+    chat = kt.GroupChatCoordinator(moderator=moderator, max_turns=1)
+    await kt.run(kt.Team("team", members), "goal", coordinator=chat)
+    assert len(moderator.calls) == (1 if kind in MET_AGAIN else 2)
