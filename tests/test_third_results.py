@@ -313,7 +313,7 @@ async def test_third_o8_what_is_partial_is_never_plain_completed_whoever_reviewe
 
 async def test_third_o8_a_judge_sends_back_what_was_cut_short_and_low_risk_accepts_it_degraded() -> None:
     members = [kt.Member("m", half)]
-    coordinator = ExpertTeamCoordinator(judge=ScriptedJudge(lambda asked: True))
+    coordinator = ExpertTeamCoordinator(judge=ScriptedJudge())
     result = await kt.run(kt.Team("office", members), "Write.", coordinator=coordinator, config=LOW)
     verdict = result["m"].verdict
     assert verdict is not None
