@@ -49,9 +49,10 @@ class Rubric:
     is wrong; `check_timeout` is in seconds, for each. Deterministic: the same artifact gets an equal verdict.
 
     A PASS for not being blank alone (`vacuous`) has no score, and says "not blank", or "not blank, cut short" of an
-    artifact that is partial. A certain defect is REVISE; all certainly well is PASS; else ESCALATE, with the cause `human_required` where a human
-    criterion is open and `undecided` where not. Where human criteria are all that is open, a person's approval makes it
-    a PASS. Alone it never passes an artifact while it has criteria for a judge: `preflight` reports this before work.
+    artifact that is partial. A certain defect is REVISE; all certainly well is PASS; else ESCALATE, with the cause
+    `human_required` where a human criterion is open and `undecided` where not. Where human criteria are all that is
+    open, a person's approval makes it a PASS. Alone it never passes an artifact while it has criteria for a judge:
+    `preflight` reports this before work.
 
     >>> rubric = Rubric([Criterion("calm", "it does not shout", check=lambda artifact: "!" not in artifact.text)])
     >>> team = kt.Team("newsroom", [kt.Member("writer", write)], evaluators={"house style": rubric})
@@ -82,14 +83,14 @@ class Rubric:
         """Run every check and decide."""
         review = await self.review(context)
         verdict = review.verdict()
-        if self._vacuous and verdict.outcome is VerdictOutcome.PASS:
-            found = f"{NOT_BLANK}, cut short" if context.artifact.partial else NOT_BLANK
-            return replace(verdict, score=None, feedback=found)
         if self._judged and review.decision is Decision.PASS:
             asked = known(criterion.id for criterion in self.decided_by("judge"))
             return review.undecided(f"not decided: a judge decides {asked}, and none is wired")
         if self._judged and verdict.awaits_approval:
             return replace(verdict, other_causes=(Cause.UNDECIDED,))
+        if self._vacuous and verdict.outcome is VerdictOutcome.PASS:
+            found = f"{NOT_BLANK}, cut short" if context.artifact.partial else NOT_BLANK
+            return replace(verdict, score=None, feedback=found)
         return verdict
 
     async def try_on(

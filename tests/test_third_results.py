@@ -356,3 +356,6 @@ async def test_third_o8_a_review_that_looks_for_more_is_not_named_not_blank() ->
         assert (verdict.score, verdict.vacuous, verdict.feedback) == (None, True, "not blank")
     assert not (await SimpleEvaluationStrategy(SHORT).evaluate(given)).vacuous
     assert not (await SimpleEvaluationStrategy().evaluate(replace(given, artifact=kt.Artifact(" ")))).vacuous
+    asks = Criterion("kind", "it is kind", by="judge", kind="info")
+    judged = Rubric([Criterion("not-blank", "it is not blank", checks.not_blank), asks])
+    assert (await judged.evaluate(given)).cause is kt.Cause.UNDECIDED
