@@ -98,7 +98,7 @@ class BestOf(TeamAgent):
             return output_with(result, result.artifact)
         made = [one.artifact for one in result.outcomes if one.status is TaskStatus.COMPLETED]
         if not made or made[0] is None:
-            raise TeamFailed(result)
+            raise TeamFailed(result) from result.exception
         _logger.warning("%r: its tries were not compared, the first is taken: %s", self, result.error)
         return output_with(result, made[0])
 

@@ -27,10 +27,11 @@ class FailurePolicy:
 
     Nobody tries again once a constraint has ended an attempt in an orderly way with nothing to review, a person has
     ended it, or an emergency has stopped it. Never retried on the same member: a halt, a block by a guardrail, a model
-    without a price under a dollar limit, and a member that returns None or a Python value that is no output. Retried:
-    whatever it raises, an attempt that is late (`TimeoutError`), an empty text, and a reply that is no valid data of
-    the task's output type (both `kairo_team.errors.InvalidReply`): the next may be. `retry_on` and `never_on` narrow
-    that down.
+    without a price under a dollar limit, what a model refuses again (a `ModelCallError` of the kind context_length,
+    content_filter, auth or bad_request, and what was raised from one), and a member that returns None or a Python
+    value that is no output. Retried: whatever else it raises, an attempt that is late (`TimeoutError`), an empty text,
+    and a reply that is no valid data of the task's output type (both `kairo_team.errors.InvalidReply`): the next may
+    be. `retry_on` and `never_on` narrow that down.
     """
 
     retries: int = 2

@@ -14,7 +14,7 @@ from kairo_team._util.plugin_shapes import check_function, check_instance, check
 from kairo_team.coordinators.turns import Said
 from kairo_team.engine.budget_split import PLAN
 from kairo_team.engine.preflight import judge_problems
-from kairo_team.errors import HaltError, InsufficientBudget, JournalError, innermost, known
+from kairo_team.errors import HaltError, InsufficientBudget, JournalError, innermost, is_met_again, known
 from kairo_team.messages import Message, ModelRequest
 from kairo_team.plugin_calls import AWAITED_CALL, words_of
 from kairo_team.results import AgentOutput, AgentStatus
@@ -125,7 +125,7 @@ async def choose(moderator: Moderator, run: TeamRun, talk: Talk) -> Choice:
             problem = _why(cause, seconds)
             if isinstance(cause, HaltError) and talk.said:
                 return Choice(None, problem)
-            if isinstance(cause, HaltError | InsufficientBudget):
+            if isinstance(cause, HaltError | InsufficientBudget) or is_met_again(cause):
                 break
             continue
         if named in talk.names or (named is None and talk.said):

@@ -43,8 +43,8 @@ class SupervisorCoordinator:
     turn that created nothing; `finish` is refused in a turn that created tasks.
 
     There are at most `max_turns` turns and `max_tasks` tasks; in its last turn the supervisor can only see results and
-    finish. Without an answer (its turn failed, or its budget is used up) the output is what was accepted, and the run
-    is DEGRADED with the reason; FAILED where nothing was accepted. A plan in the request is refused.
+    finish. Without an answer (its turn failed, or its budget is used up) the run is DEGRADED with the reason, and what
+    was accepted is its partial output; FAILED where nothing was accepted. A plan in the request is refused.
 
     `evaluator` reviews the answer and the created tasks: a strategy or rubric, or the name of one of the team's; None
     checks that they are not blank, and with a judge that they do what their task asks. `answer_evaluator` names one of
@@ -244,7 +244,7 @@ class _Supervision:
         raise AssertionError("the last turn creates nothing")
 
     def _end(self, status: TaskStatus, artifact: Artifact | None, error: str | None) -> None:
-        """Set the output of the run: the answer, or where there is none what was accepted."""
+        """Set the output of the run: the answer; where there is none, what was accepted is the partial output."""
         run = self._run
         if status is TaskStatus.COMPLETED:
             assert artifact is not None, "what was accepted has an artifact"
@@ -253,8 +253,7 @@ class _Supervision:
         joined = self._assigned.joined()
         why = f"the supervisor gave no answer ({error})"
         if joined is not None:
-            run.output = joined
-            run.degrade(f"{why}: the output is what was accepted of its tasks")
+            run.degrade(f"{why}: the partial output is what was accepted of its tasks", partial=joined)
         elif self._assigned.tasks:
             run.abort(f"{why}, and none of its tasks was accepted")
 

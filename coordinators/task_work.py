@@ -338,7 +338,10 @@ class Escalation:
         """Return what follows from each answer."""
         left = self._run.config.max_human_rounds - self._sent_back
         silence = "it is accepted with a warning" if self._is_accepted_by_risk(verdict) else "the task fails"
-        passes = "it is accepted: its verdict is a PASS"
+        cut = chosen.artifact is not None and chosen.artifact.partial
+        passes = "it is accepted: its verdict is a PASS" + (
+            ", and the run is DEGRADED, for it was cut short" if cut else ""
+        )
         return {
             "approve": passes if verdict.awaits_approval else "it is accepted without a PASS: the run is DEGRADED",
             "revise": f"{chosen.member!r} makes another version from your words ({left} of these left)"

@@ -167,6 +167,7 @@ def _joined(outcome: VerdictOutcome, verdicts: Sequence[EvaluationVerdict], *, l
     ordered = sorted(verdicts, key=_written)
     # What is decided is scored and worded by those that decided it: others may have passed it, or failed.
     deciding = [verdict for verdict in ordered if verdict.outcome is outcome or outcome not in (_PASS, _REVISE)]
+    deciding = [verdict for verdict in deciding if not verdict.vacuous] or deciding
     scores = [verdict.score for verdict in deciding if verdict.score is not None]
     sure = [verdict.confidence for verdict in ordered if verdict.confidence is not None]
     findings = _distinct(finding for verdict in ordered for finding in verdict.findings)

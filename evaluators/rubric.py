@@ -27,7 +27,7 @@ from kairo_team.evaluators.review import (
 from kairo_team.evaluators.score_range import Decision, Number, exact, items_of
 from kairo_team.evaluators.transcripts import as_artifact
 from kairo_team.team import check_positive
-from kairo_team.verdicts import Cause
+from kairo_team.verdicts import NOT_BLANK, Cause, VerdictOutcome
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
@@ -48,9 +48,11 @@ class Rubric:
     their weights, above 0 and at most 1. By itself it runs the checks, all of them, so that a revision knows all that
     is wrong; `check_timeout` is in seconds, for each. Deterministic: the same artifact gets an equal verdict.
 
-    A certain defect is REVISE; all certainly well is PASS; else ESCALATE, with the cause `human_required` where a human
-    criterion is open and `undecided` where not. Where human criteria are all that is open, a person's approval makes it
-    a PASS. Alone it never passes an artifact while it has criteria for a judge: `preflight` reports this before work.
+    A PASS for not being blank alone (`vacuous`) has no score, and says "not blank", or "not blank, cut short" of an
+    artifact that is partial. A certain defect is REVISE; all certainly well is PASS; else ESCALATE, with the cause
+    `human_required` where a human criterion is open and `undecided` where not. Where human criteria are all that is
+    open, a person's approval makes it a PASS. Alone it never passes an artifact while it has criteria for a judge:
+    `preflight` reports this before work.
 
     >>> rubric = Rubric([Criterion("calm", "it does not shout", check=lambda artifact: "!" not in artifact.text)])
     >>> team = kt.Team("newsroom", [kt.Member("writer", write)], evaluators={"house style": rubric})
@@ -74,6 +76,7 @@ class Rubric:
         self._askers = {c.id: _ask_check(c, check_timeout) for c in self.criteria if c.check is not None}
         self._scopes = {c.id: _ask_scope(c, check_timeout) for c in self.criteria if c.applies is not None}
         self._judged = bool(self.decided_by("judge"))
+        self._vacuous = self.vacuous
         self._read = tuple(c for c in self.criteria if c.on == "transcript")
 
     async def evaluate(self, context: EvaluationContext) -> EvaluationVerdict:
@@ -85,6 +88,9 @@ class Rubric:
             return review.undecided(f"not decided: a judge decides {asked}, and none is wired")
         if self._judged and verdict.awaits_approval:
             return replace(verdict, other_causes=(Cause.UNDECIDED,))
+        if self._vacuous and verdict.outcome is VerdictOutcome.PASS:
+            found = f"{NOT_BLANK}, cut short" if context.artifact.partial else NOT_BLANK
+            return replace(verdict, score=None, feedback=found)
         return verdict
 
     async def try_on(
@@ -305,6 +311,8 @@ def _told_apart(criterion: Criterion, what: str, function: Any) -> Any:
 @known_arguments
 class SimpleEvaluationStrategy:
     """Judges by a rubric of checks; without one, by a single criterion: the artifact is not blank.
+
+    What that one criterion passes has no score: the verdict says "not blank".
 
     Raises `ValueError` for a rubric with criteria that a judge decides: it has none.
     """

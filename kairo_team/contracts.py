@@ -505,7 +505,8 @@ class TeamCoordinator(Protocol):
     C14. A review gets the artifact and everything it was made from. An artifact that its review did not pass is
         accepted only at LOW risk or by a person; then the verdict stays the same and the run is DEGRADED. If the only
         open cause is `human_required`, a person's approval makes the verdict a PASS. No risk accepts
-        `injection_suspected` or `human_required`.
+        `injection_suspected` or `human_required`. What is accepted while partial makes the run DEGRADED, whoever
+        passed it.
     C15. An evaluator that raises, hangs beyond `review_timeout` or returns no verdict gives REVIEW_EXCEEDED with its
         cause: no score, no PASS, no round spent, and its message never reaches a member.
     C16. After REVISE the same member makes another attempt with the findings and the previous artifact, at most
@@ -519,9 +520,9 @@ class TeamCoordinator(Protocol):
         attempt, and silence does not approve it. After `max_human_rounds` revisions the risk decides, as for
         `rounds_exhausted`. A decision that is put off suspends the run once all other work is done; the resumed run
         repeats no work.
-    C20. The output is the artifacts of the accepted tasks without an accepted dependent, unless the coordinator sets
-        another. Only a COMPLETED or DEGRADED run has an output; any other run has a partial output. Every end but
-        COMPLETED has its reason in `error`, or when it is DEGRADED in `warnings`.
+    C20. The output is what the plan's own last tasks made, unless the coordinator sets another. Only a COMPLETED or
+        DEGRADED run has an output. A run without one, also where none of its last tasks was accepted, has a partial
+        output. Every end but COMPLETED has its reason in `error`.
 
     Optional: `preview(request, team)`, the plan it will run if it is known without a model call (else None), for
     `kairo_team.check`; it raises `PlanRefused` for a request that `execute` would refuse. `preflight(request, team)`,

@@ -297,6 +297,9 @@ ModelErrorKind = Literal[
 ]
 """Why a model call failed. The first four pass by themselves; `auth` is also an account without credit."""
 
+MET_AGAIN: Final[frozenset[ModelErrorKind]] = frozenset({"context_length", "content_filter", "auth", "bad_request"})
+"""Kinds of errors that the same member meets again, on the same model, with the same task."""
+
 
 class ModelCallError(Outcome):
     """A provider did not answer a call.
@@ -314,6 +317,24 @@ class ModelCallError(Outcome):
         self.retry_after = retry_after
         self.unspent = unspent
         super().__init__(f"model {model!r} did not answer ({kind}): {why}")
+
+
+def is_met_again(error: BaseException | None, last: ModelCallError | None = None, deep: int = 20) -> bool:
+    """Return whether a model refused a call, or what led to the error, as it refuses the same call again.
+
+    That is a `ModelCallError` of a kind in `MET_AGAIN`, a group of such errors alone, or what was raised from one, at
+    most `deep` errors before. `last` is the error of the last call, which a wrapper may have exchanged for its cause.
+    """
+    if error is None or not deep:
+        return False
+    if last is not None and error is last.__cause__:
+        error = last
+    if isinstance(error, ModelCallError):
+        return error.kind in MET_AGAIN
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return all(is_met_again(one, last, deep - 1) for one in group.exceptions)
+    return is_met_again(error.__cause__, last, deep - 1)
 
 
 class UnpricedModel(Outcome):

@@ -266,7 +266,8 @@ class TeamResult:
     outcomes: tuple[TaskOutcome, ...] = ()
     """In plan order."""
     artifact: Artifact | None = None
-    """The run's output; None unless it ended COMPLETED or DEGRADED."""
+    """The run's output: what its coordinator set, else what the plan's own last tasks made, in plan order, each under
+    its id if several. None unless the run ended COMPLETED or DEGRADED, and None where no last task was accepted."""
     plan: TaskGraph | None = None
     usage: Usage = Usage()
     budget: BudgetNode | None = None
@@ -275,7 +276,7 @@ class TeamResult:
     """Seconds from the first event to the end."""
     warnings: tuple[str, ...] = ()
     error: str | None = None
-    """Why it did not complete; also the first warning."""
+    """Why it did not complete; also the first warning. None only for a COMPLETED run."""
     halt: HaltReason | None = None
     """Why the team's governor stopped, when it did."""
     refused: bool = False
@@ -283,7 +284,7 @@ class TeamResult:
     partial_artifact: Artifact | None = None
     """The work of a run that has no output: what the coordinator set, else, in plan order, the artifacts of the
     accepted tasks without an accepted dependent, and of those that were not accepted. Always `partial`. None when
-    there is an output, or no work."""
+    there is an output, or no work, or the run is COMPLETED."""
     exception: Raised = field(default=None, compare=False, repr=False)
     """The error that kept the run from completing, with its traceback: of the planner or coordinator, else of the work
     on the first task that failed. `check` raises its error from it. Kept like `TaskOutcome.exception`."""
@@ -295,7 +296,7 @@ class TeamResult:
 
     @property
     def output(self) -> str | None:
-        """The text of the run's output; None unless it ended COMPLETED or DEGRADED: see `partial_output`."""
+        """The text of the run's output; None where the run has none: see `artifact`, and `partial_output`."""
         return self.artifact.text if self.artifact else None
 
     @property
@@ -304,11 +305,26 @@ class TeamResult:
         return self.partial_artifact.text if self.partial_artifact else None
 
     def __getitem__(self, task_id: str) -> TaskOutcome:
-        """Return the outcome of a task; `KeyError` lists the ids there are."""
+        """Return the outcome of a task; `KeyError` lists the ids there are.
+
+        A task of a loop's body is named like that: of `solve.write` it is the outcome in the last round.
+        """
         for outcome in self.outcomes:
             if outcome.task_id == task_id:
                 return outcome
+        for outcome in reversed(self.outcomes):
+            if self._without_rounds(outcome.task_id) == task_id:
+                return outcome
         raise KeyError(f"no task {task_id!r} in this result; it has {known(o.task_id for o in self.outcomes)}")
+
+    def _without_rounds(self, task_id: str) -> str:
+        """Return the id of a task without the numbers of the rounds that it is part of."""
+        part_of = self.plan[task_id].part_of if self.plan is not None else None
+        if self.plan is None or part_of is None:
+            return task_id
+        of, own = self.plan[part_of], task_id[len(part_of) + 1 :]
+        inside = own.partition(".")[2] if of.growth == "loop" else own
+        return f"{self._without_rounds(part_of)}.{inside}"
 
     def __repr__(self) -> str:
         """Return a summary only: event loops show the result of their main task in debug output."""

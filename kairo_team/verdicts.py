@@ -80,6 +80,8 @@ UNKNOWN: Final = "unknown"
 NOT_APPLICABLE: Final = "not applicable"
 APPROVED: Final = "approved"
 """Levels a result can have beside those of its criterion."""
+NOT_BLANK: Final = "not blank"
+"""What a review says that looked for nothing else."""
 
 
 @checked
@@ -220,6 +222,11 @@ class EvaluationVerdict:
     ) -> Self:
         """Report that there is no usable review, or that review is used up."""
         return cls(VerdictOutcome.REVIEW_EXCEEDED, None, feedback, (), findings, criteria, Cause(cause))
+
+    @property
+    def vacuous(self) -> bool:
+        """Whether it is a PASS of a review that only a blank artifact could fail."""
+        return self.outcome is VerdictOutcome.PASS and self.score is None and self.feedback.startswith(NOT_BLANK)
 
     def used_up(self, cause: Cause, why: str) -> Self:
         """Return REVIEW_EXCEEDED with what this verdict found: its score, findings and criteria, and what it left open.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import kairo_team as kt
+
 
 @dataclass(frozen=True)
 class TaskEnd:
@@ -17,7 +19,7 @@ class TaskEnd:
     unpassed: bool = False
     """It was reviewed, and accepted without a PASS."""
     partial: bool = False
-    """What was accepted is partial, and no review passed it."""
+    """What was accepted is partial, whoever reviewed it."""
 
 
 @dataclass(frozen=True)
@@ -65,3 +67,10 @@ def status_of(story: Story) -> str:
         (9, True, "completed"),
     ]
     return next(status for _, applies, status in rules if applies)
+
+
+def an_end_is_accepted(result: kt.TeamResult) -> bool:
+    """Return whether one of the plan's last tasks was accepted."""
+    tasks = result.plan.tasks if result.plan is not None else ()
+    needed = {name for task in tasks for name in task.depends_on}
+    return any(result[task.id].status is kt.TaskStatus.COMPLETED for task in tasks if task.id not in needed)

@@ -15,7 +15,7 @@ import kairo_team as kt
 from kairo_team import events
 from kairo_team.budget import BudgetNode
 from kairo_team.engine.records.replay import Replan, Unpaid
-from tests.status_oracle import Story, TaskEnd, status_of
+from tests.status_oracle import Story, TaskEnd, an_end_is_accepted, status_of
 from tests.team_machine_doubles import World
 from tests.team_machine_play import TOP_UP, Played, Session
 
@@ -137,12 +137,11 @@ def check_result(result: kt.TeamResult, told: Sequence[events.Event], played: Pl
     asleep = result.status is SUSPENDED
     assert kt.TaskStatus.IN_FLIGHT not in statuses
     assert asleep or not statuses & {kt.TaskStatus.PENDING, kt.TaskStatus.SUSPENDED}
-    if result.status not in CALM:
-        assert result.error
-        assert result.warnings[0] == result.error
-    calm = result.status in CALM
-    assert (result.output is not None) is (calm and COMPLETED in statuses)
-    assert (result.partial_output is not None) or calm or COMPLETED not in statuses
+    assert (result.error is None) is (result.status is kt.TeamStatus.COMPLETED)
+    assert result.error is None or result.warnings[0] == result.error
+    there = result.status in CALM and an_end_is_accepted(result)
+    assert (result.output is not None) is there
+    assert (result.partial_output is not None) or there or COMPLETED not in statuses
     assert result.status is kt.TeamStatus.COMPLETED or result.warnings
     for outcome in outcomes:
         check_outcome(outcome)
@@ -283,7 +282,7 @@ def end_of(
         needed=not (is_replaced(outcome.task_id, records) or is_dispensable(outcome.task_id, result)),
         for_budget=ended_for_budget(outcome, told, records),
         unpassed=outcome.verdict is not None and not passed,
-        partial=outcome.verdict is None and artifact is not None and artifact.partial,
+        partial=artifact is not None and artifact.partial,
     )
 
 

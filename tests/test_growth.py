@@ -343,18 +343,21 @@ async def test_without_a_condition_a_loop_has_as_many_rounds_as_it_says() -> Non
     assert (result.status, len(result.outcomes)) == (COMPLETED, 7)
 
 
+NO_FIELD = "round 1: 'polish.01.test' failed: the artifact has no field 'passed'; it has 'passd'"
+
+
 @pytest.mark.parametrize(
     ("answers", "rounds", "problem"),
     [
         (passes_in(9), 5, "test.passed equals true did not hold after 5 rounds"),
-        (passes_in(9) | {"polish.02.write": ValueError("no")}, 2, "round 2: 'polish.02.test' was not accepted"),
+        (passes_in(9) | {"polish.02.write": ValueError("no")}, 2, "round 2: 'polish.02.write' failed: ValueError: no"),
         (passes_in(9) | {"write": "the same"}, 2, "no progress: round 2 made the same as round 1"),
         (
             passes_in(9) | {"write": lambda given: "ab"[round_of(given) % 2]},
             3,
             "no progress: round 3 made the same as round 1",
         ),
-        (passes_in(9) | {"test": {"passd": False}}, 1, "round 1: 'polish.01.test' was not accepted"),
+        (passes_in(9) | {"test": {"passd": False}}, 1, NO_FIELD),
     ],
     ids=["rounds", "failure", "no progress", "cycle", "unreadable"],
 )
@@ -373,7 +376,8 @@ async def test_kf_loop_a_loop_that_does_not_come_to_its_end_fails_with_the_reaso
 async def test_a_loop_that_fails_gives_back_the_last_round_in_which_something_was_accepted() -> None:
     result = await play([polish()], passes_in(9) | {"polish.03.write": ValueError("no")})
     assert (result.status, result["polish"].status) == (DEGRADED, kt.TaskStatus.FAILED)
-    assert result.output == '{"passed": false}'
+    assert (result.output, result.partial_output) == (None, '{"passed": false}')
+    assert result["polish"].artifact == result["polish.02.test"].artifact
 
 
 async def test_a_branch_in_a_loop_and_a_loop_in_a_branch() -> None:

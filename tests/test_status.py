@@ -115,6 +115,7 @@ ENDS: Final[Sequence[tuple[TaskRun, TaskEnd]]] = [
     (record(COMPLETED, artifact=TEXT, verdict=PASS), TaskEnd("completed")),
     (record(COMPLETED, artifact=TEXT, verdict=LEFT_OPEN), TaskEnd("completed", unpassed=True)),
     (record(COMPLETED, artifact=PART), TaskEnd("completed", partial=True)),
+    (record(COMPLETED, artifact=PART, verdict=PASS), TaskEnd("completed", partial=True)),
     (record(FAILED, artifact=PART), TaskEnd("failed")),
     (record(FAILED, for_halt=True), TaskEnd("failed", for_budget=True)),
     (record(FAILED, superseded=True), TaskEnd("failed", needed=False)),
@@ -179,7 +180,7 @@ def test_every_way_a_run_can_end_has_the_status_the_design_says() -> None:
         records, ends = [one for one, _ in mix], tuple(end for _, end in mix)
         asleep = any(end.status == "suspended" for end in ends)
         for (halt, known, seen), config, tolerant, fallback, plan_waits in rest:
-            ending = RunEnd(tolerate_failures=tolerant, degraded=fallback, **known)
+            ending = RunEnd(tolerate_failures=tolerant, degraded="a fallback plan" if fallback else None, **known)
             status = ending.status(halt, records, config, waiting=plan_waits or asleep)
             risk = config.risk_profile.value
             story = Story(ends, plan_waits=plan_waits, fallback=fallback, risk=risk, tolerant=tolerant, **seen)
@@ -187,4 +188,4 @@ def test_every_way_a_run_can_end_has_the_status_the_design_says() -> None:
             if status != status_of(story):
                 wrong.append((story, status))
     assert wrong == []
-    assert told == (1 + 11 + 55 + 165 + 330) * 23 * 3 * 2 * 2 * 2
+    assert told == (1 + 12 + 66 + 220 + 495) * 23 * 3 * 2 * 2 * 2

@@ -25,6 +25,13 @@ def describe_limits(turns_left: int | None, context: MemberContext) -> str:
     return f"Left for this task: {', '.join(parts)}." if parts else ""
 
 
+def too_little(turn: int, left: Budget) -> str:
+    """Return a sentence on a turn that was not taken because what is left could not pay for it."""
+    parts = [f"{left.tokens} tokens"] if left.tokens is not None else []
+    parts += [f"${left.dollars}"] if left.dollars is not None else []
+    return f"the budget could not pay turn {turn}: {'0 loops' if left.loops == 0 else ', '.join(parts)} left"
+
+
 def can_pay_another(left: Budget, tokens: int, dearest: Decimal) -> bool:
     """Return whether what is left pays for this turn, whose loop is counted, and one more.
 

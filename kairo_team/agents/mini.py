@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from kairo_team._util.frozen import known_arguments
-from kairo_team.agents.limits import LAST_TURN, can_pay_another, describe_limits, two_turns
+from kairo_team.agents.limits import LAST_TURN, can_pay_another, describe_limits, too_little, two_turns
 from kairo_team.budget import Budget, Usage, check_count, difference
 from kairo_team.engine.lone_agent import run_alone
 from kairo_team.errors import ConstraintExit, InvalidReply, KairoError, TurnEnded, known, repeated
@@ -41,7 +41,8 @@ class MiniAgent:
     comes back as TURN_LIMIT_REACHED. On the last turn of several, also when another could not be paid, the tools are
     withheld, but for those that end its work (`Tool.ends`), and the prompt states this. When the task names an output
     type, the reply must fit its JSON schema; a reply that does not fit is asked for once more. When a constraint ends
-    the attempt the text so far comes back as GRACEFUL_EXIT. With `stream`, subscribers receive the replies as they
+    the attempt, or the budget cannot pay another turn, the text so far comes back as GRACEFUL_EXIT, with the reason;
+    without a text the shortage is raised, as any other is. With `stream`, subscribers receive the replies as they
     come: `model.delta` events. `max_turns` holds beside all constraints. `templates` replace prompt templates by name
     (`system`, `task`, `continue`, `after_tools`, `repair`) before those of the coordinator and the runtime.
 
@@ -140,6 +141,8 @@ class MiniAgent:
             conversation.end_with(ended)
         else:
             status = AgentStatus.COMPLETED if conversation.complete else AgentStatus.TURN_LIMIT_REACHED
+            if not conversation.complete and turn < self.max_turns:
+                status, error = AgentStatus.GRACEFUL_EXIT, await conversation.explain_shortage(turn + 1)
         return conversation.output(status, turn, error)
 
     def settings_for(self, assignment: Assignment) -> dict[str, Any]:
@@ -222,6 +225,16 @@ class _Conversation:
         if ended.answers and self._schema is not None:
             self._take_structured(may_repair=False)
         self.complete = True
+
+    async def explain_shortage(self, turn: int) -> str:
+        """Return why the budget could not pay a turn; where there is no text yet, raise that as any shortage is."""
+        left, governor = self._context.remaining, self._context.governor
+        if not self._text.strip():
+            if left.loops == 0:
+                governor.pre_step()
+            need = 0 if left.tokens is None else await self._need_two(self._request("", last=False), left.tokens)
+            governor.reserve(need, 2 * self._dearest).release()
+        return too_little(turn, left)
 
     def _calls_of(self, response: ModelResponse, request: ModelRequest, *, last: bool) -> Sequence[ToolCall]:
         """Return the calls that are made: on the last turn none of a tool that was withheld."""

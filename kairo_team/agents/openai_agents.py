@@ -145,7 +145,8 @@ def _end(run: GovernedRun, result: Any) -> _End:
         why = f"tools wait for an approval that is never given here: {names}; leave approvals to the team's permissions"
         return AgentStatus.BLOCKED, Artifact(run.text, partial=True), messages, why
     output = "" if result.final_output is None else result.final_output
-    return AgentStatus.COMPLETED, artifact_of(output, partial=run.cut), messages, None
+    cut = "its last reply was cut off at its limit" if run.cut else None
+    return AgentStatus.COMPLETED, artifact_of(output, partial=run.cut), messages, cut
 
 
 def _early_end(run: GovernedRun, error: Exception) -> _End:

@@ -55,8 +55,8 @@ class PydanticAIAgent(WrappedAgent):
     does not know the setting `max_retries`, which is 0; the model's thoughts, which guardrails do not receive. A
     toolset that a function makes for each run is governed, but its MCP servers are not recognised as such. An agent
     that waits for an approval or for a call that is executed elsewhere ends BLOCKED, because nothing answers it here. A
-    limit of the agent's own `usage_limits` ends it TURN_LIMIT_REACHED with the text so far. pydantic-ai runs agents
-    only on asyncio, and so do teams with such a member.
+    limit of the agent's own `usage_limits` ends it with the text so far: its `request_limit` TURN_LIMIT_REACHED, any
+    other GRACEFUL_EXIT. pydantic-ai runs agents only on asyncio, and so do teams with such a member.
     """
 
     library = "pydantic-ai"
@@ -89,7 +89,9 @@ class PydanticAIAgent(WrappedAgent):
             result = await self._run(assignment, session)
         except UsageLimitExceeded as limit:
             session.ending.check()
-            return self._output(session, Artifact(session.text, partial=True), error=str(limit))
+            turns = "request_limit" in str(limit)
+            status = AgentStatus.TURN_LIMIT_REACHED if turns else AgentStatus.GRACEFUL_EXIT
+            return self._output(session, Artifact(session.text, partial=True), status, str(limit))
         except Exception:
             session.ending.check()
             raise
@@ -137,7 +139,7 @@ class PydanticAIAgent(WrappedAgent):
         self,
         session: Session,
         artifact: Artifact,
-        status: AgentStatus = AgentStatus.TURN_LIMIT_REACHED,
+        status: AgentStatus,
         error: str | None = None,
         messages: Sequence[Any] = (),
     ) -> AgentOutput:

@@ -35,9 +35,9 @@ class TeamAgent:
     The rules of the outer team and member apply inside too, before the inner rules: permissions, the role's allowed
     tools, guardrails, an MCP policy if one is set, and constraints, for which the inner model calls are turns.
 
-    A DEGRADED run returns its output as a partial artifact; any other end without completion is a failed attempt with
-    `TeamFailed`, and what was accepted until then is its partial artifact. A SUSPENDED run suspends the outer task: its
-    questions are the outer run's too, and to resume that one resumes it.
+    A DEGRADED run returns its output as a partial artifact. Without an output, and at any other end without
+    completion, it is a failed attempt with `TeamFailed`, and what was accepted until then is its partial artifact. A
+    SUSPENDED run suspends the outer task: its questions are the outer run's too, and to resume that one resumes it.
     """
 
     reentrant = True
@@ -127,7 +127,7 @@ class TeamAgent:
             artifact = replace(artifact, partial=True)
             error = ": ".join([f"the run of team {self.team.name!r} is degraded", *result.warnings[:1]])
         elif result.status is not TeamStatus.COMPLETED:
-            raise TeamFailed(result)
+            raise TeamFailed(result) from result.exception
         return output_with(result, artifact or Artifact(""), error)
 
     def __repr__(self) -> str:

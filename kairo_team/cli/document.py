@@ -6,8 +6,9 @@ The keys are the same for every end of the run:
 - `status`: "completed", "degraded", "failed", "timeout", "cancelled" or "suspended"; "interrupted" for a run that was
   stopped and that its journal can go on with; "refused" when nothing was started
 - `exit_code`: the program's
-- `output`: the result text, null unless the run is completed or degraded; `partial_output`: what was finished and kept
-  in a run without an output, or null; `error`: why it did not complete, or null
+- `output`: the result text, null unless the run is completed or degraded and a last task of its plan was accepted;
+  `partial_output`: what was finished and kept in a run without an output, or null; `error`: why it did not complete;
+  null only if it did
 - `outcomes`: one per task in plan order, each with `task_id`, `status`, `member`, `attempts`, `usage`, `warnings`,
   `error`, `artifact` (`text`, `data`, `media_type`, `partial`) and `verdict` (`outcome`, `cause`, `score`, `feedback`,
   `findings`, `criteria` ...)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -117,7 +117,7 @@ def _task_line(outcome: TaskOutcome, longest: int) -> Text:
     tried = count(outcome.attempts, "attempt") if outcome.attempts else ""
     line.append(f"  {tried:11}", style="default")
     verdict = describe_verdict(outcome.verdict) if outcome.verdict else ""
-    line.append(f"  {verdict:18}", style="default" if verdict == "pass" else "yellow")
+    line.append(f"  {verdict:18}", style="yellow" if _is_unpassed(outcome) else "default")
     spent = count(outcome.usage.tokens, "token") if outcome.usage.tokens else ""
     line.append(f"  {spent:>13}", style="default")
     line.rstrip()
@@ -187,31 +187,11 @@ def show_status(ended: Ended, screen: Screen) -> None:
     line.append(f"  after {result.duration:.1f} s, {result.usage}", style="not bold default")
     screen.print_text()
     screen.show(line, soft_wrap=not screen.watched)
-    reason = describe_reason(result)
-    if reason and reason != word:
-        _indented(reason, screen)
+    if result.error and result.error != word:
+        _indented(result.error, screen)
     if result.status is TeamStatus.SUSPENDED and not ended.go_on:
         _indented(_LATER, screen)
 
 
-def describe_reason(result: TeamResult) -> str:
-    """Return in a sentence why the run is not COMPLETED; empty when it is."""
-    if result.status is TeamStatus.COMPLETED:
-        return ""
-    if result.error is not None:
-        return result.error
-    lost = [o.task_id for o in result.outcomes if o.status is not TaskStatus.COMPLETED]
-    accepted = [o for o in result.outcomes if o.status is TaskStatus.COMPLETED]
-    unpassed = [o.task_id for o in accepted if _is_unpassed(o)]
-    partial = [o.task_id for o in accepted if o.artifact is not None and o.artifact.partial]
-    reasons = [("not accepted", lost), ("accepted without a pass", unpassed), ("cut short", partial)]
-    return "; ".join(f"{what}: {_some(names)}" for what, names in reasons if names)
-
-
 def _is_unpassed(outcome: TaskOutcome) -> bool:
     return outcome.verdict is not None and outcome.verdict.outcome is not VerdictOutcome.PASS
-
-
-def _some(names: Sequence[str], most: int = 8) -> str:
-    more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

@@ -36,6 +36,7 @@ from kairo_team.errors import (
     TurnEnded,
     UnpricedModel,
     innermost,
+    is_met_again,
     kinds_of,
 )
 from kairo_team.governance.halts import REASONS
@@ -647,7 +648,8 @@ def _explain_failure(context: WorkContext, error: Exception) -> _End:
         _logger.debug("an attempt at task %r failed", context.task_id, exc_info=error)
     else:
         context.services.tracebacks.log(f"member {context.member!r}", f"on task {context.task_id!r}", error)
-    return _failed(context, problem_of(error, None), final=isinstance(error, ConstraintExit))
+    final = isinstance(error, ConstraintExit) or is_met_again(error, context.unanswered)
+    return _failed(context, problem_of(error, None), final=final)
 
 
 def _halt_of(error: Exception) -> tuple[HaltReason, str] | None:

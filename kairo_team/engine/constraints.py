@@ -26,6 +26,10 @@ T = TypeVar("T")
 Watch = Callable[[], Coroutine[Any, Any, None]]
 
 
+ENDED_EARLY: Final = "ended early by"
+"""How the warning of a constraint begins that ended an attempt."""
+
+
 class RunConstraints:
     """The constraints of one run: a chain for each member, what all share first, and what they decided for all."""
 
@@ -161,7 +165,7 @@ class AttemptConstraints:
     @property
     def warnings(self) -> tuple[str, ...]:
         """The attempt's warnings for the task's outcome."""
-        cut = (f"ended early by {self._exit}",) if self.refusal is not None and self._exit is not None else ()
+        cut = (f"{ENDED_EARLY} {self._exit}",) if self.refusal is not None and self._exit is not None else ()
         return (*self._warnings, *cut)
 
     @property

@@ -13,6 +13,7 @@ from kairo_team import events
 from kairo_team._util.frozen import FrozenDict, maker
 from kairo_team.budget import HaltReason
 from kairo_team.engine.dispatcher import Dispatcher
+from kairo_team.engine.growth import ends_of, join, made_by_loop
 from kairo_team.engine.ready_tasks import Entry, ReadyTasks
 from kairo_team.engine.records.replay import NO_STEPS, EarlyEnd, NewPlanRecords
 from kairo_team.engine.task_run import COMPLETED, PENDING, SUSPENDED, TaskRun, TaskState
@@ -69,8 +70,8 @@ class RunEnd:
     reason: str | None = None
     """Why it was killed."""
     warnings: list[str] = field(default_factory=list[str])
-    degraded: bool = False
-    """The run goes on with less than requested, such as a fallback plan."""
+    degraded: str | None = None
+    """Why the run goes on with less than requested, such as a fallback plan; None: it does not."""
     aborted: bool = False
     """The failure policy, or the coordinator, ended it."""
     concluded: str | None = None
@@ -78,7 +79,9 @@ class RunEnd:
     called_off: Collection[str] = ()
     """Ids of the tasks that it was concluded without."""
     output: Artifact | None = None
-    """What the run returns instead of the accepted ends of its plan."""
+    """What the run returns instead of what its plan's last tasks made."""
+    partial: Artifact | None = None
+    """What its coordinator has where there is no output."""
     question: HumanRequest | None = None
     """What is asked about the plan and waits for an answer."""
 
@@ -137,16 +140,21 @@ class RunEnd:
             return words_of(error)
         return f"the team was halted: {halt.value}" if halt is not None else None
 
-    def explain(self, halt: HaltReason | None, outcomes: Sequence[TaskOutcome], *, waiting: bool) -> str:
+    def explain(self, halt: HaltReason | None, outcomes: Sequence[TaskOutcome], status: TeamStatus) -> str:
         """Return a sentence on why the run did not complete."""
-        if waiting:
+        if status is TeamStatus.SUSPENDED:
             asleep = [f"task {o.task_id!r} {o.error}" for o in outcomes if o.status is TaskStatus.SUSPENDED]
             return "; ".join(asleep) or "the plan waits for a person"
-        failed = [outcome for outcome in outcomes if outcome.status is TaskStatus.FAILED]
-        if failed and (self.concluded is not None or self.cut_short_by(None) is None):
+        went_on = status is TeamStatus.DEGRADED
+        if went_on and self.partial is not None:
+            return str(self.degraded)
+        failed = [one for one in outcomes if one.status is TaskStatus.FAILED and one.task_id not in self.called_off]
+        if failed and (went_on or self.concluded is not None or self.cut_short_by(None) is None):
             more = f" (and {len(failed) - 1} more failed)" if len(failed) > 1 else ""
             return f"task {failed[0].task_id!r} failed: {failed[0].error}{more}"
         lost = next(self._lost(outcomes), None)
+        if went_on:
+            return lost or next(self._short_of(outcomes), "what was accepted is partial")
         if self.concluded is not None:
             return lost or self.concluded
         return self.cut_short_by(halt) or lost or "nothing was planned"
@@ -156,6 +164,14 @@ class RunEnd:
         for one in outcomes:
             if one.error is not None and one.task_id not in self.called_off:
                 yield f"task {one.task_id!r} {one.status.value}: {one.error}"
+
+    def _short_of(self, outcomes: Sequence[TaskOutcome]) -> Iterator[str]:
+        """Return a sentence on each thing that makes a run DEGRADED in which nothing was lost."""
+        if self.degraded is not None:
+            yield self.degraded
+        for one in outcomes:
+            if one.status is TaskStatus.COMPLETED and one.warnings and _is_unpassed(one):
+                yield f"task {one.task_id!r}: {one.warnings[-1]}"
 
     def exception(self, outcomes: Sequence[TaskOutcome]) -> BaseException | None:
         """Return what was raised: by planning, binding or the coordinator, else by the work on the first lost task."""
@@ -176,7 +192,6 @@ class RunEnd:
         """Decide the status; `waiting`: a person is to decide something."""
         accepted = [task_run for task_run in task_runs if task_run.state is COMPLETED]
         missing = [one for one in task_runs if one.state is not COMPLETED and one.task.id not in self.called_off]
-        suspects = [one for one in accepted if one.verdict is not None or (one.artifact and one.artifact.partial)]
         dispensable = sum(map(_is_dispensable, missing))
         facts = RunFacts(
             halt=halt,
@@ -187,7 +202,7 @@ class RunEnd:
             accepted=len(accepted),
             lost=len(missing) - dispensable,
             dispensable=dispensable,
-            degraded=self.degraded or any(map(_is_unpassed, suspects)),
+            degraded=self.degraded is not None or any(map(_is_unpassed, accepted)),
             risk=config.risk_profile,
             tolerate_failures=self.tolerate_failures,
         )
@@ -209,31 +224,27 @@ def _is_made_up_for(entry: Entry) -> bool:
     return bool(dependents) and all(dependent.accepted_needs >= dependent.needed for dependent in dependents)
 
 
-def _is_unpassed(task_run: TaskRun) -> bool:
-    passed = task_run.verdict is not None and task_run.verdict.outcome is VerdictOutcome.PASS
-    partial = task_run.artifact is not None and task_run.artifact.partial
-    return not passed and (task_run.verdict is not None or partial)
+def _is_unpassed(accepted: TaskRun | TaskOutcome) -> bool:
+    """Return whether a task was accepted without a PASS after a review, or is partial, whoever reviewed it."""
+    verdict, artifact = accepted.verdict, accepted.artifact
+    if artifact is not None and artifact.partial:
+        return True
+    return verdict is not None and verdict.outcome is not VerdictOutcome.PASS
 
 
-def join_output(task_runs: Sequence[TaskRun]) -> Artifact | None:
-    """Return the accepted tasks without an accepted dependent, in plan order, each under its id if several."""
-    ends = [task_run for task_run in task_runs if task_run.entry.accepted and not _led_on(task_run.entry)]
-    return _join([(task_run.task.id, task_run.artifact) for task_run in ends if task_run.artifact is not None])
+def join_output(
+    task_runs: Sequence[TaskRun], tasks: Mapping[str, TaskRun], called_off: Collection[str]
+) -> Artifact | None:
+    """Return what the plan's own last tasks made, in plan order, each under its id if several; None if none did."""
+    planned = [task_run.entry for task_run in task_runs if task_run.entry.parent is None]
+    return join((one.task.id, one.artifact) for one in ends_of(planned, tasks, called_off) if one.entry.accepted)
 
 
 def join_partial(task_runs: Sequence[TaskRun], outcomes: Sequence[TaskOutcome]) -> Artifact | None:
-    """Return the partial output: as `join_output`, with the artifacts of tasks that were not accepted."""
+    """Return the partial output: the accepted tasks without an accepted dependent, and all that were not accepted."""
     both = zip(task_runs, outcomes, strict=True)
-    there = [one for task_run, one in both if not (task_run.entry.accepted and _led_on(task_run.entry))]
-    artifact = _join([(one.task_id, one.artifact) for one in there if one.artifact is not None])
-    return artifact and replace(artifact, partial=True)
-
-
-def _join(artifacts: Sequence[tuple[str, Artifact]]) -> Artifact | None:
-    if len(artifacts) <= 1:
-        return artifacts[0][1] if artifacts else None
-    text = "\n\n".join(f"{task_id}:\n{artifact.text}" for task_id, artifact in artifacts)
-    return Artifact(text, partial=any(artifact.partial for _, artifact in artifacts))
+    there = (one for run, one in both if run.entry.parts is None and not (run.entry.accepted and _led_on(run.entry)))
+    return join((one.task_id, one.artifact) for one in there)
 
 
 def _led_on(entry: Entry) -> bool:
@@ -308,10 +319,14 @@ def finish(
     outcomes = tuple(map(TaskRun.outcome, task_runs))
     error = artifact = partial = None
     if status in (TeamStatus.COMPLETED, TeamStatus.DEGRADED):
-        artifact = ending.output or join_output(task_runs)
-    else:
-        error = ending.explain(halt, outcomes, waiting=waiting)
-        partial = replace(ending.output, partial=True) if ending.output else join_partial(task_runs, outcomes)
+        tasks = {} if dispatcher is None else dispatcher.tasks
+        artifact = ending.output or join_output(task_runs, tasks, ending.called_off)
+        artifact = artifact if ending.partial is None else None
+    if status is not TeamStatus.COMPLETED:
+        error = ending.explain(halt, outcomes, status)
+    if error is not None and artifact is None:
+        left = ending.output or ending.partial or join_partial(task_runs, outcomes)
+        partial = left and replace(left, partial=True)
     return _make_result(
         run_id=scope.request.run_id,
         status=status,
@@ -346,7 +361,8 @@ def _describe_limit(passed: tuple[str, int, int, int]) -> str:
 
 def log_end(result: TeamResult, team: str) -> None:
     """Log in one line why a run has no output: `output` alone is None and has no reason."""
-    if result.status in (TeamStatus.FAILED, TeamStatus.TIMEOUT):
+    missing = result.status is TeamStatus.DEGRADED and result.artifact is None
+    if missing or result.status in (TeamStatus.FAILED, TeamStatus.TIMEOUT):
         how = "was refused, and nothing was started" if result.refused else f"ended {result.status.value}"
         then = "" if result.refused else "; result.partial_output has what there is, result.check() raises the error"
         values = (result.run_id, team, how, result.error, then)
@@ -395,6 +411,8 @@ def _end_tasks(dispatcher: Dispatcher, ending: RunEnd, halted: HaltReason | None
             dispatcher.emit_end(task_run)
         elif not task_run.ended and not waiting:
             dispatcher.cut(task_run, reason)
+            if task_run.task.loop is not None:
+                task_run.artifact = made_by_loop(task_run.entry, dispatcher.tasks, accepted=False)
             end = _end_of(task_run, ending, reason)
             dispatcher.end(task_run, *end)
             if ending.concluded is not None and end[1] == reason:
@@ -466,7 +484,7 @@ class RunFacts:
     dispensable: int
     """Tasks not accepted whose dependents all met their needs without them."""
     degraded: bool
-    """An artifact was accepted without a PASS after a review, or partial without one, or the plan is a fallback."""
+    """An artifact was accepted without a PASS after a review, or partial, or the plan is a fallback."""
     risk: RiskProfile
     tolerate_failures: bool
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kairo_team._util.frozen import EMPTY, FrozenDict
@@ -11,6 +11,7 @@ from kairo_team.engine.grown_tasks import round_id, tasks_of_items, tasks_of_rou
 from kairo_team.engine.records.replay import MISSING
 from kairo_team.engine.task_run import COMPLETED, FAILED, IN_FLIGHT, PENDING, TaskState
 from kairo_team.plugin_calls import PLAIN_CALL, failure_of, problem_of
+from kairo_team.results import Artifact
 
 if TYPE_CHECKING:
     from kairo_team.conditions import Condition
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from kairo_team.engine.ready_tasks import Entry, Parts
     from kairo_team.engine.task_run import TaskRun
     from kairo_team.governance.governor import Governor
-    from kairo_team.results import Artifact
     from kairo_team.tasks import Loop
     from kairo_team.team import Team
 
@@ -83,9 +83,20 @@ class Growth:
         parts = _parts(task_run.entry).entries if task_run.task.grows else ()
         if to is FAILED and any(self._dispatcher.tasks[part.task.id].superseded for part in parts):
             task_run.superseded = True  # another plan took the place of what it needed
+        if task_run.task.loop is not None:
+            task_run.artifact = made_by_loop(task_run.entry, self._dispatcher.tasks, accepted=to is COMPLETED)
         if to is not COMPLETED or task_run.interrupted is not None:
             to, reason = task_run.real_end(to, reason, None)
         self._dispatcher.end(task_run, to, reason)
+
+    def _end_for(self, task_run: TaskRun, lost: Entry, why: str) -> None:
+        """End a map or a loop as FAILED because of a part that was not accepted, or of what that part needed."""
+        board, tasks = self._dispatcher.board, self._dispatcher.tasks
+        while (need := board.lost_need(lost)) is not None:
+            lost = need
+        cause = tasks[lost.task.id]
+        task_run.exception = cause.exception
+        self._end(task_run, FAILED, f"{why}: {cause.task.id!r} {cause.state}: {cause.error}")
 
     # ------------------------------------------------------------------ maps
 
@@ -99,7 +110,7 @@ class Growth:
     def _end_map(self, task_run: TaskRun) -> None:
         parts = _parts(task_run.entry).entries
         if parts and not any(part.accepted for part in parts):
-            self._end(task_run, FAILED, f"none of its {len(parts)} items was accepted")
+            self._end_for(task_run, parts[0], f"none of its {len(parts)} items was accepted")
         else:
             self._end(task_run, COMPLETED)
 
@@ -125,7 +136,7 @@ class Growth:
             return
         lost = _lost(task_run.entry, self._dispatcher.tasks, loop)
         if lost is not None:
-            self._end(task_run, FAILED, f"round {number}: {lost!r} was not accepted")
+            self._end_for(task_run, lost, f"round {number}")
         elif until is None:
             self._begin_round(task_run) if number < loop.max_rounds else self._end(task_run, COMPLETED)
         elif self._holds(until, task_run, "until", round_id(task_id, loop, number, until.source)):
@@ -176,12 +187,12 @@ class Growth:
         return task_run.artifact
 
 
-def _lost(entry: Entry, tasks: Mapping[str, TaskRun], loop: Loop) -> str | None:
+def _lost(entry: Entry, tasks: Mapping[str, TaskRun], loop: Loop) -> Entry | None:
     """Return the task of the last round without which the loop cannot go on, if it was not accepted."""
     for part in _last_round(entry):
         decides = loop.end is None or _in_body(part) == loop.end.source
         if decides and not part.accepted and not (loop.end is None and tasks[part.task.id].not_taken):
-            return part.task.id
+            return part
     return None
 
 
@@ -215,6 +226,47 @@ def _digests(entry: Entry, tasks: Mapping[str, TaskRun]) -> Iterator[tuple[str, 
             yield _in_body(part), None if artifact is None else artifact.digest
         else:
             yield from ((name, artifact.digest) for name, artifact in _made_by(part, _in_body(part), tasks))
+
+
+# ---------------------------------------------------------------------- what a plan, or a round of a loop, made
+
+
+def ends_of(
+    entries: Iterable[Entry], tasks: Mapping[str, TaskRun], called_off: Collection[str] = ()
+) -> Iterator[TaskRun]:
+    """Yield the tasks that nothing depends on but what was called off or not taken; in the place of a map its items."""
+    for entry in entries:
+        behind = [one.task.id for one in entry.dependents]
+        if not all(name in called_off or tasks[name].not_taken for name in behind):
+            continue
+        if entry.task.over is None:
+            yield tasks[entry.task.id]
+        else:
+            yield from ends_of(_parts(entry).entries, tasks, called_off)
+
+
+def join(made: Iterable[tuple[str, Artifact | None]]) -> Artifact | None:
+    """Return the artifacts that are there as one, each under its task's id if there are several; None for none."""
+    artifacts = [(task_id, artifact) for task_id, artifact in made if artifact is not None]
+    if len(artifacts) <= 1:
+        return artifacts[0][1] if artifacts else None
+    text = "\n\n".join(f"{task_id}:\n{artifact.text}" for task_id, artifact in artifacts)
+    return Artifact(text, partial=any(artifact.partial for _, artifact in artifacts))
+
+
+def made_by_loop(entry: Entry, tasks: Mapping[str, TaskRun], *, accepted: bool) -> Artifact | None:
+    """Return what the last tasks of a loop's body made: in its last round, and was accepted, if the loop is `accepted`.
+
+    Of any other loop it is what they made in the last round in which one of them made something.
+    """
+    entries, begins = _parts(entry).entries, _parts(entry).rounds
+    rounds = [entries[begin:end] for begin, end in zip(begins, [*begins[1:], None], strict=False)]
+    for parts in reversed(rounds[-1:] if accepted else rounds):
+        last = ends_of(parts, tasks)
+        made = join((one.task.id, one.artifact) for one in last if one.entry.accepted or not accepted)
+        if made is not None:
+            return made
+    return None
 
 
 # ---------------------------------------------------------------------- what a task works on

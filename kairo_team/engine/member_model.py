@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from anyio.lowlevel import checkpoint
 
 from kairo_team._util.masking import Masker
-from kairo_team.errors import GuardrailDenied
+from kairo_team.errors import GuardrailDenied, ModelCallError
 from kairo_team.events import ModelDelta
 from kairo_team.governance.guardrails import (
     GuardrailAction,
@@ -125,7 +125,15 @@ class MemberModel:
         context.services.emit(ModelDelta, context.task_id, context.member, self.name, text)
 
     async def _ask(self, request: ModelRequest, key: str, on_text: Callable[[str], None] | None) -> ModelResponse:
-        """Ask the model; where somebody is to get texts, emit the reply while it is written."""
+        """Ask the model, and keep the error of a call that got no answer."""
+        try:
+            return await self._send(request, key, on_text)
+        except ModelCallError as error:
+            self._context.unanswered = error
+            raise
+
+    async def _send(self, request: ModelRequest, key: str, on_text: Callable[[str], None] | None) -> ModelResponse:
+        """Send a request; where somebody is to get texts, emit the reply while it is written."""
         services = self._context.services
         if on_text is not None:
             return await self._model.stream(request, on_text)

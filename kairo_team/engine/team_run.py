@@ -19,6 +19,7 @@ from kairo_team._util.threads import poster
 from kairo_team.budget import to_picodollars
 from kairo_team.engine.attempts import AttemptRunner
 from kairo_team.engine.budget_split import BudgetSplit, open_governor, root_budget, until
+from kairo_team.engine.constraints import ENDED_EARLY
 from kairo_team.engine.digests import digests_of
 from kairo_team.engine.dispatcher import Dispatcher
 from kairo_team.engine.earlier_calls import EarlierCalls
@@ -43,7 +44,7 @@ from kairo_team.errors import IllegalMove, Interrupted, JournalError, Misuse, Te
 from kairo_team.human import HumanDecision, HumanRequest
 from kairo_team.plugin_calls import AWAITED_CALL, failure_of, problem_of
 from kairo_team.prompts import Prompts
-from kairo_team.results import AgentStatus, Artifact, Attempt, TeamResult, TeamStatus
+from kairo_team.results import Artifact, Attempt, TeamResult, TeamStatus
 from kairo_team.tasks import Task, TaskGraph
 from kairo_team.team import Role
 from kairo_team.tools.tool import as_tool
@@ -388,7 +389,7 @@ class TeamRun:
 
     @property
     def output(self) -> Artifact | None:
-        """What the run gives back instead of the accepted ends of its plan; set a text or an artifact."""
+        """What the run gives back instead of what its plan's last tasks made; set a text or an artifact."""
         return self._ending.output
 
     @output.setter
@@ -412,9 +413,13 @@ class TeamRun:
         self._ending.warnings.append(text)
         _logger.warning("run %s: %s", self.request.run_id, text)
 
-    def degrade(self, warning: str) -> None:
-        """Go on with less than was asked for: the run ends DEGRADED at best, with this warning."""
-        self._ending.degraded = True
+    def degrade(self, warning: str, *, partial: Artifact | None = None) -> None:
+        """Go on with less than was asked for: the run ends DEGRADED at best, with this warning.
+
+        With `partial` the run has no output, and this artifact as its partial output.
+        """
+        self._ending.degraded = self._ending.degraded or warning
+        self._ending.partial = self._ending.partial or partial
         self.warn(warning)
 
     # ------------------------------------------------------------------ from outside
@@ -718,12 +723,7 @@ class TeamRun:
         self._end(task_run, COMPLETED, None, verdict=outcome)
 
     def fail(
-        self,
-        task: Task,
-        error: str,
-        *,
-        best: Attempt | None = None,
-        verdict: EvaluationVerdict | None = None,
+        self, task: Task, error: str, *, best: Attempt | None = None, verdict: EvaluationVerdict | None = None
     ) -> None:
         """End a task that cannot be accepted; its best artifact so far comes back with it."""
         task_run = self._task_run(task)
@@ -782,7 +782,7 @@ def check_move(run_id: str, history: list[str], to: RunState) -> None:
 
 def _is_warned_of(attempt: Attempt) -> bool:
     """Return whether a constraint that ended an attempt has a warning of it there."""
-    return attempt.output is not None and attempt.output.status is AgentStatus.GRACEFUL_EXIT and bool(attempt.warnings)
+    return any(warning.startswith(ENDED_EARLY) for warning in attempt.warnings)
 
 
 def _task_run_here() -> TaskRun | None:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from kairo_team.engine.event_bus import Around
     from kairo_team.engine.run_services import RunServices
     from kairo_team.engine.runtime import Runtime
-    from kairo_team.errors import GuardrailDenied, TurnEnded
+    from kairo_team.errors import GuardrailDenied, ModelCallError, TurnEnded
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.guardrails import GuardrailPhase, GuardrailRuling
     from kairo_team.governance.scope import GovernorScope
@@ -144,7 +144,7 @@ class WorkContext:
     __slots__ = (
         "_brought", "_calls", "_pipeline", "_tries", "_uses", "around", "calls", "constraints", "denied",
         "directives_seen", "foreign", "governor", "interrupted", "kept", "member", "offered", "output_type", "raised",
-        "readers", "role", "scope", "services", "spent_before", "step", "task_id", "turn_ended", "turns",
+        "readers", "role", "scope", "services", "spent_before", "step", "task_id", "turn_ended", "turns", "unanswered",
     )  # fmt: skip
 
     def __init__(
@@ -171,6 +171,8 @@ class WorkContext:
         """Model calls answered so far."""
         self.denied: GuardrailDenied | None = None
         """The last refusal of a model call by a guardrail."""
+        self.unanswered: ModelCallError | None = None
+        """The error of the last model call that got no answer."""
         self.raised: Exception | None = None
         """What made the work fail, with its traceback."""
         self.spent_before = spent_before

@@ -150,8 +150,8 @@ class PlainView:
                 before = self._errors.pop(task_id, None)
                 return f"attempt {event.attempt}, because: {before}" if before else None
             case events.EvaluationResult():
-                why = describe_findings(event.verdict)
-                return describe_verdict(event.verdict) + (f": {why}" if why else "")
+                what, why = describe_verdict(event.verdict), describe_findings(event.verdict)
+                return f"{what}: {why}" if why not in ("", what) else what
             case events.TaskEnded():
                 return self._end_line(task_id, event)
             case _:

@@ -73,8 +73,9 @@ def story_of_result(result: TeamResult) -> RunStory:
 def known_of_result(result: TeamResult) -> Known:
     """Return what a result says beside its tasks."""
     limits = result.budget.budget if result.budget else None
-    output = result.output if result.output is not None else result.partial_output
-    return Known(limits=limits, output=output, error=result.error, warnings=result.warnings)
+    partial = result.output is None and result.partial_output is not None
+    output = result.partial_output if partial else result.output
+    return Known(limits=limits, output=output, partial=partial, error=result.error, warnings=result.warnings)
 
 
 def add_outcomes(story: RunStory, outcomes: Iterable[TaskOutcome]) -> None:

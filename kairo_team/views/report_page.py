@@ -53,6 +53,9 @@ class Known(NamedTuple):
     limits: Budget | None = None
     """Of the run."""
     output: str | None = None
+    """The output; where there is none, the partial output."""
+    partial: bool = False
+    """Whether that is the partial output."""
     error: str | None = None
     warnings: tuple[str, ...] = ()
 
@@ -79,6 +82,7 @@ def describe(story: RunStory, known: Known, inside: Sequence[RunStory]) -> dict[
         "commands": known.commands,
         "facts": list(_facts(story, inside)),
         "output": f"{output}\n{sentence}".rstrip(),
+        "output_name": "The partial output" if known.partial else "The output",
         "costs": [
             {
                 "member": row.member or "",

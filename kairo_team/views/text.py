@@ -29,7 +29,9 @@ def clock(seconds: float) -> str:
 
 
 def describe_verdict(verdict: EvaluationVerdict, *, brief: bool = False) -> str:
-    """Describe what a review decided: `pass`, `revise, 2 findings`, `rounds exhausted`."""
+    """Describe what a review decided: `pass`, `not blank`, `revise, 2 findings`, `rounds exhausted`."""
+    if verdict.vacuous:
+        return verdict.feedback
     if verdict.cause is not None:
         return verdict.cause.value.replace("_", " ")
     findings = sum(finding.severity == "blocking" for finding in verdict.findings)

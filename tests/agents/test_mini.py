@@ -395,9 +395,10 @@ async def test_the_turn_that_was_said_to_be_the_last_is_the_last() -> None:
     agent = kt.MiniAgent(model, tools=[search], max_turns=10, settings={"max_tokens": 20})
     output = await agent.run("Look.", budget=kt.Budget(loops=3))
     assert (output.status, output.turns_completed, output.tool_calls_executed) == (
-        kt.AgentStatus.TURN_LIMIT_REACHED,
+        kt.AgentStatus.GRACEFUL_EXIT,
         3,
         2,
     )
+    assert output.error == "the budget could not pay turn 4: 0 loops left"
     last = [request for request in model.calls if "last turn" in request.messages[-1].text]
     assert last == model.calls[-1:]

@@ -56,7 +56,7 @@ def test_a_completed_run_tells_what_happened_what_came_out_and_what_it_cost(kair
 @pytest.mark.parametrize(
     ("text", "code", "status", "reason"),
     [
-        (BOARD + PLANNED.format(agent="bad"), 3, "DEGRADED", "not accepted: second"),
+        (BOARD + PLANNED.format(agent="bad"), 3, "DEGRADED", "task 'second' failed: ValueError: no ink"),
         (EXPERTS + PLANNED.format(agent="bad"), 4, "FAILED", "task 'second' failed: ValueError: no ink"),
         (
             "import anyio\n"

@@ -242,7 +242,8 @@ async def test_the_closing_member_takes_no_turns_and_writes_the_answer() -> None
 async def test_the_budget_ends_a_talk_with_what_there_is() -> None:
     chat = kt.GroupChatCoordinator(max_turns=9)
     result = await talk(chat, Speaker(words=10), budget=kt.Budget(tokens=35), risk_profile=kt.RiskProfile.LOW)
-    assert (result.status, result.output) == (kt.TeamStatus.DEGRADED, "c says turn.0003")
+    assert (result.status, result.output) == (kt.TeamStatus.DEGRADED, None)
+    assert result.partial_output == "c says turn.0003"
     result = await talk(chat, Speaker(words=10), budget=kt.Budget(tokens=35))
     assert (result.status, result.partial_output) == (kt.TeamStatus.FAILED, "c says turn.0003")
 
@@ -310,10 +311,12 @@ async def test_where_the_first_speaker_fails_the_next_begins() -> None:
     assert (result.status, result.output) == (kt.TeamStatus.DEGRADED, "b says turn.0002")
 
 
-async def test_the_answer_of_a_talk_whose_last_turn_failed_is_the_turn_before_it() -> None:
+async def test_a_talk_whose_last_turn_failed_has_no_answer_and_the_turn_before_it_is_what_there_is() -> None:
     policy = kt_policy(retries=0)
     result = await talk(kt.GroupChatCoordinator(max_turns=2, failure_policy=policy), Speaker("b"))
-    assert (result.status, result.output) == (kt.TeamStatus.DEGRADED, "a says turn.0001")
+    assert (result.status, result.output) == (kt.TeamStatus.DEGRADED, None)
+    assert result.partial_output == "a says turn.0001"
+    assert result.error == "task 'turn.0002' failed: LookupError: no words"
 
 
 async def test_a_policy_that_ends_the_run_ends_the_talk() -> None:
@@ -376,7 +379,8 @@ async def test_a_function_that_fails_is_not_asked_again() -> None:
 
     result = await talk(kt.GroupChatCoordinator(moderator=broken, max_turns=2))
     assert (spoke(result), asked) == (["a", "b"], [0, 1])
-    assert result.warnings[0] == "the moderator did not say who speaks first: no list; 'a' speaks in turn"
+    assert result.error == "the moderator had not ended the talk after 2 turns (max_turns)"
+    assert result.warnings[1] == "the moderator did not say who speaks first: no list; 'a' speaks in turn"
 
 
 async def test_nobody_ends_a_talk_before_it_began() -> None:
@@ -393,7 +397,7 @@ async def test_a_moderator_that_hangs_has_the_time_of_a_task() -> None:
     result = await talk(kt.GroupChatCoordinator(moderator=hang, max_turns=1), task_timeout=30)
     assert spoke(result) == ["a"]
     assert result.duration == pytest.approx(30, abs=0.1)
-    assert "it did not answer in 30 seconds (TeamConfig.task_timeout)" in result.warnings[0]
+    assert "it did not answer in 30 seconds (TeamConfig.task_timeout)" in result.warnings[1]
 
 
 async def test_where_the_moderator_cannot_be_paid_the_run_ends_with_what_there_is() -> None:

@@ -50,9 +50,12 @@ async def test_one_that_goes_on_and_on_is_ended_by_its_turns_with_what_was_accep
         return ""
 
     result = await bench(loops).run(supervised(max_turns=4))
-    assert (result.status, result.output) == (kt.TeamStatus.DEGRADED, "t1:\nmade t1\n\nt2:\nmade t2\n\nt3:\nmade t3")
-    assert result.warnings[0] == (
-        "the supervisor gave no answer (the agent returned an empty text): the output is what was accepted of its tasks"
+    assert (result.status, result.output) == (kt.TeamStatus.DEGRADED, None)
+    assert result.partial_output == "t1:\nmade t1\n\nt2:\nmade t2\n\nt3:\nmade t3"
+    assert result.error == result.warnings[0]
+    assert result.error == (
+        "the supervisor gave no answer (the agent returned an empty text): the partial output is what was accepted of "
+        "its tasks"
     )
 
 
@@ -107,8 +110,7 @@ async def test_its_money_is_that_of_its_member_and_what_was_accepted_is_kept() -
     assert result.budget is not None
     assert next(node.usage.tokens for node in result.budget.children if node.name == "lead") <= 2_500
     assert result.status is kt.TeamStatus.DEGRADED
-    assert result.output is not None
-    assert result.output.startswith("t0:\nmade t0")
+    assert (result.output, str(result.partial_output)[:11]) == (None, "t0:\nmade t0")
     assert "the supervisor gave no answer" in result.warnings[0]
 
 
@@ -118,7 +120,7 @@ async def test_when_the_team_has_no_money_left_what_was_accepted_is_the_partial_
     assert result.partial_artifact == kt.Artifact("made a", partial=True)
     low = {"budget": kt.Budget(loops=2), "risk_profile": kt.RiskProfile.LOW}
     result, _ = await play([create("a"), WAIT], [finish()], config=low)
-    assert (result.status, result.output) == (kt.TeamStatus.DEGRADED, "made a")
+    assert (result.status, result.output, result.partial_output) == (kt.TeamStatus.DEGRADED, None, "made a")
 
 
 async def test_a_task_and_a_turn_can_be_cancelled() -> None:
@@ -136,7 +138,8 @@ async def test_a_task_and_a_turn_can_be_cancelled() -> None:
             await anyio.sleep(1.5 if cancelled == "a" else 2.5)
             run.cancel_task(cancelled, "not needed")
             result = await run.result()
-        assert (result.status, result.output) == (kt.TeamStatus.DEGRADED, output)
+        there = result.output if cancelled == "a" else result.partial_output
+        assert (result.status, there) == (kt.TeamStatus.DEGRADED, output)
         assert result[cancelled].status is kt.TaskStatus.CANCELLED
 
 
@@ -327,7 +330,7 @@ def test_whatever_it_does_it_ends_in_its_limits_and_a_replay_is_the_same(
     assert all(one.member in {None, "reader", "writer"} for one in created)
     accepted = [one for one in created if one.status is COMPLETED]
     if result.status in {kt.TeamStatus.COMPLETED, kt.TeamStatus.DEGRADED}:
-        assert result.output
+        assert result.output or (result.partial_output and result.error)
     elif result.halt is None:
         assert not accepted
 

@@ -75,7 +75,7 @@ async def test_a_failed_task_makes_the_board_degraded_at_any_risk(risk: kt.RiskP
     )
     assert result.status is kt.TeamStatus.DEGRADED
     assert [outcome.status for outcome in result.outcomes] == [COMPLETED, FAILED, SKIPPED]
-    assert result.error is None
+    assert result.error == result.warnings[0] == "task 'b' failed: ValueError: cannot"
 
 
 async def test_nothing_accepted_is_a_failure_at_any_tolerance() -> None:

@@ -162,12 +162,14 @@ async def test_levels_between_the_worst_and_the_best() -> None:
 
 
 @pytest.mark.parametrize(
-    "strategy", [SimpleEvaluationStrategy(), SimpleEvaluationStrategy(Rubric([one(True)]))], ids=["default", "rubric"]
+    ("strategy", "score"),
+    [(SimpleEvaluationStrategy(), None), (SimpleEvaluationStrategy(Rubric([one(True)])), 1.0)],
+    ids=["default", "rubric"],
 )
-async def test_the_simple_strategy_is_its_rubric(strategy: SimpleEvaluationStrategy) -> None:
+async def test_the_simple_strategy_is_its_rubric(strategy: SimpleEvaluationStrategy, score: float | None) -> None:
     passed = await strategy.evaluate(context("text"))
     assert passed == await strategy.rubric.evaluate(context("text"))
-    assert (passed.outcome, passed.score) == (kt.VerdictOutcome.PASS, 1.0)
+    assert (passed.outcome, passed.score) == (kt.VerdictOutcome.PASS, score)
 
 
 async def test_without_a_rubric_the_simple_strategy_sends_back_what_is_blank() -> None:
