@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 from kairo_team._util.frozen import freeze
 from kairo_team.permissions import PermissionAction, PermissionDecision
 from kairo_team.tools.commands import Command, CommandGlob
-from kairo_team.tools.paths import Path, PathGlob, as_path
+from kairo_team.tools.paths import UNDECIDED, Path, PathGlob, as_path, paths_of_words
 
 if TYPE_CHECKING:
     from kairo_team.permissions import SideEffect
@@ -96,8 +96,8 @@ class RuleGuard:
     `>` and the like, only if all paths beside it lie below `root`, and never beside a string of an undeclared argument.
     A rule that denies or asks fits everything that may be what it names: a path as it was written, in any case; a part
     of a longer command, its program anywhere and after any path, with options between its words; and each word of a
-    command as a path. `tool(*)` then fits every call. Only a rule without glob allows calls with neither path nor
-    command.
+    command as a path, or as a glob of paths if a shell may expand it, values glued to options included. `tool(*)` then
+    fits every call. Only a rule without glob allows calls with neither path nor command.
 
     `paths`, `commands` and `harmless` name the arguments of each kind; they replace `PATH_ARGUMENTS`,
     `COMMAND_ARGUMENTS` and `HARMLESS_ARGUMENTS`.
@@ -159,8 +159,8 @@ class _Text:
     @cached_property
     def paths(self) -> Sequence[Path]:
         """What its words may mean as paths."""
-        words = dict.fromkeys((self.command.text, *self.command.words))
-        return [path for word in words for path in as_path(word, self.root)]
+        words = self.command.words
+        return [UNDECIDED] if words is None else paths_of_words(words, self.root)
 
     def __str__(self) -> str:
         if self.argument is None:
