@@ -52,15 +52,15 @@ def says_it(assignment: kt.Assignment) -> str:
     return f"the key is {SECRET}"
 
 
-async def leave_traces(path: Path, *answers: kt.HumanDecision, **members: object) -> kt.TeamResult:
+async def leave_traces(path: Path, what: str, *answers: kt.HumanDecision, **members: object) -> kt.TeamResult:
     """Record a run of which tasks were done, were refused and wait for a person, who then answers."""
     journal = kt.SqliteJournal(path)
     everybody = {"a": plain, "b": refuses, **members}
-    plan = [kt.Task(f"of-{name}", "Do it.", member=name) for name in everybody]
+    plan = [kt.Task(f"of-{name}", what, inputs={"what": what}, member=name) for name in everybody]
     gate = Gate(*[DEFER] * len(everybody))
     reviews = LeavesOpen("of-a", "of-c", verdict=STRICT)
     office = Office(everybody, gate=gate, runtime={"secrets": [SECRET], "journal": journal}, evaluator=reviews)
-    result = await office.run(plan, risk_profile=kt.RiskProfile.HIGH)
+    result = await office.run(plan, what, risk_profile=kt.RiskProfile.HIGH)
     assert result.status is kt.TeamStatus.SUSPENDED
     asked = len(gate.asked)
     if answers:
@@ -108,20 +108,20 @@ COMMANDS: Final = (
 
 async def test_third_o21_what_is_only_shown_later_is_recorded_without_secrets(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
-    await leave_traces(path)
+    await leave_traces(path, "Do it.")
     assert [(table, column) for table, column, value in cells(path) if SECRET in str(value)] == []
     assert {table for table, _, value in cells(path) if "[secret]" in str(value)} >= {"step", "question", "event"}
     answered = tmp_path / "answered.db"
-    result = await leave_traces(answered, kt.HumanDecision.approve())
+    result = await leave_traces(answered, "Do it.", kt.HumanDecision.approve())
     assert result["of-a"].status is kt.TaskStatus.COMPLETED
     assert [(table, column) for table, column, value in cells(answered) if SECRET in str(value)] == []
 
 
 async def test_third_o21_no_view_of_another_process_shows_a_secret(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
-    await leave_traces(path, c=says_it)
+    await leave_traces(path, f"Use {SECRET}.", c=says_it)
     found = {(table, column) for table, column, value in cells(path) if SECRET in str(value)}
-    assert found == {("step", "value")}, "the artifact itself, which later tasks read"
+    assert found == {("step", "value"), ("run", "request")}, "the plan, its inputs and the artifact, as tasks need them"
     shown = shown_elsewhere(path, tmp_path)
     assert SECRET not in shown
     assert "the key is [secret]" in shown
