@@ -175,7 +175,7 @@ def test_third_o02_errors_without_a_secret_are_left_alone() -> None:
     "name", ["its own cause", "each other's cause", "a part of its part", "uncopied", "noted", "a line of code"]
 )
 async def test_third_o02_a_run_ends_with_a_result_whatever_is_raised(name: str) -> None:
-    def fails(assignment: kt.Assignment) -> str:
+    async def fails(assignment: kt.Assignment) -> str:
         error = ERRORS[name]()
         raise error
 
@@ -269,7 +269,7 @@ def test_third_o24_models_and_bytes_keep_their_class_and_what_has_no_secret_is_t
 
 @pytest.mark.parametrize("data", [Key(text=SECRET), SECRET.encode(), {"deep": [Key(text=SECRET)]}])
 async def test_third_o24_the_data_of_an_artifact_is_masked(data: Any) -> None:
-    def makes(assignment: kt.Assignment) -> kt.Artifact:
+    async def makes(assignment: kt.Assignment) -> kt.Artifact:
         return kt.Artifact("made", data)
 
     team = kt.Team("t", [kt.Member("a", makes)], runtime=kt.Runtime(secrets=[SECRET]))

@@ -18,8 +18,10 @@ _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _TILDE: Final = re.compile(r"~(?:[+-]|\d+)(?=/|$)")
 _MOST_ENTRIES: Final = 10_000
 """Entries of folders that are looked at for the links of one call's globs; a glob that needs more may be anything."""
-_MOST_CHOICES: Final = 64
-"""Ways in which the names of one glob may be `.` or `..`; a glob with more may be anything."""
+_MOST_NAMES: Final = 100
+"""Names of one glob from its first wildcard on; a glob with more may be anything."""
+_MOST_DOTS: Final = 6
+"""Times that names of one glob may be `.` or `..`; a glob with more may be anything."""
 _ANY_PATH: Final = (None,)
 
 Names = Sequence[Name | None]
@@ -50,7 +52,7 @@ UNDECIDED: Final = Path("", None, None, is_inside=False, may_be=(_ANY_PATH,))
 """The paths of a text that has too many to look at: all there are."""
 
 
-def as_path(value: Any, root: str) -> Iterator[Path]:
+def as_path(value: Any, folders: Folders) -> Iterator[Path]:
     """Read a path argument: all it can mean, for `~` may or may not be one's home, and a tool may expand wildcards."""
     text = value if isinstance(value, str) else str(value)
     if len(text) > LONGEST_PATH:
@@ -60,20 +62,19 @@ def as_path(value: Any, root: str) -> Iterator[Path]:
     if plain is None:
         yield Path(text, None, None, is_inside=False)
         return
-    folders = _Folders()
     for meant in _homes(plain):
         wild = [glob for word in alternatives(meant) if word != meant or WILD.search(word) for glob in _homes(word)]
-        yield _resolve(text, meant, root, [names for glob in wild for names in folders.led_to(glob, root)])
+        yield _resolve(text, meant, folders.root, [names for glob in wild for names in folders.led_to(glob)])
 
 
-def paths_of_words(words: Mapping[str, bool], root: str) -> Sequence[Path]:
+def paths_of_words(words: Mapping[str, bool], folders: Folders) -> Sequence[Path]:
     """Read the words of a command as paths, those that a shell may expand as globs too."""
-    folders, found = _Folders(), list[Path]()
+    found = list[Path]()
     for word, expands in words.items():
         plain = None if "\0" in word else _without_scheme(word)
         for meant in _homes(plain) if plain is not None else ():
             glob = expands or _TILDE.match(meant)
-            found.append(_resolve(word, meant, root, folders.led_to(meant, root) if glob else ()))
+            found.append(_resolve(word, meant, folders.root, folders.led_to(meant) if glob else ()))
     return found
 
 
@@ -104,24 +105,26 @@ def _resolve(text: str, meant: str, root: str, may_be: Sequence[Names]) -> Path:
     return Path(text, resolved, _plain(whole), inside, may_be)
 
 
-class _Folders:
-    """Finds where globs lead on this machine, links included, and looks at no more entries than it may."""
+class Folders:
+    """Finds where the globs of one call lead on this machine, links included, and looks at no more than it may."""
 
-    __slots__ = ("_left",)
+    __slots__ = ("_left", "root")
 
-    def __init__(self) -> None:
+    def __init__(self, root: str) -> None:
+        self.root = root
+        """Where relative paths begin."""
         self._left = _MOST_ENTRIES
 
-    def led_to(self, glob: str, root: str) -> Sequence[Names]:
+    def led_to(self, glob: str) -> Sequence[Names]:
         """Return the globs of absolute paths, without `..`, that a glob may stand for in a shell."""
         glob = _TILDE.sub(ANYTHING, glob)
         if ANYTHING in glob:  # whatever is before it may be undone by a `..` in it
             first, *rest = glob.rpartition(ANYTHING)[2].split("/")
             return [_read_names(*_climbed("/", [ANY_NAMES, *([f"*{first}"] if first else []), *rest]))]
-        parts = _parts(os.path.join(root, glob)).split("/")  # noqa: PTH118 - it is no path yet
+        parts = _parts(os.path.join(self.root, glob)).split("/")  # noqa: PTH118 - it is no path yet
         wild = next((place for place, part in enumerate(parts) if WILD.search(part)), len(parts))
         fixed, choices = "/".join(parts[:wild]) or "/", [_dots(part) for part in parts[wild:]]
-        if sum(len(choice) - 1 for choice in choices) > _MOST_CHOICES.bit_length():
+        if len(choices) > _MOST_NAMES or sum(len(choice) - 1 for choice in choices) > _MOST_DOTS:
             return (_ANY_PATH,)
         found: dict[tuple[str, tuple[str, ...]], None] = {}
         try:
@@ -129,7 +132,7 @@ class _Folders:
                 base = _real(fixed)
                 found |= dict.fromkeys((_climbed(base, names), _climbed(_plain(fixed), names)))
                 found |= dict.fromkeys(_climbed(*behind) for behind in self._behind_links(base, names, set()))
-        except _TooManyEntriesError:
+        except (_TooManyEntriesError, RecursionError):
             return (_ANY_PATH,)
         except (OSError, ValueError):  # it cannot be a path here
             return ()

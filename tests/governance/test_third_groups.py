@@ -31,7 +31,7 @@ async def use(returned: Any, *, runtime: Any = (), team: Any = (), member: Any =
     """Have a member use a tool; return the text that the member got."""
     got: list[str] = []
 
-    def look() -> Any:
+    async def look() -> Any:
         """Look."""
         return returned
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
@@ -265,3 +266,63 @@ def test_third_o18_law_two_globs_meet_where_one_name_fits_both(one: str, other: 
 def test_third_o18_the_ways_of_writing_are_ways_that_bash_knows(work: Path) -> None:
     """The law is not empty: bash reads each way of writing a letter as that letter."""
     assert all(work / "secrets" in expanded(f"{way('s')}ecrets", work) for way in WAYS)
+
+
+# ---------------------------------------------------------------- work
+
+
+async def steps(guard: RuleGuard, **arguments: Any) -> int:
+    """Count the functions that are called to decide: a measure that no other program disturbs."""
+    count = 0
+
+    def tick(_frame: object, event: str, _arg: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(tick)
+    try:
+        await guard.check("bash", arguments, "system")
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda size: {"commands": [f"git status {number}" for number in range(size)]},
+        lambda size: {"paths": [f"src/{number}.py" for number in range(size)]},
+        lambda size: {"others": ["x" * 99] * size},
+    ],
+)
+async def test_third_o23_a_call_of_many_texts_is_linear_and_then_bounded(
+    work: Path, make: Callable[[int], dict[str, Any]]
+) -> None:
+    guard = RuleGuard(NO_SECRETS, root=work)
+    few, more, many, most = [await steps(guard, **make(size)) for size in (100, 400, 2_000, 8_000)]
+    assert more < 4.5 * few
+    assert most < 4.5 * many
+    assert many < 12 * more
+    assert await decided(guard, "bash", **make(8_000)) == "deny"
+    reason = (await guard.check("bash", make(8_000), "system")).reason
+    assert "more than 1,000 texts or 100,000 characters, which is too much to look at," in reason
+
+
+async def test_third_o23_a_long_path_is_not_resolved_name_by_name(work: Path) -> None:
+    guard = RuleGuard(NO_SECRETS, root=work)
+    assert await steps(guard, path="a/" * 700_000) <= await steps(guard, path="a/" * 2_000)
+    assert await decided(guard, "read", path="a/../" * 280_000 + "secrets/key") == "deny"
+    assert await decided(RuleGuard([Rule.allow("read")], root=work), "read", path="a/" * 700_000) == "allow"
+
+
+async def test_third_o23_globs_of_one_call_look_at_no_more_entries_together(work: Path) -> None:
+    (work / "src/deep/round").symlink_to(work)
+    try:
+        guard = RuleGuard([Rule.deny("*(nothing/at/all)"), Rule.allow("bash")], root=work)
+        one = await steps(guard, command="ls " + "*/" * 8)
+        many = await steps(guard, commands=["ls " + "*/" * 8] * 10)
+        assert many < 12 * one
+        assert await decided(guard, "bash", command="ls " + "*/" * 2_000) == "deny"
+    finally:
+        (work / "src/deep/round").unlink()
