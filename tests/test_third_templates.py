@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from jinja2.sandbox import SecurityError
+from jinja2.exceptions import SecurityError
 
 from kairo_team.prompts import Prompts
 

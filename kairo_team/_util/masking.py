@@ -158,7 +158,7 @@ class Masker:
             return value if shown == text else type(value)(shown.encode("utf-8", "surrogateescape"))
         if is_dataclass(value):
             return self._fields(value, seen)
-        if hasattr(type(value), "__pydantic_fields__"):
+        if hasattr(cast("Any", type)(value), "__pydantic_fields__"):
             return self._model(value, seen)
         shown = self.text(said := repr(value))
         return value if shown == said else shown
@@ -245,7 +245,7 @@ class _Errors:
             if id(one) in self._links or len(self._links) == _MOST_ERRORS:
                 continue
             try:
-                parts = tuple(cast("Any", one).exceptions) if isinstance(one, BaseExceptionGroup) else ()
+                parts = tuple(cast("Any", one).exceptions) if _is_group(one) else ()
                 links = _Links(one, one.__cause__, one.__context__, parts)
                 waiting.extend(led for led in links[1:3] if led is not None)
                 waiting.extend(parts)
@@ -278,7 +278,7 @@ class _Errors:
         try:
             made: Any
             is_own = all(getattr(kind, name) is getattr(BaseException, name) for name in _LINKS)
-            if isinstance(error, BaseExceptionGroup):
+            if _is_group(error):
                 is_own = is_own and vars(BaseExceptionGroup)["exceptions"] is cast("Any", kind).exceptions
                 made = cast("Any", kind)(masker.text(cast("Any", error).message), parts)
             else:
@@ -309,6 +309,10 @@ class _Links(NamedTuple):
     cause: BaseException | None
     context: BaseException | None
     parts: tuple[BaseException, ...]
+
+
+def _is_group(error: BaseException) -> bool:
+    return isinstance(error, BaseExceptionGroup)
 
 
 def _said(error: BaseException) -> str:

@@ -137,7 +137,7 @@ def joined(*groups: Iterable[GuardrailPolicy]) -> GuardrailChain:
     A `GuardrailChain` is a group in its order.
     """
     chain = GuardrailChain()
-    chain._take([seat_of(policy) for group in groups for policy in group])  # noqa: SLF001 - of this module
+    chain._take([seat_of(policy) for group in groups for policy in group])  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # of this module
     return chain
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from jinja2 import nodes, pass_context
+from jinja2.exceptions import SecurityError
 from jinja2.runtime import Context, LoopContext
-from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 MAX_STEPS: Final = 100_000
 """Turns of loops, and calls, of one prompt."""
@@ -35,11 +36,10 @@ class Steps:
 class BoundedEnvironment(ImmutableSandboxedEnvironment):
     """A sandbox whose templates end: loops and calls are counted, and `*` and `**` make nothing huge."""
 
-    intercepted_binops: ClassVar[frozenset[str]] = frozenset({"*", "**"})
-
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.filters["counted_"] = _counted
+        self.intercepted_binops = frozenset({"*", "**"})
+        self.filters |= {"counted_": _counted}
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         tree = super()._parse(source, name, filename)
@@ -47,7 +47,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             loop.iter = nodes.Filter(loop.iter, "counted_", [], [], None, None, lineno=loop.lineno)
         return tree
 
-    def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]  # jinja mangles the names of these two
+    def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # jinja mangles the names of these two
         """Count a call, and make it."""
         _steps_of(context).take()
         if isinstance(obj, LoopContext) and args:  # a recursive loop goes through something else
@@ -60,8 +60,8 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         if operator == "**" and not (numbers and abs(left) < MAX_TEXT and abs(right) <= 64):  # noqa: PLR2004 - bits
             raise SecurityError("the template raises to a power that is too large")
         if operator == "*" and not numbers:
-            size = len(left) * right if isinstance(right, int) else len(right) * left
-            if size > MAX_TEXT:
+            many, times = (right, left) if isinstance(left, int) else (left, right)
+            if len(many) * times > MAX_TEXT:
                 raise SecurityError(f"the template makes a text of more than {MAX_TEXT:,} characters")
         return super().call_binop(context, operator, left, right)
 

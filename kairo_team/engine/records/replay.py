@@ -138,8 +138,8 @@ def without_secrets(step: T) -> T:
         return cast("T", step._replace(reason=masked(step.reason)))
     if isinstance(step, Replan):
         return cast("T", step._replace(problem=masked(step.problem)))
-    shown = TaskOutcome | EvaluationVerdict | Unpaid | Cancellation | str
-    return masked(step) if isinstance(step, shown) else step
+    is_shown = isinstance(step, TaskOutcome | EvaluationVerdict | Unpaid | Cancellation | str)
+    return masked(step) if is_shown else step
 
 
 def recorded_budget(journal: Records, begun: Budget, earlier: Budget | None) -> Budget:
