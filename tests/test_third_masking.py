@@ -92,11 +92,11 @@ class Withdrawn(Exception):
 
 class Endless(Exception):
     @property
-    def __cause__(self) -> BaseException:  # pyright: ignore[reportIncompatibleVariableOverride]  # that is the point
+    def __cause__(self) -> BaseException:
         return Endless(SECRET)
 
     @__cause__.setter
-    def __cause__(self, _cause: object) -> None:
+    def __cause__(self, _cause: object) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]  # as meant
         raise GeneratorExit(SECRET)
 
 
@@ -244,7 +244,7 @@ VALUES: dict[str, Callable[[], Any]] = {
     "a dataclass": lambda: [Broken(SECRET), SECRET],
     "bytes": lambda: [SECRET.encode(), bytearray(SECRET, "utf-8"), b"\xff" + SECRET.encode()],
     "a model": lambda: Key(text="x", inner=Key(text=SECRET)),
-    "a loose model": lambda: Loose(more={"key": [SECRET]}),
+    "a loose model": lambda: Loose.model_validate({"more": {"key": [SECRET]}}),
     "an object": lambda: {"one": Plain()},
     "an error": lambda: {"one": its_own_cause()},
 }

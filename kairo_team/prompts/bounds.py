@@ -60,6 +60,8 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         if operator == "**" and not (numbers and abs(left) < MAX_TEXT and abs(right) <= 64):  # noqa: PLR2004 - bits
             raise SecurityError("the template raises to a power that is too large")
         if operator == "*" and not numbers:
+            many: Any
+            times: Any
             many, times = (right, left) if isinstance(left, int) else (left, right)
             if len(many) * times > MAX_TEXT:
                 raise SecurityError(f"the template makes a text of more than {MAX_TEXT:,} characters")
