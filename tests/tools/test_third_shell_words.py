@@ -232,7 +232,7 @@ def expanded(word: str, work: Path) -> list[Path]:
     command = [BASH, *options, "-c", f"printf '%s\\0' {word}"]
     env = {"PATH": os.environ["PATH"]}
     done = subprocess.run(command, cwd=work, env=env, stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    return [(work / found).resolve() for found in os.fsdecode(done.stdout).split("\0") if found]
+    return [Path(os.path.realpath(work / found)) for found in os.fsdecode(done.stdout).split("\0") if found]
 
 
 @pytest.mark.skipif(BASH is None, reason="needs bash")
