@@ -15,9 +15,10 @@ _WATCH: Final = str(Path(__file__).with_name("child_watch.py"))
 def supervised(command: Sequence[str], *, cwd: str | None = None) -> list[str]:
     """Return a command that runs `command` and kills it, with all it started, when this process is gone.
 
-    However this process ends, also by SIGKILL. The command becomes the leader of a new session, so Ctrl-C at the
-    terminal does not reach it. `cwd` is the folder it will be started in; None is the current one. On Windows the
-    command comes back unchanged. Raises `FileNotFoundError` or `PermissionError` for what cannot be started.
+    However this process ends, also by SIGKILL. On Linux all that the command started also ends when the command does,
+    in whichever session it is. The command becomes the leader of a new session, so Ctrl-C at the terminal does not
+    reach it. `cwd` is the folder it will be started in; None is the current one. On Windows the command comes back
+    unchanged. Raises `FileNotFoundError` or `PermissionError` for what cannot be started.
     """
     words = list(command)
     _check(words[0], cwd)

@@ -1,7 +1,8 @@
 """Run a command that ends when the process that started it ends: `child_watch.py PID COMMAND ...`.
 
-A program started by path (see `kairo_team._util.child_processes`). It becomes the command; beside it, in the same
-process group, stays a watcher that kills the group once the process `PID` is gone.
+A program started by path (see `kairo_team._util.child_processes`). It becomes the command; beside it, in a session of
+its own, stays a watcher that kills the command's process group once the process `PID` is gone, and on Linux, once the
+command has ended, all that it started and left, in whichever session that is.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from contextlib import suppress
 
 EVERY = 0.2
 """Seconds between two looks."""
+MARK = "KAIRO_TEAM_CHILD_OF"
+"""The variable of the environment by which all that a command starts is known."""
 
 
 def is_alive(pid: int) -> bool:
@@ -31,15 +34,38 @@ def is_alive(pid: int) -> bool:
         return True
 
 
-def watch(parent: int, command: int) -> None:
-    """Kill the group when `parent` has gone; return when the command has ended."""
+def watch(parent: int, command: int, mark: bytes) -> None:
+    """Kill the command's group when `parent` has gone; once the command has ended, kill all that it left behind."""
+    os.setsid()  # whoever kills the command's group does not end the watcher
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     os.closerange(0, 3)
     while is_alive(command):
         if not is_alive(parent):
-            os.killpg(0, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.killpg(command, signal.SIGKILL)
         time.sleep(EVERY)
+    while left := marked(mark):  # what is killed may have started another one meanwhile
+        for pid in left:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(EVERY)
+
+
+def marked(mark: bytes) -> list[int]:
+    """Return the processes whose environment has the mark: a child has it too, in whichever session or group it is."""
+    found: list[int] = []
+    try:
+        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - as above
+    except OSError:  # another system
+        return found
+    for pid in pids:
+        with suppress(OSError):
+            with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123 - as above
+                has_it = mark in file.read()
+            if has_it and is_alive(pid):
+                found.append(pid)
+    return found
 
 
 def main() -> None:
@@ -48,10 +74,12 @@ def main() -> None:
     with suppress(PermissionError):  # it leads a group already
         os.setsid()
     command = os.getpid()
+    mark = f"<{parent}-{command}-{time.time_ns()}>"
+    os.environ[MARK] = os.environ.get(MARK, "") + mark
     between = os.fork()
     if between == 0:  # the watcher must not be the command's child: it may wait for all of its children
         if os.fork() == 0:
-            watch(parent, command)
+            watch(parent, command, mark.encode())
         os._exit(0)
     os.waitpid(between, 0)
     try:

@@ -6,17 +6,17 @@ import html
 import json
 import logging
 import re
-import traceback
 import unicodedata
 from base64 import b64encode, urlsafe_b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from copy import copy
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache, lru_cache
 from itertools import chain
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 from urllib.parse import quote, quote_plus
 from weakref import WeakSet
 
@@ -53,6 +53,8 @@ def is_seen(letter: str) -> bool:
 T = TypeVar("T")
 E = TypeVar("E", bound=BaseException)
 Span = tuple[int, int]
+_Seen = dict[int, tuple[Any, Any]]
+"""By the id of a value of one call: the value, which keeps its id, and what it is masked."""
 
 MASK: Final = "[secret]"
 
@@ -61,6 +63,12 @@ _INVISIBLE: Final = re.compile(f"[{''.join(f'{chr(first)}-{chr(last)}' for first
 """Matches invisible characters between two letters."""
 _LEAST_BASE64: Final = 6
 """Characters of base64 below which too many ordinary words would be taken for a secret."""
+
+_MOST_ERRORS: Final = 1_000
+"""Causes, contexts and parts of one error that are looked at; others are left out where secrets are masked."""
+_DEEPEST_GROUP: Final = 100
+"""Groups inside groups that are made again with masked texts."""
+_LINKS: Final = ("__cause__", "__context__", "__suppress_context__", "__traceback__", "args")
 
 
 class MaskedError(Exception):
@@ -107,42 +115,64 @@ class Masker:
         """Return the text with each secret replaced by a mask."""
         if not self._forms:
             return text
-        for start, end in reversed(self.spans(text)):
-            text = text[:start] + MASK + text[end:]
-        return text
+        parts, at = list[str](), 0
+        for start, end in self.spans(text):
+            parts += [text[at:start], MASK]
+            at = end
+        return "".join([*parts, text[at:]]) if parts else text
 
     def value(self, value: T) -> T:
         """Return a value with the secrets in its texts masked, at any depth; itself where there are none.
 
-        What it copies it does not check again: a mask may stand where only an id may.
+        What it copies it does not check again: a mask may stand where only an id may. It never raises: what cannot be
+        read, or contains itself, becomes a mask.
         """
-        return cast("T", self._value(value)) if self._forms else value
+        return cast("T", self._value(value, {})) if self._forms else value
 
-    def _value(self, value: Any) -> Any:
+    def _value(self, value: Any, seen: _Seen) -> Any:
         if isinstance(value, str):
             return value if isinstance(value, Enum) else self.text(value)
+        if value is None or isinstance(value, int | float | type | Enum):
+            return value
         if isinstance(value, BaseException):
             return self.error(value)
+        if id(value) not in seen:
+            seen[id(value)] = value, MASK  # of what contains itself; and `value` keeps its id
+            try:
+                seen[id(value)] = value, self._inner(value, seen)
+            except BaseException:  # noqa: BLE001 - foreign code: a value's own methods
+                return MASK
+        return seen[id(value)][1]
+
+    def _inner(self, value: Any, seen: _Seen) -> Any:
         if isinstance(value, Mapping):
             mapping = cast("Mapping[Any, Any]", value)  # type: ignore[redundant-cast]  # pyright needs it
-            made = {self._value(key): self._value(item) for key, item in mapping.items()}
-            return mapping if made == mapping else FrozenDict(made) if isinstance(mapping, FrozenDict) else made
+            made = {self._value(key, seen): self._value(item, seen) for key, item in mapping.items()}
+            same = len(made) == len(mapping) and all(made.get(key, made) is item for key, item in mapping.items())
+            return mapping if same else FrozenDict(made) if isinstance(mapping, FrozenDict) else made
         if isinstance(value, list | tuple | AbstractSet):
-            return self._items(cast("Any", value))
-        if is_dataclass(value) and not isinstance(value, type):
-            return self._fields(value)
-        return value
+            return self._items(cast("Any", value), seen)
+        if isinstance(value, bytes | bytearray):
+            text = value.decode("utf-8", "surrogateescape")
+            shown = self.text(text)
+            return value if shown == text else type(value)(shown.encode("utf-8", "surrogateescape"))
+        if is_dataclass(value):
+            return self._fields(value, seen)
+        if hasattr(cast("Any", type)(value), "__pydantic_fields__"):
+            return self._model(value, seen)
+        shown = self.text(said := repr(value))
+        return value if shown == said else shown
 
-    def _items(self, value: Any) -> Any:
+    def _items(self, value: Any, seen: _Seen) -> Any:
         items = list(value)
-        made = [self._value(item) for item in items]
+        made = [self._value(item, seen) for item in items]
         if all(map(_same, made, items)):
             return value
         return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)  # a named tuple takes them apart
 
-    def _fields(self, value: Any) -> Any:
+    def _fields(self, value: Any, seen: _Seen) -> Any:
         old = {field.name: getattr(value, field.name) for field in fields(value)}
-        new = {name: self._value(item) for name, item in old.items()}
+        new = {name: self._value(item, seen) for name, item in old.items()}
         if all(new[name] is old[name] for name in old):
             return value
         made: Any = copy(value)
@@ -152,32 +182,151 @@ class Masker:
             made.__post_init__()
         return made
 
-    def error(self, error: E) -> E | MaskedError:
-        """Return an error without the secrets in its text or in those of its causes, with its traceback."""
-        if not self._forms or not self.spans("".join(traceback.format_exception(error))):
-            return error
-        made = self._rewritten(error) or MaskedError(self.text(f"{type(error).__name__}: {error}"))
-        made.__traceback__ = error.__traceback__
-        made.__cause__ = None if error.__cause__ is None else self.error(error.__cause__)
-        made.__context__ = None if error.__context__ is None else self.error(error.__context__)
-        made.__suppress_context__ = error.__suppress_context__
+    def _model(self, value: Any, seen: _Seen) -> Any:
+        """Mask the fields of a pydantic model, those that it does not declare too."""
+        old = {name: getattr(value, name) for name in ("__dict__", "__pydantic_extra__", "__pydantic_private__")}
+        new = {name: self._value(state, seen) for name, state in old.items()}
+        if all(new[name] is old[name] for name in old):
+            return value
+        made = copy(value)
+        for name, state in new.items():
+            object.__setattr__(made, name, state)
         return made
 
-    def _rewritten(self, error: E) -> E | None:
-        """Return the same error in other words; None where that is not possible."""
+    def error(self, error: E) -> E | MaskedError:
+        """Return an error without the secrets in its text or in those of its causes, with its traceback.
+
+        It never raises, whatever the errors are: what cannot be read or made again becomes a `MaskedError`.
+        """
+        if not self._forms:
+            return error
+        try:
+            return cast("E | MaskedError", _Errors(self, error).masked(error))
+        except BaseException:  # noqa: BLE001 - foreign code: the classes of the errors
+            return MaskedError(f"{MASK}: an error that cannot be shown")
+
+
+class _Errors:
+    """One error with all that it leads to: its causes, contexts and parts, each once, however they are connected."""
+
+    def __init__(self, masker: Masker, error: BaseException) -> None:
+        self._masker = masker
+        self._links: dict[int, _Links] = {}
+        """By the id of an error; it keeps what it leads to, so that no id is given to another one."""
+        self._made: dict[int, BaseException] = {}
+        hostile = self._find(error)
+        self._secretive = self._behind(hostile)
+
+    def masked(self, error: BaseException) -> BaseException:
+        """Return the first error as it may be shown; itself where neither it nor what it leads to has a secret."""
+        for links in self._links.values():
+            self._shown(links.error, 0)
+        for key, made in self._made.items():
+            self._connect(made, self._links[key])
+        return self._shown(error, 0)
+
+    def _shown(self, error: BaseException, depth: int) -> BaseException:
+        key = id(error)
+        if key not in self._links or depth > _DEEPEST_GROUP:
+            return MaskedError(f"{MASK}: more errors are left out")
+        if key not in self._secretive:
+            return error
+        if key not in self._made:
+            parts = [self._shown(part, depth + 1) for part in self._links[key].parts]
+            self._made[key] = self._rewritten(error, parts)
+        return self._made[key]
+
+    def _find(self, error: BaseException) -> set[int]:
+        """Find the errors, the nearest first, until there are too many; return those that are to be replaced."""
+        replaced: set[int] = set()
+        waiting = deque([error])
+        while waiting:
+            one = waiting.popleft()
+            if id(one) in self._links or len(self._links) == _MOST_ERRORS:
+                continue
+            try:
+                parts = tuple(cast("Any", one).exceptions) if _is_group(one) else ()
+                links = _Links(one, one.__cause__, one.__context__, parts)
+                waiting.extend(led for led in links[1:3] if led is not None)
+                waiting.extend(parts)
+                if self._masker.spans(_said(one)):
+                    replaced.add(id(one))
+            except BaseException:  # noqa: BLE001 - foreign code: the class of the error
+                links = _Links(one, None, None, ())
+                replaced.add(id(one))
+            self._links[id(one)] = links
+        return replaced
+
+    def _behind(self, replaced: set[int]) -> set[int]:
+        """Add the errors that lead to one that is to be replaced, or to one that was not looked at."""
+        led_by: dict[int, list[int]] = {}
+        for key, (_, cause, context, parts) in self._links.items():
+            for one in (cause, context, *parts):
+                if one is not None:
+                    led_by.setdefault(id(one), []).append(key)
+        waiting = [*replaced, *(key for key in led_by if key not in self._links)]
+        found = set(waiting)
+        while waiting:
+            new = [key for key in led_by.get(waiting.pop(), ()) if key not in found]
+            found.update(new)
+            waiting += new
+        return found
+
+    def _rewritten(self, error: BaseException, parts: Sequence[BaseException]) -> BaseException:
+        """Return the same error in other words, or a `MaskedError` where that is not possible."""
+        masker, kind = self._masker, type(error)
         try:
             made: Any
-            if isinstance(error, BaseExceptionGroup):
-                group = cast("Any", error)
-                made = type(group)(self.text(group.message), [self.error(part) for part in group.exceptions])
+            is_own = all(getattr(kind, name) is getattr(BaseException, name) for name in _LINKS)
+            if _is_group(error):
+                is_own = is_own and vars(BaseExceptionGroup)["exceptions"] is cast("Any", kind).exceptions
+                made = cast("Any", kind)(masker.text(cast("Any", error).message), parts)
             else:
                 made = copy(error)
-                made.args = self.value(error.args)
-            if made is not error and not self.spans(f"{made} {made!r} {getattr(made, '__notes__', '')}"):
-                return cast("E", made)
-        except Exception:  # noqa: BLE001 - the error's class is foreign code
-            return None
-        return None
+                made.args = masker.value(error.args)
+            if notes := getattr(error, "__notes__", None):
+                made.__notes__ = masker.value(list(notes))
+            is_clean = is_own and type(made) is kind and made is not error and not masker.spans(_said(made))
+        except BaseException:  # noqa: BLE001 - foreign code: the class of the error
+            is_clean, made = False, error
+        if is_clean:
+            return cast("BaseException", made)
+        return MaskedError(masker.text(f"{kind.__name__}: {_try(str, error)}"))
+
+    def _connect(self, made: BaseException, links: _Links) -> None:
+        """Lead from a new error to what the old one led to."""
+        error = links.error
+        made.__cause__ = None if links.cause is None else self._shown(links.cause, 0)
+        made.__context__ = None if links.context is None else self._shown(links.context, 0)
+        made.__suppress_context__ = vars(BaseException)["__suppress_context__"].__get__(error)
+        made.__traceback__ = vars(BaseException)["__traceback__"].__get__(error)
+
+
+class _Links(NamedTuple):
+    """An error, and what it leads to."""
+
+    error: BaseException
+    cause: BaseException | None
+    context: BaseException | None
+    parts: tuple[BaseException, ...]
+
+
+def _is_group(error: BaseException) -> bool:
+    return isinstance(error, BaseExceptionGroup)
+
+
+def _said(error: BaseException) -> str:
+    """Return all that an error says itself, apart from what it leads to."""
+    notes = getattr(error, "__notes__", "")
+    line = getattr(error, "text", "") if isinstance(error, SyntaxError) else ""
+    return f"{_try(str, error)} {_try(repr, error)} {_try(str, notes)} {line}"
+
+
+def _try(write: Callable[[object], str], value: object) -> str:
+    try:
+        return str(write(value))
+    except BaseException:  # noqa: BLE001 - foreign code: a value's own methods
+        return ""
 
 
 def _same(one: object, other: object) -> bool:
@@ -264,12 +413,16 @@ def masked(value: T) -> T:
 
 
 def _mask_record(record: logging.LogRecord) -> bool:
+    """Mask what is about to be logged; a record that cannot be written becomes a mask."""
     for masker in list(_maskers):
-        message = record.getMessage()
+        try:
+            message = record.getMessage()
+        except BaseException:  # noqa: BLE001 - foreign code: what was given to be logged
+            record.msg, record.args, message = MASK, (), MASK
         clean = masker.text(message)
         if clean != message:
             record.msg, record.args = clean, ()
-        if record.exc_info and record.exc_info[1] is not None:
+        if isinstance(record.exc_info, tuple) and record.exc_info[1] is not None:
             error = masker.error(record.exc_info[1])
             record.exc_info = (type(error), error, error.__traceback__)
     return True

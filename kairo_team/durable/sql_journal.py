@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from kairo_team._util.masking import masked
 from kairo_team.durable import forks, recovery
 from kairo_team.durable.codec import encode
 from kairo_team.durable.database import Writing, execute, insert
@@ -160,7 +161,7 @@ class SqlJournal(ABC):
             state = self._state(connection, row)
             if state in ENDED:
                 raise RunFinished(run_id, state)
-            connection.execute("UPDATE run SET cancelled = ? WHERE run_id = ?", (reason, run_id))
+            connection.execute("UPDATE run SET cancelled = ? WHERE run_id = ?", (masked(reason), run_id))
             if state != "running":
                 for one in (run_id, *recovery.runs_inside(connection, run_id)):
                     self._lock_run(connection, one)
@@ -306,7 +307,7 @@ class SqlJournal(ABC):
         """Record a new run, with these columns too; raises `RunExists` for an id that is recorded."""
         if connection.execute("SELECT 1 FROM run WHERE run_id = ?", (request.run_id,)).fetchone():
             raise RunExists(request.run_id, recorded=True)
-        about = {"run_id": request.run_id, "team": readable(team.name), "goal": readable(request.goal)}
+        about = {"run_id": request.run_id, "team": readable(team.name), "goal": readable(masked(request.goal))}
         how = {"digests": json.dumps(dict(digests)), "source": self._source}
         now = time.time()
         insert(connection, "run", {**about, **how, **columns, "started_at": now, "updated_at": now})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Generator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -79,6 +79,9 @@ class SqliteFile(Database):
     def _prepare(self) -> None:
         """Make the tables in a new file; `JournalError` for a file that is none of ours, or of a newer version."""
         has_log = self._log.exists()
+        with suppress(OSError):  # SQLite says better what is wrong
+            if self.path.parent.is_dir():  # prompts and answers are in it; SQLite makes the files beside it alike
+                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
         try:
             with closing(self._connect()) as connection:
                 self._check(connection, has_log=has_log)

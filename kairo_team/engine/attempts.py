@@ -153,7 +153,7 @@ class AttemptRunner:
                 raise
             finally:
                 self._dispatcher.release_lease(task_run)
-            records.put(key, attempt)
+            attempt = records.put(key, attempt)
             if task_run.governor is not None and (inside := task_run.governor.inside):
                 records.put(f"below:{key}", inside)
         else:
@@ -308,7 +308,7 @@ class AttemptRunner:
                 spent = NO_USAGE if account is None else replace(account.usage, seconds=0.0, loops=0)
                 records.put(key, CutShort(task_run.member or "", spent, None))
                 raise
-            records.put(key, verdict)
+            verdict = records.put(key, verdict)
         elif isinstance(verdict, EvaluationVerdict):
             self._book_review(task_run, evaluator, verdict.usage)
         if isinstance(verdict, Cancellation):

@@ -15,7 +15,7 @@ from kairo_team.budget import HaltReason
 from kairo_team.engine.dispatcher import Dispatcher
 from kairo_team.engine.growth import ends_of, join, made_by_loop
 from kairo_team.engine.ready_tasks import Entry, ReadyTasks
-from kairo_team.engine.records.replay import NO_STEPS, EarlyEnd, NewPlanRecords
+from kairo_team.engine.records.replay import NO_STEPS, EarlyEnd, NewPlanRecords, without_secrets
 from kairo_team.engine.task_run import COMPLETED, PENDING, SUSPENDED, TaskRun, TaskState
 from kairo_team.errors import HaltError, Interrupted, PlanRefused, TeamAborted, innermost
 from kairo_team.governance.ledger import DIMENSIONS, DOLLARS, shown
@@ -393,7 +393,7 @@ def _final_halt(scope: RunScope, ending: RunEnd, dispatcher: Dispatcher | None) 
             end = EarlyEnd(halt if stopped else None, why, ending.aborted, unended=FrozenDict(left), ended=ended)
         else:
             end = EarlyEnd(None, ending.concluded, False, True, FrozenDict(left), ended, ending.output)
-        journal.put("end", end)
+        journal.put("end", without_secrets(end))
     return halt or cast("HaltReason | None", journal.get("halt", None))
 
 

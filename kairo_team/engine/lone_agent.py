@@ -171,7 +171,7 @@ def _services(
         clock=clock,
         emit=discard_event,
         permissions=permissions,
-        guardrails=guardrails,
+        guardrails=(guardrails,),
     )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 
+from kairo_team._util.masking import masked
 from kairo_team.budget import NO_USAGE
 from kairo_team.engine.budget_split import PLAN
 from kairo_team.engine.preflight import bind, binding, plan_problems, team_problems
@@ -389,7 +390,8 @@ class RunPlan:
         error = failure_of(raised)
         cause = None if error is None else innermost(error)
         if cause is not None and (isinstance(cause, PlanRefused) or self._scope.governor.stopped is None):
-            self._scope.journal.put(key, PlanFailed(words_of(cause), isinstance(cause, PlanRefused)))
+            failed = PlanFailed(masked(words_of(cause)), isinstance(cause, PlanRefused))
+            self._scope.journal.put(key, failed)
 
     def _record_cost(self, key: str) -> None:
         """Record what the making of a plan, or of more tasks, has cost by now."""
@@ -436,7 +438,7 @@ class RunPlan:
             error = failure_of(raised)
             if error is None:  # a cancellation goes on
                 raise
-            return Replan(failing_id, (), None, words_of(innermost(error)))
+            return Replan(failing_id, (), None, masked(words_of(innermost(error))))
         replaced = tuple(one.task.id for one in dispatcher.tasks.values() if not one.begun)
         return Replan(failing_id, replaced, graph, number=self._highest + 1)
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kairo_team._util.masking import masked
 from kairo_team.engine.records.replay import MISSING
 from kairo_team.errors import NoQuestion
 from kairo_team.events import HumanDecided, HumanRequested
@@ -121,8 +122,8 @@ class Questions:
         return decision
 
     def identified(self, asked: HumanRequest, key: str) -> HumanRequest:
-        """Return the question with its id and its run's."""
-        return replace(asked, id=f"{self._run_id}:{key}", run_id=self._run_id)
+        """Return the question with its id and its run's, as everybody is shown it: without secrets."""
+        return replace(masked(asked), id=f"{self._run_id}:{key}", run_id=self._run_id)
 
     async def _decide(self, gate: HumanGate, question: HumanRequest) -> HumanDecision | None:
         """Ask the gate; a failed gate counts as no answer."""

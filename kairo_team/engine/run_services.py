@@ -22,7 +22,7 @@ from kairo_team.engine.event_bus import NOTHING_AROUND
 from kairo_team.engine.task_pool import Watch
 from kairo_team.errors import HaltError
 from kairo_team.events import CallsDiverged, Content
-from kairo_team.governance.guardrails import GuardrailChain
+from kairo_team.governance.guardrails import GuardrailChain, joined
 from kairo_team.models.governed_model import RULES, CallRules
 from kairo_team.plugin_calls import Tracebacks
 from kairo_team.tools.circuit import CircuitBreakers
@@ -140,13 +140,13 @@ class RunServices:
         secrets: Sequence[str] = (),
         nest: Callable[[OuterAttempt], Runtime] | None = None,
         outer_attempt: OuterAttempt | None = None,
-        guardrails: Sequence[GuardrailPolicy] = (),
+        guardrails: Sequence[Sequence[GuardrailPolicy]] = (),
         guardrails_of: Mapping[str, Sequence[GuardrailPolicy]] | None = None,
         questions: People | None = None,
         steering: Directives | None = None,
         kept: RunJournal | None = None,
     ) -> None:
-        """Take what the run has; `guardrails` are everybody's, `guardrails_of` those of single members, by name.
+        """Take what the run has; `guardrails` are everybody's, in groups, `guardrails_of` those of members, by name.
 
         `outer_attempt` is the attempt that contains the run: its rules for models and tools apply here too, and first.
         """
@@ -297,23 +297,19 @@ class RunServices:
 
 def _build_chains(
     outer: Sequence[GuardrailPolicy],
-    everybody: Sequence[GuardrailPolicy],
+    everybody: Sequence[Sequence[GuardrailPolicy]],
     members: Mapping[str, Sequence[GuardrailPolicy]],
 ) -> tuple[GuardrailChain | None, dict[str, GuardrailChain]]:
     """Return the chain of all, and those of members with policies of their own; state is fresh, and shared as meant.
 
-    Policies of the `outer` attempt keep their state: it is the same as in that attempt.
+    Each group is asked in its own order, one after the other: an outer policy changes what an inner one sees. Policies
+    of the `outer` attempt keep their state: it is the same as in that attempt.
     """
-    shared = GuardrailChain(everybody).for_run() if everybody else None
-    if outer:
-        shared = GuardrailChain([*outer, *(shared.policies if shared is not None else ())])
-    common = shared.policies if shared is not None else ()
+    common = joined(outer, *(GuardrailChain(group).for_run() for group in everybody if group))
     own = {
-        member: GuardrailChain([*common, *GuardrailChain(policies).for_run().policies])
-        for member, policies in members.items()
-        if policies
+        member: joined(common, GuardrailChain(policies).for_run()) for member, policies in members.items() if policies
     }
-    return shared, own
+    return common or None, own
 
 
 def open_services(
@@ -343,7 +339,7 @@ def open_services(
         secrets=runtime.secrets,
         nest=partial(runtime.nested_in, run_id=request.run_id, gate=questions.gate, grace=request.config.cancel_grace),
         outer_attempt=runtime.outer_attempt,
-        guardrails=(*runtime.guardrails, *team.guardrails),
+        guardrails=(runtime.guardrails, team.guardrails),
         guardrails_of={member.id: member.guardrails for member in team.everyone},
         questions=questions,
         steering=steering,

@@ -31,7 +31,7 @@ from kairo_team.engine.preflight import able_members
 from kairo_team.engine.questions import Inbox, Questions
 from kairo_team.engine.ready_tasks import ReadyTasks
 from kairo_team.engine.records.journal import Places, body_here, enter_body, within
-from kairo_team.engine.records.replay import MISSING, TRACE, recorded_budget, recorded_end
+from kairo_team.engine.records.replay import MISSING, TRACE, recorded_budget, recorded_end, without_secrets
 from kairo_team.engine.run_scope import RunScope
 from kairo_team.engine.run_services import interruptible, open_services
 from kairo_team.engine.runtime import ContentMode, Runtime
@@ -294,7 +294,7 @@ class TeamRun:
             self._group.cancel_scope.cancel()
 
     def _record_end(self, task_run: TaskRun) -> None:
-        self.journal.put(f"outcome:{task_run.task.id}", task_run.outcome())
+        self.journal.put(f"outcome:{task_run.task.id}", without_secrets(task_run.outcome()))
 
     def _emit_masked(self, kind: type[events.Event], *own: Any) -> None:
         self.bus.emit(kind, *(own if self._masker is None else self._masker.value(own)))

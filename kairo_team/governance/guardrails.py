@@ -68,7 +68,9 @@ class GuardrailChain:
 
     def __init__(self, policies: Iterable[GuardrailPolicy] = ()) -> None:
         given = check_guardrails("GuardrailChain", policies)
-        seats = sorted((seat_of(policy) for policy in given), key=lambda seat: seat.order)
+        self._take(sorted((seat_of(policy) for policy in given), key=lambda seat: seat.order))
+
+    def _take(self, seats: Sequence[Seat]) -> None:
         self.policies: tuple[GuardrailPolicy, ...] = tuple(seat.policy for seat in seats)
         self._seats = {phase: tuple(seat for seat in seats if phase in seat.phases) for phase in GuardrailPhase}
 
@@ -94,7 +96,7 @@ class GuardrailChain:
         """Return the chain for one run: each policy with a `for_run` replaced by what that returns; itself if none."""
         if not any(hasattr(policy, "for_run") for policy in self.policies):
             return self
-        return GuardrailChain(_fresh(policy) for policy in self.policies)
+        return joined(map(_fresh, self.policies))
 
     async def evaluate(self, context: GuardrailContext) -> GuardrailOutcome:
         """Ask each policy of the phase in turn; a denial ends it, and a modification is what the next one sees."""
@@ -127,6 +129,16 @@ class GuardrailChain:
 
     def __repr__(self) -> str:
         return f"GuardrailChain({list(self.policies)!r})"
+
+
+def joined(*groups: Iterable[GuardrailPolicy]) -> GuardrailChain:
+    """Make a chain that asks one group after the other, each in the order given: `order` counts within a group alone.
+
+    A `GuardrailChain` is a group in its order.
+    """
+    chain = GuardrailChain()
+    chain._take([seat_of(policy) for group in groups for policy in group])  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # of this module
+    return chain
 
 
 _ALL: Final = frozenset(GuardrailPhase)

@@ -44,11 +44,13 @@ class Prompts:
 
     def render(self, name: str, **values: object) -> str:
         """Fill in the template of that name; a variable it asks for and does not get is an error."""
+        from kairo_team.prompts.bounds import STEPS, Steps  # it imports jinja
+
         template, mark = _environment(self._overrides).get_template(name), Mark("")
-        prompt = template.render({"foreign": False, "mark": mark, **values}).strip()
+        prompt = template.render({"foreign": False, "mark": mark, STEPS: Steps(), **values}).strip()
         if not mark.used:
             return prompt
-        return template.render({"foreign": False, "mark": Mark(mark_of(prompt)), **values}).strip()
+        return template.render({"foreign": False, "mark": Mark(mark_of(prompt)), STEPS: Steps(), **values}).strip()
 
 
 @lru_cache(maxsize=32)
@@ -63,12 +65,12 @@ def _environment(overrides: frozenset[tuple[str, str]]) -> Environment:
     from importlib.resources import files  # it brings archives and temporary files
 
     from jinja2 import DictLoader, StrictUndefined
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+    from kairo_team.prompts.bounds import BoundedEnvironment
     from kairo_team.prompts.filters import FILTERS
 
     packaged = {name: (files(__name__) / f"{name}.j2").read_text("utf-8") for name in TEMPLATES}
-    environment = ImmutableSandboxedEnvironment(
+    environment = BoundedEnvironment(
         loader=DictLoader({**packaged, **dict(overrides)}),
         undefined=StrictUndefined,
         trim_blocks=True,

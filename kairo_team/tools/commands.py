@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-import shlex
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Final
+
+from kairo_team.tools.globs import name_glob, names_meet
+from kairo_team.tools.shell_words import QUOTES, shell_words, unquoted
 
 LONGEST: Final = 20_000
 """The longest command, in characters, that is examined; a longer one counts as undecided."""
@@ -17,7 +19,6 @@ LONGEST: Final = 20_000
 _SPECIAL: Final = re.compile(r"[;&|`$<>(){}\x00-\x08\x7f]|[^\S \t]")
 """Characters that can join commands, redirect them, or expand to other text; rare spaces too."""
 _SEPARATOR: Final = re.compile(r"[;&|`(){}<>\n\r]+|\$\(")
-_QUOTES: Final = re.compile(r"['\"\\^]")
 _PUNCTUATION: Final = re.compile(r"['\"\\^,=!@;&|`$(){}\[\]<>]")
 _EXPANSION: Final = re.compile(r"[$`].*", re.DOTALL)
 _UNSEEN: Final = re.compile(
@@ -26,7 +27,6 @@ _UNSEEN: Final = re.compile(
 )
 _ENDING: Final = re.compile(r"\.(?:exe|cmd|bat|com)$")
 _WILD: Final = re.compile(r"[*?\[]")
-_CLASS: Final = re.compile(r"\[[!^]?[^\]]+\]")
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 _ANY: Final = ("*", "**")
 _LONGEST_WORD: Final = 1_000
@@ -63,10 +63,9 @@ class Command:
         return [words for words in found if words]
 
     @cached_property
-    def words(self) -> Sequence[str]:
-        """Every word of the command as it is written, without quotes too, and its pieces between punctuation."""
-        pieces = (self.text.split(), _unquoted(self.text), re.split(r"[\s'\",;:=@|&<>(){}`]+", self.text))
-        return [word for word in dict.fromkeys(word for words in pieces for word in words) if word]
+    def words(self) -> Mapping[str, bool] | None:
+        """Every text in it that may be a path, and whether a shell may expand it; None if they are too many."""
+        return None if self.is_too_long else shell_words(self.text)
 
 
 class CommandGlob:
@@ -75,7 +74,7 @@ class CommandGlob:
     __slots__ = ("_naive", "_operands", "_options", "_program", "_quoted", "_whole")
 
     def __init__(self, glob: str) -> None:
-        self._naive, self._quoted = glob.split(), _unquoted(glob)
+        self._naive, self._quoted = glob.split(), unquoted(glob)
         self._whole = _folded(glob)
         program, *rest = self._whole.split()
         self._program = program if _WILD.search(program) else _name(program)
@@ -91,7 +90,7 @@ class CommandGlob:
     def fits(self, command: Command) -> bool:
         """Return whether it is one of these, word by word, for a shell and for a tool that splits it at spaces."""
         text = command.text
-        return command.is_plain and _fits(self._naive, text.split()) and _fits(self._quoted, _unquoted(text))
+        return command.is_plain and _fits(self._naive, text.split()) and _fits(self._quoted, unquoted(text))
 
     def touches(self, command: Command) -> bool:
         """Return whether one of these commands may be in it, in any way of writing.
@@ -151,41 +150,19 @@ def _may_be(word: str, wanted: str) -> bool:
     if fnmatchcase(word, wanted):
         return True
     filled = _NOT_ASCII.sub("?", _EXPANSION.sub("*", word))
-    return _WILD.search(filled) is not None and (len(filled) > _LONGEST_WORD or _meet(filled, wanted))
-
-
-def _meet(one: str, other: str) -> bool:
-    """Return whether there is a word that fits both globs."""
-    one, other = (re.sub(r"\*+", "*", _CLASS.sub("?", glob)) for glob in (one, other))
-    reached = {0}  # places in `other` that can be reached together with the place in `one`
-    for letter in (*one, ""):
-        reached |= {at + 1 for at in sorted(reached) if other[at : at + 1] == "*"}
-        if not letter:
-            break
-        if letter == "*":
-            reached = set(range(min(reached, default=len(other) + 1), len(other) + 1))
-        else:
-            after = {at + 1 for at in reached if at < len(other) and other[at] in (letter, "?")}
-            after |= {at + 1 for at in reached if letter == "?" and at < len(other) and other[at] != "*"}
-            reached = after | {at for at in reached if other[at : at + 1] == "*"}
-    return len(other) in reached
+    return _WILD.search(filled) is not None and (
+        len(filled) > _LONGEST_WORD or names_meet(name_glob(filled), name_glob(wanted))
+    )
 
 
 def _read(part: str) -> Iterator[Sequence[str]]:
     """Yield the words of a part: as they are written, as a shell reads them, without quotes, without punctuation."""
     yield part.split()
-    yield " ".join(_unquoted(part)).split()
-    bare = _QUOTES.sub("", part)
+    yield " ".join(unquoted(part)).split()
+    bare = QUOTES.sub("", part)
     yield bare.split()
     yield _PUNCTUATION.sub(" ", part).split()
     yield _PUNCTUATION.sub(" ", bare).split()
-
-
-def _unquoted(part: str) -> Sequence[str]:
-    try:
-        return shlex.split(part)
-    except ValueError:  # a quotation that does not end
-        return _QUOTES.sub("", part).split()
 
 
 def _folded(text: str) -> str:

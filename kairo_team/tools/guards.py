@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
 from kairo_team._util.frozen import freeze
 from kairo_team.permissions import PermissionAction, PermissionDecision
-from kairo_team.tools.commands import Command, CommandGlob
-from kairo_team.tools.paths import Path, PathGlob, as_path
+from kairo_team.tools.commands import LONGEST, Command, CommandGlob
+from kairo_team.tools.paths import UNDECIDED, Folders, Path, PathGlob, as_path, paths_of_words
 
 if TYPE_CHECKING:
     from kairo_team.permissions import SideEffect
@@ -38,6 +38,10 @@ HARMLESS_ARGUMENTS: Final = frozenset(
 )
 """Names of arguments that count as plain text, neither paths nor commands; only these exact names, in any case."""
 
+_MOST_TEXTS: Final = 1_000
+"""Paths, commands and other strings of one call that are examined; the others count as undecided."""
+_MOST_LETTERS: Final = 100_000
+"""Characters of them together."""
 _RULE: Final = re.compile(r"\s*([^()\s]+)\s*(?:\((.*)\))?\s*", re.DOTALL)
 _SEVERITY: Final[Mapping[PermissionAction, int]] = {"allow": 0, "ask": 1, "deny": 2}
 _Role = Literal["path", "harmless", "undeclared"]
@@ -96,8 +100,8 @@ class RuleGuard:
     `>` and the like, only if all paths beside it lie below `root`, and never beside a string of an undeclared argument.
     A rule that denies or asks fits everything that may be what it names: a path as it was written, in any case; a part
     of a longer command, its program anywhere and after any path, with options between its words; and each word of a
-    command as a path. `tool(*)` then fits every call. Only a rule without glob allows calls with neither path nor
-    command.
+    command as a path, or as a glob of paths if a shell may expand it, values glued to options included. `tool(*)` then
+    fits every call. Only a rule without glob allows calls with neither path nor command.
 
     `paths`, `commands` and `harmless` name the arguments of each kind; they replace `PATH_ARGUMENTS`,
     `COMMAND_ARGUMENTS` and `HARMLESS_ARGUMENTS`.
@@ -129,11 +133,12 @@ class RuleGuard:
 
     async def check(self, tool: str, arguments: Mapping[str, Any], side_effect: SideEffect) -> PermissionDecision:
         """Decide about one call; the decision names the rule."""
-        subjects = list(_subjects(freeze(arguments), self._names, self.root))
+        folders = Folders(self.root)
+        subjects = _bounded(_subjects(freeze(arguments), self._names, folders), folders)
         rules = [fitted for fitted in self._rules if fnmatchcase(tool, fitted.rule.tool)]
         beside = any(isinstance(subject, _Text) and subject.argument is None for subject in subjects)
         decisions = [self._decide(tool, rules, subject, beside=beside) for subject in subjects or (None,)]
-        decisions += _refused_together(tool, rules, [one for one in subjects if isinstance(one, _Text)], self.root)
+        decisions += _refused_together(tool, rules, [one for one in subjects if isinstance(one, _Text)], folders)
         return max(decisions, key=lambda decision: _SEVERITY[decision.action])
 
     def _decide(self, tool: str, rules: Sequence[_Fitted], subject: Subject, *, beside: bool) -> PermissionDecision:
@@ -152,20 +157,38 @@ class _Text:
     """A command of a call, or a string of an undeclared argument."""
 
     command: Command
-    root: str
+    folders: Folders
     argument: str | None = None
     """The name of the argument that is not declared; None for a command."""
 
     @cached_property
     def paths(self) -> Sequence[Path]:
         """What its words may mean as paths."""
-        words = dict.fromkeys((self.command.text, *self.command.words))
-        return [path for word in words for path in as_path(word, self.root)]
+        words = self.command.words
+        return [UNDECIDED] if words is None else paths_of_words(words, self.folders)
 
     def __str__(self) -> str:
         if self.argument is None:
             return str(self.command)
         return f"{self.command} of {self.argument!r}, which is declared neither a path, a command nor harmless,"
+
+
+class _Rest(_Text):
+    """Stands for the texts of a call that are too many: it may be anything."""
+
+    def __str__(self) -> str:
+        return f"more than {_MOST_TEXTS:,} texts or {_MOST_LETTERS:,} characters, which is too much to look at,"
+
+
+def _bounded(subjects: Iterator[Path | _Text], folders: Folders) -> Sequence[Path | _Text]:
+    """Return as many subjects as a call may have examined, and if there are more, one that stands for these."""
+    found, letters = list[Path | _Text](), 0
+    for subject in subjects:
+        letters += len(subject.text if isinstance(subject, Path) else subject.command.text)
+        if len(found) == _MOST_TEXTS or letters > _MOST_LETTERS:
+            return [*found, _Rest(Command(" " * (LONGEST + 1)), folders)]
+        found.append(subject)
+    return found
 
 
 Subject = Path | _Text | None
@@ -201,12 +224,12 @@ def _touches(subject: Subject, path: PathGlob, command: CommandGlob) -> bool:
 
 
 def _refused_together(
-    tool: str, rules: Sequence[_Fitted], texts: Sequence[_Text], root: str
+    tool: str, rules: Sequence[_Fitted], texts: Sequence[_Text], folders: Folders
 ) -> Iterator[PermissionDecision]:
     """Yield the refusal of strings that may be one command, such as a program and its arguments."""
     if len(texts) < 2:  # noqa: PLR2004 - a single one is checked by itself
         return
-    together = _Text(Command(" ".join(text.command.text for text in texts)), root)
+    together = _Text(Command(" ".join(text.command.text for text in texts)), folders)
     for fitted in rules:
         if fitted.rule.action == "allow":
             if fitted.rule.glob is None:
@@ -242,44 +265,44 @@ class _Names:
         return "path" if outer == "path" else "undeclared"
 
 
-def _subjects(arguments: Mapping[str, Any], names: _Names, root: str) -> Iterator[Path | _Text]:
+def _subjects(arguments: Mapping[str, Any], names: _Names, folders: Folders) -> Iterator[Path | _Text]:
     """Yield every path, command and undeclared string of a call. A parameter's name is the tool's own and no string."""
     for key, value in arguments.items():
-        yield from _below(key, value, "undeclared", names, root)
+        yield from _below(key, value, "undeclared", names, folders)
 
 
-def _below(key: str, value: Any, outer: _Role, names: _Names, root: str) -> Iterator[Path | _Text]:
+def _below(key: str, value: Any, outer: _Role, names: _Names, folders: Folders) -> Iterator[Path | _Text]:
     """Yield the strings of an argument, also as a second kind: a declared command may be a path too."""
     role = names.role(key, outer)
     if value is not None and names.are_commands(key):
         for text in _command_texts(key, value):
-            yield _Text(Command(text), root)
+            yield _Text(Command(text), folders)
         if role != "path":
             return
-    yield from _held(key, value, role, names, root)
+    yield from _held(key, value, role, names, folders)
 
 
-def _held(key: str, value: Any, role: _Role, names: _Names, root: str) -> Iterator[Path | _Text]:
+def _held(key: str, value: Any, role: _Role, names: _Names, folders: Folders) -> Iterator[Path | _Text]:
     if isinstance(value, Mapping):
         for name, held in cast("Mapping[str, Any]", value).items():
             if not names.are_commands(name) and names.role(name, "undeclared") == "undeclared":
-                yield from _name_of_value(key, name, role, root)
-            yield from _below(name, held, role, names, root)
+                yield from _name_of_value(key, name, role, folders)
+            yield from _below(name, held, role, names, folders)
     elif isinstance(value, tuple):
         for held in cast("tuple[Any, ...]", value):  # type: ignore[redundant-cast]  # pyright needs it
-            yield from _held(key, held, role, names, root)
+            yield from _held(key, held, role, names, folders)
     elif role == "path" and value is not None:
-        yield from as_path(value, root)
+        yield from as_path(value, folders)
     elif role == "undeclared" and not isinstance(value, bool | int | float | None) and str(value).strip():
-        yield _Text(Command(str(value)), root, key)
+        yield _Text(Command(str(value)), folders, key)
 
 
-def _name_of_value(key: str, name: str, role: _Role, root: str) -> Iterator[Path | _Text]:
+def _name_of_value(key: str, name: str, role: _Role, folders: Folders) -> Iterator[Path | _Text]:
     """Yield the name of a value below an argument when it may be data: below a path, or when it is no plain name."""
     if role == "path":
-        yield from as_path(name, root)
+        yield from as_path(name, folders)
     elif not name.isidentifier():
-        yield _Text(Command(name), root, key)
+        yield _Text(Command(name), folders, key)
 
 
 def _command_texts(key: str, value: Any) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 LEAVE_SECONDS: Final = 2.0
 """How long closing the session of a remote server may take."""
+MAX_SCHEMA: Final = 100_000
+"""Characters of a tool's schema; one with more would fill the prompt."""
 NOT_FOUND: Final = 404
 """A server's answer to a session that it does not know any more."""
 
@@ -146,7 +149,12 @@ class McpSession:
             )
 
     def _tool(self, tool: wire.Tool, name: str) -> Tool:
-        """Make one tool; raises `ValueError` when its schemas are no schemas."""
+        """Make one tool; raises `ValueError` for one that cannot be called, or whose schemas are no schemas."""
+        if getattr(getattr(tool, "execution", None), "task_support", None) == "required":
+            raise ValueError("it can only be called as a task (taskSupport is 'required'), and tasks are not supported")
+        size = len(json.dumps(tool.input_schema))
+        if size > MAX_SCHEMA:
+            raise ValueError(f"its schema has {size:,} characters, and a model is shown {MAX_SCHEMA:,} at most")
         arguments = JsonSchema(tool.input_schema, "an MCP server")
         try:
             output = None if tool.output_schema is None else JsonSchema(tool.output_schema, "an MCP server")

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+from kairo_team.tools.globs import ANY_NAMES, ANYTHING, WILD, Name, loosened, meet, name_glob, names_meet
+from kairo_team.tools.shell_words import LONGEST_PATH, alternatives
+
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_TILDE: Final = re.compile(r"~(?:[+-]|\d+)(?=/|$)")
+_MOST_ENTRIES: Final = 10_000
+"""Entries of folders that are looked at for the links of one call's globs; a glob that needs more may be anything."""
+_MOST_NAMES: Final = 100
+"""Names of one glob from its first wildcard on; a glob with more may be anything."""
+_MOST_DOTS: Final = 6
+"""Times that names of one glob may be `.` or `..`; a glob with more may be anything."""
+_ANY_PATH: Final = (None,)
+
+Names = Sequence[Name | None]
+"""A glob of absolute paths, name by name, in one case and spelling; None is any number of names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,21 +40,46 @@ class Path:
     """Absolute, without `..`, links left as they are."""
     is_inside: bool
     """It lies below the root, or is the root."""
+    may_be: Sequence[Names] = ()
+    """The paths that a shell may make of it, if it has wildcards or the like."""
 
     def __str__(self) -> str:
         where = f", which is {self.resolved!r:.200}" if self.resolved not in (None, self.text) else ""
         return f"{self.text[:200]!r}{where}"
 
 
-def as_path(value: Any, root: str) -> Iterator[Path]:
-    """Read a path argument: all it can mean, for `~` may or may not be one's home."""
+UNDECIDED: Final = Path("", None, None, is_inside=False, may_be=(_ANY_PATH,))
+"""The paths of a text that has too many to look at: all there are."""
+
+
+def as_path(value: Any, folders: Folders) -> Iterator[Path]:
+    """Read a path argument: all it can mean, for `~` may or may not be one's home, and a tool may expand wildcards."""
     text = value if isinstance(value, str) else str(value)
+    if len(text) > LONGEST_PATH:
+        yield Path(text, None, None, is_inside=False, may_be=(_ANY_PATH,))
+        return
     plain = _without_scheme(text) if isinstance(value, str | os.PathLike) and "\0" not in text else None
     if plain is None:
         yield Path(text, None, None, is_inside=False)
         return
-    for meant in dict.fromkeys((plain, os.path.expanduser(plain))):  # noqa: PTH111 - of a string that may be anything
-        yield _resolve(text, meant, root)
+    for meant in _homes(plain):
+        wild = [glob for word in alternatives(meant) if word != meant or WILD.search(word) for glob in _homes(word)]
+        yield _resolve(text, meant, folders.root, [names for glob in wild for names in folders.led_to(glob)])
+
+
+def paths_of_words(words: Mapping[str, bool], folders: Folders) -> Sequence[Path]:
+    """Read the words of a command as paths, those that a shell may expand as globs too."""
+    found = list[Path]()
+    for word, expands in words.items():
+        plain = None if "\0" in word else _without_scheme(word)
+        for meant in _homes(plain) if plain is not None else ():
+            glob = expands or _TILDE.match(meant)
+            found.append(_resolve(word, meant, folders.root, folders.led_to(meant) if glob else ()))
+    return found
+
+
+def _homes(text: str) -> Sequence[str]:
+    return list(dict.fromkeys((text, os.path.expanduser(text))))  # noqa: PTH111 - of a string that may be anything
 
 
 def _without_scheme(text: str) -> str | None:
@@ -55,20 +95,123 @@ def _without_scheme(text: str) -> str | None:
     return unquote(address.path) if address.scheme == "file" and address.netloc in ("", "localhost") else None
 
 
-def _resolve(text: str, meant: str, root: str) -> Path:
+def _resolve(text: str, meant: str, root: str, may_be: Sequence[Names]) -> Path:
     whole = os.path.join(root, meant)  # noqa: PTH118 - of a string that may be anything
     try:
-        resolved, top = _parts(os.path.realpath(whole)), _parts(root)
+        resolved, top = _real(whole), _parts(root)
     except (OSError, ValueError):  # it cannot be a path here
-        return Path(text, None, None, is_inside=False)
+        return Path(text, None, None, is_inside=False, may_be=may_be)
     inside = resolved == top or resolved.startswith(top.rstrip("/") + "/")
-    return Path(text, resolved, _parts(os.path.normpath(whole)), inside)
+    return Path(text, resolved, _plain(whole), inside, may_be)
+
+
+class Folders:
+    """Finds where the globs of one call lead on this machine, links included, and looks at no more than it may."""
+
+    __slots__ = ("_left", "root")
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        """Where relative paths begin."""
+        self._left = _MOST_ENTRIES
+
+    def led_to(self, glob: str) -> Sequence[Names]:
+        """Return the globs of absolute paths, without `..`, that a glob may stand for in a shell."""
+        glob = _TILDE.sub(ANYTHING, glob)
+        if ANYTHING in glob:  # whatever is before it may be undone by a `..` in it
+            first, *rest = glob.rpartition(ANYTHING)[2].split("/")
+            return [_read_names(*_climbed("/", [ANY_NAMES, *([f"*{first}"] if first else []), *rest]))]
+        parts = _parts(os.path.join(self.root, glob)).split("/")  # noqa: PTH118 - it is no path yet
+        wild = next((place for place, part in enumerate(parts) if WILD.search(part)), len(parts))
+        fixed, choices = "/".join(parts[:wild]) or "/", [_dots(part) for part in parts[wild:]]
+        if len(choices) > _MOST_NAMES or sum(len(choice) - 1 for choice in choices) > _MOST_DOTS:
+            return (_ANY_PATH,)
+        found: dict[tuple[str, tuple[str, ...]], None] = {}
+        try:
+            for names in itertools.product(*choices):
+                base = _real(fixed)
+                found |= dict.fromkeys((_climbed(base, names), _climbed(_plain(fixed), names)))
+                found |= dict.fromkeys(_climbed(*behind) for behind in self._behind_links(base, names, set()))
+        except (_TooManyEntriesError, RecursionError):
+            return (_ANY_PATH,)
+        except (OSError, ValueError):  # it cannot be a path here
+            return ()
+        return [_read_names(*one) for one in found]
+
+    def _behind_links(
+        self, folder: str, names: Sequence[str], seen: set[tuple[str, int]], *, linked: bool = False
+    ) -> Iterator[tuple[str, Sequence[str]]]:
+        """Yield the folders behind the links that the names fit, each with the names that are left."""
+        if (folder, len(names)) in seen:
+            return
+        seen.add((folder, len(names)))
+        if linked:
+            yield folder, names
+        if not names:
+            return
+        first, rest = names[0], names[1:]
+        if not WILD.search(first):
+            inner = f"{folder}/{first}"
+            behind = _real(inner)
+            yield from self._behind_links(behind, rest, seen, linked=behind != _plain(inner))
+            return
+        if first == ANY_NAMES:
+            yield from self._behind_links(folder, rest, seen, linked=linked)
+        glob = name_glob(folded(first))
+        for entry in self._entries(folder):
+            if names_meet(glob, folded(entry.name)):
+                if entry.is_symlink():
+                    yield from self._behind_links(_real(entry.path), rest, seen, linked=True)
+                elif rest and entry.is_dir(follow_symlinks=False):
+                    deeper = names if first == ANY_NAMES else rest
+                    yield from self._behind_links(_parts(entry.path), deeper, seen)
+
+    def _entries(self, folder: str) -> Iterator[os.DirEntry[str]]:
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    self._left -= 1
+                    if self._left < 0:
+                        raise _TooManyEntriesError
+                    yield entry
+        except OSError:  # there is no such folder, or nobody may look
+            return
+
+
+class _TooManyEntriesError(Exception):
+    """There are more entries of folders than a call's globs may look at."""
+
+
+def _dots(name: str) -> Sequence[str]:
+    """Return the name, and `.` and `..` if it may stand for them: a shell's wildcards fit no dot at the beginning."""
+    wild = WILD.search(name) and name.startswith(".")
+    return [name, *(dots for dots in (".", "..") if wild and names_meet(name_glob(name), dots))]
+
+
+def _climbed(base: str, names: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """Return the folder and the names without `.` and `..`."""
+    left: list[str] = []
+    for name in names:
+        if name == ".." and left[-1:] == [ANY_NAMES]:
+            base, left = "/", [ANY_NAMES]
+        elif name == ".." and left:
+            left.pop()
+        elif name == "..":
+            base = base.rpartition("/")[0] or "/"
+        elif name not in ("", "."):
+            left.append(name)
+    return base, tuple(left)
+
+
+def _read_names(base: str, names: Sequence[str]) -> Names:
+    fixed = [*folded(base).split("/")[1:]] if base != "/" else []
+    return [*fixed, *(None if name == ANY_NAMES else name_glob(folded(name)) for name in names)]
 
 
 class PathGlob:
     """A glob of absolute paths. The part before its first wildcard is resolved when it is made."""
 
-    __slots__ = ("_any_case", "_exact", "_written")
+    __slots__ = ("_any_case", "_exact", "_is_ascii", "_names", "_written")
 
     def __init__(self, glob: str, root: str) -> None:
         whole = _parts(os.path.join(root, os.path.expanduser(glob)))  # noqa: PTH111, PTH118 - it is no path yet
@@ -78,8 +221,12 @@ class PathGlob:
             raise ValueError(f"the glob {glob!r} has '..' behind a wildcard: write where it leads")
         fixed = "/".join(parts[:wild]) or "/"
         rest = parts[wild:]
-        resolved = _pattern(_parts(os.path.realpath(fixed)), rest)
-        written = _pattern(_parts(os.path.normpath(fixed)), rest)
+        bases = dict.fromkeys((_real(fixed), _plain(fixed)))
+        self._is_ascii = whole.isascii()
+        named = "/" in glob or not re.search(r"\s", glob)  # else it is the words of a command
+        self._names = [_read_names(base, rest) for base in bases] if named else []
+        resolved = _pattern(_real(fixed), rest)
+        written = _pattern(_plain(fixed), rest)
         self._exact = re.compile(resolved, re.DOTALL)
         self._any_case = re.compile(folded(resolved), re.DOTALL)
         self._written = re.compile(folded(written), re.DOTALL)
@@ -89,13 +236,20 @@ class PathGlob:
         return path.resolved is not None and self._exact.fullmatch(path.resolved) is not None
 
     def touches(self, path: Path) -> bool:
-        """Return whether the path, resolved or as it is written, is one of these, in any case."""
+        """Return whether the path, resolved or as it is written, is one of these, in any case; or may be one."""
+        if any(self._meets(names) for names in path.may_be):
+            return True
         return any(
             pattern.fullmatch(folded(text)) is not None
             for text in (path.resolved, path.written)
             if text is not None
             for pattern in (self._any_case, self._written)
         )
+
+    def _meets(self, names: Names) -> bool:
+        if not self._is_ascii:
+            names = [name and loosened(name) for name in names]
+        return any(meet(names, mine, names_meet) for mine in self._names)
 
 
 def folded(text: str) -> str:
@@ -105,6 +259,16 @@ def folded(text: str) -> str:
 
 def _parts(path: str) -> str:
     return path.replace(os.sep, "/")
+
+
+def _real(path: str) -> str:
+    """Return the path without links; two slashes at its beginning are one."""
+    return re.sub("^//", "/", _parts(os.path.realpath(path)))
+
+
+def _plain(path: str) -> str:
+    """Return the path without `..`, with links left as they are."""
+    return re.sub("^//", "/", _parts(os.path.normpath(path)))
 
 
 def _pattern(fixed: str, rest: list[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
@@ -21,6 +22,7 @@ from kairo_team.governance.guardrails import (
     GuardrailPhase,
     ToolInput,
     ToolOutput,
+    joined,
 )
 from kairo_team.governance.slices import cover_tool_call
 from kairo_team.messages import ToolCall
@@ -207,7 +209,7 @@ class ToolPipeline:
         with suppress(CallRefusedError):
             call = ToolInput(tool.name, seen_arguments(check_arguments(tool, arguments)))
             await self._guardrails.remember(self._context_of(tool, GuardrailPhase.PRE_TOOL, call))
-        answer = ToolOutput(tool.name, result.text)
+        answer = _shown_to_guardrails(tool, result)
         await self._guardrails.remember(self._context_of(tool, GuardrailPhase.POST_TOOL, answer))
 
     async def _call(self, tool: Tool, arguments: Mapping[str, Any] | str, key: str) -> ToolResult:
@@ -377,7 +379,7 @@ class ToolPipeline:
     async def _look_at_result(self, tool: Tool, result: ToolResult, made: _Made) -> ToolResult:
         """Ask the guardrails; return the result as they leave it."""
         try:
-            outcome = await self._ask(tool, GuardrailPhase.POST_TOOL, lambda: ToolOutput(tool.name, result.text))
+            outcome = await self._ask(tool, GuardrailPhase.POST_TOOL, lambda: _shown_to_guardrails(tool, result))
         except BaseException:
             self._report_end(tool.name, "error", made, "the call was interrupted")
             raise
@@ -430,7 +432,7 @@ class ToolPipeline:
     def _chain_with_mcp(self) -> GuardrailChain:
         if self._with_mcp is None:
             policies = () if self._guardrails is None else self._guardrails.policies
-            self._with_mcp = GuardrailChain([self._mcp_policy(), *policies])
+            self._with_mcp = joined([self._mcp_policy()], policies)
         return self._with_mcp
 
     def _mcp_policy(self) -> McpPolicy:
@@ -451,6 +453,14 @@ class ToolPipeline:
 def _names(tool: Tool) -> tuple[str, ...]:
     """Return its names in a list of allowed tools; a tool of no server has only its own name."""
     return (tool.name,) if tool.server is None else (tool.name, f"{tool.server}/{tool.server_tool}")
+
+
+def _shown_to_guardrails(tool: Tool, result: ToolResult) -> ToolOutput:
+    """Return the result as JSON values, where its text is the JSON of what the tool returned; else the text."""
+    if not result.is_error and not isinstance(result.value, str | None):
+        with suppress(ValueError, RecursionError):  # it is no JSON, or more than a payload holds
+            return ToolOutput(tool.name, json.loads(result.text))
+    return ToolOutput(tool.name, result.text)
 
 
 def _result_of(value: Any) -> ToolResult:

@@ -16,6 +16,8 @@ from kairo_team.permissions import SideEffect
 NO_PARAMETERS: Final[FrozenDict] = freeze({"type": "object", "properties": {}})
 """JSON Schema of a tool that takes no arguments."""
 
+MAX_DESCRIPTION: Final = 10_000
+"""Characters of a tool's description; it is in every prompt."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST: Final = 64
@@ -40,7 +42,7 @@ class Tool:
     """Async; takes the arguments by name, as `check` returned them. Called concurrently. Its return value is the
     result; an exception, or a `ToolResult` with an error, is an error the member can read."""
     description: str = ""
-    """The description for the model."""
+    """The description for the model; what is longer than 10,000 characters is cut, and a notice says so."""
     parameters: Mapping[str, Any] = field(default=NO_PARAMETERS, hash=False)
     """JSON Schema of the arguments: an object. Copied read-only."""
     side_effect: SideEffect = "system"
@@ -70,6 +72,9 @@ class Tool:
             if not callable(function):
                 raise ValueError(f"{owner}: {what} must be a function, not {function!r}")
         check_kind(f"{owner}: the description", self.description, str)
+        if (more := len(self.description) - MAX_DESCRIPTION) > 0:
+            cut = f"{self.description[:MAX_DESCRIPTION]}\n[{more:,} more characters left out]"
+            object.__setattr__(self, "description", cut)
         for what, text in (("server", self.server), ("server_tool", self.server_tool)):
             if text is not None and not isinstance(text, str):
                 raise ValueError(f"{owner}: {what} must be a string or None, not {text!r}")

@@ -8,15 +8,17 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar, cast
 
 from kairo_team._util.frozen import EMPTY
+from kairo_team._util.masking import masked
 from kairo_team.engine.records.journal import MemoryRecords
-from kairo_team.results import Attempt
+from kairo_team.results import Attempt, TaskOutcome
 from kairo_team.tasks import TaskGraph
+from kairo_team.verdicts import EvaluationVerdict
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget, HaltReason, Usage
     from kairo_team.contracts import Records
     from kairo_team.governance.ledger import Units
-    from kairo_team.results import Artifact, TaskOutcome
+    from kairo_team.results import Artifact
     from kairo_team.tasks import Task
 
 T = TypeVar("T")
@@ -124,6 +126,22 @@ class RecordedStart(Enum):
     """An attempt is recorded: its cost was paid then."""
 
 
+def without_secrets(step: T) -> T:
+    """Return a step with the secrets masked in what of it is only shown: errors, findings, reasons.
+
+    What later work reads stays as it is, such as an attempt's output.
+    """
+    if isinstance(step, Attempt):
+        shown = step._replace(output=None, ended_by=None)
+        return cast("T", masked(shown)._replace(output=step.output, ended_by=step.ended_by))
+    if isinstance(step, EarlyEnd):
+        return cast("T", step._replace(reason=masked(step.reason)))
+    if isinstance(step, Replan):
+        return cast("T", step._replace(problem=masked(step.problem)))
+    is_shown = isinstance(step, TaskOutcome | EvaluationVerdict | Unpaid | Cancellation | str)
+    return masked(step) if is_shown else step
+
+
 def recorded_budget(journal: Records, begun: Budget, earlier: Budget | None) -> Budget:
     """Return a run's budget: what it began with, or what it was raised to since, here or in `earlier` sessions."""
     budget = cast("Budget", journal.get(RAISED_BUDGET, begun)) if earlier is None else earlier
@@ -168,14 +186,12 @@ def recorded_plan(steps: Mapping[str, object]) -> TaskGraph | None:
 class PlanRecords:
     """The recorded steps of one plan's tasks, and what follows from them where the run is replayed."""
 
-    __slots__ = ("_journal", "_plan", "earlier", "early_end", "put", "replaced")
+    __slots__ = ("_journal", "_plan", "earlier", "early_end", "replaced")
     is_new: ClassVar[bool] = False
     """Nothing is recorded yet."""
 
     def __init__(self, journal: Records, plan: int, earlier: Mapping[str, TaskOutcome] = EMPTY) -> None:
         self._journal = journal
-        self.put = journal.put
-        """Records a step: its key and its value."""
         self._plan = plan
         self.earlier = earlier
         """How tasks stood when an earlier session of the run ended, by id."""
@@ -183,6 +199,12 @@ class PlanRecords:
         """What ended the recorded run before all its tasks had ended."""
         self.replaced: Collection[str] = ()
         """Tasks that the recorded run never started: a later plan took their place."""
+
+    def put(self, key: str, step: T) -> T:
+        """Record a step and return it as it is recorded: what follows from it must not differ in a replay."""
+        recorded = without_secrets(step)
+        self._journal.put(key, recorded)
+        return recorded
 
     def key(self, kind: str, task_id: str, number: int) -> str:
         """Name a step of a task; `number` counts every attempt of the task and never restarts."""
@@ -275,9 +297,7 @@ class PlanRecords:
         """Return why a task is skipped, as recorded: its dependencies may end in another order now; else record it."""
         key = self._task_key("skipped", task_id)
         recorded = self.recall(key)
-        if recorded is MISSING:
-            self.put(key, reason)
-        return reason if recorded is MISSING else str(recorded)
+        return self.put(key, reason) if recorded is MISSING else str(recorded)
 
     def put_untried(self, task_id: str) -> None:
         """Record that a task ended before it was tried: its body made no attempt."""

@@ -1,0 +1,178 @@
+"""The words of a command as texts that may be paths, in every way in which a shell may read them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from kairo_team.tools.globs import ANYTHING, NUMBER, WILD
+
+QUOTES: Final = re.compile(r"['\"\\^]")
+LONGEST_PATH: Final = 4_096
+"""Characters of the longest path that a system opens."""
+_MOST_TEXT: Final = 200_000
+"""Characters of all readings of a command together; a command with more counts as undecided."""
+_MOST_ALTERNATIVES: Final = 200
+"""Steps in which the braces of one word are resolved; a word that needs more may be anything."""
+_DEEPEST: Final = 4
+"""Quoted commands inside quoted commands that are read."""
+
+_ESCAPES: Final = re.compile(r"\$'(?:\\.|[^'\\])*'?", re.DOTALL)
+_QUOTED: Final = re.compile(rf"\\.|\"(?:\\.|[^\"\\])*\"|{_ESCAPES.pattern}|'[^']*'", re.DOTALL)
+_READS_SCRIPTS: Final = re.compile(
+    r"(?:^|[^\w.-])(?:(?:ba|da|a|k|mk|z|c|tc|fi|s|rs|pw|power)?sh|eval|su|watch|parallel|trap)(?![\w.-])", re.IGNORECASE
+)
+"""Programs that read an argument as a command, so that quotes around it protect nothing."""
+_HIDES_QUOTES: Final = re.compile(r"<<|(?:^|[\s;&|()<>])#[^\n]*\n")
+"""A text inside a command, or a comment: a quote in it is none."""
+_NUMBERS: Final = re.compile(r"\$\(\([^()$`]*\)\)|\$\[[^]$`]*\]|\$[?#$!]")
+_FILLED_IN: Final = re.compile(r"\$\(.*|`.*|\$\{[^}]*\}?|\$[A-Za-z_]\w*|\$[0-9@*-]", re.DOTALL)
+_LITERAL: Final = {letter: chr(0xE002 + place) for place, letter in enumerate("$`{}*?[")}
+"""What stands for these letters where nobody fills in anything for them."""
+_LITERAL_BRACES: Final = {ord(letter): _LITERAL[letter] for letter in "{}"}
+_AS_WRITTEN: Final = {ord(mark): letter for letter, mark in _LITERAL.items()}
+_BRACES: Final = re.compile(r"\{([^{}]*)\}")
+_RANGE: Final = re.compile(r"[^,]*\.\.[^,]*")
+_CHOICE: Final = re.compile(r"(?:\\.|\"[^\"]*\"|'[^']*'|[^,])*", re.DOTALL)
+_GROUP: Final = re.compile(r"[?*+@!]?\([^()]*\)")
+_OPERATORS: Final = re.compile(r"[;&|<>()`\n]+")
+_BETWEEN: Final = re.compile(r"[\s'\",;:=@|&<>(){}`]+")
+_GLUE: Final = re.compile(r"[=:,@+%#!^]")
+_LONGEST_CLUSTER: Final = 64
+"""Letters of short options that may stand before a value glued to them, as in `tar -xzfFILE`."""
+
+
+def shell_words(text: str) -> Mapping[str, bool] | None:
+    """Return every text in a command that may be a path, and whether a shell may expand it; None if they are too many.
+
+    These are its words with and without quotes, the pieces between punctuation, what braces stand for, and the values
+    glued to options and to names. `ANYTHING` and `NUMBER` stand for what only the shell knows.
+    """
+    found: dict[str, bool] = {}
+    size = 0
+    for marked, expands in _values(text):
+        wild = expands and WILD.search(marked) is not None
+        value = marked.translate(_AS_WRITTEN)
+        if not value or found.get(value, -1) >= wild:
+            continue
+        if len(value) > LONGEST_PATH:
+            if (wild or "/." in value) and not re.search(r"\s", value):
+                return None
+            continue
+        found[value] = wild
+        size += len(value)
+        if size > _MOST_TEXT:
+            return None
+    return found
+
+
+def unquoted(text: str) -> list[str]:
+    """Return the words as a shell reads them."""
+    try:
+        return shlex.split(text)
+    except ValueError:  # a quotation that does not end
+        return QUOTES.sub("", text).split()
+
+
+def alternatives(word: str) -> list[str]:
+    """Return the words that its braces stand for, `*` for a range."""
+    return [one.translate(_AS_WRITTEN) for one in _alternatives(word)]
+
+
+def _alternatives(word: str) -> list[str]:
+    waiting, found = [word], list[str]()
+    for _ in range(_MOST_ALTERNATIVES):
+        if not waiting:
+            return found
+        one = waiting.pop()
+        group = _BRACES.search(one)
+        if group is None:
+            found.append(one)
+            continue
+        before, inside, after = one[: group.start()], group[1], one[group.end() :]
+        if "," in inside:
+            waiting += [before + choice + after for choice in dict.fromkeys(_choices(inside))]
+        elif _RANGE.fullmatch(inside):
+            waiting.append(f"{before}*{after}")
+        else:
+            waiting.append(before + group[0].translate(_LITERAL_BRACES) + after)
+    return [ANYTHING]
+
+
+def _choices(inside: str) -> Iterator[str]:
+    """Yield what stands between the commas that are not quoted."""
+    at = 0
+    while at <= len(inside):
+        choice = _CHOICE.match(inside, at)
+        end = choice.end() if choice else at
+        yield inside[at:end]
+        at = end + 1
+
+
+def _filled(text: str) -> str:
+    """Mark what the shell fills in, and what it leaves as it is in quotes, if it is sure who reads them."""
+    unsure = _READS_SCRIPTS.search(text) or _HIDES_QUOTES.search(text)
+    text = _ESCAPES.sub(ANYTHING, text) if unsure else _QUOTED.sub(_protected, text)
+    return re.sub(r"\$(?=\")", "", _FILLED_IN.sub(ANYTHING, _NUMBERS.sub(NUMBER, text)))
+
+
+def _protected(quoted: re.Match[str]) -> str:
+    found = quoted[0]
+    if found[0] == "$":
+        return ANYTHING
+    if found[0] == "\\":
+        return found
+    kept = "$`{}" if found[0] == "'" else "{}"
+    if re.search(r"\s", found):  # a program may expand a single word itself, as `find` and `git` do
+        kept += "*?["
+    return found.translate({ord(letter): _LITERAL[letter] for letter in kept})
+
+
+def _values(text: str) -> Iterator[tuple[str, bool]]:
+    for read, expands in ((text, False), (_filled(text), True)):
+        for word in _words(read):
+            for whole in _pieces(word):
+                for one in _alternatives(whole) if expands else (whole,):
+                    yield from ((value, expands) for value in _glued(one))
+        for plain in (read, QUOTES.sub("", read)):
+            yield from ((piece, expands) for piece in _BETWEEN.split(plain))
+
+
+def _words(text: str) -> Iterator[str]:
+    yield text
+    yield from text.split()
+    yield from _nested(text, _DEEPEST)
+    yield from QUOTES.sub("", text).split()
+
+
+def _nested(text: str, deeper: int) -> Iterator[str]:
+    for word in unquoted(text):
+        yield word
+        if deeper and QUOTES.search(word):
+            yield from _nested(word, deeper - 1)
+
+
+def _pieces(word: str) -> Iterator[str]:
+    """Yield the word with its groups as wildcards, and of both the parts between operators."""
+    grouped = word
+    for _ in range(_DEEPEST if "(" in word else 0):
+        grouped = _GROUP.sub("*", grouped)
+    for one in dict.fromkeys((grouped, word)):
+        yield one
+        yield from _OPERATORS.split(one)
+
+
+def _glued(word: str) -> Iterator[str]:
+    """Yield the word, and the values that may be glued to an option or a name at its beginning."""
+    yield word
+    bare = QUOTES.sub("", word)
+    if bare != word:
+        yield bare
+    head = re.split(r"\s", word, maxsplit=1)[0]
+    for glue in _GLUE.finditer(head):
+        yield word[glue.end() :]
+    if re.match(r"-[^-]", head):
+        letters = head.partition("/")[0]
+        yield from (word[at:] for at in range(2, min(len(letters), _LONGEST_CLUSTER) + 1))
