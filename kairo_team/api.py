@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -17,6 +17,7 @@ from kairo_team._util.threads import run_in_thread
 from kairo_team.budget import Budget
 from kairo_team.engine.preflight import PlanCheck, check_request
 from kairo_team.engine.runtime import Runtime
+from kairo_team.engine.task_pool import in_own_task
 from kairo_team.errors import ContractBreach, Misuse, RunFinished, RunNotFound
 from kairo_team.plugins import make, resolve
 from kairo_team.results import TeamResult
@@ -59,7 +60,7 @@ async def run(
     chosen, team = pick_coordinator(team, request, coordinator), bind_runtime(team, runtime)
     result = await _go_on(team, request.run_id, chosen, budget) if resume else None
     if result is None:
-        result = await chosen.execute(request, team)
+        result = await in_own_task(partial(chosen.execute, request, team))
     if not isinstance(result, TeamResult):
         raise ContractBreach(f"{type(chosen).__name__}.execute returned {result!r:.80}; it has to return a TeamResult")
     return result

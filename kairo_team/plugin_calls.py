@@ -40,8 +40,9 @@ _WHY: Final[dict[type[BaseException], str]] = {
 _CANCELLED: Final = "it was not cancelled, but something it waited for was"
 _NO_EXCEPTION: Final = "it is not an Exception; derive it from Exception"
 
-_own_tasks: Final[set[Any]] = set()
-"""Tasks of asyncio that the library began: only the scopes around them cancel them."""
+_own_tasks: Final[dict[Any, tuple[Any, int]]] = {}
+"""Tasks of asyncio that the library began, which only the scopes around them cancel: the task that each works for,
+and how often that one had been cancelled by then."""
 
 
 def failure_of(raised: BaseException) -> Exception | None:
@@ -49,12 +50,21 @@ def failure_of(raised: BaseException) -> Exception | None:
 
     A group passes unchanged if one of its parts must.
     """
-    return raised if isinstance(raised, Exception) else _failure_of(raised, awaited=True)
+    return raised if isinstance(raised, Exception) else _failure_of(raised, _is_requested)
 
 
 def plain_failure_of(raised: BaseException) -> Exception | None:
     """Do the same for foreign code that was called but not awaited, which nothing can cancel."""
-    return raised if isinstance(raised, Exception) else _failure_of(raised, awaited=False)
+    return raised if isinstance(raised, Exception) else _failure_of(raised, None)
+
+
+def judged_failure_of(raised: BaseException) -> Exception | None:
+    """Do the same for what has passed such a border: a cancellation that it let through was requested.
+
+    To be used where scopes were left since then. What is known of a cancellation on asyncio, a task's counter, may have
+    been reset on the way: anyio takes back one cancellation too many where a scope inside a child task was cancelled.
+    """
+    return raised if isinstance(raised, Exception) else _failure_of(raised, lambda: True)
 
 
 class PluginCall:
@@ -95,24 +105,31 @@ def words_of(error: BaseException) -> str:
     return _shown(error, str) or type(error).__name__
 
 
-def _failure_of(raised: BaseException, *, awaited: bool) -> Exception | None:
+def _failure_of(raised: BaseException, is_requested: Callable[[], bool] | None) -> Exception | None:
+    """Return the failure; `is_requested` says whether a cancellation was, None: nothing was awaited."""
     if isinstance(raised, BaseExceptionGroup):
-        return _failure_of_group(cast("BaseExceptionGroup[BaseException]", raised), awaited=awaited)
+        return _failure_of_group(cast("BaseExceptionGroup[BaseException]", raised), is_requested)
     if isinstance(raised, Exception):
         return raised
     if _is_cancellation(raised):
-        return None if awaited and _is_requested() else _bad_exit(raised, _CANCELLED)
-    if isinstance(raised, GeneratorExit) and awaited and not _is_raised_by_statement(raised.__traceback__):
+        return None if is_requested is not None and is_requested() else _bad_exit(raised, _CANCELLED)
+    if (
+        isinstance(raised, GeneratorExit)
+        and is_requested is not None
+        and not _is_raised_by_statement(raised.__traceback__)
+    ):
         return None  # its coroutine is being closed
     if _is_by_signal(raised):
         return None
     return _bad_exit(raised, next((why for kind, why in _WHY.items() if isinstance(raised, kind)), _NO_EXCEPTION))
 
 
-def _failure_of_group(raised: BaseExceptionGroup[BaseException], *, awaited: bool) -> Exception | None:
+def _failure_of_group(
+    raised: BaseExceptionGroup[BaseException], is_requested: Callable[[], bool] | None
+) -> Exception | None:
     parts: list[Exception] = []
     for one in raised.exceptions:
-        part = _failure_of(one, awaited=awaited)
+        part = _failure_of(one, is_requested)
         if part is None:
             return None
         parts.append(part)
@@ -147,19 +164,25 @@ def _is_cancellation(raised: BaseException) -> bool:
 
 
 def _is_requested() -> bool:
-    """Return whether the running task was cancelled: by a scope around it, or on asyncio by `Task.cancel`."""
+    """Return whether the running task was cancelled: by a scope around it, or on asyncio by `Task.cancel`.
+
+    A task of the library is cancelled with the task that it works for; anything else is done to it by what it runs.
+    """
     if anyio.current_effective_deadline() == -math.inf:
         return True
-    task = _asyncio_task()
+    task = keeper = asyncio_task()
     if task is None or not task.cancelling():
         return False
-    if task not in _own_tasks:
+    before = 0
+    while keeper in _own_tasks:
+        keeper, before = _own_tasks[keeper]
+    if keeper.cancelling() > before:
         return True
-    _take_back(task)  # only what runs in it can have cancelled it
+    _take_back(task)
     return False
 
 
-def _asyncio_task() -> Any:
+def asyncio_task() -> Any:
     """Return the running task of asyncio; None in trio."""
     asyncio: Any = sys.modules.get("asyncio")
     try:
@@ -173,17 +196,29 @@ def _take_back(task: Any) -> None:
         task.uncancel()
 
 
-def own_task() -> Any:
-    """Mark the running task as the library's, until `disown`; return it, None in trio."""
-    task = _asyncio_task()
-    if task is not None:
-        _own_tasks.add(task)
-    return task
+def is_own(task: Any) -> bool:
+    """Return whether a task is one of the library's."""
+    return task in _own_tasks
 
 
-def disown(task: Any) -> None:
-    """Forget a task of the library, which ends."""
-    _own_tasks.discard(task)
+@contextmanager
+def own_task(works_for: Any) -> Generator[Any]:
+    """Let the running task be the library's during the block, working for another; yield it, None in trio."""
+    task = asyncio_task()
+    if task is None:
+        yield None
+        return
+    _own_tasks[task] = works_for, works_for.cancelling()
+    fence = anyio.CancelScope()
+    try:
+        with fence:
+            try:
+                yield task
+            finally:  # anyio would take its cancellations of this task back from the one around it
+                fence.shield = True
+                fence.cancel()
+    finally:
+        del _own_tasks[task]
 
 
 async def clear_cancellation(task: Any) -> None:

@@ -18,7 +18,7 @@ from kairo_team.engine.records.replay import NO_STEPS, EarlyEnd, NewPlanRecords
 from kairo_team.engine.task_run import COMPLETED, PENDING, SUSPENDED, TaskRun, TaskState
 from kairo_team.errors import HaltError, Interrupted, PlanRefused, TeamAborted, innermost
 from kairo_team.governance.ledger import DIMENSIONS, DOLLARS, shown
-from kairo_team.plugin_calls import failure_of, words_of
+from kairo_team.plugin_calls import judged_failure_of, words_of
 from kairo_team.results import Artifact, TaskOutcome, TeamResult, TeamStatus
 from kairo_team.tasks import TaskGraph, TaskStatus
 from kairo_team.team import RiskProfile
@@ -55,7 +55,7 @@ _make_result: Final = maker(TeamResult)
 
 
 def _is_a_failure(raised: BaseException) -> bool:
-    return failure_of(raised) is not None
+    return judged_failure_of(raised) is not None
 
 
 @dataclass(slots=True)
@@ -88,7 +88,7 @@ class RunEnd:
         try:
             yield
         except BaseException as raised:
-            error = failure_of(raised)
+            error = judged_failure_of(raised)
             if error is None:
                 self.caller_cancelled = True
                 if isinstance(

@@ -25,6 +25,7 @@ from kairo_team.engine.digests import check_unchanged, digests_of
 from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.engine.recovery import suspensions_of
 from kairo_team.engine.run_handle import Run, Runs
+from kairo_team.engine.task_pool import in_own_task
 from kairo_team.errors import Misuse, NoQuestion, RunFinished, RunNotFound, known
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.guardrails import GuardrailChain
@@ -392,7 +393,8 @@ class Runtime:
         """Return the call that executes a request of a team in this runtime."""
         from kairo_team.api import bind_runtime, pick_coordinator
 
-        return partial(pick_coordinator(team, request, coordinator).execute, request, bind_runtime(team, self))
+        execute = pick_coordinator(team, request, coordinator).execute
+        return partial(in_own_task, partial(execute, request, bind_runtime(team, self)))
 
     async def _serve(self, run: Run, execute: Any) -> None:
         """Execute a run that was begun here, and settle its handle at the end."""
