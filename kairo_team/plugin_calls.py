@@ -14,7 +14,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dis import opname
 from pathlib import Path
@@ -61,10 +61,17 @@ def plain_failure_of(raised: BaseException) -> Exception | None:
 def judged_failure_of(raised: BaseException) -> Exception | None:
     """Do the same for what has passed such a border: a cancellation that it let through was requested.
 
-    To be used where scopes were left since then. What is known of a cancellation on asyncio, a task's counter, may have
-    been reset on the way: anyio takes back one cancellation too many where a scope inside a child task was cancelled.
+    To be used where scopes were left since then.
     """
-    return raised if isinstance(raised, Exception) else _failure_of(raised, lambda: True)
+    return raised if isinstance(raised, Exception) else _failure_of(raised, _was_requested)
+
+
+def without_failures(raised: BaseException) -> BaseException:
+    """Return what must pass unchanged of what was judged to: of a group that, and not what failed beside it."""
+    if not isinstance(raised, BaseExceptionGroup):
+        return raised
+    group = cast("BaseExceptionGroup[BaseException]", raised)
+    return group.split(lambda one: judged_failure_of(one) is not None)[1] or raised
 
 
 class PluginCall:
@@ -182,6 +189,16 @@ def _is_requested() -> bool:
     return False
 
 
+def _was_requested() -> bool:
+    """Return whether a cancellation that a border let through was requested, where scopes were left since then.
+
+    In a task of the caller's it was: its counter tells nothing any more. anyio takes back one cancellation too many
+    where a scope inside a child task was cancelled.
+    """
+    task = asyncio_task()
+    return _is_requested() if task is None or is_own(task) else True
+
+
 def asyncio_task() -> Any:
     """Return the running task of asyncio; None in trio."""
     asyncio: Any = sys.modules.get("asyncio")
@@ -203,22 +220,41 @@ def is_own(task: Any) -> bool:
 
 @contextmanager
 def own_task(works_for: Any) -> Generator[Any]:
-    """Let the running task be the library's during the block, working for another; yield it, None in trio."""
+    """Let the running task be the library's during the block, working for another; yield it, None in trio.
+
+    Of a group nothing but what must pass leaves the block.
+    """
     task = asyncio_task()
-    if task is None:
-        yield None
-        return
-    _own_tasks[task] = works_for, works_for.cancelling()
-    fence = anyio.CancelScope()
+    if task is not None:
+        _own_tasks[task] = works_for, works_for.cancelling()
     try:
-        with fence:
-            try:
-                yield task
-            finally:  # anyio would take its cancellations of this task back from the one around it
-                fence.shield = True
-                fence.cancel()
+        with nullcontext() if task is None else _fence():
+            yield task
+    except BaseExceptionGroup as group:
+        raise _bare(group) from None
     finally:
-        del _own_tasks[task]
+        _own_tasks.pop(task, None)
+
+
+@contextmanager
+def _fence() -> Generator[None]:
+    """Have anyio take back in this task what it cancelled in it: it would take that back from the task around it."""
+    with anyio.CancelScope() as scope:
+        try:
+            yield
+        finally:
+            scope.shield = True
+            scope.cancel()
+
+
+def _bare(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return what passes of a group; a cancellation alone where that is all: anyio's task groups know no other."""
+    rest = without_failures(group)
+    if not isinstance(rest, BaseExceptionGroup) or rest.split(_is_cancellation)[1] is not None:
+        return rest
+    while isinstance(rest, BaseExceptionGroup):
+        rest = rest.exceptions[0]
+    return rest
 
 
 async def clear_cancellation(task: Any) -> None:

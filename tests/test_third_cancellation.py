@@ -157,7 +157,8 @@ def planner_with_groups(begun: anyio.Event) -> Scene:
             await stay_forever(begun)()
             raise AssertionError("it waits for ever")
 
-    return Scene(say_done, coordinator=ExpertTeamCoordinator(planner=Planner()))
+    one: Any = Planner()
+    return Scene(say_done, coordinator=ExpertTeamCoordinator(planner=one))
 
 
 def recorded_step(begun: anyio.Event) -> Scene:
