@@ -13,8 +13,8 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dis import opname
 from pathlib import Path
@@ -25,6 +25,7 @@ import anyio
 from anyio import NoEventLoopError
 from anyio.lowlevel import checkpoint
 
+from kairo_team._util.open_scopes import marker
 from kairo_team.errors import BadExit
 
 _LONGEST: Final = 500
@@ -218,22 +219,36 @@ def is_own(task: Any) -> bool:
     return task in _own_tasks
 
 
-@contextmanager
-def own_task(works_for: Any) -> Generator[Any]:
+@asynccontextmanager
+async def own_task(works_for: Any) -> AsyncGenerator[Any]:
     """Let the running task be the library's during the block, working for another; yield it, None in trio.
 
-    Of a group nothing but what must pass leaves the block.
+    Of a group nothing but what must pass leaves the block, and what was left open in it is closed.
     """
     task = asyncio_task()
     if task is not None:
         _own_tasks[task] = works_for, works_for.cancelling()
     try:
         with nullcontext() if task is None else _fence():
-            yield task
+            async with tidy_block():
+                yield task
     except BaseExceptionGroup as group:
         raise _bare(group) from None
     finally:
         _own_tasks.pop(task, None)
+
+
+@asynccontextmanager
+async def tidy_block() -> AsyncGenerator[None]:
+    """Have a block of foreign code leave as one of ours does: what it raises is judged, what it left open is closed."""
+    mark = marker()()
+    try:
+        with AWAITED_CALL:
+            yield
+    finally:
+        if not mark.intact:
+            _logger.warning("a cancel scope or task group was left open, and is closed")
+            await mark.restore()
 
 
 @contextmanager

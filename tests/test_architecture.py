@@ -40,7 +40,7 @@ NEVER = {
     "examples": {"tck"},
 }
 MODULES = {
-    "_util": """bad_values child_processes child_watch clock database_url frozen late_pydantic lazy_imports masking
+    "_util": """bad_values child_processes child_watch clock database_url frozen late_pydantic lazy_imports masking open_scopes
         plugin_shapes terminal threads trace_context""",
     "vocabulary": """budget conditions constraints contracts errors events gates guardrails human messages
         output_types permissions plugin_calls plugins recorded results tasks team verdicts""",

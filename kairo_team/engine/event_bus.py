@@ -20,7 +20,7 @@ import anyio
 from kairo_team._util.frozen import maker
 from kairo_team.contracts import Subscriber, Surrounding
 from kairo_team.events import Content, Event, Lagged, WorkEvent
-from kairo_team.plugin_calls import failure_of, plain_failure_of
+from kairo_team.plugin_calls import failure_of, plain_failure_of, tidy_block
 
 BUFFER: Final = 10_000
 """Events an async subscriber may fall behind before the oldest are dropped for it."""
@@ -98,10 +98,12 @@ class _Mailbox:
         """Hand over events until the mailbox is closed and empty, the subscriber raises, or the grace is over."""
         try:
             with self.scope:
-                while self.buffer or not self.closed:
-                    await self._hand_over()
+                async with tidy_block():
+                    while self.buffer or not self.closed:
+                        await self._hand_over()
             if self.scope.cancelled_caught:
-                await self._cut_off()
+                async with tidy_block():
+                    await self._cut_off()
         except BaseException as raised:
             if failure_of(raised) is None:
                 raise

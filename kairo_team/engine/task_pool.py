@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 import anyio
 from anyio.lowlevel import checkpoint
 
+from kairo_team._util.open_scopes import marker
 from kairo_team.plugin_calls import asyncio_task, clear_cancellation, failure_of, is_own, own_task
 
 T = TypeVar("T")
@@ -62,11 +63,11 @@ class TaskPool:
     async def _run(self) -> None:
         self._starting -= 1
         self._batch = min(2 * self._batch, _MOST) if self._bodies else 1
-        with own_task(self._host) as task:
+        async with own_task(self._host) as task:
             await self._run_bodies(task)
 
     async def _run_bodies(self, task: Any) -> None:
-        turns = 0
+        turns, mark = 0, marker()()
         while self._bodies:
             body = self._bodies.popleft()
             if self._bodies and not self._starting:
@@ -76,6 +77,8 @@ class TaskPool:
                 await self._run_body(*body)
             finally:
                 self.running -= 1
+            if not mark.intact:
+                await mark.restore()
             if task is not None and task.cancelling():
                 await clear_cancellation(task)
             turns += 1
@@ -89,7 +92,7 @@ async def background(*watches: Watch) -> AsyncGenerator[Callable[[Watch], object
     host = asyncio_task()
 
     async def keep(watch: Watch) -> None:
-        with own_task(host):
+        async with own_task(host):
             await watch()
 
     async with anyio.create_task_group() as group:
@@ -112,7 +115,7 @@ async def in_own_task(work: Callable[[], Awaitable[T]]) -> T:
     failed: list[Exception] = []
 
     async def do() -> None:
-        with own_task(host):
+        async with own_task(host):
             try:
                 made.append(await work())
             except BaseException as raised:

@@ -131,7 +131,7 @@ class Connections:
 
     async def _host(self, name: str, connection: _Connection) -> None:
         """Hold one connection open until the run ends or it is lost; whatever the source raises concerns it alone."""
-        with own_task(self._server):
+        async with own_task(self._server):
             try:
                 await self._hold(name, connection)
             except BaseException as raised:
