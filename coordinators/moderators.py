@@ -16,7 +16,7 @@ from kairo_team.engine.budget_split import PLAN
 from kairo_team.engine.preflight import judge_problems
 from kairo_team.errors import HaltError, InsufficientBudget, JournalError, innermost, known
 from kairo_team.messages import Message, ModelRequest
-from kairo_team.plugin_calls import tidy_block, words_of
+from kairo_team.plugin_calls import shown, tidy_block, words_of
 from kairo_team.results import AgentOutput, AgentStatus
 from kairo_team.tasks import Assignment, Task
 
@@ -131,7 +131,7 @@ async def choose(moderator: Moderator, run: TeamRun, talk: Talk) -> Choice:
             continue
         if named in talk.names or (named is None and talk.said):
             return Choice(named)
-        wrong = "ended the talk before anybody had spoken" if named is None else f"named {named!r:.100}"
+        wrong = "ended the talk before anybody had spoken" if named is None else f"named {shown(named, 100)}"
         problem = f"it {wrong}; who can speak: {known(talk.names)}"
     return Choice(talk.names[0], problem)
 

@@ -19,6 +19,7 @@ from kairo_team.engine.preflight import PlanCheck, check_request
 from kairo_team.engine.runtime import Runtime
 from kairo_team.engine.task_pool import in_own_task
 from kairo_team.errors import ContractBreach, Misuse, RunFinished, RunNotFound
+from kairo_team.plugin_calls import shown
 from kairo_team.plugins import make, resolve
 from kairo_team.results import TeamResult
 from kairo_team.tasks import TaskGraph
@@ -62,7 +63,9 @@ async def run(
     if result is None:
         result = await in_own_task(partial(chosen.execute, request, team))
     if not isinstance(result, TeamResult):
-        raise ContractBreach(f"{type(chosen).__name__}.execute returned {result!r:.80}; it has to return a TeamResult")
+        raise ContractBreach(
+            f"{type(chosen).__name__}.execute returned {shown(result, 80)}; it has to return a TeamResult"
+        )
     return result
 
 

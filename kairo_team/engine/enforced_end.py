@@ -15,7 +15,7 @@ from anyio.lowlevel import checkpoint, current_token
 
 from kairo_team._util.open_scopes import Mark, marker
 from kairo_team.engine.timers import Timeouts
-from kairo_team.plugin_calls import AWAITED_CALL, plain_failure_of
+from kairo_team.plugin_calls import AWAITED_CALL, cancelled_itself, plain_failure_of
 
 _logger = logging.getLogger("kairo_team")
 T = TypeVar("T")
@@ -192,6 +192,7 @@ class CallSupervisor:
         try:
             waits_for = coroutine.send(None)
         except StopIteration as end:
+            cancelled_itself()
             return (end.value, None) if mark.intact else (None, self._tidy(mark, name, end.value))
         except BaseException as raised:  # no `with` around it all: that would cost more than the step does
             if not mark.intact:

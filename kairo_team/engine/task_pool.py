@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
@@ -11,7 +11,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from kairo_team._util.open_scopes import marker
-from kairo_team.plugin_calls import asyncio_task, clear_cancellation, failure_of, is_own, own_task
+from kairo_team.plugin_calls import asyncio_task, cancelled_itself, failure_of, is_own, own_task, without_strays
 
 T = TypeVar("T")
 Watch = Callable[[], Coroutine[Any, Any, object]]
@@ -33,7 +33,7 @@ class TaskPool:
 
     __slots__ = ("_batch", "_bodies", "_group", "_host", "_run_body", "_starting", "running")
 
-    def __init__(self, group: anyio.abc.TaskGroup, run_body: Callable[..., Awaitable[None]]) -> None:
+    def __init__(self, group: anyio.abc.TaskGroup, run_body: Callable[..., Coroutine[Any, Any, None]]) -> None:
         self._group = group
         self._host = asyncio_task()
         self._run_body = run_body
@@ -74,13 +74,12 @@ class TaskPool:
                 self._open(min(len(self._bodies), self._batch))
             self.running += 1
             try:
-                await self._run_body(*body)
+                await without_strays(self._run_body(*body), task)
             finally:
                 self.running -= 1
             if not mark.intact:
                 await mark.restore()
-            if task is not None and task.cancelling():
-                await clear_cancellation(task)
+            cancelled_itself()
             turns += 1
             if turns % _TURNS == 0:
                 await checkpoint()
@@ -92,8 +91,8 @@ async def background(*watches: Watch) -> AsyncGenerator[Callable[[Watch], object
     host = asyncio_task()
 
     async def keep(watch: Watch) -> None:
-        async with own_task(host):
-            await watch()
+        async with own_task(host) as task:
+            await without_strays(watch(), task)
 
     async with anyio.create_task_group() as group:
         for watch in watches:
@@ -102,7 +101,7 @@ async def background(*watches: Watch) -> AsyncGenerator[Callable[[Watch], object
         group.cancel_scope.cancel()
 
 
-async def in_own_task(work: Callable[[], Awaitable[T]]) -> T:
+async def in_own_task(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Do the work, and on asyncio in a task of the library's, unless the caller's is one; raises what it raises.
 
     The caller's task is then cancelled by the caller alone, in a place where nothing else is awaited, and the work by
@@ -115,9 +114,9 @@ async def in_own_task(work: Callable[[], Awaitable[T]]) -> T:
     failed: list[Exception] = []
 
     async def do() -> None:
-        async with own_task(host):
+        async with own_task(host) as task:
             try:
-                made.append(await work())
+                made.append(await without_strays(work(), task))
             except BaseException as raised:
                 error = failure_of(raised)
                 if error is None:

@@ -12,7 +12,7 @@ import anyio
 from anyio.abc import TaskStatus
 
 from kairo_team.errors import innermost
-from kairo_team.plugin_calls import asyncio_task, failure_of, own_task, words_of
+from kairo_team.plugin_calls import asyncio_task, failure_of, own_task, shown, words_of
 from kairo_team.tools.tool import Tool
 
 if TYPE_CHECKING:
@@ -164,9 +164,9 @@ class Connections:
 def _checked(name: str, tools: Any) -> tuple[Tool, ...]:
     """Return the tools of a source as a tuple; raises when they are no tools."""
     if not isinstance(tools, Iterable):
-        raise TypeError(f"the tool source {name!r} must yield a sequence of Tool, not {tools!r:.200}")
+        raise TypeError(f"the tool source {name!r} must yield a sequence of Tool, not {shown(tools)}")
     given = tuple(cast("Iterable[Any]", tools))  # type: ignore[redundant-cast]  # pyright needs it
     for tool in given:
         if not isinstance(tool, Tool):
-            raise TypeError(f"the tool source {name!r} must yield a sequence of Tool; {tool!r:.200} is none")
+            raise TypeError(f"the tool source {name!r} must yield a sequence of Tool; {shown(tool)} is none")
     return given
