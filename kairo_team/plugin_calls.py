@@ -85,7 +85,7 @@ def without_failures(raised: BaseException) -> BaseException:
     if not isinstance(raised, BaseExceptionGroup):
         return raised
     group = cast("BaseExceptionGroup[BaseException]", raised)
-    return group.split(lambda one: judged_failure_of(one) is not None)[1] or raised
+    return group.split(lambda one: judged_failure_of(one) is not None)[1] or group
 
 
 class PluginCall:
@@ -133,7 +133,7 @@ def problem_of(error: BaseException, longest: int | None = _LONGEST) -> str:
 def words_of(error: BaseException) -> str:
     """Return the text of an error, or the name of its class when the text is empty; `problem_of` a group."""
     if isinstance(error, BaseExceptionGroup):
-        return problem_of(error)
+        return problem_of(cast("BaseException", error))
     return _shown(error, str) or type(error).__name__
 
 
@@ -156,7 +156,7 @@ def _words_of_group(group: BaseExceptionGroup[BaseException], longest: int | Non
     return f"{type(group).__name__}: {group.message}: {words}{rest}"
 
 
-def leaves_of(group: BaseExceptionGroup[BaseException], most: int) -> tuple[list[BaseException], int]:
+def leaves_of(group: BaseException, most: int) -> tuple[list[BaseException], int]:
     """Return the first exceptions in a group that are not groups, however deep, and the number of the others."""
     found: list[BaseException] = []
     more = 0
@@ -347,11 +347,8 @@ def _fence() -> Generator[None]:
 def _bare(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """Return what passes of a group; a cancellation alone where that is all: anyio's task groups know no other."""
     rest = without_failures(group)
-    if not isinstance(rest, BaseExceptionGroup) or rest.split(_is_cancellation)[1] is not None:
-        return rest
-    while isinstance(rest, BaseExceptionGroup):
-        rest = rest.exceptions[0]
-    return rest
+    leaves = leaves_of(rest, _WIDEST)[0]
+    return leaves[0] if all(map(_is_cancellation, leaves)) else rest
 
 
 def cancelled_itself() -> bool:

@@ -14,6 +14,7 @@ import pytest
 import kairo_team as kt
 from kairo_team import contracts
 from kairo_team.coordinators import TaskDispatchCoordinator
+from kairo_team.events import Event
 from kairo_team.messages import ModelRequest
 from kairo_team.plugins import KINDS
 from kairo_team.testing import EventRecorder, FunctionModel
@@ -212,10 +213,10 @@ async def test_third_o04_what_a_subscriber_puts_around_the_work_changes_nothing(
                 culprit.act_at_once()
 
     class Subscriber:
-        def __call__(self, event: kt.Event) -> None:
+        def __call__(self, event: Event) -> None:
             pass
 
-        def around(self, event: kt.Event) -> Around:
+        def around(self, event: Event) -> Around:
             if when == "asked":
                 culprit.act_at_once()
             return Around()

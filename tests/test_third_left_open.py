@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.coordinators import ExpertTeamCoordinator, GroupChatCoordinator, TaskDispatchCoordinator
+from kairo_team.events import Event
 from kairo_team.messages import ModelRequest
 from kairo_team.testing import EventRecorder, FunctionModel
 from kairo_team.tools import Tool
@@ -142,7 +143,7 @@ async def test_third_o03_a_member_that_leaves_one_open_hurts_only_itself(leave: 
 @pytest.mark.parametrize("leave", WAYS)
 async def test_third_o03_a_tool_that_leaves_one_open_hurts_only_its_attempt(leave: Leave) -> None:
     async def agent(assignment: kt.Assignment, context: kt.MemberContext) -> str:
-        async def act(**_: Any) -> str:
+        async def act(arguments: Mapping[str, Any]) -> str:
             await leave()
             return "acted"
 
@@ -174,7 +175,7 @@ async def test_third_o03_an_evaluator_that_leaves_one_open_hurts_only_its_review
 async def test_third_o03_a_subscriber_that_leaves_one_open_hurts_nobody(leave: Leave) -> None:
     seen: list[str] = []
 
-    async def subscriber(event: kt.Event) -> None:
+    async def subscriber(event: Event) -> None:
         seen.append(event.type)
         if len(seen) == 3:
             await leave()
@@ -203,8 +204,8 @@ async def test_third_o03_a_watch_that_leaves_one_open_hurts_only_its_attempt(lea
         await leave()
         await anyio.sleep_forever()
 
-    members = {"constraints": [Constraint(watch=watch)]}
-    team = kt.Team("team", [kt.Member("bad", good, **members), kt.Member("long", long)])
+    constraint: Any = Constraint(watch=watch)
+    team = kt.Team("team", [kt.Member("bad", good, constraints=[constraint]), kt.Member("long", long)])
     plan = kt.TaskGraph([kt.Task("bad", "do", member="bad"), kt.Task("long", "do", member="long")])
     result = await kt.run(team, "goal", plan=plan, coordinator=TaskDispatchCoordinator(failure_policy=ONCE))
     assert result["long"].status is COMPLETED, result.error

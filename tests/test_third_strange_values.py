@@ -13,6 +13,7 @@ import pytest
 import kairo_team as kt
 from kairo_team.coordinators import ExpertTeamCoordinator, GroupChatCoordinator, TaskDispatchCoordinator
 from kairo_team.evaluators import Criterion, Rubric
+from kairo_team.events import Event
 from kairo_team.messages import Message, ModelRequest
 from kairo_team.plugin_calls import problem_of, shown, words_of
 from kairo_team.testing import EventRecorder, FunctionModel, virtual_time
@@ -160,7 +161,7 @@ async def test_third_o05_a_subscriber_that_cancels_the_task_it_is_called_in_hurt
 ) -> None:
     seen: list[str] = []
 
-    def subscriber(event: kt.Event) -> None:
+    def subscriber(event: Event) -> None:
         seen.append(event.type)
         if len(seen) > at:
             cancel()
