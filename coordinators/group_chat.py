@@ -19,7 +19,7 @@ from kairo_team.coordinators.turns import Said, Turns, TurnWork, turn_id, writte
 from kairo_team.engine.runtime import Runtime
 from kairo_team.engine.team_run import TeamRun
 from kairo_team.errors import PlanRefused, innermost, known
-from kairo_team.plugin_calls import AWAITED_CALL, words_of
+from kairo_team.plugin_calls import AWAITED_CALL, shown, words_of
 from kairo_team.prompts import Prompts
 from kairo_team.tasks import Task, TaskGraph, TaskStatus
 
@@ -349,5 +349,5 @@ async def _ask_until(until: Until, said: Sequence[Said]) -> tuple[bool, str]:
     except Exception as error:  # noqa: BLE001 - whatever a function of the caller raises is told
         return False, words_of(innermost(error))
     if not isinstance(found, bool):
-        return False, f"it returned {found!r:.100}, not True or False"
+        return False, f"it returned {shown(found, 100)}, not True or False"
     return found, ""

@@ -16,7 +16,7 @@ from kairo_team.engine.budget_split import PLAN
 from kairo_team.engine.preflight import judge_problems
 from kairo_team.errors import HaltError, InsufficientBudget, JournalError, innermost, is_met_again, known
 from kairo_team.messages import Message, ModelRequest
-from kairo_team.plugin_calls import AWAITED_CALL, words_of
+from kairo_team.plugin_calls import shown, tidy_block, words_of
 from kairo_team.results import AgentOutput, AgentStatus
 from kairo_team.tasks import Assignment, Task
 
@@ -116,8 +116,9 @@ async def choose(moderator: Moderator, run: TeamRun, talk: Talk) -> Choice:
     pick, seconds, problem = moderator.pick(run.context(PLAN), talk), run.config.task_timeout, ""
     for _ in range(moderator.tries):
         try:
-            with AWAITED_CALL, anyio.fail_after(seconds):
-                named: Any = await pick(problem)
+            with anyio.fail_after(seconds):
+                async with tidy_block():
+                    named: Any = await pick(problem)
         except Exception as error:
             cause = innermost(error)
             if isinstance(cause, JournalError):
@@ -130,7 +131,7 @@ async def choose(moderator: Moderator, run: TeamRun, talk: Talk) -> Choice:
             continue
         if named in talk.names or (named is None and talk.said):
             return Choice(named)
-        wrong = "ended the talk before anybody had spoken" if named is None else f"named {named!r:.100}"
+        wrong = "ended the talk before anybody had spoken" if named is None else f"named {shown(named, 100)}"
         problem = f"it {wrong}; who can speak: {known(talk.names)}"
     return Choice(talk.names[0], problem)
 

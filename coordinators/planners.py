@@ -11,7 +11,7 @@ from kairo_team.budget import left_of
 from kairo_team.engine.preflight import bind, plan_problems
 from kairo_team.errors import ContractBreach, HaltError, PlanRefused, PlanRejected, innermost
 from kairo_team.human import HumanRequest
-from kairo_team.plugin_calls import AWAITED_CALL, words_of
+from kairo_team.plugin_calls import AWAITED_CALL, shown, words_of
 from kairo_team.tasks import Task, TaskGraph
 from kairo_team.team import PlannerFailureMode
 
@@ -144,7 +144,7 @@ class PlanMaker:
 def _check_plan(graph: Any, team: Team) -> None:
     """Raise for what is no plan, or none that the team can run."""
     if not isinstance(graph, TaskGraph):
-        raise ContractBreach(f"the planner returned {graph!r:.200}, not a TaskGraph")
+        raise ContractBreach(f"the planner returned {shown(graph)}, not a TaskGraph")
     problems = plan_problems(graph, team, bind(graph, team))
     if problems:
         raise PlanRefused(problems)

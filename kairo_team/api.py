@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -17,7 +17,9 @@ from kairo_team._util.threads import run_in_thread
 from kairo_team.budget import Budget
 from kairo_team.engine.preflight import PlanCheck, check_request
 from kairo_team.engine.runtime import Runtime
+from kairo_team.engine.task_pool import in_own_task
 from kairo_team.errors import ContractBreach, Misuse, RunFinished, RunNotFound
+from kairo_team.plugin_calls import shown
 from kairo_team.plugins import make, resolve
 from kairo_team.results import TeamResult
 from kairo_team.tasks import TaskGraph
@@ -65,11 +67,11 @@ async def run(
     chosen = pick_coordinator(team, request)
     result = await _go_on(team, request.run_id, budget) if resume else None
     if result is None:
-        result = await chosen.execute(request, team)
+        result = await in_own_task(partial(chosen.execute, request, team))
     if not isinstance(result, TeamResult):
         hint = ", such as `return run.result` after the block of TeamRun.open" if result is None else ""
         raise ContractBreach(
-            f"{type(chosen).__name__}.execute returned {result!r:.80}; it has to return a TeamResult{hint}"
+            f"{type(chosen).__name__}.execute returned {shown(result, 80)}; it has to return a TeamResult{hint}"
         )
     return result
 

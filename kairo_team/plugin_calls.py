@@ -13,22 +13,31 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+import types
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dis import opname
 from pathlib import Path
 from types import CodeType, TracebackType
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 import anyio
 from anyio import NoEventLoopError
-from anyio.lowlevel import checkpoint
 
+from kairo_team._util.open_scopes import marker
 from kairo_team.errors import BadExit
+
+T = TypeVar("T")
 
 _LONGEST: Final = 500
 """Most characters of a problem's text: it is part of events, results and prompts."""
+_LEAVES: Final = 5
+"""Exceptions of a group that are shown; the others are counted."""
+_DEEPEST: Final = 50
+"""Levels of a group that is raised as it is."""
+_WIDEST: Final = 1000
+"""Exceptions that are kept of a deeper one."""
 _LOOPS: Final = frozenset({"asyncio", "trio"})
 """Packages whose frames raise `KeyboardInterrupt` for a signal that came earlier."""
 
@@ -37,11 +46,17 @@ _WHY: Final[dict[type[BaseException], str]] = {
     KeyboardInterrupt: "Ctrl-C was not pressed; let it raise an Exception",
     GeneratorExit: "it was not closed; let it raise an Exception",
 }
+_CANCELLED_ITSELF: Final = "it cancelled the task it ran in; let it raise an Exception"
 _CANCELLED: Final = "it was not cancelled, but something it waited for was"
 _NO_EXCEPTION: Final = "it is not an Exception; derive it from Exception"
 
-_own_tasks: Final[set[Any]] = set()
-"""Tasks of asyncio that the library began: only the scopes around them cancel them."""
+_own_tasks: Final[dict[Any, tuple[Any, int]]] = {}
+"""Tasks of asyncio that the library began, which only the scopes around them cancel: the task that each works for,
+and how often that one had been cancelled by then."""
+
+
+_stray: Final[set[Any]] = set()
+"""Tasks of the library that a plug-in cancelled: they get that cancellation where they wait for something next."""
 
 
 def failure_of(raised: BaseException) -> Exception | None:
@@ -49,41 +64,66 @@ def failure_of(raised: BaseException) -> Exception | None:
 
     A group passes unchanged if one of its parts must.
     """
-    return raised if isinstance(raised, Exception) else _failure_of(raised, awaited=True)
+    return sound(raised) if isinstance(raised, Exception) else _failure_of(raised, _is_requested)
 
 
 def plain_failure_of(raised: BaseException) -> Exception | None:
     """Do the same for foreign code that was called but not awaited, which nothing can cancel."""
-    return raised if isinstance(raised, Exception) else _failure_of(raised, awaited=False)
+    return sound(raised) if isinstance(raised, Exception) else _failure_of(raised, None)
+
+
+def judged_failure_of(raised: BaseException) -> Exception | None:
+    """Do the same for what has passed such a border: a cancellation that it let through was requested.
+
+    To be used where scopes were left since then.
+    """
+    return raised if isinstance(raised, Exception) else _failure_of(raised, _was_requested)
+
+
+def without_failures(raised: BaseException) -> BaseException:
+    """Return what must pass unchanged of what was judged to: of a group that, and not what failed beside it."""
+    if not isinstance(raised, BaseExceptionGroup):
+        return raised
+    group = cast("BaseExceptionGroup[BaseException]", raised)
+    return group.split(lambda one: judged_failure_of(one) is not None)[1] or group
 
 
 class PluginCall:
     """A block around a call: what foreign code raises leaves it as an `Exception`, unless it must pass unchanged."""
 
-    __slots__ = ("_failure_of",)
+    __slots__ = ("_failure_of", "_is_awaited")
 
-    def __init__(self, failure_of: Callable[[BaseException], Exception | None]) -> None:
+    def __init__(self, failure_of: Callable[[BaseException], Exception | None], *, is_awaited: bool) -> None:
         self._failure_of = failure_of
+        self._is_awaited = is_awaited
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, _kind: object, raised: BaseException | None, _trace: object) -> None:
         if raised is None or isinstance(raised, Exception):
-            return
-        failure = self._failure_of(raised)
-        if failure is not None:
+            if cancelled_itself() and raised is None and not self._is_awaited:
+                raise cancelled_error()
+            failure = None if raised is None else sound(raised)
+        else:
+            failure = self._failure_of(raised)
+        if failure is not None and failure is not raised:
             raise failure
 
 
-AWAITED_CALL: Final = PluginCall(failure_of)
+AWAITED_CALL: Final = PluginCall(failure_of, is_awaited=True)
 """Around an await."""
-PLAIN_CALL: Final = PluginCall(plain_failure_of)
+PLAIN_CALL: Final = PluginCall(plain_failure_of, is_awaited=False)
 """Around a call that is not awaited."""
 
 
 def problem_of(error: BaseException, longest: int | None = _LONGEST) -> str:
-    """Return class and text of an error, cut to `longest` characters; never raises, even if the error's `str` does."""
+    """Return class and text of an error, cut to `longest` characters; never raises, even if the error's `str` does.
+
+    Of a group it says what its leaves say, the first of them: a group's own text has their number alone.
+    """
+    if isinstance(error, BaseExceptionGroup):
+        return _words_of_group(cast("BaseExceptionGroup[BaseException]", error), longest)[:longest]
     text, kind = _shown(error, str), type(error).__name__
     if isinstance(error, BadExit):
         return text
@@ -91,32 +131,97 @@ def problem_of(error: BaseException, longest: int | None = _LONGEST) -> str:
 
 
 def words_of(error: BaseException) -> str:
-    """Return the text of an error, or the name of its class when the text is empty."""
+    """Return the text of an error, or the name of its class when the text is empty; `problem_of` a group."""
+    if isinstance(error, BaseExceptionGroup):
+        return problem_of(cast("BaseException", error))
     return _shown(error, str) or type(error).__name__
 
 
-def _failure_of(raised: BaseException, *, awaited: bool) -> Exception | None:
-    if isinstance(raised, BaseExceptionGroup):
-        return _failure_of_group(cast("BaseExceptionGroup[BaseException]", raised), awaited=awaited)
-    if isinstance(raised, Exception):
+def shown(value: object, longest: int = 200) -> str:
+    """Return the `repr` of what a plug-in returned, cut to `longest` characters; its class where that fails."""
+    try:
+        return f"{str.__str__(repr(value)):.{longest}}"
+    except BaseException as raised:
+        if plain_failure_of(raised) is None:
+            raise
+        return f"a {type(value).__name__} that cannot be shown"
+
+
+def _words_of_group(group: BaseExceptionGroup[BaseException], longest: int | None) -> str:
+    leaves, more = leaves_of(group, _LEAVES)
+    words = "; ".join(problem_of(leaf, longest) for leaf in leaves)
+    if len(leaves) == 1 and not more:
+        return words
+    rest = f"; and {more:,} more" if more else ""
+    return f"{type(group).__name__}: {group.message}: {words}{rest}"
+
+
+def leaves_of(group: BaseException, most: int) -> tuple[list[BaseException], int]:
+    """Return the first exceptions in a group that are not groups, however deep, and the number of the others."""
+    found: list[BaseException] = []
+    more = 0
+    ahead: list[BaseException] = [group]
+    while ahead:
+        one = ahead.pop()
+        if isinstance(one, BaseExceptionGroup):
+            ahead.extend(reversed(cast("BaseExceptionGroup[BaseException]", one).exceptions))
+        elif len(found) < most:
+            found.append(one)
+        else:
+            more += 1
+    return found, more
+
+
+def sound(raised: Exception) -> Exception:
+    """Return what can be raised through scopes: of a group with a class of its own, or a very deep one, the leaves.
+
+    A scope splits the groups that pass it. Where that fails, the scope and all around it are not left.
+    """
+    if not isinstance(raised, BaseExceptionGroup):
         return raised
+    level: list[BaseException] = [raised]
+    for _ in range(_DEEPEST):
+        if not all(type(one) in (ExceptionGroup, BaseExceptionGroup) for one in level):
+            break
+        inside = [part for one in level for part in cast("BaseExceptionGroup[BaseException]", one).exceptions]
+        level = [one for one in inside if isinstance(one, BaseExceptionGroup)]
+        if not level:
+            return raised
+    leaves = [leaf for leaf in leaves_of(raised, _WIDEST)[0] if isinstance(leaf, Exception)]
+    plain = ExceptionGroup(_shown(raised, lambda one: cast("Any", one).message), leaves)
+    plain.__suppress_context__ = True  # to show it would take as many levels
+    return plain
+
+
+def _failure_of(raised: BaseException, is_requested: Callable[[], bool] | None) -> Exception | None:
+    """Return the failure; `is_requested` says whether a cancellation was, None: nothing was awaited."""
+    if isinstance(raised, Exception):
+        return sound(raised)
+    if isinstance(raised, BaseExceptionGroup):
+        return _failure_of_group(cast("BaseExceptionGroup[BaseException]", raised), is_requested)
     if _is_cancellation(raised):
-        return None if awaited and _is_requested() else _bad_exit(raised, _CANCELLED)
-    if isinstance(raised, GeneratorExit) and awaited and not _is_raised_by_statement(raised.__traceback__):
+        return None if is_requested is not None and is_requested() else _bad_exit(raised, _CANCELLED)
+    if (
+        isinstance(raised, GeneratorExit)
+        and is_requested is not None
+        and not _is_raised_by_statement(raised.__traceback__)
+    ):
         return None  # its coroutine is being closed
     if _is_by_signal(raised):
         return None
     return _bad_exit(raised, next((why for kind, why in _WHY.items() if isinstance(raised, kind)), _NO_EXCEPTION))
 
 
-def _failure_of_group(raised: BaseExceptionGroup[BaseException], *, awaited: bool) -> Exception | None:
+def _failure_of_group(
+    raised: BaseExceptionGroup[BaseException], is_requested: Callable[[], bool] | None
+) -> Exception | None:
     parts: list[Exception] = []
-    for one in raised.exceptions:
-        part = _failure_of(one, awaited=awaited)
+    for leaf in leaves_of(raised, _WIDEST)[0]:
+        part = _failure_of(leaf, is_requested)
         if part is None:
             return None
         parts.append(part)
-    return parts[0] if len(parts) == 1 else ExceptionGroup(raised.message, parts)
+    return parts[0] if len(parts) == 1 else ExceptionGroup(_shown(raised, lambda one: cast("Any", one).message), parts)
 
 
 def _bad_exit(raised: BaseException, why: str) -> BadExit:
@@ -147,19 +252,35 @@ def _is_cancellation(raised: BaseException) -> bool:
 
 
 def _is_requested() -> bool:
-    """Return whether the running task was cancelled: by a scope around it, or on asyncio by `Task.cancel`."""
+    """Return whether the running task was cancelled: by a scope around it, or on asyncio by `Task.cancel`.
+
+    A task of the library is cancelled with the task that it works for; anything else is done to it by what it runs.
+    """
     if anyio.current_effective_deadline() == -math.inf:
         return True
-    task = _asyncio_task()
+    task = keeper = asyncio_task()
     if task is None or not task.cancelling():
         return False
-    if task not in _own_tasks:
+    before = 0
+    while keeper in _own_tasks:
+        keeper, before = _own_tasks[keeper]
+    if keeper.cancelling() > before:
         return True
-    _take_back(task)  # only what runs in it can have cancelled it
+    _take_back(task)
     return False
 
 
-def _asyncio_task() -> Any:
+def _was_requested() -> bool:
+    """Return whether a cancellation that a border let through was requested, where scopes were left since then.
+
+    In a task of the caller's it was: its counter tells nothing any more. anyio takes back one cancellation too many
+    where a scope inside a child task was cancelled.
+    """
+    task = asyncio_task()
+    return _is_requested() if task is None or is_own(task) else True
+
+
+def asyncio_task() -> Any:
     """Return the running task of asyncio; None in trio."""
     asyncio: Any = sys.modules.get("asyncio")
     try:
@@ -173,29 +294,115 @@ def _take_back(task: Any) -> None:
         task.uncancel()
 
 
-def own_task() -> Any:
-    """Mark the running task as the library's, until `disown`; return it, None in trio."""
-    task = _asyncio_task()
+def is_own(task: Any) -> bool:
+    """Return whether a task is one of the library's."""
+    return task in _own_tasks
+
+
+@asynccontextmanager
+async def own_task(works_for: Any) -> AsyncGenerator[Any]:
+    """Let the running task be the library's during the block, working for another; yield it, None in trio.
+
+    Of a group nothing but what must pass leaves the block, and what was left open in it is closed.
+    """
+    task = asyncio_task()
     if task is not None:
-        _own_tasks.add(task)
-    return task
-
-
-def disown(task: Any) -> None:
-    """Forget a task of the library, which ends."""
-    _own_tasks.discard(task)
-
-
-async def clear_cancellation(task: Any) -> None:
-    """Take back a plug-in's cancellation of the library's own task, so that later code does not get it."""
-    if anyio.current_effective_deadline() == -math.inf:
-        return
+        _own_tasks[task] = works_for, works_for.cancelling()
     try:
-        await checkpoint()
+        with nullcontext() if task is None else _fence():
+            async with tidy_block():
+                yield task
+            if task in _stray:
+                await _settle(task)
+    except BaseExceptionGroup as group:
+        raise _bare(group) from None
+    finally:
+        _own_tasks.pop(task, None)
+
+
+@asynccontextmanager
+async def tidy_block() -> AsyncGenerator[None]:
+    """Have a block of foreign code leave as one of ours does: what it raises is judged, what it left open is closed."""
+    mark = marker()()
+    try:
+        with AWAITED_CALL:
+            yield
+    finally:
+        if not mark.intact:
+            _logger.warning("a cancel scope or task group was left open, and is closed")
+            await mark.restore()
+
+
+@contextmanager
+def _fence() -> Generator[None]:
+    """Have anyio take back in this task what it cancelled in it: it would take that back from the task around it."""
+    with anyio.CancelScope() as scope:
+        try:
+            yield
+        finally:
+            scope.shield = True
+            scope.cancel()
+
+
+def _bare(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return what passes of a group; a cancellation alone where that is all: anyio's task groups know no other."""
+    rest = without_failures(group)
+    leaves = leaves_of(rest, _WIDEST)[0]
+    return leaves[0] if all(map(_is_cancellation, leaves)) else rest
+
+
+def cancelled_itself() -> bool:
+    """Return whether the plug-in that has just run cancelled the task of the library that it ran in; take that back."""
+    task = asyncio_task()
+    if task is None or not task.cancelling() or not is_own(task) or _is_requested():
+        return False
+    _stray.add(task)
+    return True
+
+
+def cancelled_error() -> BadExit:
+    """Return the failure of a plug-in that cancelled the task it ran in."""
+    return BadExit("Task.cancel()", _CANCELLED_ITSELF)
+
+
+@types.coroutine
+def without_strays(work: Coroutine[Any, Any, T], task: Any) -> Generator[Any, Any, T]:
+    """Do the work in this task of the library, which gets no cancellation that was taken back.
+
+    asyncio delivers a cancellation where the task waits next, whoever that hurts: so it waits for nothing before.
+    """
+    sent: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            waits_for = work.send(sent) if error is None else work.throw(error)
+        except StopIteration as end:
+            return cast("T", end.value)
+        sent = error = None
+        try:
+            if task in _stray:
+                yield from _settle(task).__await__()
+            sent = yield waits_for
+        except GeneratorExit:
+            work.close()
+            raise
+        except BaseException as thrown:  # noqa: BLE001 - handed on to the work
+            error = thrown
+
+
+async def _settle(task: Any) -> None:
+    """Let the task have the cancellation that was taken back."""
+    _stray.discard(task)
+    try:
+        await _one_turn()
     except BaseException as raised:
         if failure_of(raised) is None:
             raise
-    _take_back(task)
+
+
+@types.coroutine
+def _one_turn() -> Generator[None]:
+    yield
 
 
 # ---------------------------------------------------------------- signals

@@ -44,7 +44,7 @@ from kairo_team.governance.ledger import DIMENSIONS
 from kairo_team.human import HumanRequest
 from kairo_team.messages import ModelResponse
 from kairo_team.output_types import check_output
-from kairo_team.plugin_calls import failure_of, problem_of
+from kairo_team.plugin_calls import failure_of, problem_of, shown
 from kairo_team.results import AgentOutput, AgentStatus, Artifact, Attempt
 from kairo_team.tasks import Assignment
 from kairo_team.team import Role
@@ -569,7 +569,9 @@ def _plain_output(given: AgentOutput, member: str) -> AgentOutput:
     """Return an output after checking the types of its parts; later code relies on them."""
     artifact, status, error = given.artifact, given.status, given.error
     if not isinstance(artifact, Artifact):
-        raise BadOutput(member, f"returned an AgentOutput whose artifact must be a kt.Artifact, not {artifact!r:.100}")
+        raise BadOutput(
+            member, f"returned an AgentOutput whose artifact must be a kt.Artifact, not {shown(artifact, 100)}"
+        )
     plain = (type(given), type(artifact), type(status)) == (AgentOutput, Artifact, AgentStatus)
     if plain and (error is None or type(error) is str):
         return given
@@ -781,7 +783,7 @@ async def review_artifact(
             Cause.EVALUATOR_TIMEOUT, f"{name} took longer than {timeout or 0:g} seconds"
         )
     if not isinstance(verdict, EvaluationVerdict):
-        problem = f"{name} returned {verdict!r:.200} instead of an EvaluationVerdict"
+        problem = f"{name} returned {shown(verdict)} instead of an EvaluationVerdict"
         return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, problem)
     return verdict
 

@@ -19,7 +19,7 @@ from kairo_team.engine.records.replay import NO_STEPS, EarlyEnd, NewPlanRecords,
 from kairo_team.engine.task_run import COMPLETED, PENDING, SUSPENDED, TaskRun, TaskState
 from kairo_team.errors import HaltError, Interrupted, PlanRefused, TeamAborted, innermost
 from kairo_team.governance.ledger import DIMENSIONS, DOLLARS, shown
-from kairo_team.plugin_calls import failure_of, words_of
+from kairo_team.plugin_calls import judged_failure_of, without_failures, words_of
 from kairo_team.results import Artifact, TaskOutcome, TeamResult, TeamStatus
 from kairo_team.tasks import TaskGraph, TaskStatus
 from kairo_team.team import RiskProfile
@@ -55,10 +55,6 @@ _make_result: Final = maker(TeamResult)
 """Makes a result of values that were checked before."""
 
 
-def _is_a_failure(raised: BaseException) -> bool:
-    return failure_of(raised) is not None
-
-
 @dataclass(slots=True)
 class RunEnd:
     """What brought a run to its end."""
@@ -91,14 +87,12 @@ class RunEnd:
         try:
             yield
         except BaseException as raised:
-            error = failure_of(raised)
+            error = judged_failure_of(raised)
             if error is None:
                 self.caller_cancelled = True
-                if isinstance(
-                    raised, BaseExceptionGroup
-                ):  # the caller gets its cancellation, not what failed beside it
-                    rest = cast("BaseExceptionGroup[BaseException]", raised).split(_is_a_failure)[1]
-                    raise rest or raised from None
+                rest = without_failures(raised)  # the caller gets its cancellation, not what failed beside it
+                if rest is not raised:
+                    raise rest from None
                 raise
             cause = innermost(error)
             if self.question is None or not isinstance(cause, Interrupted):

@@ -13,8 +13,9 @@ from typing import Any, Final, Protocol, TypeVar, cast
 import anyio
 from anyio.lowlevel import checkpoint, current_token
 
+from kairo_team._util.open_scopes import Mark, marker
 from kairo_team.engine.timers import Timeouts
-from kairo_team.plugin_calls import AWAITED_CALL, plain_failure_of
+from kairo_team.plugin_calls import AWAITED_CALL, cancelled_itself, plain_failure_of
 
 _logger = logging.getLogger("kairo_team")
 T = TypeVar("T")
@@ -24,6 +25,7 @@ _TURNS: Final = 100
 """Turns of the event loop that an orderly end may take, grace or no grace."""
 BLOCKING: Final = 1.0
 """Seconds without an await after which a warning names the plug-in: meanwhile nothing else runs."""
+_LEAVE: Final = "leave each in the function that entered it, and an async generator with contextlib.aclosing"
 _RECHECK: Final = 0.01
 """Seconds between two checks whether the runs inside what is to be closed have ended."""
 
@@ -137,7 +139,8 @@ class CallSupervisor:
     """
 
     __slots__ = (
-        "_all_ended", "_clock", "_task", "blocked", "ending", "grace", "open_calls", "stubborn", "timeouts", "warnings",
+        "_all_ended", "_clock", "_mark", "_task", "blocked", "ending", "grace", "open_calls", "stubborn", "timeouts",
+        "warnings",
     )  # fmt: skip
 
     def __init__(self, clock: Callable[[], float], grace: float) -> None:
@@ -148,6 +151,7 @@ class CallSupervisor:
         """When attempts time out, and when what was stopped, while the run goes on, has had its grace."""
         self._all_ended = anyio.Event()
         self._task = _task_getter()
+        self._mark = marker()
         self.ending = False
         """Everything is to end: by a deadline, a kill, or the caller's cancellation."""
         self.warnings: list[str] = []
@@ -184,14 +188,38 @@ class CallSupervisor:
         if self._task is not None:
             task = self._task()
             nurseries = _count_nurseries(task)
+        mark = self._mark()
         try:
             waits_for = coroutine.send(None)
         except StopIteration as end:
-            return end.value, None
-        except BaseException:  # no `with` around it all: that would cost more than the step does
+            cancelled_itself()
+            return (end.value, None) if mark.intact else (None, self._tidy(mark, name, end.value))
+        except BaseException as raised:  # no `with` around it all: that would cost more than the step does
+            if not mark.intact:
+                return None, self._tidy(mark, name, raised=raised)
             with AWAITED_CALL:
                 raise
-        return None, self._drive(coroutine, _SupervisedCall(self, stopper, task, nurseries, waits_for), name)
+        call = _SupervisedCall(self, stopper, task, nurseries, waits_for)
+        return None, self._finish(self._drive(coroutine, call, name), mark, name)
+
+    async def _finish(self, work: Awaitable[T], mark: Mark, name: str) -> T:
+        """Await a plug-in to its end and close what it left open; then its scopes say nothing of whose end it was."""
+        with AWAITED_CALL:
+            try:
+                return await work
+            finally:
+                if not mark.intact:
+                    await self._tidy(mark, name)
+
+    async def _tidy(self, mark: Mark, name: str, made: Any = None, raised: BaseException | None = None) -> Any:
+        """Close what a plug-in left open; return what it made, or raise what it raised."""
+        self.warnings.append(f"{name!r} left a cancel scope or task group open, which was closed: {_LEAVE}")
+        _logger.warning("%s", self.warnings[-1])
+        await mark.restore()
+        if raised is not None:
+            with AWAITED_CALL:
+                raise raised
+        return made
 
     def note_blocking(self, name: str, seconds: float) -> None:
         """Warn, once, of who kept the event loop to itself for so long."""
@@ -303,9 +331,6 @@ class CallSupervisor:
                 finally:
                     if clock() - began > BLOCKING:
                         self.note_blocking(name, clock() - began)
-        except BaseException:  # no `with` around it all, as in `begin`
-            with AWAITED_CALL:
-                raise
         finally:
             self._release(call, name)
         return (yield from anyio.sleep_forever().__await__())  # now the cancellation is raised

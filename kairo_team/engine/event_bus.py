@@ -20,7 +20,14 @@ import anyio
 from kairo_team._util.frozen import maker
 from kairo_team.contracts import Subscriber, Surrounding
 from kairo_team.events import Content, Event, Lagged, WorkEvent
-from kairo_team.plugin_calls import failure_of, plain_failure_of
+from kairo_team.plugin_calls import (
+    asyncio_task,
+    cancelled_error,
+    cancelled_itself,
+    failure_of,
+    plain_failure_of,
+    tidy_block,
+)
 
 BUFFER: Final = 10_000
 """Events an async subscriber may fall behind before the oldest are dropped for it."""
@@ -98,10 +105,12 @@ class _Mailbox:
         """Hand over events until the mailbox is closed and empty, the subscriber raises, or the grace is over."""
         try:
             with self.scope:
-                while self.buffer or not self.closed:
-                    await self._hand_over()
+                async with tidy_block():
+                    while self.buffer or not self.closed:
+                        await self._hand_over()
             if self.scope.cancelled_caught:
-                await self._cut_off()
+                async with tidy_block():
+                    await self._cut_off()
         except BaseException as raised:
             if failure_of(raised) is None:
                 raise
@@ -292,19 +301,25 @@ class Bus:
             if self._delivering:
                 return made
             event = waiting.popleft()
-        self._delivering = True
+        self._delivering, task = True, asyncio_task()
         try:
             while True:
-                for listener in self._listeners:
-                    try:
-                        listener(event)
-                    except BaseException as raised:  # noqa: BLE001 - whatever it raises, the run goes on
-                        self._drop(listener, raised)
+                self._deliver(event, task)
                 if not waiting:
                     return made
                 event = waiting.popleft()
         finally:
             self._delivering = False
+
+    def _deliver(self, event: Event, task: Any) -> None:
+        """Give an event to every subscriber; `task` is the running one of asyncio."""
+        for listener in self._listeners:
+            try:
+                listener(event)
+            except BaseException as raised:  # noqa: BLE001 - whatever it raises, the run goes on
+                self._drop(listener, raised)
+            if task is not None and task.cancelling() and cancelled_itself():
+                self._drop(listener, cancelled_error())
 
     def forget_earlier_ends(self) -> None:
         """Emit events of every task: the plan is a new one."""

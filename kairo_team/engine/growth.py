@@ -10,7 +10,7 @@ from kairo_team.conditions import Unreadable, items_of
 from kairo_team.engine.grown_tasks import round_id, tasks_of_items, tasks_of_round
 from kairo_team.engine.records.replay import MISSING
 from kairo_team.engine.task_run import COMPLETED, FAILED, IN_FLIGHT, PENDING, TaskState
-from kairo_team.plugin_calls import PLAIN_CALL, failure_of, problem_of
+from kairo_team.plugin_calls import PLAIN_CALL, failure_of, problem_of, shown
 from kairo_team.results import Artifact
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class Growth:
                 raise
             raise Unreadable(f"{name} raised {problem_of(error, None)}") from error
         if not isinstance(found, bool):
-            raise Unreadable(f"{name} returned {found!r:.80}; it has to return True or False")
+            raise Unreadable(f"{name} returned {shown(found, 80)}; it has to return True or False")
         return found
 
     def _artifact(self, task_id: str) -> Artifact:

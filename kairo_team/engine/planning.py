@@ -17,7 +17,7 @@ from kairo_team.engine.preflight import bind, binding, plan_problems, team_probl
 from kairo_team.engine.records.journal import within
 from kairo_team.engine.records.replay import MISSING, NO_STEPS, Added, NewPlanRecords, PlanFailed, PlanRecords, Replan
 from kairo_team.errors import ContractBreach, Interrupted, Misuse, Outcome, PlanRefused, innermost, known
-from kairo_team.plugin_calls import AWAITED_CALL, PLAIN_CALL, failure_of, words_of
+from kairo_team.plugin_calls import AWAITED_CALL, PLAIN_CALL, failure_of, shown, words_of
 from kairo_team.tasks import Task, TaskGraph
 
 if TYPE_CHECKING:
@@ -420,7 +420,7 @@ class RunPlan:
         if inspect.isawaitable(made):
             graph = await self._supervisor.run(made, "the planner")
         if not isinstance(graph, TaskGraph):
-            raise ContractBreach(f"the planner returned {graph!r:.200}, not a TaskGraph")
+            raise ContractBreach(f"the planner returned {shown(graph)}, not a TaskGraph")
         return graph
 
     async def _ask_anew(self, failing: TaskRun, dispatcher: Dispatcher, make: MakeAnew) -> Replan:
@@ -450,7 +450,7 @@ async def make_step(key: str, make: Callable[[], Any], returns: Any) -> Any:
         if inspect.isawaitable(made):
             made = await made
     if returns is not None and not isinstance(made, returns):
-        raise ContractBreach(f"step {key!r} made {made!r:.200}, not a {getattr(returns, '__name__', returns)}")
+        raise ContractBreach(f"step {key!r} made {shown(made)}, not a {getattr(returns, '__name__', returns)}")
     return made
 
 
@@ -472,11 +472,11 @@ def _replan_problems(
 def _tasks_of(given: Any) -> tuple[Task, ...]:
     """Return tasks that were to be added; `ContractBreach` for anything else."""
     if type(given) is not list and (isinstance(given, str) or not isinstance(given, Iterable)):
-        raise ContractBreach(f"tasks are added as a list of kt.Task, not as {given!r:.200}")
+        raise ContractBreach(f"tasks are added as a list of kt.Task, not as {shown(given)}")
     tasks = tuple(cast("Iterable[Any]", given))  # type: ignore[redundant-cast]  # pyright needs it
     for task in tasks:
         if not isinstance(task, Task):
-            raise ContractBreach(f"tasks are added as a list of kt.Task, and {task!r:.200} is none")
+            raise ContractBreach(f"tasks are added as a list of kt.Task, and {shown(task)} is none")
     return tasks
 
 

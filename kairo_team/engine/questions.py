@@ -13,7 +13,7 @@ from kairo_team.engine.records.replay import MISSING
 from kairo_team.errors import NoQuestion
 from kairo_team.events import HumanDecided, HumanRequested
 from kairo_team.human import HumanDecision, HumanRequest, check_answer, check_same
-from kairo_team.plugin_calls import failure_of
+from kairo_team.plugin_calls import failure_of, shown
 
 if TYPE_CHECKING:
     from kairo_team.contracts import HumanGate
@@ -136,6 +136,6 @@ class Questions:
             _logger.warning("the gate %s failed on %r: it counts as silence", name, question.id, exc_info=True)
             return None
         if decision is not None and not isinstance(decision, HumanDecision):
-            _logger.warning("the gate %s answered %r, which is no HumanDecision: silence", name, decision)
+            _logger.warning("the gate %s answered %s, which is not a HumanDecision: silence", name, shown(decision))
             return None
         return decision

@@ -25,6 +25,7 @@ from kairo_team.engine.digests import check_unchanged, digests_of
 from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.engine.recovery import suspensions_of
 from kairo_team.engine.run_handle import Run, Runs
+from kairo_team.engine.task_pool import in_own_task
 from kairo_team.errors import Misuse, NoQuestion, RunFinished, RunNotFound, known
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.guardrails import GuardrailChain
@@ -396,7 +397,7 @@ class Runtime:
         from kairo_team.api import bind_coordinator, bind_runtime, pick_coordinator
 
         team = bind_coordinator(bind_runtime(team, self), coordinator)
-        return partial(pick_coordinator(team, request).execute, request, team)
+        return partial(in_own_task, partial(pick_coordinator(team, request).execute, request, team))
 
     async def _serve(self, run: Run, execute: Any) -> None:
         """Execute a run that was begun here, and settle its handle at the end."""

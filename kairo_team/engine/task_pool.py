@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import anyio
 from anyio.lowlevel import checkpoint
 
-from kairo_team.plugin_calls import clear_cancellation, disown, own_task
+from kairo_team._util.open_scopes import marker
+from kairo_team.plugin_calls import asyncio_task, cancelled_itself, failure_of, is_own, own_task, without_strays
 
+T = TypeVar("T")
 Watch = Callable[[], Coroutine[Any, Any, object]]
 """What runs beside a block."""
 
@@ -29,10 +31,11 @@ class TaskPool:
     times cheaper than a loop task each.
     """
 
-    __slots__ = ("_batch", "_bodies", "_group", "_run_body", "_starting", "running")
+    __slots__ = ("_batch", "_bodies", "_group", "_host", "_run_body", "_starting", "running")
 
-    def __init__(self, group: anyio.abc.TaskGroup, run_body: Callable[..., Awaitable[None]]) -> None:
+    def __init__(self, group: anyio.abc.TaskGroup, run_body: Callable[..., Coroutine[Any, Any, None]]) -> None:
         self._group = group
+        self._host = asyncio_task()
         self._run_body = run_body
         self._bodies: deque[tuple[Any, ...]] = deque()
         """What `run_body` is called with, for each body that waits."""
@@ -60,31 +63,68 @@ class TaskPool:
     async def _run(self) -> None:
         self._starting -= 1
         self._batch = min(2 * self._batch, _MOST) if self._bodies else 1
-        turns, task = 0, own_task()
-        try:
-            while self._bodies:
-                body = self._bodies.popleft()
-                if self._bodies and not self._starting:
-                    self._open(min(len(self._bodies), self._batch))
-                self.running += 1
-                try:
-                    await self._run_body(*body)
-                finally:
-                    self.running -= 1
-                if task is not None and task.cancelling():
-                    await clear_cancellation(task)
-                turns += 1
-                if turns % _TURNS == 0:
-                    await checkpoint()
-        finally:
-            disown(task)
+        async with own_task(self._host) as task:
+            await self._run_bodies(task)
+
+    async def _run_bodies(self, task: Any) -> None:
+        turns, mark = 0, marker()()
+        while self._bodies:
+            body = self._bodies.popleft()
+            if self._bodies and not self._starting:
+                self._open(min(len(self._bodies), self._batch))
+            self.running += 1
+            try:
+                await without_strays(self._run_body(*body), task)
+            finally:
+                self.running -= 1
+            if not mark.intact:
+                await mark.restore()
+            cancelled_itself()
+            turns += 1
+            if turns % _TURNS == 0:
+                await checkpoint()
 
 
 @asynccontextmanager
 async def background(*watches: Watch) -> AsyncGenerator[Callable[[Watch], object]]:
     """Let each of the `watches` run as long as the block; they end by being cancelled. Yields a call that adds one."""
+    host = asyncio_task()
+
+    async def keep(watch: Watch) -> None:
+        async with own_task(host) as task:
+            await without_strays(watch(), task)
+
     async with anyio.create_task_group() as group:
         for watch in watches:
-            group.start_soon(watch)
-        yield group.start_soon
+            group.start_soon(keep, watch)
+        yield lambda watch: group.start_soon(keep, watch)
         group.cancel_scope.cancel()
+
+
+async def in_own_task(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Do the work, and on asyncio in a task of the library's, unless the caller's is one; raises what it raises.
+
+    The caller's task is then cancelled by the caller alone, in a place where nothing else is awaited, and the work by
+    the scope around it. In one task the two could not be told from what a plug-in does to the task it runs in.
+    """
+    host = asyncio_task()
+    if host is None or is_own(host):
+        return await work()
+    made: list[T] = []
+    failed: list[Exception] = []
+
+    async def do() -> None:
+        async with own_task(host) as task:
+            try:
+                made.append(await without_strays(work(), task))
+            except BaseException as raised:
+                error = failure_of(raised)
+                if error is None:
+                    raise
+                failed.append(error)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(do)
+    if failed:
+        raise failed.pop()
+    return made.pop()

@@ -42,7 +42,7 @@ from kairo_team.engine.task_run import COMPLETED, FAILED, RUN_MOVES, RunState, T
 from kairo_team.engine.work_context import WorkContext
 from kairo_team.errors import IllegalMove, Interrupted, JournalError, Misuse, TeamAborted
 from kairo_team.human import HumanDecision, HumanRequest
-from kairo_team.plugin_calls import AWAITED_CALL, failure_of, problem_of
+from kairo_team.plugin_calls import failure_of, problem_of, tidy_block
 from kairo_team.prompts import Prompts
 from kairo_team.results import Artifact, Attempt, TeamResult, TeamStatus
 from kairo_team.tasks import Task, TaskGraph
@@ -205,10 +205,10 @@ class TeamRun:
                             interruptible(run.governor),
                             background(run._supervisor.watch, *run._services.watches) as run._services.start_soon,
                             anyio.create_task_group() as group,
+                            tidy_block(),  # the task group would take a stray cancellation for its own
                         ):
                             run._group, run._pool = group, TaskPool(group, run._run_body)
-                            # the task group would take a stray cancellation for its own
-                            with around, run._services.tracebacks.here(), AWAITED_CALL:
+                            with around, run._services.tracebacks.here():
                                 yield run
                             await checkpoint_if_cancelled()  # a halt in the block may have hidden it
                 finally:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from json import loads
-from typing import Any
+from typing import Any, cast
 
 from kairo_team._util.frozen import quick
 from kairo_team._util.late_pydantic import to_json
 from kairo_team.errors import BadExit
-from kairo_team.plugin_calls import PLAIN_CALL
+from kairo_team.plugin_calls import PLAIN_CALL, problem_of
 
 
 @quick
@@ -70,7 +70,9 @@ def describe(value: Any) -> str:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return an exception's type and text, without its traceback."""
+    """Return an exception's type and text, without its traceback; of a group, what its leaves say."""
+    if isinstance(error, BaseExceptionGroup):
+        return problem_of(cast("BaseExceptionGroup[BaseException]", error))
     name, text = type(error).__name__, describe(error)
     if isinstance(error, BadExit):
         return text

@@ -12,6 +12,7 @@ import anyio
 from anyio.abc import TaskStatus
 
 from kairo_team.errors import innermost
+from kairo_team.plugin_calls import asyncio_task, failure_of, own_task, shown, words_of
 from kairo_team.tools.tool import Tool
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ class Connections:
         self._connections: dict[str, _Connection] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
         self._serving = anyio.Event()
+        self._server: Any = None
+        """The task that serves."""
 
     async def serve(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Host every connection until cancelled; then all are closed before this returns. Once per object.
@@ -90,6 +93,7 @@ class Connections:
             raise RuntimeError("these connections are, or were, served already: make new Connections() for each run")
         try:
             async with anyio.create_task_group() as self._tasks:
+                self._server = asyncio_task()
                 self._serving.set()
                 task_status.started()
                 await anyio.sleep_forever()
@@ -126,23 +130,30 @@ class Connections:
         return known
 
     async def _host(self, name: str, connection: _Connection) -> None:
-        """Hold one connection open until the run ends or it is lost."""
-        try:
-            async with connection.source.connect() as tools:
-                try:
-                    connection.settle(tools=_checked(name, tools))
-                    await anyio.sleep_forever()
-                finally:
-                    self._forget(name, connection)  # before it is left, which may take a while
-        except Exception as error:  # noqa: BLE001 - raised to the callers that asked for the tools
-            cause = innermost(error)
-            if connection.settled.is_set():
-                _logger.warning("the tool source %r is no longer connected: %s", name, cause)
-            self._forget(name, connection)
-            connection.settle(error=cause)
-        finally:
-            self._forget(name, connection)
-            connection.settle(error=ConnectionError(f"the run ended before the tool source {name!r} was connected"))
+        """Hold one connection open until the run ends or it is lost; whatever the source raises concerns it alone."""
+        async with own_task(self._server):
+            try:
+                await self._hold(name, connection)
+            except BaseException as raised:
+                error = failure_of(raised)
+                if error is None:
+                    raise
+                cause = innermost(error)
+                if connection.settled.is_set():
+                    _logger.warning("the tool source %r is no longer connected: %s", name, words_of(cause))
+                self._forget(name, connection)
+                connection.settle(error=cause)
+            finally:
+                self._forget(name, connection)
+                connection.settle(error=ConnectionError(f"the run ended before the tool source {name!r} was connected"))
+
+    async def _hold(self, name: str, connection: _Connection) -> None:
+        async with connection.source.connect() as tools:
+            try:
+                connection.settle(tools=_checked(name, tools))
+                await anyio.sleep_forever()
+            finally:
+                self._forget(name, connection)  # before it is left, which may take a while
 
     def _forget(self, name: str, connection: _Connection) -> None:
         """Make the next caller connect again."""
@@ -153,9 +164,9 @@ class Connections:
 def _checked(name: str, tools: Any) -> tuple[Tool, ...]:
     """Return the tools of a source as a tuple; raises when they are no tools."""
     if not isinstance(tools, Iterable):
-        raise TypeError(f"the tool source {name!r} must yield a sequence of Tool, not {tools!r:.200}")
+        raise TypeError(f"the tool source {name!r} must yield a sequence of Tool, not {shown(tools)}")
     given = tuple(cast("Iterable[Any]", tools))  # type: ignore[redundant-cast]  # pyright needs it
     for tool in given:
         if not isinstance(tool, Tool):
-            raise TypeError(f"the tool source {name!r} must yield a sequence of Tool; {tool!r:.200} is none")
+            raise TypeError(f"the tool source {name!r} must yield a sequence of Tool; {shown(tool)} is none")
     return given
