@@ -8,7 +8,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, TypeVar, cast, overload
 
 from kairo_team._util.frozen import checked, freeze, freeze_json, plain_text, quick
 from kairo_team._util.late_pydantic import AfterValidator, IsInstance, Number, to_json, without
@@ -184,6 +184,30 @@ def _deep_copied(self: T, memo: dict[int, Any]) -> T:
     return made
 
 
+RepeatWrites = Literal["ask", "allow"]
+"""What follows where a member repeats a tool call of an earlier attempt that may have changed something."""
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class DoneCall:
+    """A tool call that an attempt made, as later attempts at the same work receive it."""
+
+    attempt: int
+    """Which try of the task made it."""
+    tool: str
+    arguments: str
+    """As JSON, cut after 1,000 characters."""
+    digest: str
+    """Digest of the tool's name and of all its arguments."""
+    result: str | None = None
+    """The result, cut after 1,000 characters; None: nobody saw how it ended."""
+    failed: bool = False
+    """It came back with an error."""
+    asks: bool = False
+    """A person is asked before it is repeated: it changed something, or may have, and is not idempotent."""
+
+
 class Attempt(NamedTuple):
     """The end of one try. It is a recorded step, so it holds everything a coordinator decides from."""
 
@@ -213,6 +237,8 @@ class Attempt(NamedTuple):
     """No member may try again: a constraint asked for an orderly end, and there is nothing to review."""
     ended_by: ToolCall | None = None
     """The call of a tool that ended it (`kairo_team.Tool.ends`), with the arguments that the tool got."""
+    calls: tuple[DoneCall, ...] = ()
+    """What it did with tools, oldest first."""
 
     @property
     def artifact(self) -> Artifact | None:

@@ -105,7 +105,8 @@ class RemoteAttempt:
             halt = error.reason if isinstance(error, HaltError) else halt
             halt = _HALT_OF[error.dimension] if isinstance(error, InsufficientBudget) else halt
             attempt = attempt._replace(error=str(error), halt=halt, origin=str(getattr(error, "origin", "")))
-        return read_again(self._context, attempt._replace(usage=self._governor.usage))
+        read = read_again(self._context, attempt._replace(usage=self._governor.usage))
+        return read._replace(calls=attempt.calls)
 
     # ------------------------------------------------------------------ deliveries
 

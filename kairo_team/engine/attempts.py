@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio
 
@@ -47,6 +47,7 @@ from kairo_team.plugin_calls import failure_of, problem_of
 from kairo_team.results import AgentOutput, AgentStatus, Artifact, Attempt
 from kairo_team.tasks import Assignment
 from kairo_team.team import Role
+from kairo_team.tools.made_calls import MadeCall
 from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict, VerdictOutcome
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.scope import GovernorScope
     from kairo_team.plugin_calls import Tracebacks
+    from kairo_team.results import RepeatWrites
     from kairo_team.team import Member
     from kairo_team.tools.tool import Tool
     from kairo_team.verdicts import Finding
@@ -78,6 +80,16 @@ _make_context: Final = maker(EvaluationContext)
 _NOTHING: Final = ()
 
 _REVIEWER: Final = trusted(Role)(EVALUATE)
+
+
+class Asked(NamedTuple):
+    """What a coordinator asks of an attempt; see `TeamRun.attempt`."""
+
+    artifact_number: int
+    previous: Artifact | None
+    findings: Sequence[Finding]
+    tools: tuple[Tool, ...]
+    repeat_writes: RepeatWrites
 
 
 class AttemptRunner:
@@ -111,15 +123,7 @@ class AttemptRunner:
         dispatcher.on_cut_attempt = self._emit_cut_attempt
         self._workers = {member.id: Worker.of(member) for member in scope.team.everyone}
 
-    async def attempt(
-        self,
-        task_run: TaskRun,
-        number: int,
-        artifact_number: int,
-        previous: Artifact | None,
-        findings: Sequence[Finding],
-        tools: Sequence[Tool],
-    ) -> Attempt:
+    async def attempt(self, task_run: TaskRun, number: int, asked: Asked) -> Attempt:
         """Have the task's member make an attempt; see `TeamRun.attempt`."""
         task, member, records = task_run.task, task_run.member, task_run.records
         assert member is not None, "a task has its member from dispatch on"
@@ -128,6 +132,7 @@ class AttemptRunner:
         if attempt is MISSING and records.early_end is not None:
             await self._dispatcher.wait_for_end(task_run)
         task_run.move(GENERATING)
+        task_run.ask_for(asked.artifact_number)
         task_run.attempts += 1
         task_run.open_attempt = (number, self._timeouts.clock() if task_run.attempts > 1 else None)
         around = self._begin(events.AttemptStarted, task.id, member, number)
@@ -138,8 +143,7 @@ class AttemptRunner:
                 if task_run.interrupted is None and task_run.leased != member:
                     await self._wait_for_lease(task_run, member)
                 if task_run.interrupted is None:
-                    made_of = (artifact_number, previous, findings)
-                    attempt = await self._run(task_run, key, number, *made_of, tools, around)
+                    attempt = await self._run(task_run, key, number, asked, around)
                     if task_run.before is not None:
                         attempt = attempt._replace(usage=task_run.before + attempt.usage)
                 else:
@@ -167,22 +171,15 @@ class AttemptRunner:
         task_run.wait = None
 
     def _run(
-        self,
-        task_run: TaskRun,
-        key: str,
-        number: int,
-        artifact_number: int,
-        previous: Artifact | None,
-        findings: Sequence[Finding],
-        tools: Sequence[Tool],
-        around: Around,
+        self, task_run: TaskRun, key: str, number: int, asked: Asked, around: Around
     ) -> Coroutine[Any, Any, Attempt]:
         task, worker, governor = task_run.task, self._workers[task_run.member or ""], task_run.governor
         assert governor is not None
         seen = self._directives_in_prompt(task_run, key) if self._steering.directives else 0
-        assignment = self._assignment(task_run, artifact_number, previous, findings, seen)
+        assignment = self._assignment(task_run, asked, seen)
         task_run.context = context = self._context(task_run, worker, governor, key)
-        context.directives_seen, context.around, context.offered = seen, around, tuple(tools)
+        context.directives_seen, context.around, context.offered = seen, around, asked.tools
+        context.done = assignment.done
         context.foreign = context.foreign or task.id in self._plan.foreign
         timeout = task.timeout if task.timeout is not None else self._config.task_timeout
         if self._services.engine is not None:
@@ -208,16 +205,16 @@ class AttemptRunner:
         records.put(f"told:{key}", seen)
         return seen
 
-    def _assignment(
-        self, task_run: TaskRun, number: int, previous: Artifact | None, findings: Sequence[Finding], seen: int
-    ) -> Assignment:
+    def _assignment(self, task_run: TaskRun, asked: Asked, seen: int) -> Assignment:
         task, request = task_run.task, self._request
         upstream = upstream_of(task_run, self._dispatcher.tasks)
         directives = self._steering.directives_for(task.id, until=seen) if seen else _NOTHING
         given = task if task.reference is None else replace(task, reference=None)  # it is for reviews alone
-        return _make_assignment(
-            given, request.goal, task.inputs, request.context, upstream, number, previous, tuple(findings), directives
-        )
+        number, previous, findings, done = asked.artifact_number, asked.previous, tuple(asked.findings), task_run.done
+        if done and asked.repeat_writes == "allow":
+            done = tuple(replace(call, asks=False) for call in done)
+        about = (given, request.goal, task.inputs, request.context, upstream)
+        return _make_assignment(*about, number, previous, findings, directives, done)
 
     async def _take_recorded(self, task_run: TaskRun, key: str, recorded: Attempt | CutShort) -> Any:
         """Book a recorded attempt and return it; `MISSING` when it is to be made anew: what it waited for is there.
@@ -234,6 +231,9 @@ class AttemptRunner:
             self._earlier.book(governor, spent, task_run.member, task_run.entry.shared)
         if not anew and (inside := task_run.records.recall(f"below:{key}")) is not MISSING:
             governor.graft(inside)
+        outer = self._services.outer_attempt
+        if outer is not None and not anew and isinstance(recorded, Attempt) and recorded.calls:
+            outer.made_calls.add(map(MadeCall, recorded.calls))
         if isinstance(recorded, CutShort) and over:
             task_run.artifact = task_run.artifact or recorded.artifact
             await self._dispatcher.wait_for_end(task_run)
@@ -253,6 +253,7 @@ class AttemptRunner:
         own, output = self._own_usage(task_run, attempt.usage), attempt.output
         task_run.open_attempt = None
         task_run.usage, task_run.warnings = attempt.usage, task_run.warnings + attempt.warnings
+        task_run.done += attempt.calls
         task_run.exception = None if task_run.context is None or attempt.error is None else task_run.context.raised
         task_run.context = None
         task_run.artifact = task_run.artifact if output is None else output.artifact
@@ -469,7 +470,7 @@ def _attempt_of(context: WorkContext, number: int, end: _End, failed: type[BaseE
     end = (*end[:4], True) if over else end
     last = None if context.turn_ended is None or end[1] is not None else context.turn_ended.call
     made = (context.task_id, number, context.member, *end, context.governor.usage, warnings, by, kinds, over, last)
-    return _make_attempt(Attempt, made)
+    return _make_attempt(Attempt, (*made, context.calls_made))
 
 
 def failed_attempt(context: WorkContext, number: int, error: Exception) -> Attempt:

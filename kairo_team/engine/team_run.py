@@ -17,7 +17,7 @@ from kairo_team._util.clock import LoopClock
 from kairo_team._util.frozen import check_kind
 from kairo_team._util.threads import poster
 from kairo_team.budget import to_picodollars
-from kairo_team.engine.attempts import AttemptRunner
+from kairo_team.engine.attempts import Asked, AttemptRunner
 from kairo_team.engine.budget_split import BudgetSplit, open_governor, root_budget, until
 from kairo_team.engine.digests import digests_of
 from kairo_team.engine.dispatcher import Dispatcher
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from kairo_team.engine.event_bus import Around, Bus
     from kairo_team.engine.ready_tasks import Entry
     from kairo_team.engine.run_handle import Run
-    from kairo_team.results import TaskOutcome
+    from kairo_team.results import RepeatWrites, TaskOutcome
     from kairo_team.team import Team, TeamExecutionRequest
     from kairo_team.tools.tool import Tool
     from kairo_team.verdicts import Finding
@@ -624,6 +624,7 @@ class TeamRun:
         previous: Artifact | None = None,
         findings: Sequence[Finding] = (),
         tools: Sequence[Tool | Callable[..., Any]] = (),
+        repeat_writes: RepeatWrites = "ask",
     ) -> Coroutine[Any, Any, Attempt]:
         """Let the task's member try; raises nothing but cancellation. Recorded.
 
@@ -631,11 +632,12 @@ class TeamRun:
         `previous` is the last one and `findings` what a review wants changed. `tools` are offered to the member beside
         its own, for this attempt: typed functions, or a `Tool`, which may end the attempt (`Tool.ends`). The role's
         `allowed_tools` do not bind them. What a tool does must follow from its arguments alone: an attempt that is
-        recorded does not call it again, and a coordinator reads `Attempt.ended_by`. `ValueError` for what is no tool.
+        recorded does not call it again, and a coordinator reads `Attempt.ended_by`. `repeat_writes` is that of
+        `FailurePolicy`, for attempts at the same artifact. `ValueError` for what is no tool.
         """
         assert self._attempts is not None, "a task comes from `ready`"
-        offered = tuple(as_tool(tool) for tool in tools) if tools else ()
-        return self._attempts.attempt(self._task_run(task), number, artifact_number, previous, findings, offered)
+        asked = Asked(artifact_number, previous, findings, tuple(map(as_tool, tools)), repeat_writes)
+        return self._attempts.attempt(self._task_run(task), number, asked)
 
     def review(
         self, task: Task, attempt: Attempt, evaluator: Any, *, prior: Sequence[EvaluationVerdict] = ()
@@ -718,12 +720,7 @@ class TeamRun:
         self._end(task_run, COMPLETED, None, verdict=outcome)
 
     def fail(
-        self,
-        task: Task,
-        error: str,
-        *,
-        best: Attempt | None = None,
-        verdict: EvaluationVerdict | None = None,
+        self, task: Task, error: str, *, best: Attempt | None = None, verdict: EvaluationVerdict | None = None
     ) -> None:
         """End a task that cannot be accepted; its best artifact so far comes back with it."""
         task_run = self._task_run(task)
