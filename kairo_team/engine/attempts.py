@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import anyio
 
 from kairo_team import events
-from kairo_team._util.frozen import maker, plain_text, trusted
+from kairo_team._util.frozen import maker, trusted
 from kairo_team.budget import NO_USAGE, HaltReason, Usage, difference
 from kairo_team.conditions import Unreadable
 from kairo_team.engine.budget_split import EVALUATE
@@ -44,7 +44,7 @@ from kairo_team.human import HumanRequest
 from kairo_team.messages import ModelResponse
 from kairo_team.output_types import check_output
 from kairo_team.plugin_calls import failure_of, problem_of
-from kairo_team.results import AgentOutput, AgentStatus, Artifact, Attempt
+from kairo_team.results import AgentOutput, AgentStatus, Artifact, Attempt, plain_artifact, plain_output
 from kairo_team.tasks import Assignment
 from kairo_team.team import Role
 from kairo_team.tools.made_calls import MadeCall
@@ -324,7 +324,7 @@ class AttemptRunner:
         """Book a recorded review where it was booked when it was made."""
         models = getattr(evaluator, "models", None)
         if models:
-            account = self._budgets.purpose(EVALUATE).carve(task_run.task.id)
+            account = self._budgets.purpose(EVALUATE).carve_share(task_run.task.id, None, 0.0, 0.0)[0]
             self._earlier.book(account, spent)
             account.close()
         elif spent.tokens:
@@ -378,7 +378,8 @@ class AttemptRunner:
         if models is not None and not models:
             return None
         governor = self._budgets.purpose(EVALUATE, set_aside=bool(models))
-        governor = governor.carve(task_run.task.id) if models else governor
+        if models:  # of a share that is used up too: the judge's first call finds out
+            governor, _ = governor.carve_share(task_run.task.id, None, 0.0, 0.0)
         return WorkContext(self._services, governor, _REVIEWER, key, task_run.task.id, None)
 
 
@@ -467,10 +468,10 @@ def _attempt_of(context: WorkContext, number: int, end: _End, failed: type[BaseE
     by = None if end[1] is None else context.interrupted  # it may have failed over its own cancellation
     kinds = () if end[1] is None else kinds_of(failed)
     over = constraints is not None and constraints.exiting and end[1] is not None
-    end = (*end[:4], True) if over else end
-    last = None if context.turn_ended is None or end[1] is not None else context.turn_ended.call
-    made = (context.task_id, number, context.member, *end, context.governor.usage, warnings, by, kinds, over, last)
-    return _make_attempt(Attempt, (*made, context.calls_made))
+    output, error, halt, (origin, path), final = end
+    last = None if context.turn_ended is None or error is not None else context.turn_ended.call
+    made = (context.task_id, number, context.member, output, error, halt, origin, final or over, context.governor.usage)
+    return _make_attempt(Attempt, (*made, warnings, by, kinds, over, last, context.calls_made, path))
 
 
 def failed_attempt(context: WorkContext, number: int, error: Exception) -> Attempt:
@@ -541,14 +542,14 @@ def _as_output(raw: Any, member: str, context: WorkContext) -> AgentOutput:
     elif isinstance(raw, str):
         raw = Artifact(raw)
     elif isinstance(raw, Artifact):
-        raw = _plain_artifact(raw)
+        raw = plain_artifact(raw)
     if type(raw) is Artifact:
         if context.turns:
             return context.output(raw)
         tokens, dollars, _, tool_calls = context.governor.spent
         return context.output(raw) if tokens or dollars or tool_calls else _make_output(raw)
     if isinstance(raw, AgentOutput):
-        return _plain_output(raw, member)
+        return plain_output(raw, member)
     plain = isinstance(raw, bool | int | float)
     what = "nothing (None)" if raw is None else repr(raw) if plain else f"a {type(raw).__name__}"
     raise BadOutput(member, f"returned {what}: an agent returns a string, an Artifact or an AgentOutput{_way(raw)}")
@@ -565,39 +566,20 @@ def _way(raw: Any) -> str:
     return ""
 
 
-def _plain_output(given: AgentOutput, member: str) -> AgentOutput:
-    """Return an output after checking the types of its parts; later code relies on them."""
-    artifact, status, error = given.artifact, given.status, given.error
-    if not isinstance(artifact, Artifact):
-        raise BadOutput(member, f"returned an AgentOutput whose artifact must be a kt.Artifact, not {artifact!r:.100}")
-    plain = (type(given), type(artifact), type(status)) == (AgentOutput, Artifact, AgentStatus)
-    if plain and (error is None or type(error) is str):
-        return given
-    try:
-        status = AgentStatus(status)
-        error = None if error is None else plain_text("AgentOutput.error must be a text or None", error)
-    except ValueError as problem:
-        raise BadOutput(member, f"returned an AgentOutput that is none: {problem}") from None
-    rest = (given.turns_completed, given.max_turns, given.tool_calls_executed, given.usage, given.transcript)
-    return AgentOutput(_plain_artifact(artifact), status, *rest, error)
+_Origin = tuple[str | None, str | None]
+"""Name and path of the governor that halted."""
 
+_NOBODY: Final[_Origin] = (None, None)
 
-def _plain_artifact(given: Artifact) -> Artifact:
-    """Return a plain copy of an artifact, so that a subclass cannot change it later."""
-    if type(given) is Artifact:
-        return given
-    return Artifact(given.text, given.data, given.media_type, given.partial)
-
-
-_End = tuple[AgentOutput | None, str | None, HaltReason | None, str | None, bool]
-"""How an attempt ended: the fields of `Attempt` from `output` to `final`."""
+_End = tuple[AgentOutput | None, str | None, HaltReason | None, _Origin, bool]
+"""How an attempt ended: the fields of `Attempt` from `output` to `final`, with the origin's path."""
 
 
 def _end(
     output: AgentOutput | None,
     error: str | None = None,
     halt: HaltReason | None = None,
-    origin: str | None = None,
+    origin: _Origin = _NOBODY,
     *,
     final: bool = False,
 ) -> _End:
@@ -611,7 +593,7 @@ def _failed(
     context: WorkContext,
     error: str,
     halt: HaltReason | None = None,
-    origin: str | None = None,
+    origin: _Origin = _NOBODY,
     *,
     status: AgentStatus = AgentStatus.GRACEFUL_EXIT,
     final: bool = False,
@@ -630,7 +612,7 @@ def _explain_failure(context: WorkContext, error: Exception) -> _End:
         end = _judge_output(context, output)
         context.services.check_repeated(context.step, context.task_id, context.member)
         return end
-    halt = _halt_of(error)
+    halt = _halt_of(error, context.governor)
     if halt is not None:
         reason, origin = halt
         why = _why_halted(context, reason, str(error)) if isinstance(error, HaltError) else str(error)
@@ -651,15 +633,26 @@ def _explain_failure(context: WorkContext, error: Exception) -> _End:
     return _failed(context, problem_of(error, None), final=isinstance(error, ConstraintExit))
 
 
-def _halt_of(error: Exception) -> tuple[HaltReason, str] | None:
+def _halt_of(error: Exception, governor: Governor) -> tuple[HaltReason, _Origin] | None:
     """Return why and whose budget, the clock or a kill ended it; None for what only looks like that."""
     reason: Any = None
     if isinstance(error, HaltError):
         reason = error.reason
     elif isinstance(error, InsufficientBudget) and error.dimension in DIMENSIONS:
         reason = _HALT_OF[error.dimension]
-    origin: Any = getattr(error, "origin", None)
-    return (reason, origin) if isinstance(reason, HaltReason) and type(origin) is str else None
+    origin, path = getattr(error, "origin", None), getattr(error, "path", "")
+    if not isinstance(reason, HaltReason) or type(origin) is not str or type(path) is not str:
+        return None
+    return reason, (origin, path or (governor.path if origin == governor.name else ""))  # one made by hand has no path
+
+
+def _in_force(governor: Governor) -> _Origin:
+    """Return whose halt it is that stops a governor: its own or that of one above it."""
+    try:
+        governor.can_proceed()
+    except HaltError as halt:
+        return halt.origin, halt.path
+    return governor.name, governor.path
 
 
 _COMPLETED: Final = AgentStatus.COMPLETED
@@ -673,11 +666,11 @@ def _judge_output(context: WorkContext, output: AgentOutput) -> _End:
     stopped = governor.stopped
     if stopped is not None:
         why = _why_halted(context, stopped, f"halted: {stopped.value}")
-        return _end(_as_partial(output), why, stopped, governor.name, final=True)
+        return _end(_as_partial(output), why, stopped, _in_force(governor), final=True)
     if output.status is not _COMPLETED and output.status in _NEVER_REVIEWED:
         error = output.error or f"the agent {_NEVER_REVIEWED[output.status]}"
         halt = governor.halted if output.status is AgentStatus.HALTED else None
-        return _end(_as_partial(output), error, halt, governor.name if halt else None, final=True)
+        return _end(_as_partial(output), error, halt, _in_force(governor) if halt else _NOBODY, final=True)
     constraints = context.constraints
     if constraints is not None and constraints.refusal is not None and output.status is _COMPLETED:
         output = replace(output, status=AgentStatus.GRACEFUL_EXIT, error=output.error or str(constraints.refusal))
@@ -698,7 +691,7 @@ def _judge_text(context: WorkContext, output: AgentOutput) -> _End:
         output = _as_partial(output)
     not_answered = turn_ended is not None and not turn_ended.answers
     if not_answered or (context.output_type is None and not context.readers):
-        return (output, None, None, None, False)
+        return (output, None, None, _NOBODY, False)
     try:
         if context.output_type is not None:
             output = _with_data(output, context.output_type)

@@ -177,7 +177,7 @@ class Dispatcher:
                 self._wait(task_run, "budget")
             else:
                 shared = task_run.entry.shared
-                short_of = shared if shared is not None and shared.name == got.origin else self._governors[member]
+                short_of = shared if shared is not None and shared.path == got.path else self._governors[member]
                 halt = _find_halt(short_of, got)
                 unpaid = Unpaid(str(halt or got), halt is not None)
                 task_run.records.put_unpaid(task_run.task.id, unpaid)
@@ -562,13 +562,13 @@ class Dispatcher:
             task_run.leased = None
             self.wake()
 
-    async def top_up(self, task_run: TaskRun, halt: HaltReason, origin: str | None) -> bool:
-        """Set more budget aside for a task that `origin` stopped for a lack of it, once some has come back.
+    async def top_up(self, task_run: TaskRun, halt: HaltReason, path: str | None) -> bool:
+        """Set more budget aside for a task that the governor at `path` stopped for a lack of it, once some came back.
 
         Waits, without a slot, as long as others in flight may give back; False when nothing more will come.
         """
         governor, dimension = task_run.governor, _DIMENSION.get(halt)
-        if governor is None or dimension is None or origin == governor.name:  # its own ceiling stays
+        if governor is None or dimension is None or path == governor.path:  # its own ceiling stays
             return False
         had = getattr(governor.remaining, dimension)
         if had is None:  # nothing is short here: it was the limit of a governor of the agent's own

@@ -661,7 +661,7 @@ class TeamRun:
         key = task_run.records.key("top_up", task.id, attempt.number)
         if task_run.records.ended_before(key):
             await dispatcher.wait_for_end(task_run)
-        return await self.step(key, lambda: dispatcher.top_up(task_run, halt, attempt.origin), returns=bool)
+        return await self.step(key, lambda: dispatcher.top_up(task_run, halt, attempt.origin_path), returns=bool)
 
     async def is_over(self, task: Task) -> bool:
         """Return whether the team has no budget for another try, or a constraint forbids one. Recorded."""
