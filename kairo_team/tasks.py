@@ -39,6 +39,12 @@ def is_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
+def exact_weight(weight: float) -> int:
+    """Return a weight in units of the least positive float: sums of weights are exact, however far apart they are."""
+    numerator, denominator = weight.as_integer_ratio()
+    return (numerator << 1_074) // denominator
+
+
 def check_id(text: str) -> str:
     """Return `text` when it is a valid id; `ValueError` otherwise."""
     if not isinstance(text, str) or not is_id(text):

@@ -407,10 +407,13 @@ _Sender = _Overhearer | _PieceSender
 
 
 def _checked(model: ChatModel, response: Any) -> ModelResponse:
-    """Return the reply if it is one; it checked its parts itself."""
+    """Return the reply if it is one; it checked its parts itself. A usage of nothing at all is unknown."""
     if not isinstance(response, ModelResponse):
         raise TypeError(f"model {model.name!r} must answer with a ModelResponse, not with {response!r:.200}")
-    return response
+    usage = response.usage
+    if usage is None or usage.tokens or usage.dollars:
+        return response
+    return replace(response, usage=None)  # no reply takes no tokens: such a model would never reach a limit
 
 
 async def _count(model: ChatModel, request: ModelRequest) -> int:
