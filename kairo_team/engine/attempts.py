@@ -141,7 +141,7 @@ class AttemptRunner:
         if attempt is MISSING:
             try:
                 if task_run.interrupted is None and task_run.leased != member:
-                    await self._wait_for_lease(task_run, member)
+                    await self._dispatcher.lease(task_run, member)
                 if task_run.interrupted is None:
                     attempt = await self._run(task_run, key, number, asked, around)
                     if task_run.before is not None:
@@ -164,11 +164,6 @@ class AttemptRunner:
         made: Attempt = attempt
         self._take_over(task_run, made)
         return made
-
-    async def _wait_for_lease(self, task_run: TaskRun, member: str) -> None:
-        with anyio.CancelScope() as task_run.wait:
-            await self._dispatcher.lease(task_run, member)
-        task_run.wait = None
 
     def _run(
         self, task_run: TaskRun, key: str, number: int, asked: Asked, around: Around

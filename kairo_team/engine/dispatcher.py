@@ -541,7 +541,7 @@ class Dispatcher:
     # ------------------------------------------------------------------ leases and slots
 
     async def lease(self, task_run: TaskRun, member: str) -> None:
-        """Take a lease of the member for an attempt; waits while all are taken."""
+        """Take a lease of the member for an attempt; waits, without its slot, while all are taken."""
         if task_run.leased == member:
             return
         self.release_lease(task_run)
@@ -550,10 +550,13 @@ class Dispatcher:
             give_up = self.board.wait_for_lease(member, granted.set)
             self._wait(task_run, "member")
             try:
-                await granted.wait()
+                await self.without_slot(task_run, granted.wait)
             except BaseException:
                 give_up()
                 raise
+            if not task_run.has_slot:  # it was cancelled while it waited
+                give_up()
+                return
             self._wait(task_run, None)
         task_run.leased = member
 
@@ -577,6 +580,7 @@ class Dispatcher:
             return False
         while governor.halted is None:
             if task_run.interrupted is not None:
+                self._wait(task_run, None)
                 return True  # the next try records that it was cancelled
             if getattr(governor.remaining, dimension) > had:
                 weight = exact_weight(task_run.task.weight)
@@ -584,13 +588,14 @@ class Dispatcher:
                 got = governor.top_up_share(dimension, part)
                 records, guarantee = task_run.records, units_of(governor.guarantee)
                 records.put_carved(task_run.task.id, task_run.carvings, task_run.member or "", guarantee)
+                self._wait(task_run, None)
                 self._emit(events.BudgetToppedUp, task_run.task.id, task_run.member, got[0] or None, got[1] or None)
                 return True
             if self.active <= len(self._waiting_for_budget) + 1:  # all the others wait like this one
-                return False
-            self._wait(task_run, "budget")
+                break
+            self._wait(task_run, "budget")  # it is news once, however often it looks
             await self.without_slot(task_run, self._wait_for_return)
-            self._wait(task_run, None)
+        self._wait(task_run, None)
         return False
 
     async def _wait_for_return(self) -> None:

@@ -8,6 +8,7 @@ import math
 import sys
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextvars import Context, copy_context
 from typing import Any, Final, Protocol, TypeVar, cast
 
 import anyio
@@ -184,14 +185,16 @@ class CallSupervisor:
         if self._task is not None:
             task = self._task()
             nurseries = _count_nurseries(task)
+        context = copy_context()  # what it sets is seen by nobody who works after it
         try:
-            waits_for = coroutine.send(None)
+            waits_for = context.run(coroutine.send, None)
         except StopIteration as end:
             return end.value, None
         except BaseException:  # no `with` around it all: that would cost more than the step does
             with AWAITED_CALL:
                 raise
-        return None, self._drive(coroutine, _SupervisedCall(self, stopper, task, nurseries, waits_for), name)
+        call = _SupervisedCall(self, stopper, task, nurseries, waits_for)
+        return None, self._drive(coroutine, call, name, context)
 
     def note_blocking(self, name: str, seconds: float) -> None:
         """Warn, once, of who kept the event loop to itself for so long."""
@@ -268,7 +271,9 @@ class CallSupervisor:
             await anyio.sleep(_RECHECK)
 
     @types.coroutine
-    def _drive(self, coroutine: Coroutine[Any, Any, Any], call: _SupervisedCall, name: str) -> Generator[Any, Any, Any]:
+    def _drive(
+        self, coroutine: Coroutine[Any, Any, Any], call: _SupervisedCall, name: str, context: Context
+    ) -> Generator[Any, Any, Any]:
         """Go on from the first step; one that does nothing but swallow is closed before the grace is over."""
         clock, stopper = self._clock, call.stopper
         since: float | None = None
@@ -281,7 +286,7 @@ class CallSupervisor:
                 try:
                     sent = yield call.waits_for
                 except GeneratorExit:
-                    coroutine.close()
+                    context.run(coroutine.close)
                     raise
                 except BaseException as thrown:  # noqa: BLE001 - handed on to the coroutine
                     error = thrown
@@ -293,11 +298,13 @@ class CallSupervisor:
                     late = cancelled and (swallowed > _PATIENCE or clock() - since > self.grace)
                     if (call.woken or late) and call.without_children:
                         call.closed = True
-                        _close(coroutine)
+                        context.run(_close, coroutine)
                         break
                 began = clock()
                 try:
-                    call.waits_for = coroutine.send(sent) if error is None else coroutine.throw(error)
+                    call.waits_for = (
+                        context.run(coroutine.send, sent) if error is None else context.run(coroutine.throw, error)
+                    )
                 except StopIteration as end:
                     return end.value
                 finally:

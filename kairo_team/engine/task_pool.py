@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import types
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextlib import asynccontextmanager
+from contextvars import Context, copy_context
 from typing import Any, Final
 
 import anyio
@@ -31,11 +33,11 @@ class TaskPool:
 
     __slots__ = ("_batch", "_bodies", "_group", "_run_body", "_starting", "running")
 
-    def __init__(self, group: anyio.abc.TaskGroup, run_body: Callable[..., Awaitable[None]]) -> None:
+    def __init__(self, group: anyio.abc.TaskGroup, run_body: Callable[..., Coroutine[Any, Any, None]]) -> None:
         self._group = group
         self._run_body = run_body
         self._bodies: deque[tuple[Any, ...]] = deque()
-        """What `run_body` is called with, for each body that waits."""
+        """The context that each body starts in, and what `run_body` is called with for it."""
         self._starting = 0
         self._batch = 1
         """Workers to start next: one, and twice as many whenever one that was started found a body."""
@@ -47,8 +49,8 @@ class TaskPool:
         return not self.running and not self._bodies
 
     def add(self, *body: Any) -> None:
-        """Run a body soon."""
-        self._bodies.append(body)
+        """Run a body soon, in a copy of the caller's context: what it sets there is seen by no other body."""
+        self._bodies.append((copy_context(), *body))
         if not self._starting:
             self._open(1)
 
@@ -63,12 +65,12 @@ class TaskPool:
         turns, task = 0, own_task()
         try:
             while self._bodies:
-                body = self._bodies.popleft()
+                context, *body = self._bodies.popleft()
                 if self._bodies and not self._starting:
                     self._open(min(len(self._bodies), self._batch))
                 self.running += 1
                 try:
-                    await self._run_body(*body)
+                    await _inside(context, self._run_body(*body))
                 finally:
                     self.running -= 1
                 if task is not None and task.cancelling():
@@ -78,6 +80,22 @@ class TaskPool:
                     await checkpoint()
         finally:
             disown(task)
+
+
+@types.coroutine
+def _inside(context: Context, coroutine: Coroutine[Any, Any, None]) -> Generator[Any, Any, None]:
+    """Await a coroutine whose every step runs in that context."""
+    sent: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            waits_for = context.run(coroutine.send, sent) if error is None else context.run(coroutine.throw, error)
+        except StopIteration:
+            return
+        try:
+            sent, error = (yield waits_for), None
+        except BaseException as thrown:  # noqa: BLE001 - handed on to the coroutine
+            sent, error = None, thrown
 
 
 @asynccontextmanager
