@@ -116,6 +116,7 @@ async def test_third_o41_clean_up_runs_in_the_context_that_it_began_in(swallows:
 
 async def test_third_o41_a_pool_passes_on_errors_and_cancellation() -> None:
     done: list[str] = []
+    pools: list[TaskPool] = []
 
     async def body(name: str) -> None:
         try:
@@ -127,10 +128,10 @@ async def test_third_o41_a_pool_passes_on_errors_and_cancellation() -> None:
 
     with anyio.move_on_after(5) as scope:
         async with anyio.create_task_group() as group:
-            pool = TaskPool(group, body)
-            pool.add("short")
-            pool.add("long")
+            pools.append(TaskPool(group, body))
+            pools[0].add("short")
+            pools[0].add("long")
     assert scope.cancelled_caught
     assert done[0] == "short"
     assert done[1] in ("long: CancelledError", "long: Cancelled")
-    assert pool.running == 0
+    assert pools[0].running == 0

@@ -385,7 +385,8 @@ def _made(kind: type[Any], content: Any, *, own: bool) -> Any:
         return kind[_checked(name, content, str)]
     if issubclass(kind, tuple):
         items = _checked(name, content, list)
-        return kind(*items) if own else cast("Any", kind)._make(items)  # ours may have fields that are new
+        made: Any = cast("Any", kind)
+        return made(*items) if own else made._make(items)  # ours may have fields that are new
     if issubclass(kind, BaseModel):
         return _model(kind, _checked(name, content, dict))
     return _filled(kind, _checked(name, content, dict), own=own)

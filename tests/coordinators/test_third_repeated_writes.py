@@ -13,7 +13,8 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.agents.team_agent import TeamAgent
-from kairo_team.coordinators import FailurePolicy, TaskDispatchCoordinator
+from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
+from kairo_team.events import ToolCalled
 from kairo_team.gates import CallbackGate
 from kairo_team.permissions import PermissionDecision, SideEffect
 from kairo_team.results import DoneCall
@@ -89,7 +90,7 @@ async def test_third_o14_a_retry_does_not_repeat_a_write_and_is_told_what_was_do
         "this needs the approval of a human, and the run has no gate: attempt 1 at this task made the same call, and "
         "its result was: sent to ann"
     )
-    refused = [one for one in recorder.events if one.type == "tool.called" and one.outcome == "refused"]
+    refused = [one for one in recorder.of(ToolCalled) if one.outcome == "refused"]
     assert [one.refused_by for one in refused] == ["repeated-write"]
 
 
@@ -234,9 +235,7 @@ async def test_third_o14_a_revision_that_a_review_asked_for_is_new_work() -> Non
     judge = Verdicts([verdict, kt.EvaluationVerdict.passed(1.0)])
     team = kt.Team("team", [kt.Member("a", clerk)])
     plan = kt.TaskGraph([kt.Task("one", "Tell ann.")])
-    result = await kt.coordinators.ExpertTeamCoordinator(evaluator=judge).execute(
-        kt.TeamExecutionRequest("Tell ann.", plan=plan), team
-    )
+    result = await ExpertTeamCoordinator(evaluator=judge).execute(kt.TeamExecutionRequest("Tell ann.", plan=plan), team)
     assert (result.status, post.sent, clerk.told[1]) == ("completed", ["ann", "ann"], ())
 
 
@@ -256,7 +255,7 @@ async def test_third_o14_what_a_turn_limit_cut_is_told_and_asked_about() -> None
     verdict = kt.EvaluationVerdict.revise("finish it", findings=[kt.Finding("end", expected="an end")])
     judge = Verdicts([verdict, kt.EvaluationVerdict.passed(1.0)])
     plan = kt.TaskGraph([kt.Task("one", "Tell ann.")])
-    result = await kt.coordinators.ExpertTeamCoordinator(evaluator=judge).execute(
+    result = await ExpertTeamCoordinator(evaluator=judge).execute(
         kt.TeamExecutionRequest("Tell ann.", plan=plan), kt.Team("team", [kt.Member("a", agent)])
     )
     assert (result.output, post.sent) == ("done", ["ann"])
