@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from kairo_team._util.frozen import check_kind, known_arguments
 from kairo_team.budget import HaltReason, check_count, check_seconds
 from kairo_team.errors import kinds_of
+from kairo_team.results import RepeatWrites
 
 if TYPE_CHECKING:
     from kairo_team.engine.team_run import TeamRun
@@ -48,6 +49,14 @@ class FailurePolicy:
     """Exceptions after which the same member tries again: a class, such as `ConnectionError`, or several; None: all."""
     never_on: Errors = ()
     """Exceptions after which it does not; these count before `retry_on`. Other members are still asked."""
+    repeat_writes: RepeatWrites = "ask"
+    """Whether the next attempt at the same artifact, by whichever member, may repeat a tool call of those before it.
+
+    Each attempt is told what those before it did with tools (`Assignment.done`). With "ask", a call of a tool that
+    neither only reads nor is idempotent, with the same arguments as one that succeeded, or of which nobody saw the end,
+    is asked about at the run's gate. Without a gate, or an answer, it is not made, and the member gets an error with
+    the earlier result. "allow" makes it again.
+    """
 
     def __post_init__(self) -> None:
         check_count("FailurePolicy.retries", self.retries)
@@ -57,6 +66,8 @@ class FailurePolicy:
         check_kind("FailurePolicy.abort_team", self.abort_team, bool)
         _check_errors("retry_on", () if self.retry_on is None else self.retry_on)
         _check_errors("never_on", self.never_on)
+        if self.repeat_writes not in get_args(RepeatWrites):
+            raise ValueError(f'FailurePolicy.repeat_writes must be "ask" or "allow", not {self.repeat_writes!r}')
 
     def tries_again(self, kinds: Sequence[str]) -> bool:
         """Return whether an attempt that failed like this is made again; `kinds` as in `Attempt.kinds`."""

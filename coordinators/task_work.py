@@ -119,6 +119,7 @@ class TaskWork:
             previous=previous.artifact if previous else None,
             findings=findings,
             tools=self.tools(task, progress.tries) if offer else (),
+            repeat_writes=self._policy.repeat_writes,
         )
 
 

@@ -350,6 +350,8 @@ class BudgetNode:
     """Name of the governor that halted, when `halt` is set."""
     closed: bool = False
     children: Annotated[Sequence[BudgetNode], AfterValidator(tuple), WrapSerializer(_dump_all)] = ()
+    origin_path: str | None = None
+    """Path of the governor that halted: others may have its name."""
 
     def __str__(self) -> str:
         rows = list(_rows(self, "", ""))

@@ -209,15 +209,24 @@ class PlanRejected(Outcome):
 class HaltError(Outcome):
     """A governor halted. `origin` names the governor that reached its limit, `usage` is that governor's.
 
-    `lacking` is the shortage, when a call that did not fit into the rest of the budget caused the halt.
+    `path` is that governor's path in the budget tree (`Governor.path`), since others may have its name; empty where the
+    governor is not known. `lacking` is the shortage, when a call that did not fit into the rest of the budget caused
+    the halt.
     """
 
     def __init__(
-        self, reason: HaltReason, usage: Usage, origin: str, *, lacking: InsufficientBudget | None = None
+        self,
+        reason: HaltReason,
+        usage: Usage,
+        origin: str,
+        *,
+        lacking: InsufficientBudget | None = None,
+        path: str = "",
     ) -> None:
         self.reason = reason
         self.usage = usage
         self.origin = origin
+        self.path = path
         self.lacking = lacking
         short = f"; {lacking.asked} {lacking.dimension} needed, {lacking.left} left" if lacking is not None else ""
         super().__init__(f"{origin!r} halted: {reason.value} (spent {usage}{short})")
@@ -226,16 +235,25 @@ class HaltError(Outcome):
 class InsufficientBudget(Outcome):
     """An amount does not fit now: nothing was held and nothing was halted.
 
-    `needed` is the least amount that would have been enough, if that is less than `asked`.
+    `needed` is the least amount that would have been enough, if that is less than `asked`. `origin` and `path` are the
+    name and the path of the governor that has too little, as in `HaltError`.
     """
 
     def __init__(
-        self, dimension: str, asked: object, left: object, origin: str, *, needed: object | None = None
+        self,
+        dimension: str,
+        asked: object,
+        left: object,
+        origin: str,
+        *,
+        needed: object | None = None,
+        path: str = "",
     ) -> None:
         self.dimension = dimension
         self.asked = asked
         self.left = left
         self.origin = origin
+        self.path = path
         self.needed = needed
         least = f", at least {needed} needed" if needed is not None else ""
         super().__init__(f"{origin!r} has {left} {dimension} left, {asked} asked{least}")

@@ -120,7 +120,7 @@ class ModelResponse:
     tool_calls: Annotated[Sequence[ToolCall], AfterValidator(tuple)] = ()
     """The tool calls it requests, in order."""
     usage: Usage | None = None
-    """Usage that the provider reports; None means unknown, and the whole hold is charged."""
+    """Usage that the provider reports; None, or no tokens and no dollars, is unknown: the whole hold is charged."""
     model: str = ""
     finish_reason: Literal["stop", "length", "content_filter"] = "stop"
     """Why the reply ended; `length` means it was cut off at the token limit."""

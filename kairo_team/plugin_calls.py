@@ -16,8 +16,9 @@ import traceback
 import types
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from dis import opname
+from functools import partial
 from pathlib import Path
 from types import CodeType, TracebackType
 from typing import Any, Final, TypeVar, cast
@@ -366,16 +367,19 @@ def cancelled_error() -> BadExit:
 
 
 @types.coroutine
-def without_strays(work: Coroutine[Any, Any, T], task: Any) -> Generator[Any, Any, T]:
+def without_strays(work: Coroutine[Any, Any, T], task: Any, context: Context | None = None) -> Generator[Any, Any, T]:
     """Do the work in this task of the library, which gets no cancellation that was taken back.
 
     asyncio delivers a cancellation where the task waits next, whoever that hurts: so it waits for nothing before.
+    Each step runs in the `context`, if there is one.
     """
+    send: Callable[[Any], Any] = work.send if context is None else partial(context.run, work.send)
+    throw: Callable[[BaseException], Any] = work.throw if context is None else partial(context.run, work.throw)
     sent: Any = None
     error: BaseException | None = None
     while True:
         try:
-            waits_for = work.send(sent) if error is None else work.throw(error)
+            waits_for = send(sent) if error is None else throw(error)
         except StopIteration as end:
             return cast("T", end.value)
         sent = error = None

@@ -8,13 +8,14 @@ from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, TypeVar, cast, overload
 
 from kairo_team._util.frozen import checked, freeze, freeze_json, plain_text, quick
 from kairo_team._util.late_pydantic import AfterValidator, IsInstance, Number, to_json, without
 from kairo_team.budget import BudgetNode, HaltReason, Usage
-from kairo_team.errors import TeamFailed, known
+from kairo_team.errors import BadOutput, TeamFailed, known
 from kairo_team.messages import Message, ToolCall
+from kairo_team.plugin_calls import shown
 from kairo_team.tasks import TaskGraph, TaskStatus, check_id
 from kairo_team.verdicts import EvaluationVerdict
 
@@ -184,6 +185,56 @@ def _deep_copied(self: T, memo: dict[int, Any]) -> T:
     return made
 
 
+def plain_output(given: AgentOutput, member: str) -> AgentOutput:
+    """Return an output after checking the types of its parts; later code relies on them."""
+    artifact, status, error = given.artifact, given.status, given.error
+    if not isinstance(artifact, Artifact):
+        raise BadOutput(
+            member, f"returned an AgentOutput whose artifact must be a kt.Artifact, not {shown(artifact, 100)}"
+        )
+    plain = (type(given), type(artifact), type(status)) == (AgentOutput, Artifact, AgentStatus)
+    if plain and (error is None or type(error) is str):
+        return given
+    try:
+        status = AgentStatus(status)
+        error = None if error is None else plain_text("AgentOutput.error must be a text or None", error)
+    except ValueError as problem:
+        raise BadOutput(member, f"returned an AgentOutput that is none: {problem}") from None
+    rest = (given.turns_completed, given.max_turns, given.tool_calls_executed, given.usage, given.transcript)
+    return AgentOutput(plain_artifact(artifact), status, *rest, error)
+
+
+def plain_artifact(given: Artifact) -> Artifact:
+    """Return a plain copy of an artifact, so that a subclass cannot change it later."""
+    if type(given) is Artifact:
+        return given
+    return Artifact(given.text, given.data, given.media_type, given.partial)
+
+
+RepeatWrites = Literal["ask", "allow"]
+"""What follows where a member repeats a tool call of an earlier attempt that may have changed something."""
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class DoneCall:
+    """A tool call that an attempt made, as later attempts at the same work receive it."""
+
+    attempt: int
+    """Which try of the task made it."""
+    tool: str
+    arguments: str
+    """As JSON, cut after 1,000 characters."""
+    digest: str
+    """Digest of the tool's name and of all its arguments."""
+    result: str | None = None
+    """The result, cut after 1,000 characters; None: nobody saw how it ended."""
+    failed: bool = False
+    """It came back with an error."""
+    asks: bool = False
+    """A person is asked before it is repeated: it changed something, or may have, and is not idempotent."""
+
+
 class Attempt(NamedTuple):
     """The end of one try. It is a recorded step, so it holds everything a coordinator decides from."""
 
@@ -213,6 +264,10 @@ class Attempt(NamedTuple):
     """No member may try again: a constraint asked for an orderly end, and there is nothing to review."""
     ended_by: ToolCall | None = None
     """The call of a tool that ended it (`kairo_team.Tool.ends`), with the arguments that the tool got."""
+    calls: tuple[DoneCall, ...] = ()
+    """What it did with tools, oldest first."""
+    origin_path: str | None = None
+    """Path of that governor in the budget tree: others may have its name."""
 
     @property
     def artifact(self) -> Artifact | None:

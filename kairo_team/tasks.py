@@ -28,7 +28,7 @@ from kairo_team.errors import known, repeated
 if TYPE_CHECKING:
     import networkx as nx
 
-    from kairo_team.results import Artifact
+    from kairo_team.results import Artifact, DoneCall
     from kairo_team.verdicts import Finding
 
 _ID = re.compile(r"[A-Za-z0-9_.-]+")
@@ -37,6 +37,12 @@ _ID = re.compile(r"[A-Za-z0-9_.-]+")
 def is_id(text: str) -> bool:
     """Return whether a text can be an id."""
     return _ID.fullmatch(text) is not None
+
+
+def exact_weight(weight: float) -> int:
+    """Return a weight in units of the least positive float: sums of weights are exact, however far apart they are."""
+    numerator, denominator = weight.as_integer_ratio()
+    return (numerator << 1_074) // denominator
 
 
 def check_id(text: str) -> str:
@@ -528,9 +534,11 @@ class Assignment:
     """What a reviewer wants changed in `previous`, blocking first; what has status "closed" must stay as it is."""
     directives: Sequence[str] = ()
     """Instructions from `steer` calls on the run, oldest first."""
+    done: Sequence[DoneCall] = ()
+    """What earlier attempts at this work, which failed or were cut short, did with tools, oldest first."""
 
     def __post_init__(self) -> None:
-        from kairo_team.results import Artifact
+        from kairo_team.results import Artifact, DoneCall
         from kairo_team.verdicts import Finding
 
         check_kind("Assignment.task", self.task, Task)
@@ -539,5 +547,5 @@ class Assignment:
         check_kind("Assignment.previous", self.previous, Artifact, or_none=True)
         for name, kind in (("inputs", None), ("context", None), ("upstream", Artifact)):
             object.__setattr__(self, name, freeze_named(f"Assignment.{name}", getattr(self, name), kind))
-        for name, one in (("findings", Finding), ("directives", str)):
+        for name, one in (("findings", Finding), ("directives", str), ("done", DoneCall)):
             object.__setattr__(self, name, freeze_several(f"Assignment.{name}", getattr(self, name), one))

@@ -48,8 +48,8 @@ MODULES = {
         policies price_library pricing scope slices""",
     "models": """call_keys client_errors fallback governed_model limits local local_server openai_compatible
         provider_errors provider_messages providers resolver retries tool_calls""",
-    "tools": """arguments circuit commands globs guards mcp mcp_schema mcp_session mcp_transport passing paths
-        permissions pipeline pydantic_toolsets result sanitize shell_words signature sources tool toolbox""",
+    "tools": """arguments circuit commands globs guards made_calls mcp mcp_schema mcp_session mcp_transport passing
+        paths permissions pipeline pydantic_toolsets result sanitize shell_words signature sources tool toolbox""",
     "prompts": "bounds filters overrides quoting",
     "engine": """attempts budget_split constraints digests dispatcher earlier_calls ending enforced_end event_bus
         function_agent grown_tasks growth lone_agent member_model planning preflight questions ready_tasks

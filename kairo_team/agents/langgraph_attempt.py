@@ -284,7 +284,7 @@ class FollowedModel(Followed):
         dimension = "dollars" if governor.remaining.tokens else "tokens"
         left = f"room for only {most} reply" if dimension == "tokens" else f"what pays for {most} reply tokens, no more"
         asked = f"a reply of up to {wanted} by {self.name} (only governed(model) can cut it short)"
-        return InsufficientBudget(dimension, asked, left, governor.name)
+        return InsufficientBudget(dimension, asked, left, governor.name, path=governor.path)
 
 
 class NotMade(ModelUnavailable):

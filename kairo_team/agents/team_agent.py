@@ -145,6 +145,8 @@ def _inputs(assignment: Assignment) -> dict[str, Any]:
         inputs["findings"] = [{"observed": one.observed, "expected": one.expected} for one in wrong]
         right = [one.expected or one.id for one in assignment.findings if one.status == "closed"]
         inputs |= {"leave unchanged": right} if right else {}
+    if assignment.done:
+        inputs["done by an earlier attempt"] = [[one.tool, one.arguments, one.result] for one in assignment.done]
     if assignment.directives:
         inputs["directives"] = list(assignment.directives)
     return inputs

@@ -322,6 +322,7 @@ class AttemptHost:
         context = _HostedContext(services, borrower.governor, member.role, self._unit.step, task.id, member.id)
         context.link, context.told_at = link, services.clock()
         context.directives_seen, context.foreign = work.directives, work.foreign
+        context.done = work.assignment.done
         context.offered = tuple(_tool_from(one, link) for one in work.offered)
         context.around = continuing(work.traceparent)
         if task.output_type is not None:

@@ -105,12 +105,15 @@ class RemoteAttempt:
     def _read(self, end: WorkEnd) -> Attempt:
         """Return a worker's attempt as the coordinator's: with its own usage, and where it halted, with whose limit."""
         attempt, halt = end.attempt, end.attempt.halt
-        error = self._lender.why_halted(halt) if halt is not None and attempt.origin == self._governor.name else None
+        own = attempt.origin_path == self._governor.path
+        error = self._lender.why_halted(halt) if halt is not None and own else None
         if error is not None:
             halt = error.reason if isinstance(error, HaltError) else halt
             halt = _HALT_OF[error.dimension] if isinstance(error, InsufficientBudget) else halt
-            attempt = attempt._replace(error=str(error), halt=halt, origin=str(getattr(error, "origin", "")))
-        return read_again(self._context, attempt._replace(usage=self._governor.usage))
+            origin, path = str(getattr(error, "origin", "")), str(getattr(error, "path", ""))
+            attempt = attempt._replace(error=str(error), halt=halt, origin=origin, origin_path=path)
+        read = read_again(self._context, attempt._replace(usage=self._governor.usage))
+        return read._replace(calls=attempt.calls)
 
     # ------------------------------------------------------------------ deliveries
 

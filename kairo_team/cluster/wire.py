@@ -123,6 +123,7 @@ class Refused(NamedTuple):
     left: Any = None
     needed: Any = None
     usage: Usage = NO_USAGE
+    path: str = ""
 
 
 def refused(error: KairoError) -> Refused:
@@ -130,18 +131,19 @@ def refused(error: KairoError) -> Refused:
     lacking = error.lacking if isinstance(error, HaltError) else error
     reason = error.reason if isinstance(error, HaltError) else None
     usage = error.usage if isinstance(error, HaltError) else NO_USAGE
-    origin = str(getattr(error, "origin", ""))
+    origin, path = str(getattr(error, "origin", "")), str(getattr(error, "path", ""))
     if not isinstance(lacking, InsufficientBudget):
-        return Refused(str(error), origin, reason, usage=usage)
+        return Refused(str(error), origin, reason, usage=usage, path=path)
     amounts = (lacking.dimension, lacking.asked, lacking.left, lacking.needed)
-    return Refused(str(error), origin, reason, *amounts, usage)
+    return Refused(str(error), origin, reason, *amounts, usage, path)
 
 
 def refusal_of(told: Refused) -> KairoError:
     """Return the error that was written down."""
     lacking = None
     if told.dimension:
-        lacking = InsufficientBudget(told.dimension, told.asked, told.left, told.origin, needed=told.needed)
+        amounts = (told.dimension, told.asked, told.left)
+        lacking = InsufficientBudget(*amounts, told.origin, needed=told.needed, path=told.path)
     if told.reason is not None:
-        return HaltError(told.reason, told.usage, told.origin, lacking=lacking)
+        return HaltError(told.reason, told.usage, told.origin, lacking=lacking, path=told.path)
     return lacking or KairoError(told.text)

@@ -384,7 +384,9 @@ def _made(kind: type[Any], content: Any, *, own: bool) -> Any:
             return kind(content)
         return kind[_checked(name, content, str)]
     if issubclass(kind, tuple):
-        return cast("Any", kind)._make(_checked(name, content, list))
+        items = _checked(name, content, list)
+        made: Any = cast("Any", kind)
+        return made(*items) if own else made._make(items)  # ours may have fields that are new
     if issubclass(kind, BaseModel):
         return _model(kind, _checked(name, content, dict))
     return _filled(kind, _checked(name, content, dict), own=own)

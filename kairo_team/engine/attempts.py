@@ -7,12 +7,12 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio
 
 from kairo_team import events
-from kairo_team._util.frozen import maker, plain_text, trusted
+from kairo_team._util.frozen import maker, trusted
 from kairo_team.budget import NO_USAGE, HaltReason, Usage, difference
 from kairo_team.conditions import Unreadable
 from kairo_team.engine.budget_split import EVALUATE
@@ -45,9 +45,10 @@ from kairo_team.human import HumanRequest
 from kairo_team.messages import ModelResponse
 from kairo_team.output_types import check_output
 from kairo_team.plugin_calls import failure_of, problem_of, shown
-from kairo_team.results import AgentOutput, AgentStatus, Artifact, Attempt
+from kairo_team.results import AgentOutput, AgentStatus, Artifact, Attempt, plain_artifact, plain_output
 from kairo_team.tasks import Assignment
 from kairo_team.team import Role
+from kairo_team.tools.made_calls import MadeCall
 from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict, VerdictOutcome
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.scope import GovernorScope
     from kairo_team.plugin_calls import Tracebacks
+    from kairo_team.results import RepeatWrites
     from kairo_team.team import Member
     from kairo_team.tools.tool import Tool
     from kairo_team.verdicts import Finding
@@ -79,6 +81,16 @@ _make_context: Final = maker(EvaluationContext)
 _NOTHING: Final = ()
 
 _REVIEWER: Final = trusted(Role)(EVALUATE)
+
+
+class Asked(NamedTuple):
+    """What a coordinator asks of an attempt; see `TeamRun.attempt`."""
+
+    artifact_number: int
+    previous: Artifact | None
+    findings: Sequence[Finding]
+    tools: tuple[Tool, ...]
+    repeat_writes: RepeatWrites
 
 
 class AttemptRunner:
@@ -112,15 +124,7 @@ class AttemptRunner:
         dispatcher.on_cut_attempt = self._emit_cut_attempt
         self._workers = {member.id: Worker.of(member) for member in scope.team.everyone}
 
-    async def attempt(
-        self,
-        task_run: TaskRun,
-        number: int,
-        artifact_number: int,
-        previous: Artifact | None,
-        findings: Sequence[Finding],
-        tools: Sequence[Tool],
-    ) -> Attempt:
+    async def attempt(self, task_run: TaskRun, number: int, asked: Asked) -> Attempt:
         """Have the task's member make an attempt; see `TeamRun.attempt`."""
         task, member, records = task_run.task, task_run.member, task_run.records
         assert member is not None, "a task has its member from dispatch on"
@@ -129,6 +133,7 @@ class AttemptRunner:
         if attempt is MISSING and records.early_end is not None:
             await self._dispatcher.wait_for_end(task_run)
         task_run.move(GENERATING)
+        task_run.ask_for(asked.artifact_number)
         task_run.attempts += 1
         task_run.open_attempt = (number, self._timeouts.clock() if task_run.attempts > 1 else None)
         around = self._begin(events.AttemptStarted, task.id, member, number)
@@ -137,10 +142,9 @@ class AttemptRunner:
         if attempt is MISSING:
             try:
                 if task_run.interrupted is None and task_run.leased != member:
-                    await self._wait_for_lease(task_run, member)
+                    await self._dispatcher.lease(task_run, member)
                 if task_run.interrupted is None:
-                    made_of = (artifact_number, previous, findings)
-                    attempt = await self._run(task_run, key, number, *made_of, tools, around)
+                    attempt = await self._run(task_run, key, number, asked, around)
                     if task_run.before is not None:
                         attempt = attempt._replace(usage=task_run.before + attempt.usage)
                 else:
@@ -162,28 +166,16 @@ class AttemptRunner:
         self._take_over(task_run, made)
         return made
 
-    async def _wait_for_lease(self, task_run: TaskRun, member: str) -> None:
-        with anyio.CancelScope() as task_run.wait:
-            await self._dispatcher.lease(task_run, member)
-        task_run.wait = None
-
     def _run(
-        self,
-        task_run: TaskRun,
-        key: str,
-        number: int,
-        artifact_number: int,
-        previous: Artifact | None,
-        findings: Sequence[Finding],
-        tools: Sequence[Tool],
-        around: Around,
+        self, task_run: TaskRun, key: str, number: int, asked: Asked, around: Around
     ) -> Coroutine[Any, Any, Attempt]:
         task, worker, governor = task_run.task, self._workers[task_run.member or ""], task_run.governor
         assert governor is not None
         seen = self._directives_in_prompt(task_run, key) if self._steering.directives else 0
-        assignment = self._assignment(task_run, artifact_number, previous, findings, seen)
+        assignment = self._assignment(task_run, asked, seen)
         task_run.context = context = self._context(task_run, worker, governor, key)
-        context.directives_seen, context.around, context.offered = seen, around, tuple(tools)
+        context.directives_seen, context.around, context.offered = seen, around, asked.tools
+        context.done = assignment.done
         context.foreign = context.foreign or task.id in self._plan.foreign
         timeout = task.timeout if task.timeout is not None else self._config.task_timeout
         if self._services.engine is not None:
@@ -209,16 +201,16 @@ class AttemptRunner:
         records.put(f"told:{key}", seen)
         return seen
 
-    def _assignment(
-        self, task_run: TaskRun, number: int, previous: Artifact | None, findings: Sequence[Finding], seen: int
-    ) -> Assignment:
+    def _assignment(self, task_run: TaskRun, asked: Asked, seen: int) -> Assignment:
         task, request = task_run.task, self._request
         upstream = upstream_of(task_run, self._dispatcher.tasks)
         directives = self._steering.directives_for(task.id, until=seen) if seen else _NOTHING
         given = task if task.reference is None else replace(task, reference=None)  # it is for reviews alone
-        return _make_assignment(
-            given, request.goal, task.inputs, request.context, upstream, number, previous, tuple(findings), directives
-        )
+        number, previous, findings, done = asked.artifact_number, asked.previous, tuple(asked.findings), task_run.done
+        if done and asked.repeat_writes == "allow":
+            done = tuple(replace(call, asks=False) for call in done)
+        about = (given, request.goal, task.inputs, request.context, upstream)
+        return _make_assignment(*about, number, previous, findings, directives, done)
 
     async def _take_recorded(self, task_run: TaskRun, key: str, recorded: Attempt | CutShort) -> Any:
         """Book a recorded attempt and return it; `MISSING` when it is to be made anew: what it waited for is there.
@@ -235,6 +227,9 @@ class AttemptRunner:
             self._earlier.book(governor, spent, task_run.member, task_run.entry.shared)
         if not anew and (inside := task_run.records.recall(f"below:{key}")) is not MISSING:
             governor.graft(inside)
+        outer = self._services.outer_attempt
+        if outer is not None and not anew and isinstance(recorded, Attempt) and recorded.calls:
+            outer.made_calls.add(map(MadeCall, recorded.calls))
         if isinstance(recorded, CutShort) and over:
             task_run.artifact = task_run.artifact or recorded.artifact
             await self._dispatcher.wait_for_end(task_run)
@@ -254,6 +249,7 @@ class AttemptRunner:
         own, output = self._own_usage(task_run, attempt.usage), attempt.output
         task_run.open_attempt = None
         task_run.usage, task_run.warnings = attempt.usage, task_run.warnings + attempt.warnings
+        task_run.done += attempt.calls
         task_run.exception = None if task_run.context is None or attempt.error is None else task_run.context.raised
         task_run.context = None
         task_run.artifact = task_run.artifact if output is None else output.artifact
@@ -324,7 +320,7 @@ class AttemptRunner:
         """Book a recorded review where it was booked when it was made."""
         models = getattr(evaluator, "models", None)
         if models:
-            account = self._budgets.purpose(EVALUATE).carve(task_run.task.id)
+            account = self._budgets.purpose(EVALUATE).carve_share(task_run.task.id, None, 0.0, 0.0)[0]
             self._earlier.book(account, spent)
             account.close()
         elif spent.tokens:
@@ -378,7 +374,8 @@ class AttemptRunner:
         if models is not None and not models:
             return None
         governor = self._budgets.purpose(EVALUATE, set_aside=bool(models))
-        governor = governor.carve(task_run.task.id) if models else governor
+        if models:  # of a share that is used up too: the judge's first call finds out
+            governor, _ = governor.carve_share(task_run.task.id, None, 0.0, 0.0)
         return WorkContext(self._services, governor, _REVIEWER, key, task_run.task.id, None)
 
 
@@ -467,10 +464,10 @@ def _attempt_of(context: WorkContext, number: int, end: _End, failed: type[BaseE
     by = None if end[1] is None else context.interrupted  # it may have failed over its own cancellation
     kinds = () if end[1] is None else kinds_of(failed)
     over = constraints is not None and constraints.exiting and end[1] is not None
-    end = (*end[:4], True) if over else end
-    last = None if context.turn_ended is None or end[1] is not None else context.turn_ended.call
-    made = (context.task_id, number, context.member, *end, context.governor.usage, warnings, by, kinds, over, last)
-    return _make_attempt(Attempt, made)
+    output, error, halt, (origin, path), final = end
+    last = None if context.turn_ended is None or error is not None else context.turn_ended.call
+    made = (context.task_id, number, context.member, output, error, halt, origin, final or over, context.governor.usage)
+    return _make_attempt(Attempt, (*made, warnings, by, kinds, over, last, context.calls_made, path))
 
 
 def failed_attempt(context: WorkContext, number: int, error: Exception) -> Attempt:
@@ -541,14 +538,14 @@ def _as_output(raw: Any, member: str, context: WorkContext) -> AgentOutput:
     elif isinstance(raw, str):
         raw = Artifact(raw)
     elif isinstance(raw, Artifact):
-        raw = _plain_artifact(raw)
+        raw = plain_artifact(raw)
     if type(raw) is Artifact:
         if context.turns:
             return context.output(raw)
         tokens, dollars, _, tool_calls = context.governor.spent
         return context.output(raw) if tokens or dollars or tool_calls else _make_output(raw)
     if isinstance(raw, AgentOutput):
-        return _plain_output(raw, member)
+        return plain_output(raw, member)
     plain = isinstance(raw, bool | int | float)
     what = "nothing (None)" if raw is None else repr(raw) if plain else f"a {type(raw).__name__}"
     raise BadOutput(member, f"returned {what}: an agent returns a string, an Artifact or an AgentOutput{_way(raw)}")
@@ -565,41 +562,20 @@ def _way(raw: Any) -> str:
     return ""
 
 
-def _plain_output(given: AgentOutput, member: str) -> AgentOutput:
-    """Return an output after checking the types of its parts; later code relies on them."""
-    artifact, status, error = given.artifact, given.status, given.error
-    if not isinstance(artifact, Artifact):
-        raise BadOutput(
-            member, f"returned an AgentOutput whose artifact must be a kt.Artifact, not {shown(artifact, 100)}"
-        )
-    plain = (type(given), type(artifact), type(status)) == (AgentOutput, Artifact, AgentStatus)
-    if plain and (error is None or type(error) is str):
-        return given
-    try:
-        status = AgentStatus(status)
-        error = None if error is None else plain_text("AgentOutput.error must be a text or None", error)
-    except ValueError as problem:
-        raise BadOutput(member, f"returned an AgentOutput that is none: {problem}") from None
-    rest = (given.turns_completed, given.max_turns, given.tool_calls_executed, given.usage, given.transcript)
-    return AgentOutput(_plain_artifact(artifact), status, *rest, error)
+_Origin = tuple[str | None, str | None]
+"""Name and path of the governor that halted."""
 
+_NOBODY: Final[_Origin] = (None, None)
 
-def _plain_artifact(given: Artifact) -> Artifact:
-    """Return a plain copy of an artifact, so that a subclass cannot change it later."""
-    if type(given) is Artifact:
-        return given
-    return Artifact(given.text, given.data, given.media_type, given.partial)
-
-
-_End = tuple[AgentOutput | None, str | None, HaltReason | None, str | None, bool]
-"""How an attempt ended: the fields of `Attempt` from `output` to `final`."""
+_End = tuple[AgentOutput | None, str | None, HaltReason | None, _Origin, bool]
+"""How an attempt ended: the fields of `Attempt` from `output` to `final`, with the origin's path."""
 
 
 def _end(
     output: AgentOutput | None,
     error: str | None = None,
     halt: HaltReason | None = None,
-    origin: str | None = None,
+    origin: _Origin = _NOBODY,
     *,
     final: bool = False,
 ) -> _End:
@@ -613,7 +589,7 @@ def _failed(
     context: WorkContext,
     error: str,
     halt: HaltReason | None = None,
-    origin: str | None = None,
+    origin: _Origin = _NOBODY,
     *,
     status: AgentStatus = AgentStatus.GRACEFUL_EXIT,
     final: bool = False,
@@ -632,7 +608,7 @@ def _explain_failure(context: WorkContext, error: Exception) -> _End:
         end = _judge_output(context, output)
         context.services.check_repeated(context.step, context.task_id, context.member)
         return end
-    halt = _halt_of(error)
+    halt = _halt_of(error, context.governor)
     if halt is not None:
         reason, origin = halt
         why = _why_halted(context, reason, str(error)) if isinstance(error, HaltError) else str(error)
@@ -654,15 +630,26 @@ def _explain_failure(context: WorkContext, error: Exception) -> _End:
     return _failed(context, problem_of(error, None), final=final)
 
 
-def _halt_of(error: Exception) -> tuple[HaltReason, str] | None:
+def _halt_of(error: Exception, governor: Governor) -> tuple[HaltReason, _Origin] | None:
     """Return why and whose budget, the clock or a kill ended it; None for what only looks like that."""
     reason: Any = None
     if isinstance(error, HaltError):
         reason = error.reason
     elif isinstance(error, InsufficientBudget) and error.dimension in DIMENSIONS:
         reason = _HALT_OF[error.dimension]
-    origin: Any = getattr(error, "origin", None)
-    return (reason, origin) if isinstance(reason, HaltReason) and type(origin) is str else None
+    origin, path = getattr(error, "origin", None), getattr(error, "path", "")
+    if not isinstance(reason, HaltReason) or type(origin) is not str or type(path) is not str:
+        return None
+    return reason, (origin, path or (governor.path if origin == governor.name else ""))  # one made by hand has no path
+
+
+def _in_force(governor: Governor) -> _Origin:
+    """Return whose halt it is that stops a governor: its own or that of one above it."""
+    try:
+        governor.can_proceed()
+    except HaltError as halt:
+        return halt.origin, halt.path
+    return governor.name, governor.path
 
 
 _COMPLETED: Final = AgentStatus.COMPLETED
@@ -676,11 +663,11 @@ def _judge_output(context: WorkContext, output: AgentOutput) -> _End:
     stopped = governor.stopped
     if stopped is not None:
         why = _why_halted(context, stopped, f"halted: {stopped.value}")
-        return _end(_as_partial(output), why, stopped, governor.name, final=True)
+        return _end(_as_partial(output), why, stopped, _in_force(governor), final=True)
     if output.status is not _COMPLETED and output.status in _NEVER_REVIEWED:
         error = output.error or f"the agent {_NEVER_REVIEWED[output.status]}"
         halt = governor.halted if output.status is AgentStatus.HALTED else None
-        return _end(_as_partial(output), error, halt, governor.name if halt else None, final=True)
+        return _end(_as_partial(output), error, halt, _in_force(governor) if halt else _NOBODY, final=True)
     constraints = context.constraints
     if constraints is not None and constraints.refusal is not None and output.status is _COMPLETED:
         output = replace(output, status=AgentStatus.GRACEFUL_EXIT, error=output.error or str(constraints.refusal))
@@ -701,7 +688,7 @@ def _judge_text(context: WorkContext, output: AgentOutput) -> _End:
         output = _as_partial(output)
     not_answered = turn_ended is not None and not turn_ended.answers
     if not_answered or (context.output_type is None and not context.readers):
-        return (output, None, None, None, False)
+        return (output, None, None, _NOBODY, False)
     try:
         if context.output_type is not None:
             output = _with_data(output, context.output_type)

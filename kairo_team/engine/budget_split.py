@@ -119,14 +119,17 @@ class BudgetSplit:
         return self.root.carve_share(name, _ceiling(name, share), 0.0, 0.0)[0]
 
     def _set_share_aside(self, name: str) -> Governor:
-        """Open a purpose with its share of the budget: as much as the recorded run set aside for it, if it did."""
+        """Open a purpose with its share of the budget: as much as the recorded run set aside for it, if it did.
+
+        Of a halted run too: the work that uses it finds out.
+        """
         self._opened[name] += 1
         key = f"share:{name}:{self._opened[name]}"
         share = cast("Budget | None", self._journal.get(key, None))
         governor = None if share is None else self._carve_again(name, share)
         if share is None or governor is None:
             share = self._share(self._shares.get(name, 0.0))
-            governor = self.root.carve(name, _ceiling(name, share), guarantee=share)
+            governor = self.root.carve_with(name, _ceiling(name, share), units_of(share))
             if share != Budget():
                 self._journal.put(key, share)
         if share != Budget():
@@ -137,7 +140,7 @@ class BudgetSplit:
         """Open a purpose with a share that was recorded; None where that does not fit: there may be less budget now."""
         with self._earlier.set_apart():
             try:
-                return self.root.carve(name, _ceiling(name, share), guarantee=share)
+                return self.root.carve_with(name, _ceiling(name, share), units_of(share))
             except InsufficientBudget:
                 return None
 

@@ -27,6 +27,7 @@ from kairo_team.engine.task_run import (
 from kairo_team.errors import ContractBreach, HaltError, InsufficientBudget
 from kairo_team.governance.halts import REASONS
 from kairo_team.governance.ledger import DIMENSIONS, NOTHING, larger, units_of
+from kairo_team.tasks import exact_weight
 
 if TYPE_CHECKING:
     from kairo_team.engine.ready_tasks import Entry, ReadyTasks
@@ -100,7 +101,7 @@ class Dispatcher:
         self._needs = Needs(governors, config.budget_policy)
         self._group_needs: dict[str, Needs] = {}
         """What a task of a map or a loop with a budget is expected to take, by the id of that."""
-        self._weight_left = sum(task_run.task.weight for task_run in self.tasks.values())
+        self._weight_left = sum(exact_weight(task_run.task.weight) for task_run in self.tasks.values())
         self._slots = config.max_parallel_tasks
         self._slots_taken = 0
         self._slot_waiters: deque[anyio.Event] = deque()
@@ -177,7 +178,7 @@ class Dispatcher:
                 self._wait(task_run, "budget")
             else:
                 shared = task_run.entry.shared
-                short_of = shared if shared is not None and shared.name == got.origin else self._governors[member]
+                short_of = shared if shared is not None and shared.path == got.path else self._governors[member]
                 halt = _find_halt(short_of, got)
                 unpaid = Unpaid(str(halt or got), halt is not None)
                 task_run.records.put_unpaid(task_run.task.id, unpaid)
@@ -186,7 +187,7 @@ class Dispatcher:
         task_run.member = task_run.leased = member
         task_run.entry.started = True
         task_run.move(IN_FLIGHT)
-        self._take_weight(task_run.entry, task_run.task.weight)
+        self._take_weight(task_run.entry, exact_weight(task_run.task.weight))
         self.active += 1
         self._slots_taken += 1
         task_run.has_slot = True
@@ -227,8 +228,8 @@ class Dispatcher:
         """
         task = task_run.task
         starting = task_run.state is PENDING
-        weight_left = self._weight_left if starting else self._weight_left + task.weight
-        part = task.weight / weight_left
+        weight = exact_weight(task.weight)
+        part = weight / (self._weight_left if starting else self._weight_left + weight)
         group = _group_of(task_run.entry)
         least = self._needs.of(member) if starting and not paid and member in self._limited else NOTHING
         if group is not None and starting and not paid:
@@ -334,16 +335,17 @@ class Dispatcher:
         added = self.board.extend(tasks, bound if recorded.is_new else recorded.bound(bound))
         for entry in added:
             self.tasks[entry.task.id] = TaskRun(entry, recorded)
-            self._weight_left += entry.task.weight
+            self._weight_left += exact_weight(entry.task.weight)
         return added
 
     def grow(self, by: TaskRun, tasks: Sequence[Task], bound: Bound) -> list[Entry]:
         """Put on the board what a map or a loop grew into, out of its weight; `settle` follows."""
-        parts, weight = by.entry.parts, sum(task.weight for task in tasks)
+        parts, weight = by.entry.parts, sum(exact_weight(task.weight) for task in tasks)
         assert parts is not None, "a map or a loop has parts"
-        parts.weight -= weight
+        taken = min(weight, parts.weight)  # what is divided among them may be rounded up
+        parts.weight -= taken
         parts.unstarted += weight
-        self._weight_left -= weight
+        self._weight_left -= taken
         return self.extend(tasks, bound, by.records)
 
     def share_budget(self, task_run: TaskRun, root: Governor) -> None:
@@ -359,7 +361,7 @@ class Dispatcher:
         self._earlier.share(task_id, shared, outer)
         self._group_needs[task_id] = Needs({task_id: shared}, replace(self._policy, reserve=0.0))
 
-    def _take_weight(self, entry: Entry, weight: float) -> None:
+    def _take_weight(self, entry: Entry, weight: int) -> None:
         """Take the weight of a task that has started, or never will, from what is left."""
         self._weight_left -= weight
         parent = entry.parent
@@ -441,7 +443,7 @@ class Dispatcher:
                     self._group_needs[group.task.id].learn(group.task.id, took, ran_out=ran_out)
             self._give_back(task_run, to)
         elif pending:
-            self._take_weight(task_run.entry, task_run.task.weight)
+            self._take_weight(task_run.entry, exact_weight(task_run.task.weight))
         self.emit_end(task_run, verdict)
         if self.on_ended is not None:
             self.on_ended(task_run)
@@ -495,7 +497,7 @@ class Dispatcher:
         task_run = self.tasks[entry.task.id]
         task_run.move(TaskState.SKIPPED)
         task_run.error = reason = task_run.skip_reason(reason) if task_run.records.earlier else reason
-        self._take_weight(task_run.entry, task_run.task.weight)
+        self._take_weight(task_run.entry, exact_weight(task_run.task.weight))
         self._emit(events.TaskSkipped, entry.task.id, None, 0, reason)
         if self.on_ended is not None:
             self.on_ended(task_run)
@@ -539,7 +541,7 @@ class Dispatcher:
     # ------------------------------------------------------------------ leases and slots
 
     async def lease(self, task_run: TaskRun, member: str) -> None:
-        """Take a lease of the member for an attempt; waits while all are taken."""
+        """Take a lease of the member for an attempt; waits, without its slot, while all are taken."""
         if task_run.leased == member:
             return
         self.release_lease(task_run)
@@ -548,10 +550,13 @@ class Dispatcher:
             give_up = self.board.wait_for_lease(member, granted.set)
             self._wait(task_run, "member")
             try:
-                await granted.wait()
+                await self.without_slot(task_run, granted.wait)
             except BaseException:
                 give_up()
                 raise
+            if not task_run.has_slot:  # it was cancelled while it waited
+                give_up()
+                return
             self._wait(task_run, None)
         task_run.leased = member
 
@@ -562,32 +567,35 @@ class Dispatcher:
             task_run.leased = None
             self.wake()
 
-    async def top_up(self, task_run: TaskRun, halt: HaltReason, origin: str | None) -> bool:
-        """Set more budget aside for a task that `origin` stopped for a lack of it, once some has come back.
+    async def top_up(self, task_run: TaskRun, halt: HaltReason, path: str | None) -> bool:
+        """Set more budget aside for a task that the governor at `path` stopped for a lack of it, once some came back.
 
         Waits, without a slot, as long as others in flight may give back; False when nothing more will come.
         """
         governor, dimension = task_run.governor, _DIMENSION.get(halt)
-        if governor is None or dimension is None or origin == governor.name:  # its own ceiling stays
+        if governor is None or dimension is None or path == governor.path:  # its own ceiling stays
             return False
         had = getattr(governor.remaining, dimension)
         if had is None:  # nothing is short here: it was the limit of a governor of the agent's own
             return False
         while governor.halted is None:
             if task_run.interrupted is not None:
+                self._wait(task_run, None)
                 return True  # the next try records that it was cancelled
             if getattr(governor.remaining, dimension) > had:
-                part = task_run.task.weight / (self._weight_left + task_run.task.weight)
+                weight = exact_weight(task_run.task.weight)
+                part = weight / (self._weight_left + weight)
                 got = governor.top_up_share(dimension, part)
                 records, guarantee = task_run.records, units_of(governor.guarantee)
                 records.put_carved(task_run.task.id, task_run.carvings, task_run.member or "", guarantee)
+                self._wait(task_run, None)
                 self._emit(events.BudgetToppedUp, task_run.task.id, task_run.member, got[0] or None, got[1] or None)
                 return True
             if self.active <= len(self._waiting_for_budget) + 1:  # all the others wait like this one
-                return False
-            self._wait(task_run, "budget")
+                break
+            self._wait(task_run, "budget")  # it is news once, however often it looks
             await self.without_slot(task_run, self._wait_for_return)
-            self._wait(task_run, None)
+        self._wait(task_run, None)
         return False
 
     async def _wait_for_return(self) -> None:
@@ -695,7 +703,7 @@ def _group_of(entry: Entry) -> Entry | None:
 def _part_of_shared(entry: Entry) -> float:
     """Return its part of what is left of that budget: by its weight, among those that have not started."""
     group = _group_of(entry)
-    weight, left = entry.task.weight, 0.0 if group is None or group.parts is None else group.parts.unstarted
+    weight, left = exact_weight(entry.task.weight), 0 if group is None or group.parts is None else group.parts.unstarted
     return weight / left if left > weight else 1.0
 
 

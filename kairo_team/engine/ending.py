@@ -129,7 +129,7 @@ class RunEnd:
             return self.concluded
         error = self.error
         if isinstance(error, HaltError) and halt is not None:  # it may name what was exhausted before
-            error = HaltError(halt, error.usage, error.origin)
+            error = HaltError(halt, error.usage, error.origin, path=error.path)
         if error is not None:
             return words_of(error)
         return f"the team was halted: {halt.value}" if halt is not None else None

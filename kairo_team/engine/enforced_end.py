@@ -8,6 +8,7 @@ import math
 import sys
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextvars import Context, copy_context
 from typing import Any, Final, Protocol, TypeVar, cast
 
 import anyio
@@ -189,8 +190,9 @@ class CallSupervisor:
             task = self._task()
             nurseries = _count_nurseries(task)
         mark = self._mark()
+        context = copy_context()  # what it sets is seen by nobody who works after it
         try:
-            waits_for = coroutine.send(None)
+            waits_for = context.run(coroutine.send, None)
         except StopIteration as end:
             cancelled_itself()
             return (end.value, None) if mark.intact else (None, self._tidy(mark, name, end.value))
@@ -200,7 +202,7 @@ class CallSupervisor:
             with AWAITED_CALL:
                 raise
         call = _SupervisedCall(self, stopper, task, nurseries, waits_for)
-        return None, self._finish(self._drive(coroutine, call, name), mark, name)
+        return None, self._finish(self._drive(coroutine, call, name, context), mark, name)
 
     async def _finish(self, work: Awaitable[T], mark: Mark, name: str) -> T:
         """Await a plug-in to its end and close what it left open; then its scopes say nothing of whose end it was."""
@@ -296,7 +298,9 @@ class CallSupervisor:
             await anyio.sleep(_RECHECK)
 
     @types.coroutine
-    def _drive(self, coroutine: Coroutine[Any, Any, Any], call: _SupervisedCall, name: str) -> Generator[Any, Any, Any]:
+    def _drive(
+        self, coroutine: Coroutine[Any, Any, Any], call: _SupervisedCall, name: str, context: Context
+    ) -> Generator[Any, Any, Any]:
         """Go on from the first step; one that does nothing but swallow is closed before the grace is over."""
         clock, stopper = self._clock, call.stopper
         since: float | None = None
@@ -309,7 +313,7 @@ class CallSupervisor:
                 try:
                     sent = yield call.waits_for
                 except GeneratorExit:
-                    coroutine.close()
+                    context.run(coroutine.close)
                     raise
                 except BaseException as thrown:  # noqa: BLE001 - handed on to the coroutine
                     error = thrown
@@ -321,11 +325,13 @@ class CallSupervisor:
                     late = cancelled and (swallowed > _PATIENCE or clock() - since > self.grace)
                     if (call.woken or late) and call.without_children:
                         call.closed = True
-                        _close(coroutine)
+                        context.run(_close, coroutine)
                         break
                 began = clock()
                 try:
-                    call.waits_for = coroutine.send(sent) if error is None else coroutine.throw(error)
+                    call.waits_for = (
+                        context.run(coroutine.send, sent) if error is None else context.run(coroutine.throw, error)
+                    )
                 except StopIteration as end:
                     return end.value
                 finally:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team._util.frozen import FrozenDict, freeze_json, maker
-from kairo_team.tasks import Loop, Task
+from kairo_team.tasks import Loop, Task, exact_weight
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +24,7 @@ _make_task: Final = maker(Task)
 def tasks_of_items(task: Task, items: Sequence[Any]) -> list[Task]:
     """Return the tasks of a map, one for each item of its list; they share its weight."""
     digits = max(_ITEM_DIGITS, len(str(task.max_items)))
-    weight = task.weight / max(1, len(items))
+    weight = _above_zero(task.weight / max(1, len(items)))
     alike = _copy(task, depends_on=(), needs="all", weight=weight, budget=None, when=None, over=None, max_items=None)
     return [
         _copy(
@@ -38,7 +39,7 @@ def tasks_of_items(task: Task, items: Sequence[Any]) -> list[Task]:
 
 def tasks_of_round(task: Task, loop: Loop, number: int) -> list[Task]:
     """Return the tasks of a round: the rounds share the loop's weight, and the tasks of a round share that."""
-    share = task.weight / loop.max_rounds / sum(one.weight for one in loop.body)
+    weights = _divided(task.weight / loop.max_rounds, loop.body)
 
     def named(name: str) -> str:
         return round_id(task.id, loop, number, name)
@@ -49,7 +50,7 @@ def tasks_of_round(task: Task, loop: Loop, number: int) -> list[Task]:
             id=named(one.id),
             depends_on=tuple(map(named, one.depends_on)),
             inputs=FrozenDict({**task.inputs, **one.inputs, "round": number}),
-            weight=one.weight * share,
+            weight=weights[one.id],
             when=None if one.condition is None else replace(one.condition, source=named(one.condition.source)),
             over=None if one.over is None else named(one.over),
             part_of=task.id,
@@ -81,8 +82,20 @@ def _most(task: Task) -> int:
 def templates(task: Task) -> list[Task]:
     """Return the tasks of a loop's body as they stand for all its rounds: under the loop's id, sharing its weight."""
     assert task.loop is not None, "it is a loop"
-    share = task.weight / sum(one.weight for one in task.loop.body)
-    return [_copy(one, id=f"{task.id}.{one.id}", weight=one.weight * share) for one in task.loop.body]
+    weights = _divided(task.weight, task.loop.body)
+    return [_copy(one, id=f"{task.id}.{one.id}", weight=weights[one.id]) for one in task.loop.body]
+
+
+def _divided(weight: float, among: Sequence[Task]) -> dict[str, float]:
+    """Divide a weight among tasks by theirs; return their parts by name."""
+    exact = {one.id: exact_weight(one.weight) for one in among}
+    whole = sum(exact.values())
+    return {name: _above_zero(weight * (own / whole)) for name, own in exact.items()}
+
+
+def _above_zero(weight: float) -> float:
+    """Return the least weight there is for one that was rounded to nothing."""
+    return weight or math.ulp(0.0)
 
 
 def worst_case(tasks: Iterable[Task], owners: tuple[Task, ...] = ()) -> Iterator[tuple[Task, tuple[Task, ...]]]:

@@ -20,7 +20,7 @@ from kairo_team.governance.guardrails import GuardrailChain
 from kairo_team.governance.ledger import DIMENSIONS
 from kairo_team.models.fallback import single_models
 from kairo_team.output_types import output_type_problem
-from kairo_team.tasks import TaskGraph
+from kairo_team.tasks import TaskGraph, exact_weight
 from kairo_team.tools.permissions import ToolPermissions
 from kairo_team.tools.sources import blocked_sources
 
@@ -447,15 +447,16 @@ def _carve_tasks(budgets: BudgetSplit, policy: BudgetPolicy, plan: TaskGraph, te
     """
     tasks = list(_templates(plan.tasks))
     bound = bind(tasks, team)
-    weight = sum(task.weight for task in tasks)
+    left = sum(exact_weight(task.weight) for task in tasks)
     paid, lacking = 0, ""
     for task in tasks:
+        weight = exact_weight(task.weight)
         try:
-            budgets.members[bound[task.id][0]].carve_share(task.id, task.budget, task.weight / weight, policy.reserve)
+            budgets.members[bound[task.id][0]].carve_share(task.id, task.budget, weight / left, policy.reserve)
             paid += 1
         except InsufficientBudget as short:
             lacking = lacking or f"task {task.id!r}: {short}"
-        weight -= task.weight
+        left -= weight
     return () if paid else (f"no task can get its share of the budget; {lacking}",)
 
 

@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from kairo_team.conditions import items_of
-from kairo_team.tasks import Task, TaskGraph
+from kairo_team.tasks import Task, TaskGraph, exact_weight
 
 if TYPE_CHECKING:
     from kairo_team.governance.governor import Governor
@@ -28,9 +28,9 @@ class Parts:
     """In the order of items, or of rounds."""
     open: int = 0
     """How many of these have not ended."""
-    weight: float = 0.0
-    """What of its weight is not given to them."""
-    unstarted: float = 0.0
+    weight: int = 0
+    """What of its weight is not given to them, as `exact_weight` returns it."""
+    unstarted: int = 0
     """The weight of those that have not started."""
     shared: Governor | None = None
     """The budget that they share; None: they have none but their members'."""
@@ -338,7 +338,7 @@ def _connect(entry: Entry, entries: Mapping[str, Entry]) -> None:
     """Make a task a dependent of those it needs, some of which may have ended, and a part of what it grew from."""
     task = entry.task
     if task.over is not None or task.loop is not None:
-        entry.parts = Parts(weight=task.weight)
+        entry.parts = Parts(weight=exact_weight(task.weight))
     if task.part_of is not None:
         _join(entry, entries[task.part_of])
     if not task.depends_on:

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from kairo_team.results import TeamResult
     from kairo_team.tasks import TaskGraph
     from kairo_team.team import Team, TeamConfig, TeamExecutionRequest
+    from kairo_team.tools.made_calls import MadeCalls
     from kairo_team.tools.permissions import ToolPermissions
 
 
@@ -94,6 +95,11 @@ class OuterAttempt(Protocol):
     @property
     def policies(self) -> Sequence[GuardrailPolicy]:
         """What guards models and tools."""
+        ...
+
+    @property
+    def made_calls(self) -> MadeCalls:
+        """What the attempt does with tools, and what earlier ones did."""
         ...
 
     def constrain(self, model: AskedModel) -> AskedModel:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from contextvars import copy_context
 from typing import Any, Final, TypeVar
 
 import anyio
@@ -38,7 +39,7 @@ class TaskPool:
         self._host = asyncio_task()
         self._run_body = run_body
         self._bodies: deque[tuple[Any, ...]] = deque()
-        """What `run_body` is called with, for each body that waits."""
+        """The context that each body starts in, and what `run_body` is called with for it."""
         self._starting = 0
         self._batch = 1
         """Workers to start next: one, and twice as many whenever one that was started found a body."""
@@ -50,8 +51,8 @@ class TaskPool:
         return not self.running and not self._bodies
 
     def add(self, *body: Any) -> None:
-        """Run a body soon."""
-        self._bodies.append(body)
+        """Run a body soon, in a copy of the caller's context: what it sets there is seen by no other body."""
+        self._bodies.append((copy_context(), *body))
         if not self._starting:
             self._open(1)
 
@@ -69,12 +70,12 @@ class TaskPool:
     async def _run_bodies(self, task: Any) -> None:
         turns, mark = 0, marker()()
         while self._bodies:
-            body = self._bodies.popleft()
+            context, *body = self._bodies.popleft()
             if self._bodies and not self._starting:
                 self._open(min(len(self._bodies), self._batch))
             self.running += 1
             try:
-                await without_strays(self._run_body(*body), task)
+                await without_strays(self._run_body(*body), task, context)
             finally:
                 self.running -= 1
             if not mark.intact:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kairo_team.engine.records.replay import PlanRecords
     from kairo_team.governance.governor import Governor
     from kairo_team.human import HumanRequest
+    from kairo_team.results import DoneCall
     from kairo_team.tasks import Task
     from kairo_team.verdicts import EvaluationVerdict
 
@@ -168,6 +169,10 @@ class TaskRun:
     criteria: str | None = None
     """Digest of what its first review judged by."""
     warnings: tuple[str, ...] = ()
+    done: tuple[DoneCall, ...] = ()
+    """What attempts at the artifact that it works on did with tools."""
+    done_for: int = 1
+    """The number of that artifact."""
     error: str | None = None
     exception: BaseException | None = None
     """What its last attempt, its last review or its body raised."""
@@ -220,6 +225,13 @@ class TaskRun:
         path = self.path.after.get(to)
         self.path = self.path.extend(self.task.id, to) if path is None else path
         self.state = to
+
+    def ask_for(self, artifact_number: int) -> None:
+        """Begin an attempt at an artifact; what was done with tools for a whole one before it is not its beginning."""
+        cut = self.artifact is not None and self.artifact.partial
+        if artifact_number != self.done_for and not cut:
+            self.done = ()
+        self.done_for = artifact_number
 
     def book_before_hand_over(self, spent: Usage) -> None:
         """Book what its member spent on it, before another one gets it."""

@@ -17,7 +17,7 @@ from kairo_team._util.clock import LoopClock
 from kairo_team._util.frozen import check_kind
 from kairo_team._util.threads import poster
 from kairo_team.budget import to_picodollars
-from kairo_team.engine.attempts import AttemptRunner
+from kairo_team.engine.attempts import Asked, AttemptRunner
 from kairo_team.engine.budget_split import BudgetSplit, open_governor, root_budget, until
 from kairo_team.engine.constraints import ENDED_EARLY
 from kairo_team.engine.digests import digests_of
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from kairo_team.engine.event_bus import Around, Bus
     from kairo_team.engine.ready_tasks import Entry
     from kairo_team.engine.run_handle import Run
-    from kairo_team.results import TaskOutcome
+    from kairo_team.results import RepeatWrites, TaskOutcome
     from kairo_team.team import Team, TeamExecutionRequest
     from kairo_team.tools.tool import Tool
     from kairo_team.verdicts import Finding
@@ -629,6 +629,7 @@ class TeamRun:
         previous: Artifact | None = None,
         findings: Sequence[Finding] = (),
         tools: Sequence[Tool | Callable[..., Any]] = (),
+        repeat_writes: RepeatWrites = "ask",
     ) -> Coroutine[Any, Any, Attempt]:
         """Let the task's member try; raises nothing but cancellation. Recorded.
 
@@ -636,11 +637,12 @@ class TeamRun:
         `previous` is the last one and `findings` what a review wants changed. `tools` are offered to the member beside
         its own, for this attempt: typed functions, or a `Tool`, which may end the attempt (`Tool.ends`). The role's
         `allowed_tools` do not bind them. What a tool does must follow from its arguments alone: an attempt that is
-        recorded does not call it again, and a coordinator reads `Attempt.ended_by`. `ValueError` for what is no tool.
+        recorded does not call it again, and a coordinator reads `Attempt.ended_by`. `repeat_writes` is that of
+        `FailurePolicy`, for attempts at the same artifact. `ValueError` for what is no tool.
         """
         assert self._attempts is not None, "a task comes from `ready`"
-        offered = tuple(as_tool(tool) for tool in tools) if tools else ()
-        return self._attempts.attempt(self._task_run(task), number, artifact_number, previous, findings, offered)
+        asked = Asked(artifact_number, previous, findings, tuple(map(as_tool, tools)), repeat_writes)
+        return self._attempts.attempt(self._task_run(task), number, asked)
 
     def review(
         self, task: Task, attempt: Attempt, evaluator: Any, *, prior: Sequence[EvaluationVerdict] = ()
@@ -664,7 +666,7 @@ class TeamRun:
         key = task_run.records.key("top_up", task.id, attempt.number)
         if task_run.records.ended_before(key):
             await dispatcher.wait_for_end(task_run)
-        return await self.step(key, lambda: dispatcher.top_up(task_run, halt, attempt.origin), returns=bool)
+        return await self.step(key, lambda: dispatcher.top_up(task_run, halt, attempt.origin_path), returns=bool)
 
     async def is_over(self, task: Task) -> bool:
         """Return whether the team has no budget for another try, or a constraint forbids one. Recorded."""

@@ -32,7 +32,8 @@ from kairo_team.human import HumanDecision, HumanRequest
 from kairo_team.messages import ModelRequest
 from kairo_team.models.call_keys import call_key
 from kairo_team.models.governed_model import GovernedModel, StartedTry
-from kairo_team.results import AgentOutput, AgentStatus, Artifact, adapter
+from kairo_team.results import AgentOutput, AgentStatus, Artifact, DoneCall, adapter
+from kairo_team.tools.made_calls import MadeCalls
 from kairo_team.tools.pipeline import GovernedTool, Toolbox, ToolPipeline
 from kairo_team.tools.sources import as_source
 from kairo_team.tools.tool import Tool, as_tool
@@ -142,9 +143,10 @@ class WorkContext:
     """One piece of work (an attempt, a plan, a review) and what it may use; fulfils `contracts.MemberContext`."""
 
     __slots__ = (
-        "_brought", "_calls", "_pipeline", "_tries", "_uses", "around", "calls", "constraints", "denied",
-        "directives_seen", "foreign", "governor", "interrupted", "kept", "member", "offered", "output_type", "raised",
-        "readers", "role", "scope", "services", "spent_before", "step", "task_id", "turn_ended", "turns", "unanswered",
+        "_brought", "_calls", "_made", "_pipeline", "_tries", "_uses", "around", "calls", "constraints", "denied",
+        "directives_seen", "done", "foreign", "governor", "interrupted", "kept", "member", "offered", "output_type",
+        "raised", "readers", "role", "scope", "services", "spent_before", "step", "task_id", "turn_ended", "turns",
+        "unanswered",
     )  # fmt: skip
 
     def __init__(
@@ -190,6 +192,9 @@ class WorkContext:
         self._tries: Counter[str] | None = None
         """By the name of a model call: how often it was tried."""
         self._brought: dict[str, Tool] | None = None
+        self._made: MadeCalls | None = None
+        self.done: Sequence[DoneCall] = ()
+        """What earlier attempts at this work did with tools."""
         self.offered: tuple[Tool, ...] = ()
         """Tools that the coordinator offers for this attempt."""
         self.turn_ended: TurnEnded | None = None
@@ -282,6 +287,24 @@ class WorkContext:
     def permissions(self) -> ToolPermissions | None:
         """What the tools of a team inside this task may do."""
         return self.services.permissions
+
+    @property
+    def made_calls(self) -> MadeCalls:
+        """What this attempt does with tools, that of the runs inside it included."""
+        if self._made is None:
+            outer = self.services.outer_attempt if self._is_attempt else None
+            self._made = MadeCalls(self._attempt, self.done, None if outer is None else outer.made_calls)
+        return self._made
+
+    @property
+    def calls_made(self) -> tuple[DoneCall, ...]:
+        """The tool calls it made so far."""
+        return () if self._made is None else self._made.all
+
+    @property
+    def _is_attempt(self) -> bool:
+        """Whether a member works on a task here."""
+        return self.member is not None and self.task_id is not None
 
     def note_overshoot(self, model: str, held: Usage, used: Usage) -> None:
         """Take note, from any thread, of a call inside this task that used more than was held."""
@@ -519,6 +542,7 @@ class WorkContext:
                 on_content=None if services.content is None else self.report_content,
                 calls=self.calls,
                 doubted=() if services.kept is None else services.kept.in_doubt,
+                made=self.made_calls if self._is_attempt else None,
                 offered=self.offered,
                 on_turn_end=self.end_turn,
             )

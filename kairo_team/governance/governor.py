@@ -754,6 +754,7 @@ def _write(node: Node, cells: list[int], path: str, halt: Halt | None, children:
         overshoot=usage_of(*node.overshoot_units(cells)),
         halt=halt.reason if halt else None,
         origin=halt.node.name if halt else None,
+        origin_path=halt.node.full_path() if halt else None,
         closed=node.ended is not None,
         children=children,
     )

@@ -148,7 +148,8 @@ class Halt:
 
     def error(self) -> HaltError:
         """Return the error that a guard raises, with usage and name of the node that reached its limit."""
-        return HaltError(self.reason, self.node.usage(), self.node.name, lacking=self.lacking)
+        node = self.node
+        return HaltError(self.reason, node.usage(), node.name, lacking=self.lacking, path=node.full_path())
 
 
 class _Told(Halt):
@@ -160,7 +161,8 @@ class _Told(Halt):
 
     def error(self) -> HaltError:
         """Return the error that a guard there raised."""
-        return HaltError(self.reason, self.told.usage, self.told.origin, lacking=self.told.lacking)
+        told = self.told
+        return HaltError(self.reason, told.usage, told.origin, lacking=told.lacking, path=told.path)
 
 
 def in_force(node: Node, *, stopped: bool = False) -> Halt | None:
@@ -317,7 +319,7 @@ def _lacking(node: Node, dim: int, needed: int) -> InsufficientBudget | None:
     if needed <= 1 or limit is None:
         return None
     left = max(0, limit - node.cells[dim])
-    return InsufficientBudget(DIMENSIONS[dim], shown(dim, needed), shown(dim, left), node.name)
+    return InsufficientBudget(DIMENSIONS[dim], shown(dim, needed), shown(dim, left), node.name, path=node.full_path())
 
 
 def stop_crossed(node: Node, added: Units) -> None:

@@ -282,7 +282,8 @@ class Waiter:
         """Build the refusal; the least there is need not be named."""
         asked, least = self.units[dim], self.minimum[dim]
         needed = shown(dim, least) if 1 < least < asked else None
-        return InsufficientBudget(DIMENSIONS[dim], shown(dim, asked), shown(dim, room), node.name, needed=needed)
+        amounts = (DIMENSIONS[dim], shown(dim, asked), shown(dim, room))
+        return InsufficientBudget(*amounts, node.name, needed=needed, path=node.full_path())
 
     def _stand(self, place: Place) -> None:
         if self.place != place:

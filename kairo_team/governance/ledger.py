@@ -522,7 +522,8 @@ class Node:
     def insufficient(self, dim: int, asked: int) -> InsufficientBudget:
         """Return the error that names the node of its lines with the least left, and that amount."""
         node, left = min(self.rooms(dim), key=lambda pair: pair[1])
-        return InsufficientBudget(DIMENSIONS[dim], shown(dim, asked), shown(dim, left), node.name)
+        amounts = (DIMENSIONS[dim], shown(dim, asked), shown(dim, left))
+        return InsufficientBudget(*amounts, node.name, path=node.full_path())
 
     def mark_overdrawn(self) -> None:
         """Mark the tree as overdrawn if usage above its hold has exceeded a limit here or above."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -192,25 +192,53 @@ class GovernedModel:
             await anyio.sleep(pause)
 
     async def _try(self, model: ChatModel, request: ModelRequest, sender: _Sender | None) -> ModelResponse:
+        """Make one try, with a turn where the model is limited; who has to wait for budget waits outside of it."""
         self._governor.can_proceed()
-        tariff = self._tariff(model, request)
+        need = await self._need(model, request)
         gate = self._rules.limits.gate(model.name)
         if gate is None:
-            return await self._hold(model, request, tariff, sender, None)
-        most = await _count(model, request) + _wanted(model, request) if gate.counts_tokens else 0
-        async with gate.turn(most, self._waits(model, "rate")) as turn:
-            return await self._hold(model, request, tariff, sender, turn)
+            hold = await self._hold(need, self._waits(model, "budget"))
+            return await self._send(model, request, need, hold, sender, None)
+        most = need.prompt + need.wanted if gate.counts_tokens else 0
+        while True:
+            async with gate.turn(most, self._waits(model, "rate")) as turn:
+                turn.withdrawn = True
+                now = await self._hold_at_once(need)
+                if now is not None:
+                    turn.withdrawn = False
+                    return await self._send(model, request, need, now, sender, turn)
+            (await self._hold(need, self._waits(model, "budget"))).release()
 
-    async def _hold(
-        self, model: ChatModel, request: ModelRequest, tariff: Tariff, sender: _Sender | None, turn: Turn | None
-    ) -> ModelResponse:
-        """Hold the most the call can use, make it no larger than that, and settle."""
-        prompt = await _count(model, request)
-        wanted = _wanted(model, request)
+    async def _need(self, model: ChatModel, request: ModelRequest) -> _Need:
+        """Return the most that a call can use, and the least that makes sense of it."""
+        tariff = self._tariff(model, request)
+        prompt, wanted = await _count(model, request), _wanted(model, request)
         dollars = tariff.most(prompt, wanted)
         least = Usage(prompt + 1, dollars=tariff.most(prompt, 1)) if dollars else Usage(prompt + 1)
-        on_wait = self._waits(model, "budget")
-        hold = await self._governor.hold(tokens=prompt + wanted, dollars=dollars, minimum=least, on_wait=on_wait)
+        return _Need(prompt, wanted, dollars, least, tariff)
+
+    def _hold(self, need: _Need, on_wait: Callable[[], object] | None) -> Coroutine[Any, Any, Reservation]:
+        """Hold the most that a call can use; see `Governor.hold`."""
+        tokens = need.prompt + need.wanted
+        return self._governor.hold(tokens=tokens, dollars=need.dollars, minimum=need.least, on_wait=on_wait)
+
+    async def _hold_at_once(self, need: _Need) -> Reservation | None:
+        """Hold it, or return None where that means to wait."""
+        with anyio.CancelScope() as scope:
+            return await self._hold(need, scope.cancel)
+        return None
+
+    async def _send(
+        self,
+        model: ChatModel,
+        request: ModelRequest,
+        need: _Need,
+        hold: Reservation,
+        sender: _Sender | None,
+        turn: Turn | None,
+    ) -> ModelResponse:
+        """Make the call no larger than what is held for it, make it, and settle."""
+        prompt, wanted, dollars, _, tariff = need
         with hold:
             most = min(wanted, hold.tokens - prompt)
             if dollars and hold.dollars < dollars:
@@ -298,6 +326,20 @@ class GovernedModel:
         return tariff or FREE
 
 
+class _Need(NamedTuple):
+    """What a call needs of a budget."""
+
+    prompt: int
+    """Tokens of its prompt, at most."""
+    wanted: int
+    """Tokens of its reply, at most."""
+    dollars: Decimal
+    """What both cost, at most."""
+    least: Usage
+    """What the prompt and a reply of one token need."""
+    tariff: Tariff
+
+
 class _Sent(NamedTuple):
     """A try of a call that was sent."""
 
@@ -365,10 +407,13 @@ _Sender = _Overhearer | _PieceSender
 
 
 def _checked(model: ChatModel, response: Any) -> ModelResponse:
-    """Return the reply if it is one; it checked its parts itself."""
+    """Return the reply if it is one; it checked its parts itself. A usage of nothing at all is unknown."""
     if not isinstance(response, ModelResponse):
         raise TypeError(f"model {model.name!r} must answer with a ModelResponse, not with {response!r:.200}")
-    return response
+    usage = response.usage
+    if usage is None or usage.tokens or usage.dollars:
+        return response
+    return replace(response, usage=None)  # no reply takes no tokens: such a model would never reach a limit
 
 
 async def _count(model: ChatModel, request: ModelRequest) -> int:

@@ -27,7 +27,8 @@ _SLACK: Final = 1e-6
 class ModelLimit:
     """The limits a provider sets for an account; None is unlimited.
 
-    A call that waits holds no budget meanwhile. First come, first served.
+    A call that waits holds no budget meanwhile, and a call that waits for budget holds no place here: it lines up again
+    once it can be paid. First come, first served.
     """
 
     concurrency: int | None = None
@@ -84,7 +85,7 @@ def _checked(pattern: object, limit: object) -> ModelLimit:
 class Turn:
     """One call that a limit has admitted, or that has no limit."""
 
-    __slots__ = ("at", "counts", "held", "tokens")
+    __slots__ = ("at", "counts", "held", "tokens", "withdrawn")
 
     def __init__(self, at: float = 0.0, held: int = 0) -> None:
         self.at = at
@@ -95,6 +96,8 @@ class Turn:
         """It began in the last minute, as far as anybody has looked."""
         self.tokens = 0
         """Tokens it has used; its caller sets them when it ends."""
+        self.withdrawn = False
+        """No call was made of it: it counts nothing."""
 
 
 class _Waiter:
@@ -140,8 +143,8 @@ class Gate:
     async def turn(self, tokens: int = 0, on_wait: Callable[[], object] | None = None) -> AsyncGenerator[Turn]:
         """Wait for a turn, and have it inside the block; a caller that is cancelled while it waits leaves the line.
 
-        `tokens` are the most that the call can use. `Turn.tokens` at the end is what it used. `on_wait` is called if it
-        must wait, before it does.
+        `tokens` are the most that the call can use. `Turn.tokens` at the end is what it used, `Turn.withdrawn` that it
+        was not made. `on_wait` is called if it must wait, before it does.
         """
         turn = await self._enter(tokens, on_wait)
         try:
@@ -149,7 +152,11 @@ class Gate:
         finally:
             with self._lock:
                 self._inside -= 1
-                if turn.counts:
+                if turn.counts and turn.withdrawn:
+                    turn.counts = False
+                    self._begun.remove(turn)
+                    self._tokens -= turn.held
+                elif turn.counts:
                     self._tokens += turn.tokens - turn.held
                     turn.held = turn.tokens
                 self._call_next()

@@ -30,6 +30,7 @@ from kairo_team.permissions import PermissionDecision
 from kairo_team.plugin_calls import AWAITED_CALL, failure_of
 from kairo_team.tools.arguments import CallRefusedError, check_arguments, seen_arguments
 from kairo_team.tools.circuit import CircuitBreakers
+from kairo_team.tools.made_calls import changes, why_asked
 from kairo_team.tools.passing import passing
 from kairo_team.tools.permissions import ToolPermissions
 from kairo_team.tools.result import ToolResult, describe, describe_error, text_of
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from kairo_team.governance.guardrails import GuardrailOutcome, GuardrailPayload, GuardrailRuling
     from kairo_team.governance.policies.mcp_policy import McpPolicy
     from kairo_team.human import HumanDecision
+    from kairo_team.tools.made_calls import MadeCall, MadeCalls
     from kairo_team.tools.tool import Tool
 
 __all__ = ["GovernedTool", "OnCall", "OnDecision", "ToolPipeline", "ToolResult", "Toolbox"]
@@ -84,6 +86,8 @@ class _Made(NamedTuple):
     """When it was made, by the event loop's clock."""
     around: AbstractContextManager[object]
     """Entered in the call's own task while it is made."""
+    noted: MadeCall | None
+    """The note of it for later attempts."""
 
 
 class ToolPipeline:
@@ -95,7 +99,7 @@ class ToolPipeline:
     """
 
     __slots__ = (
-        "_allowed", "_approve", "_around", "_calls", "_doubted", "_guardrails", "_mcp", "_member", "_metadata",
+        "_allowed", "_approve", "_around", "_calls", "_doubted", "_guardrails", "_made", "_mcp", "_member", "_metadata",
         "_offered", "_on_call", "_on_content", "_on_decision", "_on_start", "_on_turn_end", "_permissions", "_recall",
         "_record", "_sanitize", "_with_mcp", "breakers", "governor",
     )  # fmt: skip
@@ -121,6 +125,7 @@ class ToolPipeline:
         record: Callable[[str, ToolResult | None], None] | None = None,
         calls: CallLog | None = None,
         doubted: Collection[str] = (),
+        made: MadeCalls | None = None,
         offered: Collection[Tool] = (),
         on_turn_end: OnTurnEnd | None = None,
     ) -> None:
@@ -130,8 +135,9 @@ class ToolPipeline:
         those of roles around the run: a tool must be in each. `breakers` are the run's, or fresh ones. `metadata` is
         what guardrails receive about the work. `approve` asks a person. `recall` names a call and returns its recorded
         result; `record` records the result under that name. `calls` records each call before it is made; `doubted` are
-        the names of calls that an earlier session of the run made, and of which nobody saw the end. `offered` are the
-        coordinator's tools, which `allowed` does not bind.
+        the names of calls that an earlier session of the run made, and of which nobody saw the end. `made` keeps the
+        calls of this attempt and knows those of earlier attempts. `offered` are the coordinator's tools, which
+        `allowed` does not bind.
         """
         self.governor = governor
         self._permissions = permissions or _OPEN
@@ -151,6 +157,7 @@ class ToolPipeline:
         self._record = record
         self._calls = calls
         self._doubted = doubted
+        self._made = made
         self._offered = offered
         self._on_turn_end = on_turn_end
         self._mcp: McpPolicy | None = None
@@ -201,13 +208,20 @@ class ToolPipeline:
         return key, result
 
     async def _repeat(self, tool: Tool, arguments: Mapping[str, Any] | str, result: ToolResult) -> None:
-        """Let the breaker and the guardrails learn again from a call that is recorded."""
+        """Let the breaker, later attempts and the guardrails learn again from a call that is recorded."""
         if not self._is_offered(tool):
             self.breakers.repeat(tool.name, succeeded=not result.is_error)
+        if self._guardrails is None and self._made is None:
+            return
+        seen: Mapping[str, Any] | None = None
+        with suppress(CallRefusedError):
+            seen = seen_arguments(check_arguments(tool, arguments))
+        if self._made is not None and seen is not None and not self._is_offered(tool):
+            self._made.begin(tool, seen).end(result)
         if self._guardrails is None:
             return
-        with suppress(CallRefusedError):
-            call = ToolInput(tool.name, seen_arguments(check_arguments(tool, arguments)))
+        if seen is not None:
+            call = ToolInput(tool.name, seen)
             await self._guardrails.remember(self._context_of(tool, GuardrailPhase.PRE_TOOL, call))
         answer = _shown_to_guardrails(tool, result)
         await self._guardrails.remember(self._context_of(tool, GuardrailPhase.POST_TOOL, answer))
@@ -218,11 +232,11 @@ class ToolPipeline:
             return self.refuse(tool.name, "circuit-breaker", self._open_circuit(), key)
         works: bool | None = None
         try:
-            checked = await self._admit(tool, arguments, key)
+            checked, seen = await self._admit(tool, arguments, key)
             asked = None if tool.ends is None else seen_arguments(checked)
             await checkpoint_if_cancelled()  # a call that never starts is not charged
             with await self._hold():
-                made = await self._start(tool, key, checked)
+                made = await self._start(tool, key, checked, seen)
                 result = await self._execute(tool, checked, made)
             works = None if self._is_offered(tool) else not result.is_error
         except CallRefusedError as refused:
@@ -238,7 +252,7 @@ class ToolPipeline:
             self._calls.answered(made.number, finished, _ONE_CALL)
         return finished
 
-    async def _start(self, tool: Tool, key: str, arguments: Mapping[str, Any]) -> _Made:
+    async def _start(self, tool: Tool, key: str, arguments: Mapping[str, Any], seen: Mapping[str, Any] | None) -> _Made:
         """Record that a call is about to be made, where calls are recorded, and report it."""
         number = 0
         if self._calls is not None:
@@ -246,14 +260,21 @@ class ToolPipeline:
         around = _NOTHING_AROUND if self._on_start is None else self._on_start(tool, key)
         if self._on_content is not None:
             self._on_content("arguments", key, arguments)
-        return _Made(number, key, anyio.current_time(), around)
+        noted = None if self._made is None or seen is None else self._made.begin(tool, seen)
+        return _Made(number, key, anyio.current_time(), around, noted)
 
-    async def _check_doubt(self, tool: Tool, seen: Mapping[str, Any], key: str) -> None:
-        """Raise where a call that changes something was made before and nobody saw its end, unless a person agrees."""
-        if key not in self._doubted or tool.side_effect == "read" or tool.idempotent:
+    async def _check_repeated(self, tool: Tool, seen: Mapping[str, Any], key: str) -> None:
+        """Raise where a call that changes something was made before, unless a person agrees.
+
+        It was made by an earlier attempt, or in an earlier session of the run, where nobody saw its end.
+        """
+        if not changes(tool):
             return
-        reason = "it was called before the run was interrupted, and nobody knows whether it was done"
-        await self._check_approved(tool, seen, key, "in-doubt", reason)
+        if key in self._doubted:
+            reason = "it was called before the run was interrupted, and nobody knows whether it was done"
+            await self._check_approved(tool, seen, key, "in-doubt", reason)
+        elif self._made is not None and (earlier := self._made.earlier(tool, seen)) is not None:
+            await self._check_approved(tool, seen, key, "repeated-write", why_asked(earlier))
 
     def _is_offered(self, tool: Tool) -> bool:
         """Return whether the coordinator offers it: an error of it is an answer, and no breaker counts it."""
@@ -268,23 +289,29 @@ class ToolPipeline:
 
     # -- before ---------------------------------------------------------------------------------
 
-    async def _admit(self, tool: Tool, arguments: Mapping[str, Any] | str, key: str) -> Mapping[str, Any]:
-        """Return the arguments the tool is to be run with, once every stage before it agreed; `key` names the call."""
+    async def _admit(
+        self, tool: Tool, arguments: Mapping[str, Any] | str, key: str
+    ) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
+        """Return the arguments the tool is to be run with, once every stage before it agreed; `key` names the call.
+
+        And the arguments as the member gave them, where they are noted for later attempts.
+        """
         self._check_static(tool)
         checked = check_arguments(tool, arguments)
-        if self._doubted:
-            await self._check_doubt(tool, seen_arguments(checked), key)
-        if self._permissions.guard is None and tool.server is None and self._guardrails is None:
-            return checked
+        noted = self._made is not None and not self._is_offered(tool)
+        guarded = self._permissions.guard is not None or tool.server is not None or self._guardrails is not None
+        if not noted and not guarded and not self._doubted:
+            return checked, None
         seen = seen_arguments(checked)
-        await self._check_permission(tool, seen, key)
-        changed = await self._look_at_arguments(tool, seen)
-        if changed is None:
-            return checked
-        self._check_static(tool)
-        checked = check_arguments(tool, changed)
-        await self._check_permission(tool, seen_arguments(checked), key)
-        return checked
+        await self._check_repeated(tool, seen, key)
+        if guarded:
+            await self._check_permission(tool, seen, key)
+            changed = await self._look_at_arguments(tool, seen)
+            if changed is not None:
+                self._check_static(tool)
+                checked = check_arguments(tool, changed)
+                await self._check_permission(tool, seen_arguments(checked), key)
+        return checked, seen if noted else None
 
     def _check_static(self, tool: Tool) -> None:
         """Raise unless the tool is allowed, and only reads while the team plans."""
@@ -397,6 +424,8 @@ class ToolPipeline:
             result = ToolResult(text, result.is_error, refused_by=result.refused_by)
         if self._on_content is not None:
             self._on_content("result", made.key, result.text)
+        if made.noted is not None:
+            made.noted.end(result)
         reason = result.text if result.is_error else None
         self._report_end(tool.name, "error" if result.is_error else "ok", made, reason, result.refused_by)
         return result
