@@ -108,3 +108,6 @@ class RecoveredRun:
     questions: Sequence[RecordedQuestion]
     """In the order they were put off."""
     journal: RunJournal
+    state: str = "running"
+    """How it was recorded when it was taken: `running` where its session was cut, `suspended`, `interrupted`, `queued`,
+    or how it ended, for a run inside another."""

@@ -208,7 +208,11 @@ class Database(ABC):
             self._sessions.remove(session)
 
     def shut(self, session: Writing, reason: str) -> None:
-        """Take nothing more of a session and of those inside it; from any thread. What was given is still written."""
+        """Take nothing more of a session and of those inside it, which are interrupted; from any thread.
+
+        What was given is still written.
+        """
+        self.put(session, [("UPDATE run SET state = 'interrupted' WHERE run_id = ?", (session.run_id,))])
         session.lost, session.interrupted = session.lost or reason, True
         self.leave(session)
         for one in list(self._sessions):

@@ -183,7 +183,10 @@ class MemoryJournal:
         run = self.storage.run(run_id)
         if run.session is not None:
             run.session.lose("another process has taken the run over")
-        run.owner, run.epoch, run.state = self, run.epoch + 1, "running"
+        state = run.state
+        run.owner, run.epoch = self, run.epoch + 1
+        if state not in ENDED:
+            run.state = "running"
         steps = {key: decode(value) for key, value in run.steps.items()}
         calls = tuple(run.calls.values())
         run.session = self._open(run_id, run.epoch, steps, (run.seconds, run.seq), _in_doubt(calls))
@@ -196,6 +199,7 @@ class MemoryJournal:
             calls=calls,
             questions=[one for one in self.storage.questions.values() if one.question.run_id == run_id],
             journal=run.session,
+            state=state,
         )
 
     def _open(
@@ -357,12 +361,12 @@ class MemoryRunJournal:
 
     def interrupt(self, reason: str) -> None:
         """Record nothing more, here and in the runs inside: the run goes on with `recover`. From any thread."""
-        self._write(lambda run: self._finish(run, "interrupted", None))
         with self._journal.storage.lock:
-            for run_id in self._journal.storage.inside(self._run_id):
-                session = self._journal.storage.run(run_id).session
-                if session is not None:
-                    session.lose(reason, interrupted=True)
+            for run in map(self._journal.storage.run, self._journal.storage.inside(self._run_id)):
+                if run.session is not None:
+                    if run.state == "running":
+                        run.session.write(lambda run: self._finish(run, "interrupted", None))
+                    run.session.lose(reason, interrupted=True)
 
     @property
     def records(self) -> Mapping[str, object]:
@@ -375,11 +379,11 @@ class MemoryRunJournal:
 
     def put(self, key: str, value: object, /) -> None:
         """Record `value` under `key`; what cannot be written is kept for this session alone."""
-        self._write(*self._step(key, value))
+        self.write(*self._step(key, value))
 
     def put_answer(self, key: str, value: object, number: int, usage: Usage) -> None:
         """Record the answer of a call under a key, and in the same step the end of the call."""
-        self._write(*self._step(key, value), lambda run: self._end(run, number, "answered", usage))
+        self.write(*self._step(key, value), lambda run: self._end(run, number, "answered", usage))
 
     def _step(self, key: str, value: object) -> Sequence[Callable[[_Run], object]]:
         self._records[key] = value
@@ -419,7 +423,7 @@ class MemoryRunJournal:
             loops=loops,
             sent_at=time.time(),
         )
-        self._write(lambda run: run.calls.__setitem__((self._epoch, number), call))
+        self.write(lambda run: run.calls.__setitem__((self._epoch, number), call))
         try:
             await self.written()
         except BaseException:
@@ -429,7 +433,7 @@ class MemoryRunJournal:
 
     def ended(self, number: int, state: str, usage: Usage) -> None:
         """Record how a call ended, and what is charged for it."""
-        self._write(lambda run: self._end(run, number, state, usage))
+        self.write(lambda run: self._end(run, number, state, usage))
 
     def _end(self, run: _Run, number: int, state: str, usage: Usage) -> None:
         at = (self._epoch, number)
@@ -443,11 +447,11 @@ class MemoryRunJournal:
 
     def keep_open(self, question: HumanRequest) -> None:
         """Record a question that was put off."""
-        self._write(lambda _: self._journal.storage.questions.setdefault(question.id, RecordedQuestion(question)))
+        self.write(lambda _: self._journal.storage.questions.setdefault(question.id, RecordedQuestion(question)))
 
     def close_question(self, question_id: str) -> None:
         """Record that the answer to a question was taken."""
-        self._write(lambda _: self._journal.storage.drop_question(question_id))
+        self.write(lambda _: self._journal.storage.drop_question(question_id))
 
     def end(self, result: TeamResult) -> None:
         """Record how the session ended."""
@@ -456,13 +460,13 @@ class MemoryRunJournal:
         except NotRecordable as error:
             _logger.warning("the result of run %r is not recorded: %s", self._run_id, error)
             written = None
-        self._write(lambda run: self._finish(run, result.status.value, written))
+        self.write(lambda run: self._finish(run, result.status.value, written))
         self._on_cancel = self._on_lost = None
 
     def _finish(self, run: _Run, state: str, result: str | None) -> None:
         run.state, run.result = state, result
 
-    def _write(self, *changes: Callable[[_Run], object]) -> None:
+    def write(self, *changes: Callable[[_Run], object]) -> None:
         """Make changes to what is kept of the run, all or none; none once the session is over."""
         with self._journal.storage.lock:
             if changes and self._lost is None:

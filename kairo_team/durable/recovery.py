@@ -188,6 +188,7 @@ def recovered(connection: Connection, row: Any, journal: SqlRunJournal, read: Ca
         calls=calls_of(connection, row["run_id"]),
         questions=_questions_of(connection, row["run_id"]),
         journal=journal,
+        state=row["state"],
     )
 
 

@@ -347,10 +347,11 @@ class SqlJournal(ABC):
         return tuple(self._take(connection, self._row(connection, one, whole=True), owner) for one in names)
 
     def _take(self, connection: Connection, row: Any, owner: str) -> RecoveredRun:
-        """Begin a session of a run, and return all that is recorded of it."""
+        """Begin a session of a run, and return all that is recorded of it; one inside another may have ended."""
         run_id, epoch = row["run_id"], row["epoch"] + 1
-        sql = "UPDATE run SET owner = ?, epoch = ?, state = 'running', usage = NULL WHERE run_id = ?"
-        connection.execute(sql, (owner, epoch, run_id))
+        connection.execute("UPDATE run SET owner = ?, epoch = ? WHERE run_id = ?", (owner, epoch, run_id))
+        if row["state"] not in ENDED:
+            connection.execute("UPDATE run SET state = 'running', usage = NULL WHERE run_id = ?", (run_id,))
         steps = recovery.steps_of(connection, run_id, self.database.decode)
         session = self._session(run_id, epoch, row["parent"])
         session.progress = lambda: (row["active"], row["seq"])

@@ -75,7 +75,6 @@ class SqlRunJournal:
 
     def interrupt(self, reason: str) -> None:
         """Record nothing more, here and in the runs inside: the run goes on with `recover`. From any thread."""
-        self._put(("UPDATE run SET state = 'interrupted' WHERE run_id = ?", (self._session.run_id,)))
         self._database.shut(self._session, reason)
 
     @property

@@ -229,6 +229,8 @@ class AttemptRunner:
         spent = difference(recorded.usage, task_run.usage, 0.0)
         anew = not over and self._is_to_be_made_anew(task_run, recorded)
         if anew and task_run.interrupted is None:
+            if isinstance(recorded, Attempt):
+                self._services.begin_again(key, recorded, spent)
             self._earlier.book_again(governor, spent, task_run.member, task_run.entry.shared)
         else:
             self._earlier.book(governor, spent, task_run.member, task_run.entry.shared)

@@ -76,6 +76,8 @@ class Run:
         self.suspension: Suspension | None = None
         """Set while the run waits for a person."""
         self.resuming = False
+        self.sessions = 0
+        """How many have begun."""
         self.served = keep_events
         """The runtime executes it, and calls `settle` at the end."""
         self._control: RunControl | None = None
@@ -215,6 +217,7 @@ class Run:
     def begin(self, control: RunControl) -> None:
         """Take the run of this handle: a session begins."""
         self._control = control
+        self.sessions += 1
         self._begun.set()
         self._result = None
         if self._ended.is_set():  # a caller that waits already keeps its event

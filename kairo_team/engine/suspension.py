@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from kairo_team._util.frozen import EMPTY
-from kairo_team.budget import NO_USAGE, Budget, Usage, difference
+from kairo_team.budget import NO_USAGE, Budget, Usage, difference, least_of
 from kairo_team.errors import InsufficientBudget
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class _Account:
     left: Usage
 
     def give_back(self, spent: Usage) -> None:
-        moved = _least(spent, self.left)
+        moved = least_of(spent, self.left)
         if moved != NO_USAGE:
             self.left = difference(self.left, moved, 0.0)
             self.governor.restore(moved, -1)
@@ -151,13 +151,3 @@ def _by_group(spent_on: Mapping[str, Usage]) -> dict[str, Usage]:
             found[group] = found.get(group, NO_USAGE) + replace(spent, seconds=0.0)
             group = group.rpartition(".")[0]
     return found
-
-
-def _least(one: Usage, other: Usage) -> Usage:
-    return Usage(
-        min(one.prompt_tokens, other.prompt_tokens),
-        min(one.completion_tokens, other.completion_tokens),
-        min(one.dollars, other.dollars),
-        min(one.loops, other.loops),
-        min(one.tool_calls, other.tool_calls),
-    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast, overload
 
@@ -21,8 +20,8 @@ from kairo_team.engine.attempts import AttemptRunner
 from kairo_team.engine.budget_split import BudgetSplit, open_governor, root_budget, until
 from kairo_team.engine.digests import digests_of
 from kairo_team.engine.dispatcher import Dispatcher
-from kairo_team.engine.earlier_calls import EarlierCalls
-from kairo_team.engine.ending import LAST_EVENT, RunEnd, end_early, finish, log_end
+from kairo_team.engine.earlier_calls import EarlierCalls, describe_doubts
+from kairo_team.engine.ending import LAST_EVENT, RunEnd, end_early, finish, log_end, record_end
 from kairo_team.engine.enforced_end import CallSupervisor
 from kairo_team.engine.growth import Growth
 from kairo_team.engine.planning import RunPlan, make_step
@@ -52,6 +51,7 @@ from kairo_team.verdicts import EvaluationVerdict, VerdictOutcome
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
     from kairo_team.contracts import HumanGate, Records, RunJournal
+    from kairo_team.engine.earlier_calls import SentCall
     from kairo_team.engine.event_bus import Around, Bus
     from kairo_team.engine.ready_tasks import Entry
     from kairo_team.engine.run_handle import Run
@@ -142,6 +142,8 @@ class TeamRun:
         self._group: anyio.abc.TaskGroup | None = None
         self._pool: TaskPool | None = None
         self._places = Places()
+        self._in_doubt: Sequence[SentCall] = ()
+        """The calls that were under way when the session was interrupted."""
         self._result: TeamResult | None = None
 
     def _open_scope(self) -> RunScope:
@@ -212,7 +214,8 @@ class TeamRun:
                             await checkpoint_if_cancelled()  # a halt in the block may have hidden it
                 finally:
                     run._finish()
-            await run._let_be_written()
+                    if run._kept is not None and run._result is not None:
+                        run._result = await record_end(run._kept, run._result)
         finally:
             handle.end(None if run is None else run._result)
             runtime.forget(handle, None if run is None else run.governor)
@@ -255,9 +258,11 @@ class TeamRun:
     def _finish(self) -> None:
         """End every task, decide the status and emit it. Nothing is awaited, so nothing happens in between."""
         if self._kept is not None and self._ending.caller_cancelled:  # Ctrl-C, a timeout around the run: it can go on
-            self._kept.interrupt("the caller was cancelled")
+            self._services.under_way.leave_in_doubt(self._kept)
+            self._leave(self._kept, "the caller was cancelled")
         self._check_repeated()
-        noticed = (*self._supervisor.warnings, *self._services.warnings)
+        doubts = describe_doubts(self._in_doubt, "the run was interrupted")
+        noticed = (*self._supervisor.warnings, *self._services.warnings, *doubts)
         result = finish(self._scope, self._ending, self._dispatcher, self._plan.graph, noticed, self._earlier)
         self._handle.suspension = self._suspension(result) if result.status is TeamStatus.SUSPENDED else None
         self._result = result = result if self._masker is None else self._masker.value(result)
@@ -272,18 +277,6 @@ class TeamRun:
         if calls is not None and self.governor.stopped is None and self._ending.error is None:
             for step in calls.open_steps():
                 self._services.check_repeated(step, None, None)
-
-    async def _let_be_written(self) -> None:
-        """Wait until the end of the run is on disk, if it is kept there."""
-        if self._kept is None or self._result is None or self._kept.interrupted:
-            return
-        self._kept.end(self._result)
-        with anyio.CancelScope(shield=True):
-            try:
-                await self._kept.written()
-            except JournalError as error:
-                self.warn(f"the end of the run is not recorded: {error}")
-                self._result = replace(self._result, warnings=(*self._result.warnings, self._ending.warnings[-1]))
 
     def stop_unrecorded(self, error: JournalError) -> None:
         """End the run as FAILED: what it does next could not be recorded."""
@@ -338,8 +331,14 @@ class TeamRun:
         """End this session and leave the run as it is in its journal, to be resumed. From any thread."""
         if self._kept is None:
             raise Misuse(f"run {self.request.run_id!r} has no journal on disk to go on from: cancel it")
-        self._kept.interrupt(reason)
+        self._leave(self._kept, reason)
         self.cancel(reason)
+
+    def _leave(self, kept: RunJournal, reason: str) -> None:
+        """Record nothing more; from any thread."""
+        if not kept.interrupted:
+            self._in_doubt = self._services.under_way.in_doubt()
+            kept.interrupt(reason)
 
     def abort(self, reason: str, failed: Task | None = None) -> None:
         """End the run as FAILED, interrupting what is in flight; not when `failed` was cancelled meanwhile."""

@@ -15,6 +15,7 @@ from anyio import sleep_forever
 from kairo_team._util.frozen import FrozenDict, freeze_json, plain_text
 from kairo_team.budget import Usage, difference
 from kairo_team.engine.constraints import ConstrainedModel
+from kairo_team.engine.earlier_calls import SentCall
 from kairo_team.engine.event_bus import NOTHING_AROUND
 from kairo_team.engine.member_model import MemberModel
 from kairo_team.errors import JournalError, known
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from kairo_team.budget import Budget
     from kairo_team.contracts import CallLog, ChatModel, GovernedChatModel, GuardrailPolicy, RunJournal, ToolSource
     from kairo_team.engine.constraints import AskedModel
+    from kairo_team.engine.earlier_calls import CallsUnderWay
     from kairo_team.engine.event_bus import Around
     from kairo_team.engine.run_services import RunServices
     from kairo_team.engine.runtime import Runtime
@@ -102,6 +104,7 @@ class _CallLog:
             context.lose_journal(error)
             raise
         self._sent[number] = (key, name)
+        context.services.under_way.begin(SentCall(self._journal, number, context.step, what, name, held))
         return number
 
     def idempotency_key(self, number: int) -> str:
@@ -115,6 +118,7 @@ class _CallLog:
     def answered(self, number: int, answer: object, usage: Usage) -> None:
         """Take note of its answer and of what it used, until that answer is recorded."""
         self._sent.pop(number, None)
+        self._context.services.under_way.end(self._journal, number)
         self._answered[id(answer)] = (answer, number, usage)
 
     async def record(self, key: str, answer: object, value: object) -> None:
@@ -135,6 +139,7 @@ class _CallLog:
         sent = self._sent.pop(number, None)
         if sent is not None and state == "failed":
             self._failed[sent] += 1
+        self._context.services.under_way.end(self._journal, number, cut=state == "unknown")
         self._journal.ended(number, state, usage)
 
 
@@ -280,6 +285,11 @@ class WorkContext:
     def permissions(self) -> ToolPermissions | None:
         """What the tools of a team inside this task may do."""
         return self.services.permissions
+
+    @property
+    def under_way(self) -> CallsUnderWay:
+        """The calls of its run that are under way, for a team inside this task."""
+        return self.services.under_way
 
     def note_overshoot(self, model: str, held: Usage, used: Usage) -> None:
         """Take note, from any thread, of a call inside this task that used more than was held."""
