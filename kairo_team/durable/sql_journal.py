@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from kairo_team.budget import NO_USAGE
 from kairo_team.durable import forks, recovery
 from kairo_team.durable.codec import encode
 from kairo_team.durable.database import Writing, execute, insert
@@ -112,13 +113,15 @@ class SqlJournal(ABC):
             sql = f"{recovery.SHORT_ROWS} WHERE parent IS NULL ORDER BY started_at DESC, run_id"
             rows = connection.execute(sql).fetchall()
             found = ((row, self._state(connection, row)) for row in rows if team in (None, row["team"]))
-            return tuple(recovery.run_of(connection, row, now) for row, now in found if state in (None, now))
+            chosen = [(row, now) for row, now in found if state in (None, now)]
+            return tuple(recovery.run_of(connection, row, now, self.over(now)) for row, now in chosen)
 
     def show(self, run_id: str) -> RecordedRun:
         """Return one recorded run; raises `RunNotFound`."""
         with self.database.reading() as connection:
             row = self._row(connection, run_id)
-            return recovery.run_of(connection, row, self._state(connection, row))
+            state = self._state(connection, row)
+            return recovery.run_of(connection, row, state, self.over(state))
 
     def result(self, run_id: str) -> TeamResult | None:
         """Return the result of a run that has ended or is suspended; None before. Raises `RunNotFound`."""
@@ -129,15 +132,16 @@ class SqlJournal(ABC):
     def calls(self, run_id: str) -> tuple[RecordedCall, ...]:
         """Return every try of a call of a run, and of those inside it, in the order they were sent."""
         with self.database.reading() as connection:
-            self._row(connection, run_id)
-            return tuple(map(recovery.call_of, recovery.calls_inside(connection, run_id)))
+            state = self._state(connection, self._row(connection, run_id))
+            return tuple(recovery.calls_inside(connection, run_id, self.over(state)))
 
     def in_doubt(self, run_id: str) -> tuple[RecordedCall, ...]:
         """Return the calls that were sent in a session that has ended, and whose answer nobody saw: paid in full."""
-        with self.database.reading() as connection:
-            live = self._state(connection, self._row(connection, run_id)) == "running"
-            rows = recovery.calls_in_doubt(connection, run_id, self.database.is_over, live=live)
-        return tuple(map(recovery.call_of, rows))
+        return tuple(one for one in self.calls(run_id) if one.state == "sent" and one.held == NO_USAGE)
+
+    def over(self, state: str) -> str:
+        """Return SQL that holds of the calls of sessions that are over, of a run in this state and of those inside."""
+        return self.database.is_over if state == "running" else recovery.ALL_OVER
 
     def events_after(self, run_id: str, seq: int = 0) -> tuple[Event, ...]:
         """Return the events of a run with a number above `seq`, in order; raises `RunNotFound`.
