@@ -585,11 +585,14 @@ class HumanRequested(WorkEvent):
 
 @dataclass(frozen=True, slots=True)
 class HumanDecided(WorkEvent):
-    """A person decided; `silent`: no answer came, or the gate failed, which decides nothing."""
+    """A person decided; `silent`: no answer came, or the gate failed, which decides nothing.
+
+    `withdrawn`: nobody needs the answer any more, because what it was asked for has ended; `feedback` says why.
+    """
 
     type: ClassVar[str] = "human.decided"
     question_id: str
-    action: Literal["approve", "revise", "reject", "defer", "silent"]
+    action: Literal["approve", "revise", "reject", "defer", "silent", "withdrawn"]
     feedback: str
     by: str = ""
     """Who decided, where that is known."""

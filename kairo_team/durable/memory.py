@@ -264,13 +264,21 @@ class MemoryJournal:
             self.check()
             asked = self.storage.questions.get(question_id)
             if asked is None:
-                raise NoQuestion(question_id, [one.id for one in self.pending()])
+                raise NoQuestion(question_id, [one.id for one in self.pending()], self._why_closed(question_id))
             check_same(question_id, asked.decision, decision)
             self.storage.deferred.pop(question_id, None)
             if decision.action == "defer":
                 self.storage.deferred[question_id] = decision
             else:
                 self.storage.questions[question_id] = replace(asked, decision=decision)
+
+    def _why_closed(self, question_id: str) -> str | None:
+        """Return why a question is not open any more; None where nothing is known of it."""
+        for run_id, run in self.storage.runs.items():
+            recorded = run.steps.get(question_id.removeprefix(f"{run_id}:"))
+            if question_id.startswith(f"{run_id}:") and recorded is not None:
+                return getattr(decode(recorded), "withdrawn", "") or "it was answered, or nobody answered"
+        return None
 
     def ask(self, question: HumanRequest) -> None:
         """Keep a question for `pending` and `answer` while its run lives; raises `RunNotFound`."""
@@ -465,6 +473,8 @@ class MemoryRunJournal:
 
     def _finish(self, run: _Run, state: str, result: str | None) -> None:
         run.state, run.result = state, result
+        for one in self._journal.storage.inside(self._run_id) if state in ENDED else ():
+            self._journal.storage.drop_questions(one)
 
     def write(self, *changes: Callable[[_Run], object]) -> None:
         """Make changes to what is kept of the run, all or none; none once the session is over."""

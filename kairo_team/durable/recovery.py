@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team.budget import NO_USAGE, Usage, to_dollars
 from kairo_team.durable.codec import CorruptRecord, outline
+from kairo_team.engine.questions import Decided
 from kairo_team.engine.recovery import RunAccount
-from kairo_team.recorded import Place, RecordedCall, RecordedQuestion, RecordedRun, RecoveredRun
+from kairo_team.recorded import ENDED, Place, RecordedCall, RecordedQuestion, RecordedRun, RecoveredRun
 
 if TYPE_CHECKING:
-    from kairo_team.durable.database import Connection, Rows
+    from kairo_team.durable.database import Connection, Rows, Statement
     from kairo_team.durable.sql_run_journal import SqlRunJournal
     from kairo_team.human import HumanDecision, HumanRequest
     from kairo_team.team import TeamExecutionRequest
@@ -143,6 +144,29 @@ def tools_in_doubt(connection: Connection, run_id: str) -> frozenset[str]:
     """Return the keys of a run's tool calls that were sent, and of which nobody saw the end."""
     sql = "SELECT key FROM call WHERE run_id = ? AND what = 'tool' AND state = 'sent'"
     return frozenset(row["key"] for row in connection.execute(sql, (run_id,)))
+
+
+def closing(run_id: str) -> Statement:
+    """Return the statement after which no question of a run, and of those inside it, is open any more."""
+    return f"DELETE FROM question WHERE run_id IN ({_RUNS_INSIDE})", (run_id,)
+
+
+def why_closed(connection: Connection, question_id: str) -> str | None:
+    """Return why a question is not open any more; None where nothing is known of it."""
+    sql = (
+        "SELECT run.run_id, run.parent, run.state, step.value FROM run"
+        " LEFT JOIN step ON step.run_id = run.run_id AND step.key = substr(?, length(run.run_id) + 2)"
+        " WHERE substr(?, 1, length(run.run_id) + 1) = run.run_id || ':' ORDER BY length(run.run_id) DESC"
+    )
+    row = connection.execute(sql, (question_id, question_id)).fetchone()
+    decided = None if row is None or row["value"] is None else outline(row["value"])
+    if isinstance(decided, Decided):
+        said = "nobody answered" if decided.decision is None else f"it was answered: {decided.decision.action}"
+        return decided.withdrawn or said
+    while row is not None and row["state"] not in ENDED:
+        sql = f"{SHORT_ROWS} WHERE run_id = ?"
+        row = None if row["parent"] is None else connection.execute(sql, (row["parent"],)).fetchone()
+    return None if row is None else f"run {row['run_id']!r} has ended: {row['state']}"
 
 
 def delete_run(connection: Connection, run_id: str) -> None:

@@ -171,7 +171,7 @@ class SqlJournal(ABC):
                     self._lock_run(connection, one)
                     sql = "UPDATE run SET state = 'cancelled', epoch = epoch + 1, updated_at = ? WHERE run_id = ?"
                     connection.execute(sql, (time.time(), one))
-                    connection.execute("DELETE FROM question WHERE run_id = ?", (one,))
+                execute(connection, recovery.closing(run_id))
                 self._settle(connection, run_id)
 
     def fork(
@@ -245,7 +245,8 @@ class SqlJournal(ABC):
             row = connection.execute("SELECT decision FROM question WHERE id = ?", (question_id,)).fetchone()
             if row is None:
                 open_ids = connection.execute("SELECT id FROM question WHERE decision IS NULL")
-                raise NoQuestion(question_id, [one["id"] for one in open_ids])
+                why = recovery.why_closed(connection, question_id)
+                raise NoQuestion(question_id, [one["id"] for one in open_ids], why)
             given = None if row["decision"] is None else cast("HumanDecision", self.database.decode(row["decision"]))
             check_same(question_id, given, decision)
             kept = HumanDecision(decision.action, decision.feedback, by or decision.by)

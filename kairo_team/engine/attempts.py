@@ -262,6 +262,7 @@ class AttemptRunner:
         task_run.interrupted = task_run.interrupted or attempt.interrupted
         if attempt.halt is not None:
             self._emit(events.BudgetHalted, task_run.task.id, task_run.member, attempt.halt.value, attempt.origin)
+        self._services.withdraw_questions(attempt)
         number, status = attempt.number, "failed" if output is None else output.status
         if isinstance(attempt.interrupted, HumanRequest):
             status = "suspended"

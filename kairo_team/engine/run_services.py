@@ -24,6 +24,7 @@ from kairo_team.engine.task_pool import Watch
 from kairo_team.errors import HaltError
 from kairo_team.events import CallsDiverged, Content
 from kairo_team.governance.guardrails import GuardrailChain
+from kairo_team.human import HumanRequest
 from kairo_team.models.governed_model import RULES, CallRules
 from kairo_team.plugin_calls import Tracebacks
 from kairo_team.tools.circuit import CircuitBreakers
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from kairo_team.errors import JournalError
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.pricing import PriceBook
-    from kairo_team.human import HumanDecision, HumanRequest
+    from kairo_team.human import HumanDecision
     from kairo_team.prompts import Prompts
     from kairo_team.recorded import RecordedCall
     from kairo_team.results import Attempt
@@ -103,6 +104,10 @@ class People(Protocol):
 
     def identified(self, asked: HumanRequest, key: str) -> HumanRequest:
         """Return the question with its id and its run's."""
+        ...
+
+    def withdraw(self, why: str, task_id: str | None = None, attempt: int | None = None) -> None:
+        """Withdraw questions that wait, because what they were asked for has ended."""
         ...
 
 
@@ -259,6 +264,18 @@ class RunServices:
         if question.run_id != self.run_id:
             return True
         return self.questions is not None and self.questions.inbox.is_answered(question)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether an attempt around the run has ended: it cannot go on."""
+        return self.outer_attempt is not None and self.outer_attempt.over
+
+    def withdraw_questions(self, attempt: Attempt) -> None:
+        """Withdraw what an attempt asked that has ended; one that waits for a person has not."""
+        if self.questions is not None and not isinstance(attempt.interrupted, HumanRequest):
+            ended = f"attempt {attempt.number} of task {attempt.task_id!r} has ended"
+            why = ended if attempt.error is None else f"{ended}: {attempt.error}"
+            self.questions.withdraw(why, attempt.task_id, attempt.number)
 
     def begin_again(self, step: str, waited: Attempt, spent: Usage) -> None:
         """Record that an attempt that waited for a person is made anew: it has not ended. `spent` is its own usage."""

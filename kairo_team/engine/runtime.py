@@ -104,6 +104,11 @@ class OuterAttempt(Protocol):
         ...
 
     @property
+    def over(self) -> bool:
+        """It has ended, or one around it."""
+        ...
+
+    @property
     def under_way(self) -> CallsUnderWay:
         """The calls of its run that are under way."""
         ...
@@ -398,12 +403,13 @@ class Runtime:
         if self.store is not None:
             self.store.answer(question_id, decision)
             return
-        for run in self.runs.handles():
-            suspension = run.suspension
-            if suspension is not None and question_id in suspension.inbox:
-                suspension.inbox.answer(question_id, decision)
+        inboxes = [run.suspension.inbox for run in self.runs.handles() if run.suspension is not None]
+        for inbox in inboxes:
+            if question_id in inbox:
+                inbox.answer(question_id, decision)
                 return
-        raise NoQuestion(question_id, [one.id for one in self.pending()])
+        why = next((inbox.withdrawn[question_id] for inbox in inboxes if question_id in inbox.withdrawn), None)
+        raise NoQuestion(question_id, [one.id for one in self.pending()], why)
 
     def _begin(self, team: Team, request: TeamExecutionRequest, coordinator: TeamCoordinator | str | None) -> Run:
         """Start a run at the event loop's next turn."""

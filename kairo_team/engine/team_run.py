@@ -24,7 +24,7 @@ from kairo_team.engine.earlier_calls import EarlierCalls, describe_doubts
 from kairo_team.engine.ending import LAST_EVENT, RunEnd, end_early, finish, log_end, record_end
 from kairo_team.engine.enforced_end import CallSupervisor
 from kairo_team.engine.growth import Growth
-from kairo_team.engine.planning import RunPlan, make_step
+from kairo_team.engine.planning import RunPlan, make_step, planned_task
 from kairo_team.engine.preflight import able_members
 from kairo_team.engine.questions import Inbox, Questions
 from kairo_team.engine.ready_tasks import ReadyTasks
@@ -258,12 +258,16 @@ class TeamRun:
     def _finish(self) -> None:
         """End every task, decide the status and emit it. Nothing is awaited, so nothing happens in between."""
         if self._kept is not None and self._ending.caller_cancelled:  # Ctrl-C, a timeout around the run: it can go on
+            if self._services.is_over:
+                self._questions.withdraw("the attempt around its run has ended")
             self._services.under_way.leave_in_doubt(self._kept)
             self._leave(self._kept, "the caller was cancelled")
         self._check_repeated()
         doubts = describe_doubts(self._in_doubt, "the run was interrupted")
         noticed = (*self._supervisor.warnings, *self._services.warnings, *doubts)
         result = finish(self._scope, self._ending, self._dispatcher, self._plan.graph, noticed, self._earlier)
+        if result.status is not TeamStatus.SUSPENDED:
+            self._questions.withdraw(f"its run has ended: {result.status}")
         self._handle.suspension = self._suspension(result) if result.status is TeamStatus.SUSPENDED else None
         self._result = result = result if self._masker is None else self._masker.value(result)
         log_end(result, self.team.name)
@@ -504,6 +508,7 @@ class TeamRun:
         board = ReadyTasks(graph, bound, {one.id: one.concurrency for one in self.team.everyone})
         self._dispatcher = Dispatcher(board, self._budgets.members, self.config, self.emit, steps, self._earlier)
         self._task_runs = self._dispatcher.tasks
+        self._dispatcher.on_ending = self._questions.withdraw_of_task
         if self._kept is not None:
             self._dispatcher.on_ended = self._record_end
         self._steering.dispatcher = self._dispatcher
@@ -556,14 +561,14 @@ class TeamRun:
     def _emit_plan(self, graph: TaskGraph, board: ReadyTasks) -> None:
         """Emit the plan as it stands."""
         if self.bus.heard:
-            planned = tuple(map(_planned, graph.tasks, (board.entries[task.id].candidates for task in graph.tasks)))
+            planned = tuple(map(planned_task, graph.tasks, (board.entries[task.id].candidates for task in graph.tasks)))
             self.emit(events.PlanReady, tuple(task.id for task in graph.tasks), planned)
         else:
             self.emit(events.PlanReady, ())
 
     def _emit_growth(self, by: str | None, added: Sequence[Entry]) -> None:
         """Emit the tasks that were added to the plan."""
-        planned = (_planned(entry.task, entry.candidates) for entry in added) if self.bus.heard else ()
+        planned = (planned_task(entry.task, entry.candidates) for entry in added) if self.bus.heard else ()
         self.emit(events.PlanGrew, by, tuple(planned))
 
     def context(self, purpose: str) -> WorkContext:
@@ -788,12 +793,3 @@ def _task_run_here() -> TaskRun | None:
     """Return the task whose body runs here; None outside of any."""
     body = body_here()
     return body if isinstance(body, TaskRun) else None
-
-
-def _planned(task: Task, members: tuple[str, ...]) -> events.PlannedTask:
-    """Return a task as an event shows it."""
-    grows, when = task.growth, None if task.condition is None else str(task.condition)
-    members = () if task.loop is not None else members
-    return events.PlannedTask(
-        task.id, tuple(task.depends_on), task.needed, members, task.evaluator, task.weight, grows, task.part_of, when
-    )

@@ -249,6 +249,11 @@ class WorkContext:
         return self.scope is not None and self.scope.is_stopped()
 
     @property
+    def over(self) -> bool:
+        """Whether the work, or that of an attempt around it, was ended from outside its run."""
+        return self.cancelled or self.services.is_over
+
+    @property
     def directives(self) -> Sequence[str]:
         """Directives given since this work began, oldest first."""
         steering = self.services.steering

@@ -290,5 +290,7 @@ def describe_decision(event: events.HumanDecided) -> str:
     """Describe in one line what a person decided."""
     if event.action == "silent":
         return "nobody answered"
+    if event.action == "withdrawn":
+        return f"the question was withdrawn: {one_line(event.feedback)}"
     feedback = f": {one_line(event.feedback)}" if event.feedback else ""
     return "put off" if event.action == "defer" else f"a person decided: {event.action}{feedback}"

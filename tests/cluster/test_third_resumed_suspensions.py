@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import anyio
 import pytest
@@ -24,7 +25,7 @@ ONE = kt.Task("a", "do", member="m0")
 
 @pytest.mark.parametrize("over", [0, 2])
 async def test_third_o1_a_process_that_dies_behind_an_answer_loses_nothing_in_a_database(over: int) -> None:
-    journal = PostgresKit.make_journal()
+    journal: Any = PostgresKit.make_journal()
     other = PostgresKit.make_another(journal)
     try:
         await check_one_cut(journal, other, partial(die, journal), over)

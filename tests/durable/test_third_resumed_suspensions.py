@@ -126,7 +126,7 @@ def team_of(office: Office, staff: Staff) -> kt.Team:
 
 def decide(office: Office, question: kt.HumanRequest) -> kt.HumanDecision:
     """Say what a person decides: the same, whenever asked."""
-    again = question.kind == "artifact" and office.revises and question.attempt == 1
+    again = question.kind == "review" and office.revises and question.attempt == 1
     return REVISE if again else APPROVE
 
 
