@@ -33,6 +33,7 @@ DESIGN = [
     "team.timed_out",
     "team.cancelled",
     "team.suspended",
+    "team.interrupted",
     "plan.ready",
     "plan.grew",
     "task.assigned",

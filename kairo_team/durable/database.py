@@ -240,6 +240,10 @@ class Database(ABC):
         if session.lost is None:
             self._give(_Entry(session, statements, sync, progress=session.progress()))
 
+    def put_progress(self, session: Writing) -> None:
+        """Have the events of a session written that were told by now, also of one that was shut."""
+        self._give(_Entry(session, progress=session.progress()))
+
     async def written(self, session: Writing) -> None:
         """Wait until all that was given before is on disk; `JournalError` when it cannot be."""
         done = anyio.Event()

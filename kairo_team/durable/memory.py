@@ -183,10 +183,8 @@ class MemoryJournal:
         run = self.storage.run(run_id)
         if run.session is not None:
             run.session.lose("another process has taken the run over")
-        state = run.state
-        run.owner, run.epoch = self, run.epoch + 1
-        if state not in ENDED:
-            run.state = "running"
+        run.owner, run.epoch, state = self, run.epoch + 1, run.state
+        run.state = state if state in ENDED else "running"
         steps = {key: decode(value) for key, value in run.steps.items()}
         calls = tuple(run.calls.values())
         run.session = self._open(run_id, run.epoch, steps, (run.seconds, run.seq), _in_doubt(calls))
@@ -274,11 +272,9 @@ class MemoryJournal:
 
     def _why_closed(self, question_id: str) -> str | None:
         """Return why a question is not open any more; None where nothing is known of it."""
-        for run_id, run in self.storage.runs.items():
-            recorded = run.steps.get(question_id.removeprefix(f"{run_id}:"))
-            if question_id.startswith(f"{run_id}:") and recorded is not None:
-                return getattr(decode(recorded), "withdrawn", "") or "it was answered, or nobody answered"
-        return None
+        asked = ((run, question_id.removeprefix(f"{name}:")) for name, run in self.storage.runs.items())
+        found = [run.steps[key] for run, key in asked if key != question_id and key in run.steps]
+        return (getattr(decode(found[0]), "withdrawn", "") or "it was answered, or nobody answered") if found else None
 
     def ask(self, question: HumanRequest) -> None:
         """Keep a question for `pending` and `answer` while its run lives; raises `RunNotFound`."""
@@ -369,11 +365,13 @@ class MemoryRunJournal:
 
     def interrupt(self, reason: str) -> None:
         """Record nothing more, here and in the runs inside: the run goes on with `recover`. From any thread."""
+        mine = self._lost is None
+        self._write(lambda run: self._finish(run, "interrupted", None))
         with self._journal.storage.lock:
             for run in map(self._journal.storage.run, self._journal.storage.inside(self._run_id)):
                 if run.session is not None:
-                    if run.state == "running":
-                        run.session.write(lambda run: self._finish(run, "interrupted", None))
+                    if mine and run.session is not self and run.state == "running":
+                        run.state = "interrupted"
                     run.session.lose(reason, interrupted=True)
 
     @property
@@ -387,11 +385,11 @@ class MemoryRunJournal:
 
     def put(self, key: str, value: object, /) -> None:
         """Record `value` under `key`; what cannot be written is kept for this session alone."""
-        self.write(*self._step(key, value))
+        self._write(*self._step(key, value))
 
     def put_answer(self, key: str, value: object, number: int, usage: Usage) -> None:
         """Record the answer of a call under a key, and in the same step the end of the call."""
-        self.write(*self._step(key, value), lambda run: self._end(run, number, "answered", usage))
+        self._write(*self._step(key, value), lambda run: self._end(run, number, "answered", usage))
 
     def _step(self, key: str, value: object) -> Sequence[Callable[[_Run], object]]:
         self._records[key] = value
@@ -431,7 +429,7 @@ class MemoryRunJournal:
             loops=loops,
             sent_at=time.time(),
         )
-        self.write(lambda run: run.calls.__setitem__((self._epoch, number), call))
+        self._write(lambda run: run.calls.__setitem__((self._epoch, number), call))
         try:
             await self.written()
         except BaseException:
@@ -441,7 +439,7 @@ class MemoryRunJournal:
 
     def ended(self, number: int, state: str, usage: Usage) -> None:
         """Record how a call ended, and what is charged for it."""
-        self.write(lambda run: self._end(run, number, state, usage))
+        self._write(lambda run: self._end(run, number, state, usage))
 
     def _end(self, run: _Run, number: int, state: str, usage: Usage) -> None:
         at = (self._epoch, number)
@@ -455,20 +453,25 @@ class MemoryRunJournal:
 
     def keep_open(self, question: HumanRequest) -> None:
         """Record a question that was put off."""
-        self.write(lambda _: self._journal.storage.questions.setdefault(question.id, RecordedQuestion(question)))
+        self._write(lambda _: self._journal.storage.questions.setdefault(question.id, RecordedQuestion(question)))
 
     def close_question(self, question_id: str) -> None:
         """Record that the answer to a question was taken."""
-        self.write(lambda _: self._journal.storage.drop_question(question_id))
+        self._write(lambda _: self._journal.storage.drop_question(question_id))
 
     def end(self, result: TeamResult) -> None:
-        """Record how the session ended."""
+        """Record how the session ended; of one that was interrupted, the events told since."""
+        if self.interrupted:
+            run = self._journal.storage.runs.get(self._run_id)
+            if run is not None and run.session is self and self._journal.alive:
+                self._reach(run, *self._progress())
+            return
         try:
             written: str | None = encode(result)
         except NotRecordable as error:
             _logger.warning("the result of run %r is not recorded: %s", self._run_id, error)
             written = None
-        self.write(lambda run: self._finish(run, result.status.value, written))
+        self._write(lambda run: self._finish(run, result.status.value, written))
         self._on_cancel = self._on_lost = None
 
     def _finish(self, run: _Run, state: str, result: str | None) -> None:
@@ -476,7 +479,7 @@ class MemoryRunJournal:
         for one in self._journal.storage.inside(self._run_id) if state in ENDED else ():
             self._journal.storage.drop_questions(one)
 
-    def write(self, *changes: Callable[[_Run], object]) -> None:
+    def _write(self, *changes: Callable[[_Run], object]) -> None:
         """Make changes to what is kept of the run, all or none; none once the session is over."""
         with self._journal.storage.lock:
             if changes and self._lost is None:

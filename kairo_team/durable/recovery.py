@@ -15,7 +15,7 @@ from kairo_team.engine.recovery import RunAccount
 from kairo_team.recorded import ENDED, Place, RecordedCall, RecordedQuestion, RecordedRun, RecoveredRun
 
 if TYPE_CHECKING:
-    from kairo_team.durable.database import Connection, Rows, Statement
+    from kairo_team.durable.database import Connection, Database, Rows, Statement
     from kairo_team.durable.sql_run_journal import SqlRunJournal
     from kairo_team.human import HumanDecision, HumanRequest
     from kairo_team.team import TeamExecutionRequest
@@ -48,6 +48,11 @@ FROM (
 """
 ALL_OVER: Final = "1 = 1"
 """SQL in the place of `Database.is_over`, of calls of a run without a living session."""
+
+
+def over_in(database: Database, state: str) -> str:
+    """Return SQL that holds of the calls of sessions that are over, of a run in this state and of those inside it."""
+    return database.is_over if state == "running" else ALL_OVER
 
 
 def steps_of(
@@ -91,7 +96,7 @@ def runs_inside_step(connection: Connection, run_id: str, step: str) -> list[str
 def calls_inside(connection: Connection, run_id: str, over: str) -> list[RecordedCall]:
     """Return all calls of a run and of the runs inside it, in the order they were sent.
 
-    `over` is SQL that holds of the calls of sessions that are over: `Database.is_over`, or `ALL_OVER`.
+    `over` is SQL that holds of the calls of sessions that are over: see `over_in`.
     """
     return list(map(call_of, connection.execute(_CALLS_INSIDE.format(over=over), (run_id,)).fetchall()))
 

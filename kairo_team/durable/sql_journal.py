@@ -114,14 +114,16 @@ class SqlJournal(ABC):
             rows = connection.execute(sql).fetchall()
             found = ((row, self._state(connection, row)) for row in rows if team in (None, row["team"]))
             chosen = [(row, now) for row, now in found if state in (None, now)]
-            return tuple(recovery.run_of(connection, row, now, self.over(now)) for row, now in chosen)
+            return tuple(
+                recovery.run_of(connection, row, now, recovery.over_in(self.database, now)) for row, now in chosen
+            )
 
     def show(self, run_id: str) -> RecordedRun:
         """Return one recorded run; raises `RunNotFound`."""
         with self.database.reading() as connection:
             row = self._row(connection, run_id)
             state = self._state(connection, row)
-            return recovery.run_of(connection, row, state, self.over(state))
+            return recovery.run_of(connection, row, state, recovery.over_in(self.database, state))
 
     def result(self, run_id: str) -> TeamResult | None:
         """Return the result of a run that has ended or is suspended; None before. Raises `RunNotFound`."""
@@ -133,15 +135,11 @@ class SqlJournal(ABC):
         """Return every try of a call of a run, and of those inside it, in the order they were sent."""
         with self.database.reading() as connection:
             state = self._state(connection, self._row(connection, run_id))
-            return tuple(recovery.calls_inside(connection, run_id, self.over(state)))
+            return tuple(recovery.calls_inside(connection, run_id, recovery.over_in(self.database, state)))
 
     def in_doubt(self, run_id: str) -> tuple[RecordedCall, ...]:
         """Return the calls that were sent in a session that has ended, and whose answer nobody saw: paid in full."""
         return tuple(one for one in self.calls(run_id) if one.state == "sent" and one.held == NO_USAGE)
-
-    def over(self, state: str) -> str:
-        """Return SQL that holds of the calls of sessions that are over, of a run in this state and of those inside."""
-        return self.database.is_over if state == "running" else recovery.ALL_OVER
 
     def events_after(self, run_id: str, seq: int = 0) -> tuple[Event, ...]:
         """Return the events of a run with a number above `seq`, in order; raises `RunNotFound`.

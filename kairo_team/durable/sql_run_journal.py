@@ -188,7 +188,10 @@ class SqlRunJournal:
         self._put(("DELETE FROM question WHERE id = ?", (question_id,)))
 
     def end(self, result: TeamResult) -> None:
-        """Record how the session ended."""
+        """Record how the session ended; of one that was interrupted, the events it has told since."""
+        if self._session.interrupted:
+            self._database.put_progress(self._session)
+            return
         try:
             written: str | None = encode(result)
         except NotRecordable as error:

@@ -359,8 +359,7 @@ async def record_end(kept: RunJournal, result: TeamResult) -> TeamResult:
 
     It is waited for while the caller is cancelled too: whoever comes next can go on with the run.
     """
-    if not kept.interrupted:
-        kept.end(result)
+    kept.end(result)
     with anyio.CancelScope(shield=True):
         try:
             await kept.written()

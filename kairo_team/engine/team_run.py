@@ -36,9 +36,9 @@ from kairo_team.engine.runtime import ContentMode, Runtime
 from kairo_team.engine.steering import Steering
 from kairo_team.engine.suspension import EarlierSessions, Suspension
 from kairo_team.engine.task_pool import TaskPool, background
-from kairo_team.engine.task_run import COMPLETED, FAILED, RUN_MOVES, RunState, TaskRun, TaskState
+from kairo_team.engine.task_run import COMPLETED, FAILED, RunState, TaskRun, TaskState, check_move
 from kairo_team.engine.work_context import WorkContext
-from kairo_team.errors import IllegalMove, Interrupted, JournalError, Misuse, TeamAborted
+from kairo_team.errors import Interrupted, JournalError, Misuse, TeamAborted
 from kairo_team.human import HumanDecision, HumanRequest
 from kairo_team.plugin_calls import AWAITED_CALL, failure_of, problem_of
 from kairo_team.prompts import Prompts
@@ -104,6 +104,7 @@ class TeamRun:
         self._kept = cast("RunJournal", journal) if journal.durable else None
         """The journal, where it outlives the process."""
         self.bus = handle.open_bus(runtime.subscribers)
+        self._runs = runtime.runs
         content = self._be_kept(runtime.content)
         self._masker = runtime.masker if runtime.secrets else None
         self.emit: Callable[..., object] = self.bus.emit if self._masker is None else self._emit_masked
@@ -249,7 +250,7 @@ class TeamRun:
         members = tuple(member.id for member in self.team.members)
         about = (self.team.name, self.request.goal, members, limits.tokens, paid, *self._within)
         trace = self.journal.get(TRACE, None)
-        first = (events.TeamResumed, *about, trace) if resumed else (events.TeamStarted, *about)
+        first = (events.TeamResumed, *about, trace, self._earlier.ended) if resumed else (events.TeamStarted, *about)
         around = self._scope.begin(*first)
         if trace is None and (trace := self.bus.traceparent()) is not None:
             self.journal.put(TRACE, trace)
@@ -272,7 +273,9 @@ class TeamRun:
         self._result = result = result if self._masker is None else self._masker.value(result)
         log_end(result, self.team.name)
         self._move(RunState(result.status))
-        self.emit(LAST_EVENT[result.status], result.status, result.duration, result.usage, result.error)
+        kind = events.TeamInterrupted if self.bus.closed else LAST_EVENT[result.status]
+        self.bus.closed = False
+        self.emit(kind, result.status, result.duration, result.usage, result.error)
         self.bus.closed = True
 
     def _check_repeated(self) -> None:
@@ -335,13 +338,20 @@ class TeamRun:
         """End this session and leave the run as it is in its journal, to be resumed. From any thread."""
         if self._kept is None:
             raise Misuse(f"run {self.request.run_id!r} has no journal on disk to go on from: cancel it")
+        for inside in self._runs.handles():
+            if inside.within == self.request.run_id and inside.session is not None:
+                inside.session.interrupt(reason)
         self._leave(self._kept, reason)
         self.cancel(reason)
 
     def _leave(self, kept: RunJournal, reason: str) -> None:
-        """Record nothing more; from any thread."""
+        """Record, and tell, nothing more but that the session was left: the next one tells the rest. From any thread.
+
+        What an attempt around it has ended does not go on: that is told.
+        """
         if not kept.interrupted:
             self._in_doubt = self._services.under_way.in_doubt()
+            self.bus.closed = not self._services.is_over
             kept.interrupt(reason)
 
     def abort(self, reason: str, failed: Task | None = None) -> None:
@@ -775,13 +785,6 @@ class TeamRun:
             return self._task_runs[task.id]
         except KeyError:
             raise Misuse(f"task {task.id!r} is not in this run's plan") from None
-
-
-def check_move(run_id: str, history: list[str], to: RunState) -> None:
-    """Append `to` to a run's history when the table has that move, else raise `IllegalMove`."""
-    if to not in RUN_MOVES.get(history[-1], ()):
-        raise IllegalMove(run_id, history, to)
-    history.append(to)
 
 
 def _is_warned_of(attempt: Attempt) -> bool:

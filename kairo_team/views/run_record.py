@@ -185,7 +185,7 @@ def _begun(journal: SqlJournal, run_id: str, calls: Sequence[RecordedCall]) -> d
 def call_sums(journal: SqlJournal, run: RecordedRun) -> tuple[CallSum, ...]:
     """Return the models of a run and of those inside it, then the tools, those called most first."""
     with journal.database.reading() as connection:
-        rows = recovery.call_sums(connection, run.run_id, journal.over(run.state))
+        rows = recovery.call_sums(connection, run.run_id, recovery.over_in(journal.database, run.state))
     return tuple(
         CallSum(one["what"], one["name"], one["calls"], one["in_doubt"], _sum_of(one), one["under_way"]) for one in rows
     )
