@@ -198,7 +198,7 @@ class SqlRunJournal:
             _logger.warning("the result of run %r is not recorded: %s", self._session.run_id, error)
             written = None
         sql = "UPDATE run SET state = ?, usage = ?, result = ? WHERE run_id = ?"
-        ended = [(sql, (result.status.value, encode(result.usage), written, self._session.run_id))]
+        ended: list[Statement] = [(sql, (result.status.value, encode(result.usage), written, self._session.run_id))]
         if result.status is not TeamStatus.SUSPENDED:
             ended.append(recovery.closing(self._session.run_id))
         self._put(*ended, *self._database.settling(self._session), sync=True)

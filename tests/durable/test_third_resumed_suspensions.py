@@ -119,7 +119,10 @@ def team_of(office: Office, staff: Staff) -> kt.Team:
     else:
         coordinator = TaskDispatchCoordinator(failure_policy=policy)
     passes = [] if office.revises else ["made"]
-    reviews = {"person": LeavesOpen(*(task.id for task in office.tasks), passes=passes), "judge": Judge("m:x")}
+    reviews: dict[str, Any] = {
+        "person": LeavesOpen(*(task.id for task in office.tasks), passes=passes),
+        "judge": Judge("m:x"),
+    }
     permissions = kt.ToolPermissions(guard=AsksFirst("pay"))
     return kt.Team("team", members, evaluators=reviews, coordinator=coordinator, permissions=permissions)
 
