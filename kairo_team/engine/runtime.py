@@ -360,7 +360,7 @@ class Runtime:
             raise Misuse(f"run {run_id!r} is running: there is nothing to resume")
         digests = await run_in_thread(partial(journal.digests, run_id))
         check_unchanged(run_id, digests, digests_of(team, self.templates), allow_changes)
-        found = await run_in_thread(partial(journal.recover, run_id, **given), on_late=_give_back)
+        found = await run_in_thread(partial(journal.recover, run_id, **given), on_late=_give_back_taken)
         for suspension, within in suspensions_of(found):
             self.runs.recover(suspension, within)
         return found
@@ -485,18 +485,24 @@ class Runtime:
         outer = self.outer_attempt
         place = None if outer is None or self.within is None else Place(self.within, outer.step, outer.member)
         digests = digests_of(team, self.templates)
-        return await run_in_thread(self.store.begin, request, team, digests, place, on_late=_give_back)
+        return await run_in_thread(self.store.begin, request, team, digests, place, on_late=_give_back_begun)
 
     def journal_for(self, run_id: str) -> Records:
         """Return where the run's steps are recorded: an internal seam without a promise."""
         return MemoryRecords()
 
 
-def _give_back(taken: Any, _error: BaseException | None = None) -> None:
-    """Leave what a journal's `begin` or `recover` returned to a caller that was gone; from any thread."""
-    for one in taken or () if isinstance(taken, Sequence | None) else (taken,):
-        session: RunJournal = one.journal if isinstance(one, RecoveredRun) else one
-        session.interrupt(_LEFT)
+def _give_back_begun(begun: RunJournal | None, _error: BaseException | None) -> None:
+    """Leave a run that a journal began for a caller that was gone; from any thread."""
+    if begun is not None:
+        begun.interrupt(_LEFT)
+
+
+def _give_back_taken(taken: Sequence[RecoveredRun] | None, _error: BaseException | None) -> None:
+    """Leave the runs that a journal recovered for a caller that was gone; from any thread."""
+    for one in taken or ():
+        if one.state not in ENDED:
+            one.journal.interrupt(_LEFT)
 
 
 async def _leave_as_it_was(journal: Journal, taken: Sequence[RecoveredRun]) -> None:

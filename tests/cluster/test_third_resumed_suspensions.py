@@ -60,14 +60,16 @@ async def test_third_o1_another_coordinator_goes_on_behind_an_answer() -> None:
         cast.add_worker(team)
         here, runtime = elsewhere(team, cast.here, gate=kt.DeferGate())
         there, other = elsewhere(team, cast.new_cluster(), gate=kt.DeferGate())
+        ends: list[kt.TeamResult] = []
         with anyio.fail_after(60):
             await suspend_and_answer(here, runtime)
             async with anyio.create_task_group() as group:
                 group.start_soon(runtime.resume, "r", here)
                 await provider.hangs.wait()
-                result = await other.resume("r", there, take_over=True)
+                ends.append(await other.resume("r", there, take_over=True))
                 group.cancel_scope.cancel()
         calls = cast.here.journal.calls("r")
+    [result] = ends
     assert (result.status, result.output) == ("completed", "answer to second, answer to third")
     assert provider.asked == ["first", "second", "third", "third"]
     assert result.usage.tokens == sum(call.usage.tokens for call in calls) + 2 * BOOKED
