@@ -272,9 +272,10 @@ class MemoryJournal:
 
     def _why_closed(self, question_id: str) -> str | None:
         """Return why a question is not open any more; None where nothing is known of it."""
-        asked = ((run, question_id.removeprefix(f"{name}:")) for name, run in self.storage.runs.items())
-        found = [run.steps[key] for run, key in asked if key != question_id and key in run.steps]
-        return (getattr(decode(found[0]), "withdrawn", "") or "it was answered, or nobody answered") if found else None
+        for run, key in ((run, question_id.removeprefix(f"{name}:")) for name, run in self.storage.runs.items()):
+            if f"withdrawn:{key}" in run.steps or (key != question_id and key in run.steps):
+                return str(decode(run.steps.get(f"withdrawn:{key}", '"it was answered, or nobody answered"')))
+        return None
 
     def ask(self, question: HumanRequest) -> None:
         """Keep a question for `pending` and `answer` while its run lives; raises `RunNotFound`."""

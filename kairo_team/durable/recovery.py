@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team.budget import NO_USAGE, Usage, to_dollars
 from kairo_team.durable.codec import CorruptRecord, outline
-from kairo_team.engine.questions import Decided
+from kairo_team.engine.questions import WITHDRAWN, Decided
 from kairo_team.engine.recovery import RunAccount
 from kairo_team.recorded import ENDED, Place, RecordedCall, RecordedQuestion, RecordedRun, RecoveredRun
 
@@ -159,15 +159,19 @@ def closing(run_id: str) -> Statement:
 def why_closed(connection: Connection, question_id: str) -> str | None:
     """Return why a question is not open any more; None where nothing is known of it."""
     sql = (
-        "SELECT run.run_id, run.parent, run.state, step.value FROM run"
-        " LEFT JOIN step ON step.run_id = run.run_id AND step.key = substr(?, length(run.run_id) + 2)"
-        " WHERE substr(?, 1, length(run.run_id) + 1) = run.run_id || ':' ORDER BY length(run.run_id) DESC"
+        "SELECT run_id, parent, state FROM run WHERE substr(?, 1, length(run_id) + 1) = run_id || ':'"
+        " ORDER BY length(run_id) DESC"
     )
-    row = connection.execute(sql, (question_id, question_id)).fetchone()
-    decided = None if row is None or row["value"] is None else outline(row["value"])
-    if isinstance(decided, Decided):
-        said = "nobody answered" if decided.decision is None else f"it was answered: {decided.decision.action}"
-        return decided.withdrawn or said
+    row = connection.execute(sql, (question_id,)).fetchone()
+    if row is not None:
+        key = question_id.removeprefix(f"{row['run_id']}:")
+        sql = "SELECT value FROM step WHERE run_id = ? AND key IN (?, ?) ORDER BY id DESC"
+        step = connection.execute(sql, (row["run_id"], key, f"{WITHDRAWN}{key}")).fetchone()
+        said = None if step is None else outline(step["value"])
+        if isinstance(said, Decided):
+            return "nobody answered" if said.decision is None else f"it was answered: {said.decision.action}"
+        if isinstance(said, str):
+            return said
     while row is not None and row["state"] not in ENDED:
         sql = f"{SHORT_ROWS} WHERE run_id = ?"
         row = None if row["parent"] is None else connection.execute(sql, (row["parent"],)).fetchone()

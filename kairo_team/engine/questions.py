@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kairo_team.engine.records.replay import MISSING
 from kairo_team.errors import NoQuestion
@@ -22,14 +22,16 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("kairo_team")
 
 
+WITHDRAWN: Final = "withdrawn:"
+"""Begins the key of the step, before that of its question, that says why nobody needs an answer any more."""
+
+
 class Decided(NamedTuple):
     """The decision on a question; a recorded step. It is valid only for the subject of the question."""
 
     digest: str
     decision: HumanDecision | None
     """None: no answer came."""
-    withdrawn: str = ""
-    """Why nobody needs the answer any more; empty where it was decided."""
 
 
 class Inbox:
@@ -118,7 +120,7 @@ class Questions:
         """Return a person's decision, None if no person can be asked or answers. It is recorded, unless put off."""
         question = self.identified(asked, key)
         recorded: Any = self._journal.get(key, MISSING)
-        if isinstance(recorded, Decided) and recorded.digest == question.digest and not recorded.withdrawn:
+        if isinstance(recorded, Decided) and recorded.digest == question.digest:
             return recorded.decision
         decision = self.inbox.take(question)
         if decision is None:
@@ -158,7 +160,7 @@ class Questions:
                 continue
             self._asking.pop(question.id, None)
             self.inbox.withdraw(question.id, why)
-            self._journal.put(question.id.removeprefix(f"{self._run_id}:"), Decided(question.digest, None, why))
+            self._journal.put(f"{WITHDRAWN}{question.id.removeprefix(f'{self._run_id}:')}", why)
             if self._kept is not None:
                 self._kept.close_question(question.id)
             self._emit(HumanDecided, question.task_id, question.member, question.id, "withdrawn", why, "")
