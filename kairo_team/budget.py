@@ -280,6 +280,17 @@ def difference(after: Usage, before: Usage, seconds: float) -> Usage:
     )
 
 
+def least_of(one: Usage, other: Usage) -> Usage:
+    """Return the smaller amount of each kind, without seconds."""
+    return Usage(
+        min(one.prompt_tokens, other.prompt_tokens),
+        min(one.completion_tokens, other.completion_tokens),
+        min(one.dollars, other.dollars),
+        min(one.loops, other.loops),
+        min(one.tool_calls, other.tool_calls),
+    )
+
+
 class ReadLater(Sequence["BudgetNode"]):
     """A tuple of nodes that is made at the first read, because big trees are slow to make and often not read."""
 

@@ -654,7 +654,7 @@ class RunJournal(Records, Protocol):
         ...
 
     def end(self, result: TeamResult) -> None:
-        """Record how the session ended; it is served no longer."""
+        """Record how the session ended; it is served no longer. Of one that was interrupted: its last events."""
         ...
 
 
@@ -699,7 +699,8 @@ class Journal(Protocol):
         answer; `answer_to` returns the deferral until `ask` asks anew.
     C16. `end` records how a session ended, with its result. Then the run has ended, unless it is suspended.
     C17. After `interrupt` a session, and those of runs inside it, record nothing: `sent` and `written` raise
-        `JournalError`. What they recorded before is there then, and any process may recover the run.
+        `JournalError`. What they recorded before is there then, and any process may recover the run. `end` records
+        the events that the session has told since, such as its last one, unless another process has taken the run.
     C18. `cancel` ends a run for good: at once one that nobody has, and of a living one it calls `on_cancel`. Where that
         process dies first, the run has ended. It raises `RunNotFound`, and `RunFinished` for a run that has ended.
     C19. `events_after` returns the events of a run that were recorded, each once, in order, without a gap, those of

@@ -158,11 +158,15 @@ class RunFinished(Misuse, RuntimeError):
 
 
 class NoQuestion(Misuse, KeyError):
-    """No open question of that id in this runtime."""
+    """No open question of that id in this runtime; `why` says of one that was open why it takes no answer any more."""
 
-    def __init__(self, question_id: str, open_ids: Iterable[str], *, place: str = "this runtime") -> None:
+    def __init__(
+        self, question_id: str, open_ids: Iterable[str], why: str | None = None, *, place: str = "this runtime"
+    ) -> None:
         self.question_id = question_id
         self.message = f"no open question {question_id!r} in {place}; open now: {known(open_ids)}"
+        if why is not None:
+            self.message = f"question {question_id!r} takes no answer any more: {why}"
         super().__init__(self.message)
 
     def __str__(self) -> str:

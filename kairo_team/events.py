@@ -79,22 +79,29 @@ class TeamStarted(TeamBegun):
 
 @dataclass(frozen=True, slots=True)
 class TeamResumed(TeamBegun):
-    """First event of a session that resumes a suspended run."""
+    """First event of a session that goes on with a run, after `team.suspended`, `team.interrupted` or a crash."""
 
     type: ClassVar[str] = "team.resumed"
     traceparent: str | None = None
     """Where a subscriber makes traces: the W3C trace context of the first session it saw, in any process."""
+    ended: tuple[tuple[str, str], ...] = ()
+    """The tasks that ended in earlier sessions, each with its status: this session does not tell of their ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class TeamEnded(Event):
-    """Base of the last event of a run; exactly one is emitted."""
+    """Base of the last event of a session; exactly one is emitted."""
 
     status: TeamStatus
     duration: float
     """Seconds since the run's first event."""
     usage: Usage
     error: str | None = None
+
+    @property
+    def state(self) -> str:
+        """How the run stands then, in a word: its status, but for one that was interrupted."""
+        return self.status.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +137,21 @@ class TeamSuspended(TeamEnded):
     """The run waits for a person and can be resumed; `error` is the reason."""
 
     type: ClassVar[str] = "team.suspended"
+
+
+@dataclass(frozen=True, slots=True)
+class TeamInterrupted(TeamEnded):
+    """The session was left, and the run stays in its journal as it is: `resume` goes on with it.
+
+    Tasks that had not ended have no end in this session. `status` is that of the session's result.
+    """
+
+    type: ClassVar[str] = "team.interrupted"
+
+    @property
+    def state(self) -> str:
+        """`interrupted`."""
+        return "interrupted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -585,11 +607,14 @@ class HumanRequested(WorkEvent):
 
 @dataclass(frozen=True, slots=True)
 class HumanDecided(WorkEvent):
-    """A person decided; `silent`: no answer came, or the gate failed, which decides nothing."""
+    """A person decided; `silent`: no answer came, or the gate failed, which decides nothing.
+
+    `withdrawn`: nobody needs the answer any more, because what it was asked for has ended; `feedback` says why.
+    """
 
     type: ClassVar[str] = "human.decided"
     question_id: str
-    action: Literal["approve", "revise", "reject", "defer", "silent"]
+    action: Literal["approve", "revise", "reject", "defer", "silent", "withdrawn"]
     feedback: str
     by: str = ""
     """Who decided, where that is known."""

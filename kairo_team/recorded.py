@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kairo_team.budget import NO_USAGE
+
 if TYPE_CHECKING:
     from kairo_team.budget import Usage
     from kairo_team.contracts import RunJournal
@@ -33,7 +35,7 @@ class RecordedRun(NamedTuple):
     source: Mapping[str, str]
     """How it was started, in the words of the program that did: `SqliteJournal(source=)`."""
     usage: Usage
-    """What it has spent, calls with an unknown end included in full."""
+    """What it has spent, calls with an unknown end included in full; not what is only `held`."""
     seconds: float
     """How long it has worked."""
     started_at: float
@@ -41,6 +43,8 @@ class RecordedRun(NamedTuple):
     updated_at: float
     forked_from: str | None = None
     """The run that it goes on from an earlier point of."""
+    held: Usage = NO_USAGE
+    """What is held for its calls that are under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ class RecordedCall:
     state: str
     """`sent`, `answered`, `failed`, `unknown` (charged in full) or `unsent` (it never left)."""
     usage: Usage
-    """What is charged: what it used, or what was held for it while it is only `sent`."""
+    """What is charged: what it used, or all that was held for it where nobody will see its end."""
     step: str
     """The work it was made in, such as an attempt's key."""
     key: str
@@ -79,6 +83,8 @@ class RecordedCall:
     """Seconds since 1970."""
     copied: bool = False
     """It was made, and paid, in the run that this one was forked from."""
+    held: Usage = NO_USAGE
+    """What is held for it while it is under way: it has used nothing yet that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,3 +114,6 @@ class RecoveredRun:
     questions: Sequence[RecordedQuestion]
     """In the order they were put off."""
     journal: RunJournal
+    state: str = "running"
+    """How it was recorded when it was taken: `running` where its session was cut, `suspended`, `interrupted`, `queued`,
+    or how it ended, for a run inside another."""

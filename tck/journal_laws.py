@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kairo_team.budget import Usage
 from kairo_team.human import HumanDecision
 from kairo_team.recorded import RecoveredRun
+from kairo_team.results import TeamStatus
 from kairo_team.tck.journal_owners import check_over
 from kairo_team.tck.journal_stage import (
     HELD,
@@ -21,6 +22,7 @@ from kairo_team.tck.journal_stage import (
     Store,
     event_of,
     question_of,
+    result_of,
     send,
 )
 from kairo_team.tck.kit import law
@@ -28,7 +30,7 @@ from kairo_team.tck.kit import law
 Act = tuple[str, int]
 """What is done, and with which of a few keys, calls or questions."""
 OFTEN: Final = ("put", "send", "answer", "end", "emit", "ask", "reply")
-ACTS: Final = (*OFTEN, *OFTEN, "put", "send", "answer", "close", "written", "crash", "take", "stop")
+ACTS: Final = (*OFTEN, *OFTEN, "put", "send", "answer", "close", "written", "crash", "take", "stop", "suspend")
 DRAWN: Final = st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 9)), min_size=10, max_size=40)
 ANSWERS: Final = (HumanDecision.approve("well done"), HumanDecision.reject("not like this"))
 
@@ -139,6 +141,11 @@ class _Play:
         self._states = self._states[-1:]
         await self._go_on(take_over=False)
 
+    async def _suspend(self, number: int) -> None:
+        self._served.session.end(result_of("r", TeamStatus.SUSPENDED))
+        await self._written()
+        await self._go_on(take_over=False)
+
     async def _go_on(self, *, take_over: bool) -> None:
         """Recover the run in a new process; fail unless what comes back is a beginning of what was recorded."""
         self._process = await self._store.process()
@@ -164,7 +171,7 @@ class LawTests(JournalStage):
 
     @law("C3", "C4", "C5", "C15", examples=25, acts=DRAWN)
     async def test_c03_whatever_happens_a_beginning_of_what_was_recorded_is_there(self, acts: Sequence[Act]) -> None:
-        """And all of it that was waited for; through deaths, take-overs and interruptions."""
+        """And all of it that was waited for; through deaths, take-overs, interruptions and waits for a person."""
         async with self.store() as store:
             process = await store.process()
             play = _Play(store, process, Served(await process.begin()))

@@ -48,6 +48,28 @@ class WatchTests(JournalStage):
             steps = (await store.after(other))["r"].steps
             assert "later" not in steps, "what an interrupted session recorded is there, among the next one's"
 
+    @clause("C17", needs="keeps_events")
+    async def test_c17_an_interrupted_run_records_the_last_it_told(self) -> None:
+        """What it tells after the interruption too, up to its end; but not once another process has the run."""
+        async with self.store() as store:
+            process, other, third = [await store.process() for _ in range(3)]
+            served = Served(await process.begin())
+            served.emit(2)
+            served.session.interrupt("somebody pressed Ctrl-C")
+            served.emit(1)
+            served.session.end(result_of("r", TeamStatus.CANCELLED))
+            await check_over(served.session)
+            run = (await other.recover())["r"]
+            check_same("the number of its last event", run.seq, 3)
+            check_same("the events", [one.seq for one in await other.do("events_after", "r")], [1, 2, 3])
+            again = Served(run.journal, seq=run.seq)
+            again.session.interrupt("once more")
+            await third.recover()
+            again.emit(1)
+            again.session.end(result_of("r", TeamStatus.CANCELLED))
+            await check_over(again.session)
+            check_same("the events", [one.seq for one in await third.do("events_after", "r")], [1, 2, 3])
+
     @clause("C17")
     async def test_c17_its_own_process_may_go_on_with_it(self) -> None:
         async with self.store() as store:

@@ -79,6 +79,8 @@ def page() -> str:
             "|---|---|",
             *(f"| {status.name} | `{LAST_EVENT[status].type}` |" for status in TeamStatus),
             "",
+            "A session that leaves its run in a journal, to be resumed, ends with `team.interrupted`.",
+            "",
             "## A task",
             "",
             *diagram(TaskState, TASK_MOVES),

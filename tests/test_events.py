@@ -22,7 +22,7 @@ from kairo_team.governance import (
     ResourceValidation,
 )
 from kairo_team.permissions import PermissionDecision
-from kairo_team.testing import EventRecorder, FunctionModel
+from kairo_team.testing import EventRecorder, FunctionModel, MemoryJournal
 from tests.events_page import page
 
 DESIGN = [
@@ -33,6 +33,7 @@ DESIGN = [
     "team.timed_out",
     "team.cancelled",
     "team.suspended",
+    "team.interrupted",
     "plan.ready",
     "plan.grew",
     "task.assigned",
@@ -206,6 +207,11 @@ async def everything() -> list[Event]:
         run = await play("killed", team, board, kt.Task("long", "do"), kt.Task("after", "do", depends_on=["long"]))
         await anyio.sleep(1)
         run.cancel()
+        await run.result()
+    async with kt.Runtime(subscribers=[recorder], journal=MemoryJournal()) as runtime:
+        run = await runtime.start(team, "goal", plan=kt.TaskGraph([kt.Task("long", "do")]), run_id="left")
+        await anyio.sleep(1)
+        run.interrupt()
         await run.result()
     return recorder.events
 

@@ -96,7 +96,7 @@ def _page_of_file(file: Path, run_id: str | None) -> str:
         raise Refusal(f"{file} has no run {run_id!r}; it has {', '.join(map(quoted, list(stories)[:_MOST_NAMED]))}")
     story = stories[run_id or outermost[0]]
     name = quoted(story.run_id)
-    waiting = story.ended is None or story.ended.status == "suspended"
+    waiting = story.ended is None or story.ended.state in ("suspended", "interrupted")
     answers = [f"kairo answer {name} approve --journal FILE"] if any(one.is_open for one in story.questions) else []
     known = Known(commands=(*answers, f"kairo resume {name} --journal FILE") if waiting else ())
     return render_report(story, known, _inside(story, stories))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
 
-from kairo_team.budget import Budget
+from kairo_team.budget import NO_USAGE, Budget
 from kairo_team.cli.journals import short_id
 from kairo_team.human import HumanRequest
 from kairo_team.results import adapter
@@ -115,6 +115,7 @@ def _run(run: RecordedRun) -> dict[str, Any]:
     return run._asdict() | {
         "source": dict(run.source),
         "usage": _plain(run.usage),
+        "held": _plain(run.held),
         "started_at": _at(run.started_at),
         "updated_at": _at(run.updated_at),
     }
@@ -156,7 +157,8 @@ def _show_head(record: RunRecord, screen: Screen) -> None:
     screen.print_text(
         f"  begun {age(now - run.started_at)} ago, last written {touched} ago, worked {run.seconds:.1f} s"
     )
-    screen.print_text(f"  used {run.usage}{_limits(record.budget)}")
+    held = f", {run.held} held for calls under way" if run.held != NO_USAGE else ""
+    screen.print_text(f"  used {run.usage}{held}{_limits(record.budget)}")
     if record.error and run.state != SUSPENDED:  # its questions say more
         screen.print_indented(record.error)
 
@@ -198,6 +200,7 @@ def _show_calls(calls: Sequence[CallSum], screen: Screen) -> None:
     longest = max(len(one_line(one.name)) for one in calls)
     for one in calls:
         doubt = f", {one.in_doubt} in doubt" if one.in_doubt else ""
+        doubt += f", {one.under_way} under way" if one.under_way else ""
         spent = f"  {one.usage}" if one.what == "model" else ""
         line = f"  {one.what:5}  {one_line(one.name):{longest}}  {count(one.calls, 'call')}{doubt}{spent}"
         screen.show(Text(line.rstrip()), **screen.uncut)
@@ -252,7 +255,8 @@ def record_document(record: RunRecord, go_on: Sequence[str], waits: str | None =
         "tasks": [_task(one) for one in record.tasks],
         "calls": [one._asdict() | {"usage": _plain(one.usage)} for one in record.calls],
         "in_doubt": [
-            asdict(one) | {"usage": _plain(one.usage), "sent_at": _at(one.sent_at)} for one in record.in_doubt
+            asdict(one) | {"usage": _plain(one.usage), "held": _plain(one.held), "sent_at": _at(one.sent_at)}
+            for one in record.in_doubt
         ],
         "questions": [adapter(HumanRequest).dump_python(one, mode="json") for one in record.questions],
         "waits": waits,

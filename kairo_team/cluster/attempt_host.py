@@ -186,6 +186,9 @@ class DistantPeople:
         """Return the question with its id and its run's."""
         return replace(asked, id=f"{self._run_id}:{key}", run_id=self._run_id)
 
+    def withdraw(self, why: str, task_id: str | None = None, attempt: int | None = None) -> None:
+        """Do nothing: the coordinator withdraws what it asks."""
+
 
 class Heard:
     """Says whether somebody gets the texts of the work."""

@@ -211,7 +211,11 @@ class Database(ABC):
             self._sessions.remove(session)
 
     def shut(self, session: Writing, reason: str) -> None:
-        """Take nothing more of a session and of those inside it; from any thread. What was given is still written."""
+        """Take nothing more of a session and of those inside it, which are interrupted; from any thread.
+
+        What was given is still written.
+        """
+        self.put(session, [("UPDATE run SET state = 'interrupted' WHERE run_id = ?", (session.run_id,))])
         session.lost, session.interrupted = session.lost or reason, True
         self.leave(session)
         for one in list(self._sessions):
@@ -238,6 +242,10 @@ class Database(ABC):
         """Have statements written soon, after all that was given before."""
         if session.lost is None:
             self._give(_Entry(session, statements, sync, progress=session.progress()))
+
+    def put_progress(self, session: Writing) -> None:
+        """Have the events of a session written that were told by now, also of one that was shut."""
+        self._give(_Entry(session, progress=session.progress()))
 
     async def written(self, session: Writing) -> None:
         """Wait until all that was given before is on disk; `JournalError` when it cannot be."""

@@ -183,7 +183,8 @@ class MemoryJournal:
         run = self.storage.run(run_id)
         if run.session is not None:
             run.session.lose("another process has taken the run over")
-        run.owner, run.epoch, run.state = self, run.epoch + 1, "running"
+        run.owner, run.epoch, state = self, run.epoch + 1, run.state
+        run.state = state if state in ENDED else "running"
         steps = {key: decode(value) for key, value in run.steps.items()}
         calls = tuple(run.calls.values())
         run.session = self._open(run_id, run.epoch, steps, (run.seconds, run.seq), _in_doubt(calls))
@@ -196,6 +197,7 @@ class MemoryJournal:
             calls=calls,
             questions=[one for one in self.storage.questions.values() if one.question.run_id == run_id],
             journal=run.session,
+            state=state,
         )
 
     def _open(
@@ -260,13 +262,21 @@ class MemoryJournal:
             self.check()
             asked = self.storage.questions.get(question_id)
             if asked is None:
-                raise NoQuestion(question_id, [one.id for one in self.pending()], place="this journal")
+                open_ids = [one.id for one in self.pending()]
+                raise NoQuestion(question_id, open_ids, self._why_closed(question_id), place="this journal")
             check_same(question_id, asked.decision, decision)
             self.storage.deferred.pop(question_id, None)
             if decision.action == "defer":
                 self.storage.deferred[question_id] = decision
             else:
                 self.storage.questions[question_id] = replace(asked, decision=decision)
+
+    def _why_closed(self, question_id: str) -> str | None:
+        """Return why a question is not open any more; None where nothing is known of it."""
+        for run, key in ((run, question_id.removeprefix(f"{name}:")) for name, run in self.storage.runs.items()):
+            if f"withdrawn:{key}" in run.steps or (key != question_id and key in run.steps):
+                return str(decode(run.steps.get(f"withdrawn:{key}", '"it was answered, or nobody answered"')))
+        return None
 
     def ask(self, question: HumanRequest) -> None:
         """Keep a question for `pending` and `answer` while its run lives; raises `RunNotFound`."""
@@ -357,12 +367,14 @@ class MemoryRunJournal:
 
     def interrupt(self, reason: str) -> None:
         """Record nothing more, here and in the runs inside: the run goes on with `recover`. From any thread."""
+        mine = self._lost is None
         self._write(lambda run: self._finish(run, "interrupted", None))
         with self._journal.storage.lock:
-            for run_id in self._journal.storage.inside(self._run_id):
-                session = self._journal.storage.run(run_id).session
-                if session is not None:
-                    session.lose(reason, interrupted=True)
+            for run in map(self._journal.storage.run, self._journal.storage.inside(self._run_id)):
+                if run.session is not None:
+                    if mine and run.session is not self and run.state == "running":
+                        run.state = "interrupted"
+                    run.session.lose(reason, interrupted=True)
 
     @property
     def records(self) -> Mapping[str, object]:
@@ -450,7 +462,12 @@ class MemoryRunJournal:
         self._write(lambda _: self._journal.storage.drop_question(question_id))
 
     def end(self, result: TeamResult) -> None:
-        """Record how the session ended."""
+        """Record how the session ended; of one that was interrupted, the events told since."""
+        if self.interrupted:
+            run = self._journal.storage.runs.get(self._run_id)
+            if run is not None and run.session is self and self._journal.alive:
+                self._reach(run, *self._progress())
+            return
         try:
             written: str | None = encode(result)
         except NotRecordable as error:
@@ -461,6 +478,8 @@ class MemoryRunJournal:
 
     def _finish(self, run: _Run, state: str, result: str | None) -> None:
         run.state, run.result = state, result
+        for one in self._journal.storage.inside(self._run_id) if state in ENDED else ():
+            self._journal.storage.drop_questions(one)
 
     def _write(self, *changes: Callable[[_Run], object]) -> None:
         """Make changes to what is kept of the run, all or none; none once the session is over."""

@@ -14,6 +14,7 @@ from kairo_team._util.database_url import shown_url
 from kairo_team._util.frozen import known_arguments
 from kairo_team.budget import Budget, Usage
 from kairo_team.durable import accounts, recovery
+from kairo_team.durable.codec import outline
 from kairo_team.durable.database import NOW, Writing, execute
 from kairo_team.durable.postgres_database import PostgresDatabase
 from kairo_team.durable.processes import Process, has_died, is_alive
@@ -264,14 +265,18 @@ class PostgresJournal(SqlJournal):
         return AttemptRecords(journal, dict(steps), calls, inside, inside_journal)
 
     def charges(self, run_id: str, step: str) -> Usage:
-        """Return what the calls of a step are charged, by all its deliveries, and the runs inside it."""
+        """Return what the calls of a step are charged, by all its deliveries, and the runs inside it.
+
+        What its attempt spent beyond that, before it waited for a person, is a part of it.
+        """
         with self.database.reading() as connection:
+            begun = recovery.steps_of(connection, run_id, outline, prefix=step)
             calls = recovery.calls_of(connection, run_id, step)
             inside = connection.execute("SELECT * FROM run WHERE parent = ? AND parent_step = ?", (run_id, step))
             spent = [
                 (recovery.place_of_row(row), recovery.usage_of(connection, row["run_id"])) for row in inside.fetchall()
             ]
-        total = RunAccount({}, calls, spent).total
+        total = RunAccount({step: begun.get(step)}, calls, spent).total
         return replace(total, seconds=0.0)
 
     def calls_in_doubt(self, run_id: str, step: str) -> tuple[RecordedCall, ...]:

@@ -8,13 +8,14 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from kairo_team.budget import Usage, to_dollars
+from kairo_team.budget import NO_USAGE, Usage, to_dollars
 from kairo_team.durable.codec import CorruptRecord, outline
+from kairo_team.engine.questions import WITHDRAWN, Decided
 from kairo_team.engine.recovery import RunAccount
-from kairo_team.recorded import Place, RecordedCall, RecordedQuestion, RecordedRun, RecoveredRun
+from kairo_team.recorded import ENDED, Place, RecordedCall, RecordedQuestion, RecordedRun, RecoveredRun
 
 if TYPE_CHECKING:
-    from kairo_team.durable.database import Connection, Rows
+    from kairo_team.durable.database import Connection, Database, Rows, Statement
     from kairo_team.durable.sql_run_journal import SqlRunJournal
     from kairo_team.human import HumanDecision, HumanRequest
     from kairo_team.team import TeamExecutionRequest
@@ -29,23 +30,29 @@ WITH RECURSIVE inside(run_id) AS
  (SELECT CAST(? AS TEXT) UNION SELECT run.run_id FROM run JOIN inside ON run.parent = inside.run_id)
 SELECT run_id FROM inside
 """
-_CALLS_INSIDE: Final = f"SELECT * FROM call WHERE run_id IN ({_RUNS_INSIDE}) ORDER BY id"
-_IN_DOUBT: Final = f"""
-SELECT call.* FROM call JOIN run USING (run_id)
-WHERE run_id IN ({_RUNS_INSIDE}) AND call.state = 'sent' AND ({{is_over}} OR ? = 0) ORDER BY call.id
-"""
-_HELD_INSIDE: Final = f"""
-SELECT coalesce(sum(held_tokens), 0) AS tokens, coalesce(sum(held_picos), 0) AS picos FROM call JOIN run USING (run_id)
-WHERE run_id IN ({_RUNS_INSIDE}) AND call.state = 'sent' AND NOT ({{is_over}})
+_CALLS_INSIDE: Final = f"""
+SELECT call.*, CASE WHEN call.state = 'sent' AND NOT ({{over}}) THEN 1 ELSE 0 END AS under_way
+FROM call JOIN run USING (run_id) WHERE run_id IN ({_RUNS_INSIDE}) ORDER BY call.id
 """
 _CALL_SUMS: Final = f"""
-SELECT what, name, count(*) AS calls, sum(CASE WHEN call.state = 'sent' THEN held_tokens ELSE prompt END) AS prompt,
- sum(CASE WHEN call.state = 'sent' THEN 0 ELSE completion END) AS completion,
- sum(CASE WHEN call.state = 'sent' THEN held_picos ELSE picos END) AS picos,
- sum(CASE WHEN what = 'tool' AND call.state != 'unsent' THEN 1 ELSE 0 END) AS tool_calls,
- sum(CASE WHEN call.state = 'sent' AND ({{is_over}} OR ? = 0) THEN 1 ELSE 0 END) AS in_doubt
-FROM call JOIN run USING (run_id) WHERE run_id IN ({_RUNS_INSIDE}) GROUP BY what, name ORDER BY what, calls DESC, name
+SELECT what, name, count(*) AS calls, sum(in_doubt) AS in_doubt, sum(under_way) AS under_way,
+ sum(CASE WHEN under_way + in_doubt = 0 THEN prompt ELSE in_doubt * held_tokens END) AS prompt,
+ sum(CASE WHEN under_way + in_doubt = 0 THEN completion ELSE 0 END) AS completion,
+ sum(CASE WHEN under_way + in_doubt = 0 THEN picos ELSE in_doubt * held_picos END) AS picos,
+ sum(CASE WHEN what = 'tool' AND state != 'unsent' AND under_way = 0 THEN 1 ELSE 0 END) AS tool_calls
+FROM (
+ SELECT call.*, CASE WHEN call.state = 'sent' AND ({{over}}) THEN 1 ELSE 0 END AS in_doubt,
+  CASE WHEN call.state = 'sent' AND NOT ({{over}}) THEN 1 ELSE 0 END AS under_way
+ FROM call JOIN run USING (run_id) WHERE run_id IN ({_RUNS_INSIDE})
+) AS told GROUP BY what, name ORDER BY what, calls DESC, name
 """
+ALL_OVER: Final = "1 = 1"
+"""SQL in the place of `Database.is_over`, of calls of a run without a living session."""
+
+
+def over_in(database: Database, state: str) -> str:
+    """Return SQL that holds of the calls of sessions that are over, of a run in this state and of those inside it."""
+    return database.is_over if state == "running" else ALL_OVER
 
 
 def steps_of(
@@ -86,41 +93,36 @@ def runs_inside_step(connection: Connection, run_id: str, step: str) -> list[str
     return [*outer, *sorted(one for name in outer for one in runs_inside(connection, name))]
 
 
-def calls_inside(connection: Connection, run_id: str) -> list[Any]:
-    """Return the rows of all calls of a run and of the runs inside it, in the order they were sent."""
-    return connection.execute(_CALLS_INSIDE, (run_id,)).fetchall()
+def calls_inside(connection: Connection, run_id: str, over: str) -> list[RecordedCall]:
+    """Return all calls of a run and of the runs inside it, in the order they were sent.
+
+    `over` is SQL that holds of the calls of sessions that are over: see `over_in`.
+    """
+    return list(map(call_of, connection.execute(_CALLS_INSIDE.format(over=over), (run_id,)).fetchall()))
 
 
-def calls_in_doubt(connection: Connection, run_id: str, is_over: str, *, live: bool) -> list[Any]:
-    """Return the rows of the calls whose end nobody will see, as `call_sums` says, in the order they were sent."""
-    return connection.execute(_IN_DOUBT.format(is_over=is_over), (run_id, int(live))).fetchall()
-
-
-def call_sums(connection: Connection, run_id: str, is_over: str, *, live: bool) -> list[Any]:
+def call_sums(connection: Connection, run_id: str, over: str) -> list[Any]:
     """Return a row for each model, then for each tool, with its calls in a run and in those inside it.
 
-    Of a run that is not `live` every call without an end is in doubt, else those of sessions that are over, as
-    `Database.is_over` says.
+    Those without an end are under way, or in doubt where their session is `over`, as `calls_inside` says.
     """
-    return connection.execute(_CALL_SUMS.format(is_over=is_over), (int(live), run_id)).fetchall()
+    return connection.execute(_CALL_SUMS.format(over=over), (run_id,)).fetchall()
 
 
-def held_inside(connection: Connection, run_id: str, is_over: str) -> Usage:
-    """Return what is held for the calls of a run's session, and of those inside it, that have no end yet."""
-    row = connection.execute(_HELD_INSIDE.format(is_over=is_over), (run_id,)).fetchone()
-    return Usage(int(row["tokens"]), dollars=to_dollars(int(row["picos"])))
-
-
-def run_of(connection: Connection, row: Any, state: str) -> RecordedRun:
-    """Return a run as its row shows it, in a state."""
+def run_of(connection: Connection, row: Any, state: str, over: str) -> RecordedRun:
+    """Return a run as its row shows it, in a state; `over` as `calls_inside` says."""
     source: dict[str, str] = json.loads(row["source"])
-    spent = usage_of(connection, row["run_id"])
+    spent, held = usage_of(connection, row["run_id"], over), NO_USAGE
+    if over != ALL_OVER:
+        calls = calls_inside(connection, row["run_id"], over)
+        held = sum((one.held for one in calls), NO_USAGE)
     times = (row["active"], row["started_at"], row["updated_at"], row["forked_from"])
-    return RecordedRun(row["run_id"], row["team"], row["goal"], state, row["parent"], source, spent, *times)
+    return RecordedRun(row["run_id"], row["team"], row["goal"], state, row["parent"], source, spent, *times, held)
 
 
 def call_of(row: Any) -> RecordedCall:
     """Return a call as its row shows it."""
+    under_way = row["under_way"]
     return RecordedCall(
         run_id=row["run_id"],
         what=row["what"],
@@ -128,7 +130,8 @@ def call_of(row: Any) -> RecordedCall:
         task_id=row["task_id"],
         member=row["member"],
         state=row["state"],
-        usage=_charge_of(row),
+        usage=NO_USAGE if under_way else _charge_of(row),
+        held=_charge_of(row) if under_way else NO_USAGE,
         step=row["step"],
         key=row["key"],
         loops=row["loops"],
@@ -148,6 +151,33 @@ def tools_in_doubt(connection: Connection, run_id: str) -> frozenset[str]:
     return frozenset(row["key"] for row in connection.execute(sql, (run_id,)))
 
 
+def closing(run_id: str) -> Statement:
+    """Return the statement after which no question of a run, and of those inside it, is open any more."""
+    return f"DELETE FROM question WHERE run_id IN ({_RUNS_INSIDE})", (run_id,)
+
+
+def why_closed(connection: Connection, question_id: str) -> str | None:
+    """Return why a question is not open any more; None where nothing is known of it."""
+    sql = (
+        "SELECT run_id, parent, state FROM run WHERE substr(?, 1, length(run_id) + 1) = run_id || ':'"
+        " ORDER BY length(run_id) DESC"
+    )
+    row = connection.execute(sql, (question_id,)).fetchone()
+    if row is not None:
+        key = question_id.removeprefix(f"{row['run_id']}:")
+        sql = "SELECT value FROM step WHERE run_id = ? AND key IN (?, ?) ORDER BY id DESC"
+        step = connection.execute(sql, (row["run_id"], key, f"{WITHDRAWN}{key}")).fetchone()
+        said = None if step is None else outline(step["value"])
+        if isinstance(said, Decided):
+            return "nobody answered" if said.decision is None else f"it was answered: {said.decision.action}"
+        if isinstance(said, str):
+            return said
+    while row is not None and row["state"] not in ENDED:
+        sql = f"{SHORT_ROWS} WHERE run_id = ?"
+        row = None if row["parent"] is None else connection.execute(sql, (row["parent"],)).fetchone()
+    return None if row is None else f"run {row['run_id']!r} has ended: {row['state']}"
+
+
 def delete_run(connection: Connection, run_id: str) -> None:
     """Delete a run with all that is inside it."""
     for one in (run_id, *runs_inside(connection, run_id)):
@@ -163,16 +193,15 @@ def _charge_of(row: Any) -> Usage:
     return Usage(row["prompt"], row["completion"], to_dollars(row["picos"]), 0, tool_calls)
 
 
-def usage_of(connection: Connection, run_id: str) -> Usage:
-    """Return what a run has spent, with the runs inside it."""
+def usage_of(connection: Connection, run_id: str, over: str = ALL_OVER) -> Usage:
+    """Return what a run has spent, with the runs inside it; `over` as `calls_inside` says."""
     row = connection.execute("SELECT active, usage FROM run WHERE run_id = ?", (run_id,)).fetchone()
     if row["usage"] is not None:  # its last session has ended, and said so
         return replace(cast("Usage", outline(row["usage"])), seconds=row["active"])
     inside = connection.execute(f"{SHORT_ROWS} WHERE parent = ?", (run_id,)).fetchall()
-    spent_inside = [(place_of_row(one), usage_of(connection, one["run_id"])) for one in inside]
-    account = RunAccount(
-        steps_of(connection, run_id, outline, prefix="attempt:"), calls_of(connection, run_id), spent_inside
-    )
+    spent_inside = [(place_of_row(one), usage_of(connection, one["run_id"], over)) for one in inside]
+    steps, calls = steps_of(connection, run_id, outline, prefix="attempt:"), calls_of(connection, run_id, over=over)
+    account = RunAccount(steps, calls, spent_inside)
     return replace(account.total, seconds=row["active"])
 
 
@@ -188,6 +217,7 @@ def recovered(connection: Connection, row: Any, journal: SqlRunJournal, read: Ca
         calls=calls_of(connection, row["run_id"]),
         questions=_questions_of(connection, row["run_id"]),
         journal=journal,
+        state=row["state"],
     )
 
 
@@ -196,11 +226,16 @@ def place_of_row(row: Any) -> Place:
     return Place(row["parent"], row["parent_step"], row["parent_member"])
 
 
-def calls_of(connection: Connection, run_id: str, step: str | None = None) -> tuple[RecordedCall, ...]:
-    """Return a run's own calls, or those of one step, in the order they were sent."""
+def calls_of(
+    connection: Connection, run_id: str, step: str | None = None, over: str = ALL_OVER
+) -> tuple[RecordedCall, ...]:
+    """Return a run's own calls, or those of one step, in the order they were sent; `over` as `calls_inside` says."""
     of_step, values = ("", (run_id,)) if step is None else (" AND step = ?", (run_id, step))
-    rows = connection.execute(f"SELECT * FROM call WHERE run_id = ?{of_step} ORDER BY id", values)
-    return tuple(map(call_of, rows))
+    sql = (
+        f"SELECT call.*, CASE WHEN call.state = 'sent' AND NOT ({over}) THEN 1 ELSE 0 END AS under_way"
+        f" FROM call JOIN run USING (run_id) WHERE run_id = ?{of_step} ORDER BY call.id"
+    )
+    return tuple(map(call_of, connection.execute(sql, values)))
 
 
 def _questions_of(connection: Connection, run_id: str) -> tuple[RecordedQuestion, ...]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from kairo_team._util.masking import masked
+from kairo_team.budget import NO_USAGE
 from kairo_team.durable import forks, recovery
 from kairo_team.durable.codec import encode
 from kairo_team.durable.database import Writing, execute, insert
@@ -113,13 +114,17 @@ class SqlJournal(ABC):
             sql = f"{recovery.SHORT_ROWS} WHERE parent IS NULL ORDER BY started_at DESC, run_id"
             rows = connection.execute(sql).fetchall()
             found = ((row, self._state(connection, row)) for row in rows if team in (None, row["team"]))
-            return tuple(recovery.run_of(connection, row, now) for row, now in found if state in (None, now))
+            chosen = [(row, now) for row, now in found if state in (None, now)]
+            return tuple(
+                recovery.run_of(connection, row, now, recovery.over_in(self.database, now)) for row, now in chosen
+            )
 
     def show(self, run_id: str) -> RecordedRun:
         """Return one recorded run; raises `RunNotFound`."""
         with self.database.reading() as connection:
             row = self._row(connection, run_id)
-            return recovery.run_of(connection, row, self._state(connection, row))
+            state = self._state(connection, row)
+            return recovery.run_of(connection, row, state, recovery.over_in(self.database, state))
 
     def result(self, run_id: str) -> TeamResult | None:
         """Return the result of a run that has ended or is suspended; None before. Raises `RunNotFound`."""
@@ -130,15 +135,12 @@ class SqlJournal(ABC):
     def calls(self, run_id: str) -> tuple[RecordedCall, ...]:
         """Return every try of a call of a run, and of those inside it, in the order they were sent."""
         with self.database.reading() as connection:
-            self._row(connection, run_id)
-            return tuple(map(recovery.call_of, recovery.calls_inside(connection, run_id)))
+            state = self._state(connection, self._row(connection, run_id))
+            return tuple(recovery.calls_inside(connection, run_id, recovery.over_in(self.database, state)))
 
     def in_doubt(self, run_id: str) -> tuple[RecordedCall, ...]:
         """Return the calls that were sent in a session that has ended, and whose answer nobody saw: paid in full."""
-        with self.database.reading() as connection:
-            live = self._state(connection, self._row(connection, run_id)) == "running"
-            rows = recovery.calls_in_doubt(connection, run_id, self.database.is_over, live=live)
-        return tuple(map(recovery.call_of, rows))
+        return tuple(one for one in self.calls(run_id) if one.state == "sent" and one.held == NO_USAGE)
 
     def events_after(self, run_id: str, seq: int = 0) -> tuple[Event, ...]:
         """Return the events of a run with a number above `seq`, in order; raises `RunNotFound`.
@@ -167,7 +169,7 @@ class SqlJournal(ABC):
                     self._lock_run(connection, one)
                     sql = "UPDATE run SET state = 'cancelled', epoch = epoch + 1, updated_at = ? WHERE run_id = ?"
                     connection.execute(sql, (time.time(), one))
-                    connection.execute("DELETE FROM question WHERE run_id = ?", (one,))
+                execute(connection, recovery.closing(run_id))
                 self._settle(connection, run_id)
 
     def fork(
@@ -241,7 +243,8 @@ class SqlJournal(ABC):
             row = connection.execute("SELECT decision FROM question WHERE id = ?", (question_id,)).fetchone()
             if row is None:
                 open_ids = connection.execute("SELECT id FROM question WHERE decision IS NULL")
-                raise NoQuestion(question_id, [one["id"] for one in open_ids], place=self.place)
+                why = recovery.why_closed(connection, question_id)
+                raise NoQuestion(question_id, [one["id"] for one in open_ids], why, place=self.place)
             given = None if row["decision"] is None else cast("HumanDecision", self.database.decode(row["decision"]))
             check_same(question_id, given, decision)
             kept = HumanDecision(decision.action, decision.feedback, by or decision.by)
@@ -347,10 +350,11 @@ class SqlJournal(ABC):
         return tuple(self._take(connection, self._row(connection, one, whole=True), owner) for one in names)
 
     def _take(self, connection: Connection, row: Any, owner: str) -> RecoveredRun:
-        """Begin a session of a run, and return all that is recorded of it."""
+        """Begin a session of a run, and return all that is recorded of it; one inside another may have ended."""
         run_id, epoch = row["run_id"], row["epoch"] + 1
-        sql = "UPDATE run SET owner = ?, epoch = ?, state = 'running', usage = NULL WHERE run_id = ?"
-        connection.execute(sql, (owner, epoch, run_id))
+        connection.execute("UPDATE run SET owner = ?, epoch = ? WHERE run_id = ?", (owner, epoch, run_id))
+        if row["state"] not in ENDED:
+            connection.execute("UPDATE run SET state = 'running', usage = NULL WHERE run_id = ?", (run_id,))
         steps = recovery.steps_of(connection, run_id, self.database.decode)
         session = self._session(run_id, epoch, row["parent"])
         session.progress = lambda: (row["active"], row["seq"])

@@ -10,9 +10,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kairo_team.budget import Usage, picodollars
-from kairo_team.durable import forks
+from kairo_team.durable import forks, recovery
 from kairo_team.durable.codec import NotRecordable, encode
 from kairo_team.engine.records.journal import body_here
+from kairo_team.results import TeamStatus
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
@@ -75,7 +76,6 @@ class SqlRunJournal:
 
     def interrupt(self, reason: str) -> None:
         """Record nothing more, here and in the runs inside: the run goes on with `recover`. From any thread."""
-        self._put(("UPDATE run SET state = 'interrupted' WHERE run_id = ?", (self._session.run_id,)))
         self._database.shut(self._session, reason)
 
     @property
@@ -188,15 +188,20 @@ class SqlRunJournal:
         self._put(("DELETE FROM question WHERE id = ?", (question_id,)))
 
     def end(self, result: TeamResult) -> None:
-        """Record how the session ended."""
+        """Record how the session ended; of one that was interrupted, the events it has told since."""
+        if self._session.interrupted:
+            self._database.put_progress(self._session)
+            return
         try:
             written: str | None = encode(result)
         except NotRecordable as error:
             _logger.warning("the result of run %r is not recorded: %s", self._session.run_id, error)
             written = None
         sql = "UPDATE run SET state = ?, usage = ?, result = ? WHERE run_id = ?"
-        ended = (sql, (result.status.value, encode(result.usage), written, self._session.run_id))
-        self._put(ended, *self._database.settling(self._session), sync=True)
+        ended: list[Statement] = [(sql, (result.status.value, encode(result.usage), written, self._session.run_id))]
+        if result.status is not TeamStatus.SUSPENDED:
+            ended.append(recovery.closing(self._session.run_id))
+        self._put(*ended, *self._database.settling(self._session), sync=True)
         self._database.leave(self._session)
 
     def _put(self, *statements: Statement, sync: bool = False) -> None:

@@ -222,6 +222,8 @@ class AttemptRunner:
         spent = difference(recorded.usage, task_run.usage, 0.0)
         anew = not over and self._is_to_be_made_anew(task_run, recorded)
         if anew and task_run.interrupted is None:
+            if isinstance(recorded, Attempt):
+                self._services.begin_again(key, recorded, spent)
             self._earlier.book_again(governor, spent, task_run.member, task_run.entry.shared)
         else:
             self._earlier.book(governor, spent, task_run.member, task_run.entry.shared)
@@ -257,6 +259,7 @@ class AttemptRunner:
         task_run.interrupted = task_run.interrupted or attempt.interrupted
         if attempt.halt is not None:
             self._emit(events.BudgetHalted, task_run.task.id, task_run.member, attempt.halt.value, attempt.origin)
+        self._services.withdraw_questions(attempt)
         number, status = attempt.number, "failed" if output is None else output.status
         if isinstance(attempt.interrupted, HumanRequest):
             status = "suspended"

@@ -86,6 +86,8 @@ class Dispatcher:
         """Called when no task can start any more."""
         self.on_cut_attempt: Callable[[TaskRun, int, str | None], None] | None = None
         """Called for an attempt that is cut short, with its number and the reason."""
+        self.on_ending: Callable[[str, str | None], object] = _nothing_of
+        """Called with a task's id, and why it ends, before its end is emitted."""
         self.on_ended: Callable[[TaskRun], None] | None = None
         """Called for each task that has ended."""
         self.on_due: Callable[[Entry], None] = _nothing_due
@@ -422,6 +424,7 @@ class Dispatcher:
 
     def end(self, task_run: TaskRun, to: TaskState, reason: str | None = None, *, verdict: str | None = None) -> None:
         """Book a task's end: give everything back, emit it, skip what can no longer start, wake the ready loop."""
+        self.on_ending(task_run.task.id, reason)
         in_flight, pending = task_run.in_flight, task_run.state is PENDING
         if task_run.open_attempt is not None:
             self.cut(task_run, reason)
@@ -712,6 +715,10 @@ def _needs_one(lost: Entry) -> str:
 
 
 def _nothing() -> None:
+    """Do nothing."""
+
+
+def _nothing_of(_task_id: str, _why: str | None) -> None:
     """Do nothing."""
 
 

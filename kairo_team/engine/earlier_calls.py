@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kairo_team.budget import Usage
+from kairo_team._util.frozen import EMPTY
+from kairo_team.budget import NO_USAGE, Usage, difference, least_of
 from kairo_team.engine.records.replay import CutShort
 from kairo_team.tools.result import ToolResult
 
 if TYPE_CHECKING:
-    from kairo_team.contracts import Records
+    from kairo_team.contracts import Records, RunJournal
     from kairo_team.recorded import RecordedCall
 
 _KEY: Final = "diverged"
@@ -19,11 +21,72 @@ _OWN_END: Final = ("attempt:", "review:")
 """Steps whose end is known before that of the run."""
 
 
+def is_open(step: str, records: Records | Mapping[str, object]) -> bool:
+    """Return whether work has begun and not ended: an attempt, a review, or what a coordinator asked in a step."""
+    if not step.startswith(_OWN_END):
+        step = step.partition(":")[2].rpartition(":")[0]
+    return isinstance(records.get(step, None), CutShort | None)
+
+
+class SentCall(NamedTuple):
+    """A call that was sent in this session."""
+
+    journal: RunJournal
+    number: int
+    step: str
+    """The work it was made in."""
+    what: str
+    name: str
+    usage: Usage
+    """What it may use at most, and is charged where nobody sees its end."""
+
+
+class CallsUnderWay:
+    """The calls of a session, and of those inside it, whose answer nobody has seen, or will see."""
+
+    __slots__ = ("_cut", "_sent")
+
+    def __init__(self) -> None:
+        self._sent: dict[tuple[int, int], SentCall] = {}
+        """By their journal's identity and their number."""
+        self._cut: dict[tuple[int, str], list[SentCall]] = {}
+        """By their journal's identity and their work: those that were cancelled as the last thing it did."""
+
+    def begin(self, call: SentCall) -> None:
+        """Take note of a call that is sent: work that goes on has cancelled its earlier ones itself."""
+        self._cut.pop((id(call.journal), call.step), None)
+        self._sent[id(call.journal), call.number] = call
+
+    def end(self, journal: RunJournal, number: int, *, cut: bool = False) -> None:
+        """Take note of its end, or that it was cancelled."""
+        call = self._sent.pop((id(journal), number), None)
+        if cut and call is not None:
+            self._cut.setdefault((id(journal), call.step), []).append(call)
+
+    def in_doubt(self) -> list[SentCall]:
+        """Return the calls in doubt were the session to end now; from any thread."""
+        found = [*self._sent.values(), *(call for calls in list(self._cut.values()) for call in calls)]
+        return [call for call in found if is_open(call.step, call.journal)]
+
+    def leave_in_doubt(self, journal: RunJournal) -> None:
+        """Record that the calls that the end of a session cancelled have no end."""
+        for call in self.in_doubt():
+            if call.journal is journal:
+                journal.ended(call.number, "sent", call.usage)
+
+
 class EarlierCalls:
     """What one session of a run knows of the calls that were made before it."""
 
-    def __init__(self, run_id: str, steps: Mapping[str, object], calls: Sequence[RecordedCall] = ()) -> None:
-        """Take the recorded steps of a run, its calls, and those of the runs inside it."""
+    def __init__(
+        self,
+        run_id: str,
+        steps: Mapping[str, object],
+        calls: Sequence[RecordedCall] = (),
+        spent_in: Mapping[str, Usage] = EMPTY,
+    ) -> None:
+        """Take the recorded steps of a run, its calls, those of the runs inside it, and what each step has spent."""
+        self._spent_in = spent_in
         self._in_doubt = [one for one in calls if one.state == "sent"]
         self._steps = steps
         self._own = [one for one in calls if one.run_id == run_id]
@@ -45,6 +108,11 @@ class EarlierCalls:
             result = self._steps.get(call.key)
             if isinstance(result, ToolResult) and not isinstance(self._steps.get(call.step), CutShort | None):
                 yield call.name, not result.is_error
+
+    def beyond(self, step: str, spent: Usage) -> Usage:
+        """Return what of an attempt's usage its calls, and the runs inside it, do not tell; its loops count anew."""
+        told = self._spent_in.get(step, NO_USAGE)
+        return replace(difference(spent, least_of(spent, told), 0.0), loops=0)
 
     def failures(self, key: str, name: str) -> int:
         """Return how many tries of a call at one model, or of a tool, the provider answered with an error."""
@@ -77,7 +145,7 @@ class EarlierCalls:
         return describe_doubts(self._in_doubt, "an earlier session of the run ended")
 
 
-def describe_doubts(calls: Iterable[RecordedCall], when: str) -> list[str]:
+def describe_doubts(calls: Iterable[RecordedCall | SentCall], when: str) -> list[str]:
     """Return one sentence on calls in doubt, if there are any: `when` says what happened while they were under way."""
     charged: dict[str, list[Usage]] = defaultdict(list)
     for call in calls:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final, cast
 
+import anyio
+
 from kairo_team import events
 from kairo_team._util.frozen import FrozenDict, maker
 from kairo_team.budget import HaltReason
@@ -17,7 +19,7 @@ from kairo_team.engine.growth import ends_of, join, made_by_loop
 from kairo_team.engine.ready_tasks import Entry, ReadyTasks
 from kairo_team.engine.records.replay import NO_STEPS, EarlyEnd, NewPlanRecords, without_secrets
 from kairo_team.engine.task_run import COMPLETED, PENDING, SUSPENDED, TaskRun, TaskState
-from kairo_team.errors import HaltError, Interrupted, PlanRefused, TeamAborted, innermost
+from kairo_team.errors import HaltError, Interrupted, JournalError, PlanRefused, TeamAborted, innermost
 from kairo_team.governance.ledger import DIMENSIONS, DOLLARS, shown
 from kairo_team.plugin_calls import judged_failure_of, without_failures, words_of
 from kairo_team.results import Artifact, TaskOutcome, TeamResult, TeamStatus
@@ -26,8 +28,7 @@ from kairo_team.team import RiskProfile
 from kairo_team.verdicts import VerdictOutcome
 
 if TYPE_CHECKING:
-    import anyio
-
+    from kairo_team.contracts import RunJournal
     from kairo_team.engine.run_scope import RunScope
     from kairo_team.engine.suspension import EarlierSessions
     from kairo_team.human import HumanRequest
@@ -361,6 +362,23 @@ def log_end(result: TeamResult, team: str) -> None:
         then = "" if result.refused else "; result.partial_output has what there is, result.check() raises the error"
         values = (result.run_id, team, how, result.error, then)
         _logger.error("run %r of team %r %s: %s%s", *values, extra={"result": result})
+
+
+async def record_end(kept: RunJournal, result: TeamResult) -> TeamResult:
+    """Record how a session ended, and wait until others can see that; the result warns where it is not recorded.
+
+    It is waited for while the caller is cancelled too: whoever comes next can go on with the run.
+    """
+    kept.end(result)
+    with anyio.CancelScope(shield=True):
+        try:
+            await kept.written()
+        except JournalError as error:
+            if not kept.interrupted:
+                warning = f"the end of the run is not recorded: {error}"
+                _logger.warning("run %s: %s", result.run_id, warning)
+                return replace(result, warnings=(*result.warnings, warning))
+    return result
 
 
 def _final_halt(scope: RunScope, ending: RunEnd, dispatcher: Dispatcher | None) -> HaltReason | None:

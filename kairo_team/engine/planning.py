@@ -17,6 +17,7 @@ from kairo_team.engine.preflight import bind, binding, plan_problems, team_probl
 from kairo_team.engine.records.journal import within
 from kairo_team.engine.records.replay import MISSING, NO_STEPS, Added, NewPlanRecords, PlanFailed, PlanRecords, Replan
 from kairo_team.errors import ContractBreach, Interrupted, Misuse, Outcome, PlanRefused, innermost, known
+from kairo_team.events import PlannedTask
 from kairo_team.plugin_calls import AWAITED_CALL, PLAIN_CALL, failure_of, shown, words_of
 from kairo_team.tasks import Task, TaskGraph
 
@@ -506,3 +507,12 @@ def _hopeless(tasks: Sequence[Task], lost: Collection[str]) -> list[str]:
     """Return a sentence on the tasks that could never start."""
     hopeless = [task.id for task in tasks if sum(name not in lost for name in task.depends_on) < task.needed]
     return [f"tasks need what was not accepted: {known(hopeless)}"] if hopeless else []
+
+
+def planned_task(task: Task, members: tuple[str, ...]) -> PlannedTask:
+    """Return a task as an event shows it."""
+    grows, when = task.growth, None if task.condition is None else str(task.condition)
+    members = () if task.loop is not None else members
+    return PlannedTask(
+        task.id, tuple(task.depends_on), task.needed, members, task.evaluator, task.weight, grows, task.part_of, when
+    )

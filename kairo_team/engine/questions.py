@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kairo_team._util.masking import masked
 from kairo_team.engine.records.replay import MISSING
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from kairo_team.engine.run_scope import RunScope
 
 _logger = logging.getLogger("kairo_team")
+
+
+WITHDRAWN: Final = "withdrawn:"
+"""Begins the key of the step, before that of its question, that says why nobody needs an answer any more."""
 
 
 class Decided(NamedTuple):
@@ -38,6 +42,8 @@ class Inbox:
         self._open: dict[str, HumanRequest] = {}
         self._answers: dict[str, tuple[str, HumanDecision]] = {}
         """By question: the digest of its subject, and the decision."""
+        self.withdrawn: dict[str, str] = {}
+        """By question: why nobody needs an answer any more."""
 
     @property
     def open(self) -> Mapping[str, HumanRequest]:
@@ -55,18 +61,30 @@ class Inbox:
     def keep_open(self, question: HumanRequest) -> None:
         """Keep a question that was put off."""
         self._open[question.id] = question
+        self.withdrawn.pop(question.id, None)
 
     def answer(self, question_id: str, decision: HumanDecision) -> None:
         """Keep an answer; the same one twice is one, another one is refused. A deferred question moves to the end."""
         question = self._open.get(question_id)
         if question is None:
-            raise NoQuestion(question_id, self.open)
+            raise NoQuestion(question_id, self.open, self.withdrawn.get(question_id))
         check_answer(decision)
         check_same(question_id, self._answers.get(question_id, ("", None))[1], decision)
         if decision.action == "defer":
             self._open[question_id] = self._open.pop(question_id)
         else:
             self._answers[question_id] = (question.digest, decision)
+
+    @property
+    def kept(self) -> Sequence[HumanRequest]:
+        """Questions that the run has not taken the answer of."""
+        return tuple(self._open.values())
+
+    def withdraw(self, question_id: str, why: str) -> None:
+        """Drop a question, with its answer if there is one: nobody needs it any more."""
+        self._open.pop(question_id, None)
+        self._answers.pop(question_id, None)
+        self.withdrawn[question_id] = why
 
     def is_answered(self, question: HumanRequest) -> bool:
         """Return whether there is an answer to exactly this question."""
@@ -91,6 +109,8 @@ class Questions:
         self._kept = scope.kept
         self._supervisor = supervisor
         self._emit = scope.emit
+        self._asking: dict[str, HumanRequest] = {}
+        """Questions that the gate was asked and has not answered, by id."""
 
     @property
     def can_ask(self) -> bool:
@@ -108,7 +128,9 @@ class Questions:
             if self.gate is None:
                 return None
             self._emit(HumanRequested, question.task_id, question.member, question)
+            self._asking[question.id] = question
             decision = await self._decide(self.gate, question)
+            self._asking.pop(question.id, None)
         if decision is not None and decision.action == "defer":
             self.inbox.keep_open(question)
             if self._kept is not None:
@@ -120,6 +142,29 @@ class Questions:
         answer = ("silent", "", "") if decision is None else (decision.action, decision.feedback, decision.by)
         self._emit(HumanDecided, question.task_id, question.member, question.id, *answer)
         return decision
+
+    def withdraw_of_task(self, task_id: str, why: str | None) -> None:
+        """Withdraw what waits of a task that ends."""
+        self.withdraw(f"task {task_id!r} has ended{f': {why}' if why else ''}", task_id)
+
+    def withdraw(self, why: str, task_id: str | None = None, attempt: int | None = None) -> None:
+        """Withdraw the questions that wait: of one attempt's tool calls, of a whole task, or all.
+
+        `why` says what has ended: a late answer is refused with that. A run that is interrupted goes on, and needs all
+        answers.
+        """
+        if self._kept is not None and self._kept.interrupted:
+            return
+        for question in {one.id: one for one in (*self.inbox.kept, *self._asking.values())}.values():
+            of_attempt = attempt is None or (question.kind == "tool" and question.attempt == attempt)
+            if task_id is not None and not (question.task_id == task_id and of_attempt):
+                continue
+            self._asking.pop(question.id, None)
+            self.inbox.withdraw(question.id, why)
+            self._journal.put(f"{WITHDRAWN}{question.id.removeprefix(f'{self._run_id}:')}", why)
+            if self._kept is not None:
+                self._kept.close_question(question.id)
+            self._emit(HumanDecided, question.task_id, question.member, question.id, "withdrawn", why, "")
 
     def identified(self, asked: HumanRequest, key: str) -> HumanRequest:
         """Return the question with its id and its run's, as everybody is shown it: without secrets."""

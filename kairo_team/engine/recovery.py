@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from kairo_team.budget import Budget, Usage
+from kairo_team.budget import NO_USAGE, Budget, Usage
 from kairo_team.engine.budget_split import root_budget
-from kairo_team.engine.earlier_calls import EarlierCalls
+from kairo_team.engine.earlier_calls import EarlierCalls, is_open
 from kairo_team.engine.questions import Inbox
 from kairo_team.engine.records.replay import RAISED_BUDGET, CutShort, recorded_plan
 from kairo_team.engine.suspension import Suspension
@@ -19,7 +19,6 @@ from kairo_team.results import Attempt, TaskOutcome
 if TYPE_CHECKING:
     from kairo_team.recorded import Place, RecordedCall, RecordedQuestion, RecoveredRun
 
-_NOTHING: Final = Usage()
 _PLANNING: Final = re.compile(r"plan:(plan:\d+|add:[^:]*:\d+):\d+")
 """The name of work on a plan, or on an addition to it, with the key of the step that records its end."""
 
@@ -41,7 +40,7 @@ def suspensions_of(found: Sequence[RecoveredRun]) -> Iterator[tuple[Suspension, 
         account = _account_of(run, found)
         for key, spent in (*account.cut_attempts(), *account.cut_reviews(), *account.plans()):
             run.journal.put(key, spent)
-        calls = EarlierCalls(run.request.run_id, run.steps, tuple(_calls_of(run, found)))
+        calls = EarlierCalls(run.request.run_id, run.steps, tuple(_calls_of(run, found)), account.spent_in)
         yield _suspension(run, account, calls), None if run.place is None else run.place.run_id
 
 
@@ -95,23 +94,27 @@ class RunAccount:
     ) -> None:
         """Take a run's recorded steps, its own calls, and what each run directly inside it has spent."""
         self._steps = steps
-        self._spent: dict[str, Usage] = defaultdict(Usage)
-        """By step: what its calls, and the runs inside it, were charged."""
+        self.spent_in: dict[str, Usage] = defaultdict(Usage)
+        """By step: what its calls, and the runs inside it, were charged, and what else an open attempt has spent."""
         self._member: dict[str, str | None] = {}
         for call in calls:
-            before = self._spent[call.step]
-            self._spent[call.step] = replace(before + call.usage, loops=max(before.loops, call.loops))
+            before = self.spent_in[call.step]
+            self.spent_in[call.step] = replace(before + call.usage, loops=max(before.loops, call.loops))
             self._member[call.step] = call.member
         for place, spent in inside:
-            self._spent[place.step] += replace(spent, seconds=0.0)
+            self.spent_in[place.step] += replace(spent, seconds=0.0)
             self._member[place.step] = place.member
+        for step, recorded in steps.items():
+            if isinstance(recorded, CutShort) and recorded.beyond != NO_USAGE:
+                self.spent_in[step] += recorded.beyond
+                self._member[step] = recorded.member
         self.by_member: dict[str, Usage] = defaultdict(Usage)
         self.by_task: dict[str, Usage] = defaultdict(Usage)
         self.total = self._sum()
 
     def _sum(self) -> Usage:
         """Add up the tasks: as recorded for attempts that ended, by their calls for all else."""
-        total = _NOTHING
+        total = NO_USAGE
         for step, member, spent in (*self._of_attempts(), *self._of_the_rest()):
             total += spent
             if member is not None:
@@ -127,7 +130,7 @@ class RunAccount:
             yield key, recorded.member, replace(recorded.usage, seconds=0.0)
 
     def _of_the_rest(self) -> Iterator[tuple[str, str | None, Usage]]:
-        for step, spent in self._spent.items():
+        for step, spent in self.spent_in.items():
             if not isinstance(self._steps.get(step), Attempt):
                 yield step, self._member[step], spent
 
@@ -143,37 +146,31 @@ class RunAccount:
     @property
     def loops_again(self) -> int:
         """How many loops are counted anew: of reviews, plans and the like that have not ended, but not of attempts."""
-        return sum(spent.loops for step, spent in self._spent.items() if self._is_open(step))
-
-    def _is_open(self, step: str) -> bool:
-        """Return whether work that is no attempt is made anew: a review, or what a coordinator asked in a step."""
-        if step.startswith("attempt:"):
-            return False
-        in_step = step if step.startswith("review:") else step.partition(":")[2].rpartition(":")[0]
-        return isinstance(self._steps.get(in_step), CutShort | None)
+        open_steps = (step for step in self.spent_in if not step.startswith("attempt:") and is_open(step, self._steps))
+        return sum(self.spent_in[step].loops for step in open_steps)
 
     def cut_attempts(self) -> Iterable[tuple[str, CutShort]]:
         """Yield a record of each attempt in which calls were made and that has not ended."""
         last = self._last_attempts()
-        for step, spent in self._spent.items():
+        for step, spent in self.spent_in.items():
             recorded, member = self._steps.get(step), self._member[step]
             if not step.startswith("attempt:") or isinstance(recorded, Attempt) or member is None:
                 continue
             before = self._steps.get(last.get(place_of(step).task_id, ""))
             usage = spent + before.usage if isinstance(before, Attempt) else spent
-            kept = recorded.artifact if isinstance(recorded, CutShort) else None
-            yield step, CutShort(member, usage, kept)
+            cut = recorded if isinstance(recorded, CutShort) else CutShort(member, usage, None)
+            yield step, cut._replace(member=member, usage=usage)
 
     def cut_reviews(self) -> Iterable[tuple[str, CutShort]]:
         """Yield a record of each review in which calls were made and that has not ended; its loops count anew."""
-        for step, spent in self._spent.items():
+        for step, spent in self.spent_in.items():
             if step.startswith("review:") and isinstance(self._steps.get(step), CutShort | None):
                 yield step, CutShort("", replace(spent, loops=0), None)
 
     def plans(self) -> Iterable[tuple[str, Usage]]:
         """Yield what each plan has cost that has not ended, or whose end was recorded without it."""
         found: dict[str, Usage] = defaultdict(Usage)
-        for step, spent in self._spent.items():
+        for step, spent in self.spent_in.items():
             if made := _PLANNING.fullmatch(step):
                 found[made[1]] += spent if made[1] in self._steps else replace(spent, loops=0)
         for key, spent in found.items():

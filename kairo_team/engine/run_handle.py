@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 import anyio
 
 from kairo_team.engine.event_bus import Bus, EventLog
+from kairo_team.engine.suspension import WAITING
 from kairo_team.errors import Misuse, RunExists, RunFinished, RunNotFound
-from kairo_team.tasks import TaskStatus
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
@@ -76,6 +76,8 @@ class Run:
         self.suspension: Suspension | None = None
         """Set while the run waits for a person."""
         self.resuming = False
+        self.sessions = 0
+        """How many have begun."""
         self.served = keep_events
         """The runtime executes it, and calls `settle` at the end."""
         self._control: RunControl | None = None
@@ -208,13 +210,13 @@ class Run:
         earlier = self.suspension
         bus = Bus(self.run_id, subscribers, seq=earlier.seq if earlier else 0, log=self.log)
         if earlier is not None:
-            waiting = (TaskStatus.PENDING, TaskStatus.SUSPENDED)
-            bus.ended_before = frozenset(name for name, one in earlier.outcomes.items() if one.status not in waiting)
+            bus.ended_before = frozenset(name for name, one in earlier.outcomes.items() if one.status not in WAITING)
         return bus
 
     def begin(self, control: RunControl) -> None:
         """Take the run of this handle: a session begins."""
         self._control = control
+        self.sessions += 1
         self._begun.set()
         self._result = None
         if self._ended.is_set():  # a caller that waits already keeps its event

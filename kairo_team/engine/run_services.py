@@ -17,12 +17,14 @@ from anyio.lowlevel import current_token
 from kairo_team._util.late_pydantic import to_jsonable_python
 from kairo_team.budget import Usage
 from kairo_team.engine.constraints import RunConstraints
-from kairo_team.engine.earlier_calls import Divergences, describe_doubts
+from kairo_team.engine.earlier_calls import CallsUnderWay, Divergences, describe_doubts
 from kairo_team.engine.event_bus import NOTHING_AROUND
+from kairo_team.engine.records.replay import CutShort
 from kairo_team.engine.task_pool import Watch
 from kairo_team.errors import HaltError
 from kairo_team.events import CallsDiverged, Content
 from kairo_team.governance.guardrails import GuardrailChain, joined
+from kairo_team.human import HumanRequest
 from kairo_team.models.governed_model import RULES, CallRules
 from kairo_team.plugin_calls import Tracebacks
 from kairo_team.tools.circuit import CircuitBreakers
@@ -42,9 +44,10 @@ if TYPE_CHECKING:
     from kairo_team.errors import JournalError
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.pricing import PriceBook
-    from kairo_team.human import HumanDecision, HumanRequest
+    from kairo_team.human import HumanDecision
     from kairo_team.prompts import Prompts
     from kairo_team.recorded import RecordedCall
+    from kairo_team.results import Attempt
 
 Emit = Callable[..., object]
 T = TypeVar("T")
@@ -103,6 +106,10 @@ class People(Protocol):
         """Return the question with its id and its run's."""
         ...
 
+    def withdraw(self, why: str, task_id: str | None = None, attempt: int | None = None) -> None:
+        """Withdraw questions that wait, because what they were asked for has ended."""
+        ...
+
 
 class Heard(Protocol):
     """Knows whether anybody gets the texts of the work."""
@@ -121,7 +128,7 @@ class RunServices:
         "clock", "constraints", "content", "divergences", "earlier_calls", "engine", "grace", "journal", "kept",
         "lost_calls", "models", "nest", "on_journal_error", "outer_attempt", "overshoots", "permissions", "prices",
         "prompts", "questions", "rules", "run_id", "secrets", "start_soon", "steering", "supervisor", "tracebacks",
-        "unmetered", "withheld",
+        "under_way", "unmetered", "withheld",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0915 - a statement for each thing that a run shares
@@ -195,6 +202,8 @@ class RunServices:
         """Makes the attempts elsewhere; None where they are made here."""
         self.earlier_calls: EarlierCalls | None = None
         """The calls of earlier sessions; None where this is the first."""
+        self.under_way = CallsUnderWay() if outer_attempt is None else outer_attempt.under_way
+        """The calls that are under way, here and in the runs around this one."""
         self.lost_calls: dict[str, Sequence[RecordedCall]] = {}
         """By attempt: its calls in doubt, of workers that were lost in this session."""
         self._emit = emit
@@ -255,6 +264,23 @@ class RunServices:
         if question.run_id != self.run_id:
             return True
         return self.questions is not None and self.questions.inbox.is_answered(question)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether an attempt around the run has ended: it cannot go on."""
+        return self.outer_attempt is not None and self.outer_attempt.over
+
+    def withdraw_questions(self, attempt: Attempt) -> None:
+        """Withdraw what an attempt asked that has ended; one that waits for a person has not."""
+        if self.questions is not None and not isinstance(attempt.interrupted, HumanRequest):
+            ended = f"attempt {attempt.number} of task {attempt.task_id!r} has ended"
+            why = ended if attempt.error is None else f"{ended}: {attempt.error}"
+            self.questions.withdraw(why, attempt.task_id, attempt.number)
+
+    def begin_again(self, step: str, waited: Attempt, spent: Usage) -> None:
+        """Record that an attempt that waited for a person is made anew: it has not ended. `spent` is its own usage."""
+        beyond = spent if self.earlier_calls is None else self.earlier_calls.beyond(step, spent)
+        self.journal.put(step, CutShort(waited.member, waited.usage, waited.artifact, beyond))
 
     def guardrails_of(self, member: str | None) -> GuardrailChain | None:
         """Return the guardrails of a member, or of work of no member; None when there are none."""

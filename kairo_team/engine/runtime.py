@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from copy import copy
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, get_args
 
 import anyio
 
@@ -26,7 +26,7 @@ from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.engine.recovery import suspensions_of
 from kairo_team.engine.run_handle import Run, Runs
 from kairo_team.engine.task_pool import in_own_task
-from kairo_team.errors import Misuse, NoQuestion, RunFinished, RunNotFound, known
+from kairo_team.errors import JournalError, Misuse, NoQuestion, RunFinished, RunNotFound, known
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.guardrails import GuardrailChain
 from kairo_team.governance.pricing import PriceBook
@@ -36,7 +36,7 @@ from kairo_team.models.resolver import ModelResolver
 from kairo_team.models.retries import check_retry
 from kairo_team.plugin_calls import failure_of
 from kairo_team.prompts import Prompts
-from kairo_team.recorded import Place
+from kairo_team.recorded import ENDED, Place, RecoveredRun
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
@@ -48,12 +48,13 @@ if TYPE_CHECKING:
         Journal,
         Records,
         ResourceConstraint,
+        RunJournal,
         Subscriber,
         TeamCoordinator,
     )
     from kairo_team.engine.constraints import AskedModel
+    from kairo_team.engine.earlier_calls import CallsUnderWay
     from kairo_team.engine.suspension import Suspension
-    from kairo_team.errors import JournalError
     from kairo_team.governance.pricing import Price
     from kairo_team.governance.scope import GovernorScope
     from kairo_team.human import HumanDecision, HumanRequest
@@ -67,6 +68,9 @@ if TYPE_CHECKING:
 
 
 _logger = logging.getLogger("kairo_team")
+
+_LEFT: Final = "the run does not go on here"
+"""What the session of a run is told that was taken and is given back."""
 
 ContentMode = Literal["none", "events", "journal"]
 """Who gets the texts of the work in events: nobody, every subscriber, the journal alone."""
@@ -104,6 +108,16 @@ class OuterAttempt(Protocol):
 
     def constrain(self, model: AskedModel) -> AskedModel:
         """Return a model whose calls are turns of this attempt too."""
+        ...
+
+    @property
+    def over(self) -> bool:
+        """It has ended, or one around it."""
+        ...
+
+    @property
+    def under_way(self) -> CallsUnderWay:
+        """The calls of its run that are under way."""
         ...
 
     def lose_journal(self, error: JournalError) -> None:
@@ -303,15 +317,24 @@ class Runtime:
         from kairo_team.api import bind_coordinator
 
         team = bind_coordinator(team, coordinator)
+        taken: Sequence[RecoveredRun] = ()
         if self.store is not None and self.within is None:
             given: dict[str, Any] = {"take_over": take_over}
             if budget is not None and hasattr(self.store, "accounts"):  # what is new of it is set aside first
                 given["budget"] = budget
-            await self._recover(self.store, run_id, team, given, allow_changes)
+            taken = await self._recover(self.store, run_id, team, given, allow_changes)
         run = self._known_run(run_id)
+        try:
+            return await self._go_on(run, team, budget, allow_changes)
+        finally:
+            if self.store is not None and not run.sessions:
+                await _leave_as_it_was(self.store, taken)
+
+    async def _go_on(self, run: Run, team: Team, budget: Budget | None, allow_changes: Collection[str]) -> TeamResult:
+        """Begin a session of a run that waits, and return its result."""
         earlier = self._suspension(run)
         if earlier.digests and self.within is None:  # what is inside was compared with the run around it
-            check_unchanged(run_id, earlier.digests, digests_of(team, self.templates), allow_changes)
+            check_unchanged(run.run_id, earlier.digests, digests_of(team, self.templates), allow_changes)
         if run.within is not None and self.governor is not None:  # the attempt around it was booked without its loops
             self.governor.restore(Usage(loops=earlier.usage.loops))
         if budget is not None:  # the team's timeout stays
@@ -334,15 +357,16 @@ class Runtime:
         team: Team,
         given: Mapping[str, Any],
         allow_changes: Collection[str],
-    ) -> None:
+    ) -> Sequence[RecoveredRun]:
         """Take a run from the journal, with the runs inside it; `PlanMismatch` for what has changed since it began."""
         if run_id in self.runs and (self.runs[run_id].live or self.runs[run_id].resuming):
             raise Misuse(f"run {run_id!r} is running: there is nothing to resume")
         digests = await run_in_thread(partial(journal.digests, run_id))
         check_unchanged(run_id, digests, digests_of(team, self.templates), allow_changes)
-        found = await run_in_thread(partial(journal.recover, run_id, **given))
+        found = await run_in_thread(partial(journal.recover, run_id, **given), on_late=_give_back_taken)
         for suspension, within in suspensions_of(found):
             self.runs.recover(suspension, within)
+        return found
 
     def _known_run(self, run_id: str) -> Run:
         try:
@@ -382,12 +406,13 @@ class Runtime:
         if self.store is not None:
             self.store.answer(question_id, decision)
             return
-        for run in self.runs.handles():
-            suspension = run.suspension
-            if suspension is not None and question_id in suspension.inbox:
-                suspension.inbox.answer(question_id, decision)
+        inboxes = [run.suspension.inbox for run in self.runs.handles() if run.suspension is not None]
+        for inbox in inboxes:
+            if question_id in inbox:
+                inbox.answer(question_id, decision)
                 return
-        raise NoQuestion(question_id, [one.id for one in self.pending()])
+        why = next((inbox.withdrawn[question_id] for inbox in inboxes if question_id in inbox.withdrawn), None)
+        raise NoQuestion(question_id, [one.id for one in self.pending()], why)
 
     def _begin(self, team: Team, request: TeamExecutionRequest, coordinator: TeamCoordinator | str | None) -> Run:
         """Start a run at the event loop's next turn."""
@@ -463,11 +488,39 @@ class Runtime:
             return self.journal_for(request.run_id)
         outer = self.outer_attempt
         place = None if outer is None or self.within is None else Place(self.within, outer.step, outer.member)
-        return await run_in_thread(self.store.begin, request, team, digests_of(team, self.templates), place)
+        digests = digests_of(team, self.templates)
+        return await run_in_thread(self.store.begin, request, team, digests, place, on_late=_give_back_begun)
 
     def journal_for(self, run_id: str) -> Records:
         """Return where the run's steps are recorded: an internal seam without a promise."""
         return MemoryRecords()
+
+
+def _give_back_begun(begun: RunJournal | None, _error: BaseException | None) -> None:
+    """Leave a run that a journal began for a caller that was gone; from any thread."""
+    if begun is not None:
+        begun.interrupt(_LEFT)
+
+
+def _give_back_taken(taken: Sequence[RecoveredRun] | None, _error: BaseException | None) -> None:
+    """Leave the runs that a journal recovered for a caller that was gone; from any thread."""
+    for one in taken or ():
+        if one.state not in ENDED:
+            one.journal.interrupt(_LEFT)
+
+
+async def _leave_as_it_was(journal: Journal, taken: Sequence[RecoveredRun]) -> None:
+    """Give back a run that was taken and cannot go on here: one that waits for a person waits again."""
+    with anyio.CancelScope(shield=True):
+        for one in reversed(taken):  # those inside first
+            waits = one.state == "suspended"
+            result = await run_in_thread(journal.result, one.request.run_id) if waits else None
+            if result is not None:
+                one.journal.end(result)
+            elif one.state not in ENDED:
+                one.journal.interrupt(_LEFT)
+            with suppress(JournalError):
+                await one.journal.written()
 
 
 def _check_subscribers(subscribers: Iterable[Subscriber]) -> tuple[Subscriber, ...]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kairo_team._util.frozen import EMPTY
-from kairo_team.budget import NO_USAGE, Budget, Usage, difference
+from kairo_team.budget import NO_USAGE, Budget, Usage, difference, least_of
 from kairo_team.errors import InsufficientBudget
+from kairo_team.tasks import TaskStatus
 
 if TYPE_CHECKING:
     from kairo_team.contracts import Records
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from kairo_team.results import TaskOutcome
     from kairo_team.tasks import TaskGraph
     from kairo_team.team import TeamExecutionRequest
+
+
+WAITING: Final = (TaskStatus.PENDING, TaskStatus.SUSPENDED)
+"""How a task stands that has not ended when its run is suspended."""
 
 
 class Suspension(NamedTuple):
@@ -64,6 +69,11 @@ class EarlierSessions:
         self._accounts: dict[str, _Account] = {}
         self._shared: dict[Governor, _Account] = {}
         """By the shared governor of a map or a loop."""
+
+    @property
+    def ended(self) -> tuple[tuple[str, str], ...]:
+        """The tasks that have ended, each with its status."""
+        return tuple((name, one.status.value) for name, one in self.outcomes.items() if one.status not in WAITING)
 
     @contextmanager
     def set_apart(self) -> Generator[None]:
@@ -136,7 +146,7 @@ class _Account:
     left: Usage
 
     def give_back(self, spent: Usage) -> None:
-        moved = _least(spent, self.left)
+        moved = least_of(spent, self.left)
         if moved != NO_USAGE:
             self.left = difference(self.left, moved, 0.0)
             self.governor.restore(moved, -1)
@@ -151,13 +161,3 @@ def _by_group(spent_on: Mapping[str, Usage]) -> dict[str, Usage]:
             found[group] = found.get(group, NO_USAGE) + replace(spent, seconds=0.0)
             group = group.rpartition(".")[0]
     return found
-
-
-def _least(one: Usage, other: Usage) -> Usage:
-    return Usage(
-        min(one.prompt_tokens, other.prompt_tokens),
-        min(one.completion_tokens, other.completion_tokens),
-        min(one.dollars, other.dollars),
-        min(one.loops, other.loops),
-        min(one.tool_calls, other.tool_calls),
-    )

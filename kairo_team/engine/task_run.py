@@ -81,6 +81,14 @@ RUN_MOVES: Final[Mapping[str, frozenset[RunState]]] = {
 }
 """From a run state to the states that may follow; what is not listed is final."""
 
+
+def check_move(run_id: str, history: list[str], to: RunState) -> None:
+    """Append `to` to a run's history when the table has that move, else raise `IllegalMove`."""
+    if to not in RUN_MOVES.get(history[-1], ()):
+        raise IllegalMove(run_id, history, to)
+    history.append(to)
+
+
 _TASK_ENDS = frozenset({_T.COMPLETED, _T.FAILED, _T.CANCELLED, _T.SUSPENDED})
 
 TASK_MOVES: Final[Mapping[str, frozenset[TaskState]]] = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast, overload
 
@@ -22,11 +21,11 @@ from kairo_team.engine.budget_split import BudgetSplit, open_governor, root_budg
 from kairo_team.engine.constraints import ENDED_EARLY
 from kairo_team.engine.digests import digests_of
 from kairo_team.engine.dispatcher import Dispatcher
-from kairo_team.engine.earlier_calls import EarlierCalls
-from kairo_team.engine.ending import LAST_EVENT, RunEnd, end_early, finish, log_end
+from kairo_team.engine.earlier_calls import EarlierCalls, describe_doubts
+from kairo_team.engine.ending import LAST_EVENT, RunEnd, end_early, finish, log_end, record_end
 from kairo_team.engine.enforced_end import CallSupervisor
 from kairo_team.engine.growth import Growth
-from kairo_team.engine.planning import RunPlan, make_step
+from kairo_team.engine.planning import RunPlan, make_step, planned_task
 from kairo_team.engine.preflight import able_members
 from kairo_team.engine.questions import Inbox, Questions
 from kairo_team.engine.ready_tasks import ReadyTasks
@@ -38,9 +37,9 @@ from kairo_team.engine.runtime import ContentMode, Runtime
 from kairo_team.engine.steering import Steering
 from kairo_team.engine.suspension import EarlierSessions, Suspension
 from kairo_team.engine.task_pool import TaskPool, background
-from kairo_team.engine.task_run import COMPLETED, FAILED, RUN_MOVES, RunState, TaskRun, TaskState
+from kairo_team.engine.task_run import COMPLETED, FAILED, RunState, TaskRun, TaskState, check_move
 from kairo_team.engine.work_context import WorkContext
-from kairo_team.errors import IllegalMove, Interrupted, JournalError, Misuse, TeamAborted
+from kairo_team.errors import Interrupted, JournalError, Misuse, TeamAborted
 from kairo_team.human import HumanDecision, HumanRequest
 from kairo_team.plugin_calls import failure_of, problem_of, tidy_block
 from kairo_team.prompts import Prompts
@@ -53,6 +52,7 @@ from kairo_team.verdicts import EvaluationVerdict, VerdictOutcome
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
     from kairo_team.contracts import HumanGate, Records, RunJournal
+    from kairo_team.engine.earlier_calls import SentCall
     from kairo_team.engine.event_bus import Around, Bus
     from kairo_team.engine.ready_tasks import Entry
     from kairo_team.engine.run_handle import Run
@@ -105,6 +105,7 @@ class TeamRun:
         self._kept = cast("RunJournal", journal) if journal.durable else None
         """The journal, where it outlives the process."""
         self.bus = handle.open_bus(runtime.subscribers)
+        self._runs = runtime.runs
         content = self._be_kept(runtime.content)
         self._masker = runtime.masker if runtime.secrets else None
         self.emit: Callable[..., object] = self.bus.emit if self._masker is None else self._emit_masked
@@ -143,6 +144,8 @@ class TeamRun:
         self._group: anyio.abc.TaskGroup | None = None
         self._pool: TaskPool | None = None
         self._places = Places()
+        self._in_doubt: Sequence[SentCall] = ()
+        """The calls that were under way when the session was interrupted."""
         self._result: TeamResult | None = None
 
     def _open_scope(self) -> RunScope:
@@ -213,7 +216,8 @@ class TeamRun:
                             await checkpoint_if_cancelled()  # a halt in the block may have hidden it
                 finally:
                     run._finish()
-            await run._let_be_written()
+                    if run._kept is not None and run._result is not None:
+                        run._result = await record_end(run._kept, run._result)
         finally:
             handle.end(None if run is None else run._result)
             runtime.forget(handle, None if run is None else run.governor)
@@ -247,7 +251,7 @@ class TeamRun:
         members = tuple(member.id for member in self.team.members)
         about = (self.team.name, self.request.goal, members, limits.tokens, paid, *self._within)
         trace = self.journal.get(TRACE, None)
-        first = (events.TeamResumed, *about, trace) if resumed else (events.TeamStarted, *about)
+        first = (events.TeamResumed, *about, trace, self._earlier.ended) if resumed else (events.TeamStarted, *about)
         around = self._scope.begin(*first)
         if trace is None and (trace := self.bus.traceparent()) is not None:
             self.journal.put(TRACE, trace)
@@ -256,15 +260,23 @@ class TeamRun:
     def _finish(self) -> None:
         """End every task, decide the status and emit it. Nothing is awaited, so nothing happens in between."""
         if self._kept is not None and self._ending.caller_cancelled:  # Ctrl-C, a timeout around the run: it can go on
-            self._kept.interrupt("the caller was cancelled")
+            if self._services.is_over:
+                self._questions.withdraw("the attempt around its run has ended")
+            self._services.under_way.leave_in_doubt(self._kept)
+            self._leave(self._kept, "the caller was cancelled")
         self._check_repeated()
-        noticed = (*self._supervisor.warnings, *self._services.warnings)
+        doubts = describe_doubts(self._in_doubt, "the run was interrupted")
+        noticed = (*self._supervisor.warnings, *self._services.warnings, *doubts)
         result = finish(self._scope, self._ending, self._dispatcher, self._plan.graph, noticed, self._earlier)
+        if result.status is not TeamStatus.SUSPENDED:
+            self._questions.withdraw(f"its run has ended: {result.status}")
         self._handle.suspension = self._suspension(result) if result.status is TeamStatus.SUSPENDED else None
         self._result = result = result if self._masker is None else self._masker.value(result)
         log_end(result, self.team.name)
         self._move(RunState(result.status))
-        self.emit(LAST_EVENT[result.status], result.status, result.duration, result.usage, result.error)
+        kind = events.TeamInterrupted if self.bus.closed else LAST_EVENT[result.status]
+        self.bus.closed = False
+        self.emit(kind, result.status, result.duration, result.usage, result.error)
         self.bus.closed = True
 
     def _check_repeated(self) -> None:
@@ -273,18 +285,6 @@ class TeamRun:
         if calls is not None and self.governor.stopped is None and self._ending.error is None:
             for step in calls.open_steps():
                 self._services.check_repeated(step, None, None)
-
-    async def _let_be_written(self) -> None:
-        """Wait until the end of the run is on disk, if it is kept there."""
-        if self._kept is None or self._result is None or self._kept.interrupted:
-            return
-        self._kept.end(self._result)
-        with anyio.CancelScope(shield=True):
-            try:
-                await self._kept.written()
-            except JournalError as error:
-                self.warn(f"the end of the run is not recorded: {error}")
-                self._result = replace(self._result, warnings=(*self._result.warnings, self._ending.warnings[-1]))
 
     def stop_unrecorded(self, error: JournalError) -> None:
         """End the run as FAILED: what it does next could not be recorded."""
@@ -339,8 +339,21 @@ class TeamRun:
         """End this session and leave the run as it is in its journal, to be resumed. From any thread."""
         if self._kept is None:
             raise Misuse(f"run {self.request.run_id!r} has no journal on disk to go on from: cancel it")
-        self._kept.interrupt(reason)
+        for inside in self._runs.handles():
+            if inside.within == self.request.run_id and inside.session is not None:
+                inside.session.interrupt(reason)
+        self._leave(self._kept, reason)
         self.cancel(reason)
+
+    def _leave(self, kept: RunJournal, reason: str) -> None:
+        """Record, and tell, nothing more but that the session was left: the next one tells the rest. From any thread.
+
+        What an attempt around it has ended does not go on: that is told.
+        """
+        if not kept.interrupted:
+            self._in_doubt = self._services.under_way.in_doubt()
+            self.bus.closed = not self._services.is_over
+            kept.interrupt(reason)
 
     def abort(self, reason: str, failed: Task | None = None) -> None:
         """End the run as FAILED, interrupting what is in flight; not when `failed` was cancelled meanwhile."""
@@ -510,6 +523,7 @@ class TeamRun:
         board = ReadyTasks(graph, bound, {one.id: one.concurrency for one in self.team.everyone})
         self._dispatcher = Dispatcher(board, self._budgets.members, self.config, self.emit, steps, self._earlier)
         self._task_runs = self._dispatcher.tasks
+        self._dispatcher.on_ending = self._questions.withdraw_of_task
         if self._kept is not None:
             self._dispatcher.on_ended = self._record_end
         self._steering.dispatcher = self._dispatcher
@@ -562,14 +576,14 @@ class TeamRun:
     def _emit_plan(self, graph: TaskGraph, board: ReadyTasks) -> None:
         """Emit the plan as it stands."""
         if self.bus.heard:
-            planned = tuple(map(_planned, graph.tasks, (board.entries[task.id].candidates for task in graph.tasks)))
+            planned = tuple(map(planned_task, graph.tasks, (board.entries[task.id].candidates for task in graph.tasks)))
             self.emit(events.PlanReady, tuple(task.id for task in graph.tasks), planned)
         else:
             self.emit(events.PlanReady, ())
 
     def _emit_growth(self, by: str | None, added: Sequence[Entry]) -> None:
         """Emit the tasks that were added to the plan."""
-        planned = (_planned(entry.task, entry.candidates) for entry in added) if self.bus.heard else ()
+        planned = (planned_task(entry.task, entry.candidates) for entry in added) if self.bus.heard else ()
         self.emit(events.PlanGrew, by, tuple(planned))
 
     def context(self, purpose: str) -> WorkContext:
@@ -775,13 +789,6 @@ class TeamRun:
             raise Misuse(f"task {task.id!r} is not in this run's plan") from None
 
 
-def check_move(run_id: str, history: list[str], to: RunState) -> None:
-    """Append `to` to a run's history when the table has that move, else raise `IllegalMove`."""
-    if to not in RUN_MOVES.get(history[-1], ()):
-        raise IllegalMove(run_id, history, to)
-    history.append(to)
-
-
 def _is_warned_of(attempt: Attempt) -> bool:
     """Return whether a constraint that ended an attempt has a warning of it there."""
     return any(warning.startswith(ENDED_EARLY) for warning in attempt.warnings)
@@ -791,12 +798,3 @@ def _task_run_here() -> TaskRun | None:
     """Return the task whose body runs here; None outside of any."""
     body = body_here()
     return body if isinstance(body, TaskRun) else None
-
-
-def _planned(task: Task, members: tuple[str, ...]) -> events.PlannedTask:
-    """Return a task as an event shows it."""
-    grows, when = task.growth, None if task.condition is None else str(task.condition)
-    members = () if task.loop is not None else members
-    return events.PlannedTask(
-        task.id, tuple(task.depends_on), task.needed, members, task.evaluator, task.weight, grows, task.part_of, when
-    )

@@ -15,6 +15,7 @@ from anyio import sleep_forever
 from kairo_team._util.frozen import FrozenDict, freeze_json, plain_text
 from kairo_team.budget import Usage, difference
 from kairo_team.engine.constraints import ConstrainedModel
+from kairo_team.engine.earlier_calls import SentCall
 from kairo_team.engine.event_bus import NOTHING_AROUND
 from kairo_team.engine.member_model import MemberModel
 from kairo_team.errors import JournalError, known
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from kairo_team.budget import Budget
     from kairo_team.contracts import CallLog, ChatModel, GovernedChatModel, GuardrailPolicy, RunJournal, ToolSource
     from kairo_team.engine.constraints import AskedModel
+    from kairo_team.engine.earlier_calls import CallsUnderWay
     from kairo_team.engine.event_bus import Around
     from kairo_team.engine.run_services import RunServices
     from kairo_team.engine.runtime import Runtime
@@ -103,6 +105,7 @@ class _CallLog:
             context.lose_journal(error)
             raise
         self._sent[number] = (key, name)
+        context.services.under_way.begin(SentCall(self._journal, number, context.step, what, name, held))
         return number
 
     def idempotency_key(self, number: int) -> str:
@@ -116,6 +119,7 @@ class _CallLog:
     def answered(self, number: int, answer: object, usage: Usage) -> None:
         """Take note of its answer and of what it used, until that answer is recorded."""
         self._sent.pop(number, None)
+        self._context.services.under_way.end(self._journal, number)
         self._answered[id(answer)] = (answer, number, usage)
 
     async def record(self, key: str, answer: object, value: object) -> None:
@@ -136,6 +140,7 @@ class _CallLog:
         sent = self._sent.pop(number, None)
         if sent is not None and state == "failed":
             self._failed[sent] += 1
+        self._context.services.under_way.end(self._journal, number, cut=state == "unknown")
         self._journal.ended(number, state, usage)
 
 
@@ -251,6 +256,11 @@ class WorkContext:
         return self.scope is not None and self.scope.is_stopped()
 
     @property
+    def over(self) -> bool:
+        """Whether the work, or that of an attempt around it, was ended from outside its run."""
+        return self.cancelled or self.services.is_over
+
+    @property
     def directives(self) -> Sequence[str]:
         """Directives given since this work began, oldest first."""
         steering = self.services.steering
@@ -305,6 +315,11 @@ class WorkContext:
     def _is_attempt(self) -> bool:
         """Whether a member works on a task here."""
         return self.member is not None and self.task_id is not None
+
+    @property
+    def under_way(self) -> CallsUnderWay:
+        """The calls of its run that are under way, for a team inside this task."""
+        return self.services.under_way
 
     def note_overshoot(self, model: str, held: Usage, used: Usage) -> None:
         """Take note, from any thread, of a call inside this task that used more than was held."""

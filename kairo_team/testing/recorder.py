@@ -16,6 +16,7 @@ from kairo_team.events import (
     TaskEvent,
     TaskWaiting,
     TeamEnded,
+    TeamInterrupted,
     TeamResumed,
     TeamStarted,
     TeamSuspended,
@@ -58,8 +59,9 @@ class EventRecorder:
         """Raise `AssertionError` unless the events are those of one or more whole runs.
 
         Each run begins with `team.started`, numbers its events from 1 without gaps, and in each of its sessions - the
-        later ones begin with `team.resumed` after `team.suspended` - ends with exactly one team event and has one
-        terminal event for every task, after which no event names that task.
+        later ones begin with `team.resumed` after `team.suspended` or `team.interrupted` - ends with exactly one team
+        event and has one terminal event for every task, after which no event names that task; where it was interrupted,
+        for every task that had ended.
         """
         by_run = sorted(self.events, key=lambda event: event.run_id)  # stable: order within a run is kept
         for run_id, events in groupby(by_run, key=lambda event: event.run_id):
@@ -80,11 +82,16 @@ def _check_run(run_id: str, events: list[Event]) -> None:
 
 def _check_session(where: str, events: list[Event], *, first: bool, last: bool) -> None:
     assert isinstance(events[0], TeamStarted if first else TeamResumed), f"{where}: began with {events[0]!r}"
-    assert isinstance(events[-1], TeamEnded if last else TeamSuspended), f"{where}: ended with {events[-1]!r}"
+    ends = TeamEnded if last else (TeamSuspended, TeamInterrupted)
+    assert isinstance(events[-1], ends), f"{where}: ended with {events[-1]!r}"
     ended = sum(isinstance(event, TeamEnded) for event in events)
     assert ended == 1, f"{where}: {ended} last events"
     of_tasks = [event for event in events if isinstance(event, TaskEvent)]
     for task_id in dict.fromkeys(event.task_id for event in of_tasks):
+        if isinstance(events[-1], TeamInterrupted) and not any(
+            isinstance(event, TaskEnded) and event.task_id == task_id for event in of_tasks
+        ):
+            continue
         _check_task(f"{where}, task {task_id!r}", [event for event in of_tasks if event.task_id == task_id])
 
 

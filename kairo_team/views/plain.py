@@ -125,7 +125,7 @@ class PlainView:
                 by = f" by {event.by}" if event.by else ""
                 return f"{self._progress.team}: {count(len(event.added), 'task')} added{by}"
             case events.TeamEnded():
-                return f"{self._progress.team}: {event.status}, {count(event.usage.tokens, 'token')}"
+                return f"{self._progress.team}: {event.state}, {count(event.usage.tokens, 'token')}"
             case events.HumanRequested():
                 return f"{self._whose(event)}: a person is asked"
             case events.HumanDecided():

@@ -44,6 +44,13 @@ END_STATES: Final[Mapping[type[events.Event], RowState]] = {
 }
 
 
+_ENDED_BEFORE: Final = {
+    "completed": RowState.DONE,
+    "failed": RowState.FAILED,
+    "skipped": RowState.SKIPPED,
+    "cancelled": RowState.CANCELLED,
+}
+"""By the status of a task that ended in an earlier session."""
 _OPEN: Final = (RowState.PENDING, RowState.RUNNING, RowState.REVIEWING, RowState.SUSPENDED)
 """States of tasks that others may wait for."""
 
@@ -98,6 +105,8 @@ class RunProgress:
         """In plan order."""
         self.ended: events.TeamEnded | None = None
         self._by_state: dict[RowState, dict[str, TaskRow]] = {state: {} for state in RowState}
+        self._ended_before: dict[str, str] = {}
+        """How tasks ended in earlier sessions, by id."""
         self._graph: list[PlannedTask] = []
         self._chains: Chains | None = None
         """Of the plan; None until it is asked for, because a plan may grow often."""
@@ -118,7 +127,9 @@ class RunProgress:
         self.spending.take(event)
         match event:
             case events.TeamStarted() | events.TeamResumed():
-                self.team = event.team
+                self.team, self.ended = event.team, None
+                if isinstance(event, events.TeamResumed):
+                    self._ended_before = dict(event.ended)
             case events.PlanReady():
                 self._plan(event)
             case events.PlanGrew():
@@ -194,8 +205,12 @@ class RunProgress:
 
     def _take_planned(self, tasks: Iterable[PlannedTask]) -> None:
         for planned in tasks:
-            self._row(planned.id).planned = planned
+            row = self._row(planned.id)
+            row.planned = planned
             self._graph.append(planned)
+            before = _ENDED_BEFORE.get(self._ended_before.get(row.id, ""))
+            if before is not None and row.state is RowState.PENDING:
+                self._move(row, before, "in an earlier session")
         self._chains = self._chain_left = None
 
     def _row(self, task_id: str) -> TaskRow:
@@ -290,5 +305,7 @@ def describe_decision(event: events.HumanDecided) -> str:
     """Describe in one line what a person decided."""
     if event.action == "silent":
         return "nobody answered"
+    if event.action == "withdrawn":
+        return f"the question was withdrawn: {one_line(event.feedback)}"
     feedback = f": {one_line(event.feedback)}" if event.feedback else ""
     return "put off" if event.action == "defer" else f"a person decided: {event.action}{feedback}"

@@ -62,7 +62,7 @@ class Known(NamedTuple):
 
 def state_of(story: RunStory) -> tuple[str, str]:
     """Return the state of a run as its events tell it, and a sentence on it."""
-    state = "open" if story.ended is None else story.ended.status.value
+    state = "open" if story.ended is None else story.ended.state
     return state, _VERDICTS.get(state, f"The run: {state}.")
 
 

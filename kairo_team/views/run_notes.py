@@ -25,7 +25,7 @@ def describe(event: Event) -> str:
         case events.CallsDiverged():
             return f"{event.calls} paid calls were not asked again when the run was resumed"
         case events.TeamEnded():
-            return f"the run ended: {event.status.value}" + (f", {event.error}" if event.error else "")
+            return f"the run ended: {event.state}" + (f", {event.error}" if event.error else "")
         case events.TeamResumed():
             return "the run was resumed"
         case _:

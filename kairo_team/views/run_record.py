@@ -47,6 +47,8 @@ class CallSum(NamedTuple):
     calls: int
     in_doubt: int
     usage: Usage
+    under_way: int = 0
+    """Those that have no end yet: nothing of them is used."""
 
 
 class RunInside(NamedTuple):
@@ -183,8 +185,10 @@ def _begun(journal: SqlJournal, run_id: str, calls: Sequence[RecordedCall]) -> d
 def call_sums(journal: SqlJournal, run: RecordedRun) -> tuple[CallSum, ...]:
     """Return the models of a run and of those inside it, then the tools, those called most first."""
     with journal.database.reading() as connection:
-        rows = recovery.call_sums(connection, run.run_id, journal.database.is_over, live=run.state == "running")
-    return tuple(CallSum(one["what"], one["name"], one["calls"], one["in_doubt"], _sum_of(one)) for one in rows)
+        rows = recovery.call_sums(connection, run.run_id, recovery.over_in(journal.database, run.state))
+    return tuple(
+        CallSum(one["what"], one["name"], one["calls"], one["in_doubt"], _sum_of(one), one["under_way"]) for one in rows
+    )
 
 
 def _sum_of(row: Any) -> Usage:

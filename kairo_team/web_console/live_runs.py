@@ -150,7 +150,7 @@ class LiveRuns:
             waits = kept.run_id in self._runtime.runs and self._runtime.runs.live(kept.run_id) is None
             return "suspended" if waits else "running"
         given_up = isinstance(kept.ended, events.TeamSuspended) and kept.run_id not in self._runtime.runs
-        return "cancelled" if given_up else kept.ended.status.value
+        return "cancelled" if given_up else kept.ended.state
 
     def _find(self, run_id: str) -> _Kept:
         with self._lock:

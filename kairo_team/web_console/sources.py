@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from kairo_team.budget import NO_USAGE
 from kairo_team.cluster.standing import standings_of
 from kairo_team.durable.codec import outline
 from kairo_team.durable.event_pages import read_pages
 from kairo_team.durable.postgres import PostgresJournal
-from kairo_team.durable.recovery import held_inside
 from kairo_team.engine.records.replay import RAISED_BUDGET
 from kairo_team.results import Attempt
 from kairo_team.views.run_record import call_sums, first_budget, raised_budget, recorded_error
@@ -22,7 +19,7 @@ from kairo_team.web_console.open_questions import Deferral
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kairo_team.budget import Budget, Usage
+    from kairo_team.budget import Budget
     from kairo_team.durable.sql_journal import SqlJournal
     from kairo_team.engine.run_handle import Run
     from kairo_team.engine.runtime import Runtime
@@ -147,18 +144,7 @@ class JournalSource:
         run = self.show(run_id)
         budget = self._raised(run_id) or self._first_budget(run_id)
         error = None if run.state in ("running", "interrupted") else self._error(run_id, run.state, run.updated_at)
-        held = self._held(run)
-        spent = replace(
-            run.usage, prompt_tokens=run.usage.prompt_tokens - held.tokens, dollars=run.usage.dollars - held.dollars
-        )
-        return Standing(run._replace(usage=spent), budget, call_sums(self._journal, run), error, held.tokens)
-
-    def _held(self, run: RecordedRun) -> Usage:
-        """Return what a journal counts as spent while it is only held."""
-        if run.state != "running":
-            return NO_USAGE
-        with self._journal.database.reading() as connection:
-            return held_inside(connection, run.run_id, self._journal.database.is_over)
+        return Standing(run, budget, call_sums(self._journal, run), error, run.held.tokens)
 
     def _raised(self, run_id: str) -> Budget | None:
         sql = "SELECT key, value FROM step WHERE run_id = ? AND key = ?"

@@ -219,6 +219,16 @@ class KeepsWhatWasInterrupted(Right):
             super()._finish(run, "running" if state == "interrupted" else state, result)
 
 
+@mutant(clause="C17")
+class ForgetsItsLastWord(Right):
+    """What a run tells of its interruption is not recorded."""
+
+    class Session(Session):
+        def end(self, result: kt.TeamResult) -> None:
+            if not self.interrupted:
+                super().end(result)
+
+
 @mutant(clause="C18")
 class CancelsForTheNextSession(Right):
     """A living run is not told that it was cancelled."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar, cas
 
 from kairo_team._util.frozen import EMPTY
 from kairo_team._util.masking import masked
+from kairo_team.budget import NO_USAGE
 from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.results import Attempt, TaskOutcome
 from kairo_team.tasks import TaskGraph
@@ -43,13 +44,15 @@ class Unpaid(NamedTuple):
 
 
 class CutShort(NamedTuple):
-    """An attempt or a review that the end of the whole run interrupted; a recorded step."""
+    """An attempt or a review that has begun and not ended: the run's end, or a question, interrupted it; a step."""
 
     member: str
     usage: Usage
     """All the task had spent by then."""
     artifact: Artifact | None
     """What the member had kept."""
+    beyond: Usage = NO_USAGE
+    """What an attempt that waited for a person had spent, but for its calls and the runs inside it."""
 
 
 class Carved(NamedTuple):
