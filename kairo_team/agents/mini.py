@@ -40,10 +40,12 @@ class MiniAgent:
     pydantic-ai toolsets. A reply that was cut off is continued in the next turn; after `max_turns` the text so far
     comes back as TURN_LIMIT_REACHED. On the last turn of several, also when another could not be paid, the tools are
     withheld, but for those that end its work (`Tool.ends`), and the prompt states this. When the task names an output
-    type, the reply must fit its JSON schema; a reply that does not fit is asked for once more. When a constraint ends
-    the attempt the text so far comes back as GRACEFUL_EXIT. With `stream`, subscribers receive the replies as they
-    come: `model.delta` events. `max_turns` holds beside all constraints. `templates` replace prompt templates by name
-    (`system`, `task`, `continue`, `after_tools`, `repair`) before those of the coordinator and the runtime.
+    type, the reply must fit its JSON schema; one that does not fit is asked for once more, unless it was cut off. Tool
+    calls of a reply that was cut off are not made, and the model is told so. A reply that the provider's filter cut off
+    or refused ends the work BLOCKED. When a constraint ends the attempt the text so far comes back as GRACEFUL_EXIT.
+    With `stream`, subscribers receive the replies as they come: `model.delta` events. `max_turns` holds beside all
+    constraints. `templates` replace prompt templates by name (`system`, `task`, `continue`, `after_tools`, `repair`)
+    before those of the coordinator and the runtime.
 
     >>> agent = kt.MiniAgent("openai:gpt-5-mini", max_turns=4)
     >>> output = await agent.run("Explain tides.", budget=kt.Budget(tokens=4_000))
@@ -121,7 +123,7 @@ class MiniAgent:
             turn, status = turn + 1, AgentStatus.COMPLETED
             conversation.end_with(ended)
         else:
-            status = AgentStatus.COMPLETED if conversation.complete else AgentStatus.TURN_LIMIT_REACHED
+            status, error = conversation.end
         return conversation.output(status, turn, error)
 
     def settings_for(self, assignment: Assignment) -> dict[str, Any]:
@@ -173,11 +175,20 @@ class _Conversation:
         """It asked for tools, and none can be used."""
         self._wrapped_up = False
         self.complete = False
+        self.blocked: str | None = None
+        """What the provider's filter did."""
 
     @property
     def over(self) -> bool:
         """Whether there is an answer, or the announced last turn is done."""
-        return self.complete or self._wrapped_up
+        return self.complete or self._wrapped_up or self.blocked is not None
+
+    @property
+    def end(self) -> tuple[AgentStatus, str | None]:
+        """How it ended by itself, and why it did not complete."""
+        if self.blocked is not None:
+            return AgentStatus.BLOCKED, self.blocked
+        return (AgentStatus.COMPLETED if self.complete else AgentStatus.TURN_LIMIT_REACHED), None
 
     async def open_tools(self) -> None:
         """Connect the tool sources."""
@@ -193,9 +204,18 @@ class _Conversation:
         calls = self._calls_of(response, request, last=last)
         self._messages += [request.messages[-1], Message.assistant(response.text, calls)]
         self._no_tools = bool(response.tool_calls) and not calls
+        if response.finish_reason == "content_filter":
+            self._block(response)
+            return
         self._take(response, asked_tools=bool(response.tool_calls), may_repair=not last)
         if calls:
             await self._run_tools(calls)
+
+    def _block(self, response: ModelResponse) -> None:
+        """End with a reply that the provider's filter cut off or refused: what it asks for is not done."""
+        self.blocked = response.cut_by
+        self._text = response.text or self._text
+        self._context.keep(self._text)
 
     def end_with(self, ended: TurnEnded) -> None:
         """Take the end of the work from a tool."""
@@ -232,18 +252,21 @@ class _Conversation:
         if asked_tools:
             self._ask = "after_tools"
         elif self._schema is not None:
-            self._take_structured(may_repair=may_repair)
+            self._take_structured(may_repair=may_repair, cut_by=response.cut_by)
         elif response.finish_reason == "length":
             self._ask = "continue"
         else:
             self.complete = True
 
-    def _take_structured(self, *, may_repair: bool) -> None:
-        """Read the reply as the output type; when it does not fit, ask once more, if that can be paid."""
+    def _take_structured(self, *, may_repair: bool, cut_by: str | None = None) -> None:
+        """Read the reply as the output type; when it does not fit, ask once more, if that can be paid.
+
+        One that was cut off is not asked for again, because the same limit would cut it again.
+        """
         try:
-            self._data = check_output(self._context.output_type, Artifact(_unfenced(self._text)))
+            self._data = check_output(self._context.output_type, Artifact(self._text), cut_by=cut_by)
         except InvalidReply as error:
-            may_repair = may_repair and self._invalid is None
+            may_repair = may_repair and self._invalid is None and cut_by is None
             self._invalid = str(error)
             if may_repair:
                 self._ask = "repair"
@@ -300,13 +323,6 @@ class _Conversation:
         if own is None or own >= bound:
             return 2 * (prompt_bound(ModelRequest(self._messages)) + (self._max_tokens or 0))
         return two_turns(own, reply)
-
-
-def _unfenced(text: str) -> str:
-    """Return the text between code fences, when nothing is around them."""
-    lines = text.strip().splitlines()
-    fenced = len(lines) > 2 and lines[0].startswith("```") and lines[-1] == "```"  # noqa: PLR2004 - a line between two
-    return "\n".join(lines[1:-1]) if fenced else text
 
 
 def _check_settings(settings: Any) -> Any:

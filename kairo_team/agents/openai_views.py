@@ -19,6 +19,7 @@ from openai.types.responses import (
 from pydantic_core import to_jsonable_python
 
 from kairo_team._util.frozen import freeze, thaw
+from kairo_team._util.reply_json import read_reply
 from kairo_team.budget import Usage
 from kairo_team.messages import Billing, Message, ModelRequest, ModelResponse, ToolCall, ToolSpec
 from kairo_team.models.call_keys import headers_with_key
@@ -259,9 +260,9 @@ class TaskOutput(AgentOutputSchemaBase):
         return False
 
     def validate_json(self, json_str: str) -> Any:
-        """Return the data; `ModelBehaviorError` for a text that is no JSON."""
+        """Return the data; `ModelBehaviorError` for a text without JSON."""
         try:
-            return json.loads(json_str)
+            return read_reply(json_str, json.loads)
         except (ValueError, RecursionError) as error:
             raise ModelBehaviorError(f"the reply is no JSON: {error}") from error
 

@@ -142,9 +142,9 @@ class WorkContext:
     """One piece of work (an attempt, a plan, a review) and what it may use; fulfils `contracts.MemberContext`."""
 
     __slots__ = (
-        "_brought", "_calls", "_pipeline", "_tries", "_uses", "around", "calls", "constraints", "denied",
+        "_brought", "_calls", "_pipeline", "_tries", "_uses", "around", "call_ids", "calls", "constraints", "denied",
         "directives_seen", "foreign", "governor", "interrupted", "kept", "member", "offered", "output_type", "raised",
-        "readers", "role", "scope", "services", "spent_before", "step", "task_id", "turn_ended", "turns",
+        "readers", "role", "scope", "services", "spent_before", "step", "task_id", "turn_ended", "turns", "unfinished",
     )  # fmt: skip
 
     def __init__(
@@ -190,6 +190,10 @@ class WorkContext:
         self._brought: dict[str, Tool] | None = None
         self.offered: tuple[Tool, ...] = ()
         """Tools that the coordinator offers for this attempt."""
+        self.call_ids = set[str]()
+        """Ids of the tool calls that models asked for so far."""
+        self.unfinished: dict[str, str] = {}
+        """What cut off the reply that asked for a tool call, by the call's id; such calls are not made."""
         self.turn_ended: TurnEnded | None = None
         """The first call of a tool that ended the attempt."""
         self.scope: GovernorScope | None = None
@@ -519,6 +523,7 @@ class WorkContext:
                 doubted=() if services.kept is None else services.kept.in_doubt,
                 offered=self.offered,
                 on_turn_end=self.end_turn,
+                unfinished=self.unfinished,
             )
         return self._pipeline
 
