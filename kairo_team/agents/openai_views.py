@@ -355,13 +355,22 @@ def rebuilt(reply: TheirReply | None, before: ModelResponse | None, now: ModelRe
     """
     if reply is None or before is None:
         return TheirReply([*_text_items(now.text), *map(_native_call, now.tool_calls)], _native_usage(now), None)
-    output: list[Any] = list(reply.output)
+    output: list[Any] = list(_with_ids(reply.output, now.tool_calls))
     if now.text != before.text:
         rest = [item for item in output if not isinstance(item, ResponseOutputMessage)]
         output = [*_text_items(now.text), *rest]
     if tuple(now.tool_calls) != tuple(before.tool_calls):
         output = list(_called(output, now.tool_calls))
     return replace(reply, output=output)
+
+
+def _with_ids(output: Sequence[Any], calls: Sequence[ToolCall]) -> Iterable[Any]:
+    """Yield the output, its calls with the ids of these, if there are as many."""
+    asked = [item for item in output if isinstance(item, ResponseFunctionToolCall)]
+    left = iter(calls if len(asked) == len(calls) else ())
+    for item in output:
+        call = next(left, None) if isinstance(item, ResponseFunctionToolCall) else None
+        yield item if call is None or call.id == item.call_id else item.model_copy(update={"call_id": call.id})
 
 
 def _called(output: Iterable[Any], calls: Sequence[ToolCall]) -> Iterable[Any]:

@@ -6,10 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import kairo_team as kt
 from kairo_team import events
 from kairo_team.errors import InvalidReply
+from kairo_team.models.tool_calls import with_own_ids
 from kairo_team.output_types import check_output
 from kairo_team.testing import FunctionModel, ScriptedModel
 from tests.agents.rigs import Ask, Reply, Rig, rigs
@@ -152,3 +155,47 @@ async def test_third_o34_an_agent_of_ones_own_does_not_make_them_either() -> Non
     result = await kt.run(kt.Team("team", [kt.Member("m", agent)]), "Save it.")
     assert write.calls == []
     assert "the provider's filter cut off or refused the reply" in str(result.output)
+
+
+# ---------------------------------------------------------------- ids of calls
+
+
+@RIGS
+async def test_third_o39_ids_that_repeat_are_made_unique_in_what_is_kept(
+    make: type[Rig], anyio_backend_name: str
+) -> None:
+    check_loop(make, anyio_backend_name)
+    look = Counter()
+    script = [Reply("", [Ask("look", "a"), Ask("look", "b")]), Reply("", [Ask("look", "c")]), Reply("done")]
+    rig = make(script, [look.tool()], same_ids=True)
+    stage = Stage(rig.agent())
+    result = await stage.run(kt.Budget(tokens=100_000))
+    assert (result.output, sorted(look.calls)) == ("done", ["a", "b", "c"])
+    called = [call.id for message in stage.output.transcript for call in message.tool_calls]
+    answered = [message.tool_call_id for message in stage.output.transcript if message.role == "tool"]
+    assert called == answered
+    assert len(set(called)) == 3
+
+
+@given(st.lists(st.lists(st.sampled_from(["", "a", "a_2", "x" * 70]))))
+def test_third_o39_every_call_has_an_id_of_its_own_that_providers_take(replies: list[list[str]]) -> None:
+    taken: set[str] = set()
+    made = [with_own_ids([kt.ToolCall(name, "look") for name in ids], taken) for ids in replies]
+    ids = [call.id for calls in made for call in calls]
+    assert len(set(ids)) == len(ids) == len(taken)
+    given_ids = [name for names in replies for name in names]
+    assert all(new == old or new.startswith((old or "call")[:48]) for old, new in zip(given_ids, ids, strict=True))
+    assert all(len(new) <= 64 for old, new in zip(given_ids, ids, strict=True) if new != old)
+
+
+async def test_third_o39_a_graph_that_is_only_observed_keeps_its_own_ids(anyio_backend_name: str) -> None:
+    pytest.importorskip("langgraph", reason="the extra `langgraph` is not installed")
+    from kairo_team.agents.langgraph import LangGraphAgent
+    from tests.agents.rig_langgraph import LangGraphRig, RigModel, graph_of
+
+    check_loop(LangGraphRig, anyio_backend_name)
+    look = Counter()
+    script = [Reply("", [Ask("look", "a")]), Reply("", [Ask("look", "b")]), Reply("done")]
+    rig = LangGraphRig(script, [look.tool()], same_ids=True)
+    result = await Stage(LangGraphAgent(graph_of(RigModel(rig=rig), rig.tools))).run(kt.Budget(tokens=100_000))
+    assert (result.output, look.calls) == ("done", ["a", "b"])
