@@ -47,7 +47,7 @@ MODULES = {
     "governance": """constraint_chain constraint_limits governor guardrail_config guardrails halts holds ledger plug_ins
         policies price_library pricing scope slices""",
     "models": """call_keys client_errors fallback governed_model limits local local_server openai_compatible
-        provider_errors provider_messages providers resolver retries tool_calls""",
+        provider_errors provider_messages providers readings resolver retries tool_calls""",
     "tools": """arguments circuit commands guards mcp mcp_schema mcp_session mcp_transport passing paths permissions
         pipeline pydantic_toolsets result sanitize signature sources tool toolbox""",
     "prompts": "filters overrides quoting",

@@ -11,7 +11,7 @@ from kairo_team._util.frozen import known_arguments
 from kairo_team.agents.limits import LAST_TURN, can_pay_another, describe_limits, two_turns
 from kairo_team.budget import Budget, Usage, check_count, difference
 from kairo_team.engine.lone_agent import run_alone
-from kairo_team.errors import ConstraintExit, InvalidReply, KairoError, TurnEnded, known, repeated
+from kairo_team.errors import ConstraintExit, InvalidReply, KairoError, ModelCallError, TurnEnded, known, repeated
 from kairo_team.messages import Message, ModelRequest
 from kairo_team.models.governed_model import prompt_bound
 from kairo_team.output_types import check_output, schema_of
@@ -200,7 +200,7 @@ class _Conversation:
         limits, last = await self._context.recorded(f"turn {turn}", partial(self._outlook, turn))
         self._wrapped_up = last
         request = self._request(limits, last=last)
-        response = await (self._model.stream(request) if self._agent.stream else self._model.complete(request))
+        response = await self._answer(request)
         calls = self._calls_of(response, request, last=last)
         self._messages += [request.messages[-1], Message.assistant(response.text, calls)]
         self._no_tools = bool(response.tool_calls) and not calls
@@ -210,6 +210,15 @@ class _Conversation:
         self._take(response, asked_tools=bool(response.tool_calls), may_repair=not last)
         if calls:
             await self._run_tools(calls)
+
+    async def _answer(self, request: ModelRequest) -> ModelResponse:
+        """Ask the model; what came of a reply before its connection broke is kept."""
+        try:
+            return await (self._model.stream(request) if self._agent.stream else self._model.complete(request))
+        except ModelCallError as error:
+            if error.partial:
+                self._context.keep(self._text + error.partial if self._ask == "continue" else error.partial)
+            raise
 
     def _block(self, response: ModelResponse) -> None:
         """End with a reply that the provider's filter cut off or refused: what it asks for is not done."""

@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from kairo_team.errors import ModelCallError
+from kairo_team.models.readings import REFUSALS, kind_in, kind_of_code, kind_of_status, shortened, words_in
 
 if TYPE_CHECKING:
     from kairo_team.errors import ModelErrorKind
-
-REFUSALS: Final = frozenset({400, 401, 402, 403, 404, 405, 413, 422, 429})
-"""HTTP statuses that show that the provider did not begin to work."""
-_BY_STATUS: Final[dict[int, ModelErrorKind]] = {
-    401: "auth",
-    402: "auth",
-    403: "auth",
-    408: "timeout",
-    429: "rate_limited",
-    500: "overloaded",
-    502: "overloaded",
-    503: "overloaded",
-    504: "timeout",
-    529: "overloaded",
-}
-_MOST_WORDS: Final = 500
-"""Characters of a provider's complaint that are kept."""
 
 
 def call_error(model: str, error: Exception) -> ModelCallError | None:
     """Convert the error of a failed call; None for an error that is not the provider's."""
     from pydantic_ai.exceptions import ModelAPIError, UnexpectedModelBehavior
 
+    if isinstance(error, ModelCallError):
+        return error
     if isinstance(error, ModelAPIError):
         return _of_provider(model, error)
     if isinstance(error, UnexpectedModelBehavior):
@@ -69,22 +55,19 @@ def _kind(error: Exception, status: int | None) -> ModelErrorKind:
     for kind_of_theirs, kind in kinds:
         if isinstance(error, kind_of_theirs):
             return kind
-    if _names_context(error):
-        return "context_length"
+    named = _named(error)
+    if named is not None and (named != "bad_request" or status is None):
+        return named
     if status is None:
         return "overloaded" if isinstance(error, theirs.ModelServerError) else "unknown"
     return kind_of_status(status)
 
 
-def kind_of_status(status: int) -> ModelErrorKind:
-    """Return the kind of error of an HTTP status."""
-    return _BY_STATUS.get(status) or ("bad_request" if status in range(400, 500) else "unknown")
-
-
-def _names_context(error: Exception) -> bool:
-    """Return whether the provider's own name of the error speaks of the context's length, as llama.cpp's does."""
+def _named(error: Exception) -> ModelErrorKind | None:
+    """Return the kind that the provider's own names of the error say, such as llama.cpp's of a full context."""
     names = (getattr(error, "provider_error_code", None), getattr(error, "provider_error_type", None))
-    return any("context" in name for name in names if isinstance(name, str))
+    kinds = [kind for name in names if (kind := kind_of_code(name)) is not None]
+    return next(iter(kinds), None) or kind_in(getattr(error, "body", None))
 
 
 def _of_reply(error: Exception) -> ModelErrorKind:
@@ -94,6 +77,6 @@ def _of_reply(error: Exception) -> ModelErrorKind:
 
 
 def message_of(error: Exception) -> str:
-    """Return the message, cut to a readable length."""
-    message = str(error).strip() or type(error).__name__
-    return message if len(message) <= _MOST_WORDS else f"{message[:_MOST_WORDS]}..."
+    """Return the provider's own words where the error has them, else its message, cut to a readable length."""
+    said = words_in(getattr(error, "body", None))
+    return said or shortened(str(error).strip() or type(error).__name__)
