@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team.errors import ModelCallError
-from kairo_team.models.readings import REFUSALS, kind_in, kind_of_code, kind_of_status, shortened, words_in
+from kairo_team.models.readings import REFUSALS, kind_in, kind_of_codes, kind_of_status, shortened, words_in
 
 if TYPE_CHECKING:
     from kairo_team.errors import ModelErrorKind
 
+_CLIENTS: Final = frozenset({"anthropic", "google", "groq", "httpx", "httpx2", "mistralai", "openai", "pydantic_ai"})
+"""Client libraries: what they raise is their provider's, or the request's, and never a bug of an agent."""
+
 
 def call_error(model: str, error: Exception) -> ModelCallError | None:
     """Convert the error of a failed call; None for an error that is not the provider's."""
-    from pydantic_ai.exceptions import ModelAPIError, UnexpectedModelBehavior
+    from pydantic_ai.exceptions import ModelAPIError, UnexpectedModelBehavior, UserError
 
     if isinstance(error, ModelCallError):
         return error
@@ -21,12 +24,16 @@ def call_error(model: str, error: Exception) -> ModelCallError | None:
         return _of_provider(model, error)
     if isinstance(error, UnexpectedModelBehavior):
         return ModelCallError(_of_reply(error), model, message_of(error))
+    if isinstance(error, UserError):  # the request cannot be made for this model, and was not sent
+        return ModelCallError("bad_request", model, message_of(error), unspent=True)
     if isinstance(error, TimeoutError):
         return ModelCallError("timeout", model, message_of(error))
     if isinstance(error, ConnectionError):
         return ModelCallError("connection", model, message_of(error), unspent=isinstance(error, ConnectionRefusedError))
     if isinstance(error, LookupError | AttributeError | TypeError | ValueError):
         return ModelCallError("unknown", model, f"its reply cannot be read: {message_of(error)}")
+    if type(error).__module__.partition(".")[0] in _CLIENTS:
+        return ModelCallError("unknown", model, f"{type(error).__name__}: {message_of(error)}")
     return None
 
 
@@ -66,8 +73,8 @@ def _kind(error: Exception, status: int | None) -> ModelErrorKind:
 def _named(error: Exception) -> ModelErrorKind | None:
     """Return the kind that the provider's own names of the error say, such as llama.cpp's of a full context."""
     names = (getattr(error, "provider_error_code", None), getattr(error, "provider_error_type", None))
-    kinds = [kind for name in names if (kind := kind_of_code(name)) is not None]
-    return next(iter(kinds), None) or kind_in(getattr(error, "body", None))
+    named = kind_of_codes(names)
+    return named if named not in (None, "bad_request") else kind_in(getattr(error, "body", None)) or named
 
 
 def _of_reply(error: Exception) -> ModelErrorKind:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -129,7 +129,7 @@ class ProviderModel:
         says_why = reply.finish_reason is not None
         if "OpenAIChatModel" in kinds:
             says_why = "finish_reason" in details or "refusal" in details
-        if not says_why and (usage_of(reply) is None or kinds & _USAGE_FIRST):
+        if reply.parts and not says_why and (usage_of(reply) is None or kinds & _USAGE_FIRST):
             why = "the stream broke off: it ended without a finish reason and without the end of the reply"
             raise ModelCallError("connection", self.name, why)
 
@@ -169,7 +169,7 @@ class ProviderModel:
         return cast("ModelSettings", with_key(self._model, settings))
 
     def _parameters(self, request: ModelRequest) -> ModelRequestParameters:
-        """Ask for the schema by the provider's own feature when it has one, else in the prompt."""
+        """Ask for the schema by the provider's own feature when it can be used in this request, else in the prompt."""
         from pydantic_ai.models import ModelRequestParameters
         from pydantic_ai.output import OutputObjectDefinition
 
@@ -177,9 +177,16 @@ class ProviderModel:
         if request.output_schema is None:
             return ModelRequestParameters(function_tools=tools)
         wanted = OutputObjectDefinition(json_schema=thaw(request.output_schema), name="reply")
-        native = self._model.profile.get("supports_json_schema_output", False)
+        native = self._model.profile.get("supports_json_schema_output", False) and (not tools or self._combines)
         mode: Literal["native", "prompted"] = "native" if native else "prompted"
         return ModelRequestParameters(function_tools=tools, output_mode=mode, output_object=wanted)
+
+    @property
+    def _combines(self) -> bool:
+        """Whether the model takes tools and a schema at once: before Gemini 3, Google's do not."""
+        profile: Mapping[str, Any] = self._model.profile
+        is_google = any(kind.__name__ == "GoogleModel" for kind in type(self._model).__mro__)
+        return not is_google or bool(profile.get("google_supports_tool_combination", False))
 
     def _response(self, reply: ProviderReply) -> ModelResponse:
         if reply.finish_reason == "error":

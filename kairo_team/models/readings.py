@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
@@ -77,6 +77,12 @@ def kind_of_code(code: object) -> ModelErrorKind | None:
     return next((kind for part, kind in _CODES if part in plain), None)
 
 
+def kind_of_codes(codes: Iterable[object]) -> ModelErrorKind | None:
+    """Return the most precise kind that several codes of one error say; None where they say nothing."""
+    kinds = [kind for code in codes if (kind := kind_of_code(code)) is not None]
+    return next((kind for kind in kinds if kind != "bad_request"), kinds[0] if kinds else None)
+
+
 def error_in(body: object) -> Mapping[str, Any]:
     """Return the error that a body has, in whatever form; empty where it has none."""
     fields = cast("Mapping[str, Any]", body) if isinstance(body, Mapping) else {}
@@ -96,8 +102,7 @@ def kind_in(body: object) -> ModelErrorKind | None:
     codes = (found.get("code"), found.get("type"), found.get("status"), deeper.get("code"))
     if "content filtering policy" in str(found.get("message")).lower():  # Anthropic has no code of its own for it
         return "content_filter"
-    kinds = [kind for code in codes if (kind := kind_of_code(code)) is not None]
-    return next((kind for kind in kinds if kind != "bad_request"), kinds[0] if kinds else None)
+    return kind_of_codes(codes)
 
 
 def words_in(body: object) -> str:
@@ -141,12 +146,16 @@ def refuse_error_bodies(model: Any, name: str) -> None:
     @wraps(create)
     async def checked(*args: Any, **options: Any) -> Any:
         reply = await create(*args, **options)
-        dumped: Any = getattr(reply, "model_dump", None)
-        if dumped is not None:
-            _check_body(name, dumped(mode="json"))
+        if hasattr(reply, "model_dump") and not _is_completion(reply):
+            _check_body(name, reply.model_dump(mode="json", warnings=False))
         return reply
 
     completions.create = checked
+
+
+def _is_completion(reply: Any) -> bool:
+    choices = getattr(reply, "choices", None)
+    return bool(choices) and not getattr(reply, "error", None) and not getattr(choices[0], "error", None)
 
 
 def _check_body(name: str, body: Mapping[str, Any]) -> None:

@@ -24,14 +24,17 @@ RECORDED: Final = Path("/work/shared/recorded-providers")
 
 
 def model_of(wire: str, reply: Any, status: int = 200, asked: list[Any] | None = None) -> ProviderModel:
-    """A model of a provider whose server answers every request so; a text is a stream of server-sent events."""
+    """A model of a provider whose server answers every request so, or with the next of an iterator.
+
+    A text is a stream of server-sent events.
+    """
 
     def answer(request: httpx2.Request) -> httpx2.Response:
         if asked is not None:
             asked.append(json.loads(request.content))
         if isinstance(reply, str):
             return httpx2.Response(status, content=reply.encode(), headers={"content-type": "text/event-stream"})
-        return httpx2.Response(status, json=reply)
+        return httpx2.Response(status, json=next(reply) if isinstance(reply, Iterator) else reply)
 
     http = httpx2.AsyncClient(transport=httpx2.MockTransport(answer), timeout=1200)
     return ProviderModel(f"{wire}:m", _native(wire, http))
