@@ -167,7 +167,7 @@ class ToolBinder:
         self._run.ending.check()
         if call.error is not None:
             raise call.error
-        return result.text if result.value is None else result.value
+        return result.text if result.value is None or isinstance(result.value, bytes | bytearray) else result.value
 
     def failed(self, error: Exception) -> None:
         """Take note of an error the tool's own error function is about to turn into text."""
