@@ -120,6 +120,7 @@ class LangGraphAgent(WrappedAgent):
         }  # fmt: skip
         if isinstance(state, dict) and _INTERRUPT in state:
             return AgentOutput(Artifact(_text(state), partial=True), AgentStatus.BLOCKED, error=_INTERRUPTED, **spent)
+        _check_calls(state)
         status, cut_by = end_of(None if self._output is not None else _last_reply(state))
         artifact = self._artifact(state, context)
         artifact = artifact if cut_by is None else replace(artifact, partial=True)
@@ -257,6 +258,15 @@ def _messages(state: Any) -> list[Any]:
 
 def _fields(state: Any) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", state) if isinstance(state, Mapping) else {}
+
+
+def _check_calls(state: Any) -> None:
+    """Raise for a graph that ended with calls which it could not make, because their arguments are not JSON."""
+    messages = _messages(state)
+    broken: list[Any] = getattr(messages[-1], "invalid_tool_calls", []) if messages else []
+    if broken and not _text({_MESSAGES: messages[-1:]}):
+        called = ", ".join(f"{call.get('name')!r} with {call.get('args')!r:.200}" for call in broken)
+        raise ValueError(f"the graph ended with tool calls whose arguments are not JSON: {called}")
 
 
 def _last_reply(state: Any) -> ModelResponse | None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 from kairo_team._util.frozen import thaw
 from kairo_team.budget import Usage
 from kairo_team.messages import Billing, Message, ModelRequest, ModelResponse, ToolCall, ToolSpec
-from kairo_team.models.readings import finish_of_word
+from kairo_team.models.readings import finish_of_word, without_thoughts
+from kairo_team.models.tool_calls import made_call
 
 if TYPE_CHECKING:
     from kairo_team.models.readings import Finish
@@ -17,6 +18,7 @@ _ROLES: Final[Mapping[str, Literal["system", "user", "assistant", "tool"]]] = {
     "system": "system", "developer": "system", "ai": "assistant", "AIMessageChunk": "assistant", "tool": "tool",
 }  # fmt: skip
 _PROVIDERS: Final = {"google_genai": "google", "amazon_bedrock": "bedrock"}
+_MODELS: Final = frozenset({"ai", "AIMessageChunk"})
 _CALLS: Final = frozenset({"tool_use", "tool_call", "tool_call_chunk", "function_call", "input_json_delta"})
 """Blocks of content in which providers repeat their tool calls."""
 _CALLS_BESIDE: Final = frozenset({"tool_calls", "function_call"})
@@ -57,11 +59,24 @@ def message_view(message: Any) -> Message:
 
 
 def text_of(message: Any) -> str:
-    """Return the text of a message: the string it is, or its text blocks."""
+    """Return the text of a message: the string it is, without a model's thoughts, or its text blocks."""
     content = message.content
     if isinstance(content, str):
-        return content
+        return without_thoughts(content) if message.type in _MODELS else content
     return "".join(block if isinstance(block, str) else block.get("text", "") for block in content if _is_text(block))
+
+
+def with_all_calls(message: Any) -> Any:
+    """Return a reply whose calls with arguments that are not JSON are calls too, so that the model reads what is wrong.
+
+    LangChain keeps them apart; a graph would take a reply that has no others for an answer.
+    """
+    broken = [call for call in message.invalid_tool_calls if call.get("name")]
+    if not broken:
+        return message
+    calls = [made_call(call.get("id") or "", call["name"], call.get("args")) for call in broken]
+    every = [*message.tool_calls, *_native_calls(calls)]
+    return message.model_copy(update={"tool_calls": every, "invalid_tool_calls": []})
 
 
 def response_view(message: Any, usage: Mapping[str, Any] | None = None) -> ModelResponse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
@@ -135,6 +136,10 @@ class MiniAgent:
         if template not in self.templates:
             return context.render(template, **values)
         return self._prompts.render(template, foreign=context.foreign, **values)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> MiniAgent:
+        """Return a copy with the same model and tools: clients and servers cannot be copied, and runs never share."""
+        return copy.copy(self)
 
     def __repr__(self) -> str:
         return f"MiniAgent({self.model!r}, max_turns={self.max_turns})"

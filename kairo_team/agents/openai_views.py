@@ -23,6 +23,7 @@ from kairo_team._util.reply_json import read_reply
 from kairo_team.budget import Usage
 from kairo_team.messages import Billing, Message, ModelRequest, ModelResponse, ToolCall, ToolSpec
 from kairo_team.models.call_keys import headers_with_key
+from kairo_team.models.readings import without_thoughts
 from kairo_team.models.tool_calls import made_call, sound
 from kairo_team.output_types import schema_of
 
@@ -317,7 +318,10 @@ def reply_view(reply: TheirReply, most: int | None) -> ModelResponse:
 
 
 def sound_reply(reply: TheirReply) -> TheirReply:
-    """Return a reply whose text can be encoded: halves of characters in it become question marks."""
+    """Return a reply whose text can be encoded: halves of characters in it become question marks.
+
+    Thoughts that a model writes before its text, between tags, are left out.
+    """
     return replace(reply, output=[_sound_item(item) for item in reply.output])
 
 
@@ -338,7 +342,7 @@ def _sound_arguments(text: str) -> str:
 
 def _sound_part(part: Any) -> Any:
     field = "refusal" if isinstance(part, ResponseOutputRefusal) else "text"
-    return part.model_copy(update={field: sound(getattr(part, field) or "")})
+    return part.model_copy(update={field: sound(without_thoughts(getattr(part, field) or ""))})
 
 
 def reply_text(reply: TheirReply) -> str:

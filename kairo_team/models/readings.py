@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
@@ -53,6 +54,8 @@ _CODES: Final[tuple[tuple[str, ModelErrorKind], ...]] = (
     ("unavailable", "overloaded"),
 )
 """Parts of the codes that providers name errors by, in lower case; the first that is found decides."""
+_THOUGHT: Final = re.compile(r"\s*<think(?:ing)?>.*?(?:</think(?:ing)?>\s*|\Z)", re.DOTALL)
+"""One thought; one that was cut off goes on to the end."""
 _MOST_WORDS: Final = 500
 """Characters of a provider's complaint that are kept."""
 
@@ -119,6 +122,13 @@ def _unnamed(body: object) -> list[Any]:
     fields = cast("Mapping[str, Any]", body) if isinstance(body, Mapping) else {}
     said = {name: fields[name] for name in ("detail", "message", "msg") if fields.get(name)}
     return list(said.values())
+
+
+def without_thoughts(text: str) -> str:
+    """Return a reply without the thoughts that some models write before it, between tags."""
+    while (thought := _THOUGHT.match(text)) is not None:
+        text = text[thought.end() :]
+    return text
 
 
 def shortened(words: str) -> str:
