@@ -195,8 +195,10 @@ class _Conversation:
     async def _next(self, attempt: Attempt, said: HandOver) -> Task:
         more = _handed_besides(attempt)
         if more:
-            others = f"also to {known(more)}" if set(more) != {said.to} else f"{len(more) + 1} times"
-            self._run.warn(f"{attempt.member!r} handed over to {said.to!r}, and {others}, in one reply: the first counts")
+            others = f"also to {known(more)}" if set(more) != {said.to} else "again"
+            self._run.warn(
+                f"{attempt.member!r} handed over to {said.to!r}, and {others}, in one reply: the first counts"
+            )
         inputs = {"message": said.message}
         if len(self._transcript):
             inputs["conversation"] = str(self._transcript)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cas
 import anyio
 from pydantic import BaseModel, create_model
 
-from kairo_team._util.reply_json import read_reply
 from kairo_team._util.plugin_shapes import check_function, check_instance, check_plug_in
+from kairo_team._util.reply_json import read_reply
 from kairo_team.coordinators.turns import Said
 from kairo_team.engine.budget_split import PLAN
 from kairo_team.engine.preflight import judge_problems

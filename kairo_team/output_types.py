@@ -93,6 +93,7 @@ def check_output(kind: Any, artifact: Artifact, *, cut_by: str | None = None) ->
     `cut_by` is what cut off the reply that the text is of: the error says so, and a number may lack digits.
     """
     try:
+        data: Any
         if artifact.data is None:
             data = read_reply(artifact.text, lambda text: _checked(kind, Artifact(text)))
         else:
@@ -101,7 +102,7 @@ def check_output(kind: Any, artifact: Artifact, *, cut_by: str | None = None) ->
         raise InvalidReply(_name(kind), _first_error(error) if cut_by is None else f"{cut_by}; {_MORE}") from None
     if cut_by is not None and not isinstance(data, dict | list | str):
         raise InvalidReply(_name(kind), f"{cut_by}; {_MORE}")
-    return data
+    return data  # pyright: ignore[reportUnknownVariableType]  # narrowed to a dict of anything
 
 
 _MORE: Final = "allow it more tokens (max_tokens), or ask for less"

@@ -39,7 +39,7 @@ def objects(text: str) -> dict[str, Any]:
     found: Any = json.loads(text)
     if not isinstance(found, dict):
         raise ValueError("it is not an object")
-    return found
+    return found  # pyright: ignore[reportUnknownVariableType]  # narrowed to a dict of anything
 
 
 @DRESSED

@@ -100,7 +100,7 @@ def _refusal(message: Any) -> str | None:
 
 
 def _type_of(block: Any) -> Any:
-    return block.get("type") if isinstance(block, Mapping) else None
+    return cast("Mapping[str, Any]", block).get("type") if isinstance(block, Mapping) else None
 
 
 def _finish(metadata: Mapping[str, Any]) -> Finish:

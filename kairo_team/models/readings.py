@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
+from kairo_team._util.frozen import EMPTY
 from kairo_team.errors import ModelCallError
 
 if TYPE_CHECKING:
@@ -83,25 +84,26 @@ def kind_of_code(code: object) -> ModelErrorKind | None:
 def kind_of_codes(codes: Iterable[object]) -> ModelErrorKind | None:
     """Return the most precise kind that several codes of one error say; None where they say nothing."""
     kinds = [kind for code in codes if (kind := kind_of_code(code)) is not None]
-    return next((kind for kind in kinds if kind != "bad_request"), kinds[0] if kinds else None)
+    precise = [kind for kind in kinds if kind != "bad_request"]
+    return next(iter(precise or kinds), None)
 
 
 def error_in(body: object) -> Mapping[str, Any]:
     """Return the error that a body has, in whatever form; empty where it has none."""
-    fields = cast("Mapping[str, Any]", body) if isinstance(body, Mapping) else {}
+    fields = _fields(body)
     inner = fields.get("error")
     if isinstance(inner, str) and inner:
         return {**fields, "message": inner}
-    if isinstance(inner, Mapping):
-        return cast("Mapping[str, Any]", inner)
+    found = _fields(inner)
+    if found:
+        return found
     return fields if "message" in fields and ("code" in fields or "type" in fields) else {}
 
 
 def kind_in(body: object) -> ModelErrorKind | None:
     """Return the kind of the error that a body has, by its codes; None where these say nothing."""
     found = error_in(body)
-    inner = found.get("innererror")
-    deeper: Mapping[str, Any] = cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else {}
+    deeper = _fields(found.get("innererror"))
     codes = (found.get("code"), found.get("type"), found.get("status"), deeper.get("code"))
     if "content filtering policy" in str(found.get("message")).lower():  # Anthropic has no code of its own for it
         return "content_filter"
@@ -111,15 +113,18 @@ def kind_in(body: object) -> ModelErrorKind | None:
 def words_in(body: object) -> str:
     """Return what a body says of its error; empty where it says nothing."""
     found = error_in(body)
-    more = found.get("metadata")
-    raw = cast("Mapping[str, Any]", more).get("raw") if isinstance(more, Mapping) else None
-    said = [found.get("message"), raw] if found else _unnamed(body)
+    said = [found.get("message"), _fields(found.get("metadata")).get("raw")] if found else _unnamed(body)
     return shortened(": ".join(str(one).strip() for one in said if one))
+
+
+def _fields(value: object) -> Mapping[str, Any]:
+    """Return a part of a body by names; empty for one that has none."""
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else EMPTY
 
 
 def _unnamed(body: object) -> list[Any]:
     """Return what stands in a body that has no error in any known form."""
-    fields = cast("Mapping[str, Any]", body) if isinstance(body, Mapping) else {}
+    fields = _fields(body)
     said = {name: fields[name] for name in ("detail", "message", "msg") if fields.get(name)}
     return list(said.values())
 
@@ -164,13 +169,13 @@ def refuse_error_bodies(model: Any, name: str) -> None:
 
 
 def _is_completion(reply: Any) -> bool:
-    choices = getattr(reply, "choices", None)
+    choices: Any = getattr(reply, "choices", None)
     return bool(choices) and not getattr(reply, "error", None) and not getattr(choices[0], "error", None)
 
 
 def _check_body(name: str, body: Mapping[str, Any]) -> None:
     """Raise for the body of a completion that is an error, or has no choice."""
-    choices = [one for one in body.get("choices") or () if isinstance(one, Mapping)]
+    choices = [_fields(one) for one in body.get("choices") or ()]
     if body.get("error"):
         raise call_error_of(name, body, "it answered with an error")
     if not choices:

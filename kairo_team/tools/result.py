@@ -100,7 +100,7 @@ def _in_sentences(value: Any) -> Any:
         case bytes() | bytearray() | memoryview():
             return file_sentence(value)
         case Mapping():
-            named = cast("Mapping[Any, Any]", value)
+            named = cast("Mapping[Any, Any]", value)  # type: ignore[redundant-cast]  # pyright needs it
             return {key: _in_sentences(one) for key, one in named.items()}
         case list() | tuple() | set() | frozenset():
             return [_in_sentences(one) for one in cast("Iterable[Any]", value)]

@@ -88,7 +88,7 @@ async def test_third_o42_a_second_hand_over_in_one_reply_is_a_warning() -> None:
         return "done"
 
     members += [kt.Member(name, answer) for name in ("second", "third")]
-    routes = {"second": [], "third": []}
+    routes: dict[str, list[str]] = {"second": [], "third": []}
     team = kt.Team("team", members, coordinator=kt.HandoffCoordinator(first="first", routes=routes))
     result = await kt.run(team, "Go.")
     assert result.output == "done"

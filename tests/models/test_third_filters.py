@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 on_asyncio = pytest.mark.parametrize("anyio_backend", ["asyncio"])
 """OpenAI's library leaves the generators of a stream to the garbage collector, of which trio warns."""
 ASK: Final = kt.ModelRequest([kt.Message.user("Hello")], max_tokens=40)
-CLAUDE: Final = {
+CLAUDE: Final[dict[str, Any]] = {
     "id": "m",
     "type": "message",
     "role": "assistant",
@@ -32,7 +32,7 @@ CLAUDE: Final = {
     "stop_sequence": None,
     "usage": {"input_tokens": 5, "output_tokens": 1},
 }
-RESPONSE: Final = {
+RESPONSE: Final[dict[str, Any]] = {
     "id": "r",
     "object": "response",
     "created_at": 1,

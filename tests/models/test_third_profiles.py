@@ -68,7 +68,7 @@ async def test_third_o46_recorded_calls_and_answers_of_gemini_2_5_reach_an_agent
             continue
         request = kt.ModelRequest([kt.Message.user("?")], [as_tool(look).spec], output_schema=CITY, max_tokens=99)
         response = await model_of("google-generate", reply).complete(request)
-        parts = reply["candidates"][0].get("content", {}).get("parts") or []
+        parts: list[Any] = reply["candidates"][0].get("content", {}).get("parts") or []
         assert [call.name for call in response.tool_calls] == [
             part["functionCall"]["name"] for part in parts if "functionCall" in part
         ], name
