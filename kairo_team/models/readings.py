@@ -83,8 +83,8 @@ def kind_of_code(code: object) -> ModelErrorKind | None:
 
 def kind_of_codes(codes: Iterable[object]) -> ModelErrorKind | None:
     """Return the most precise kind that several codes of one error say; None where they say nothing."""
-    kinds = [kind for code in codes if (kind := kind_of_code(code)) is not None]
-    precise = [kind for kind in kinds if kind != "bad_request"]
+    kinds: list[ModelErrorKind] = [kind for code in codes if (kind := kind_of_code(code)) is not None]
+    precise: list[ModelErrorKind] = [kind for kind in kinds if kind != "bad_request"]
     return next(iter(precise or kinds), None)
 
 
