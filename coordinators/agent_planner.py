@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from kairo_team._util.frozen import check_kind, known_arguments
+from kairo_team._util.reply_json import read_reply
 from kairo_team.budget import check_count
 from kairo_team.coordinators.proposals import Growth, ProposedTask, plan_with, sentences, task_schema
 from kairo_team.errors import KairoError, NoPlan, PlanRefused
@@ -80,6 +81,8 @@ class AgentPlanner:
         try:
             return self._read(reply.text, request, team)
         except NoPlan as refused:
+            if reply.cut_by is not None:  # the same limit would cut off the next one
+                raise NoPlan([f"{reply.cut_by}: allow it more, AgentPlanner(settings={{'max_tokens': ...}})"]) from None
             again = context.render("plan_again", problems=refused.problems)
         messages += [Message.assistant(reply.text), Message.user(again)]
         reply = await model.complete(ModelRequest(messages, (), schema, max_tokens, settings))
@@ -89,10 +92,9 @@ class AgentPlanner:
         """Return the plan that the model wrote; `NoPlan` with all that is wrong with it."""
         kept = request.plan.tasks if request.plan is not None else ()
         try:
-            self._check_number(len(_Outline.model_validate_json(text).tasks))
-            proposal = _Proposal.model_validate_json(text)
-        except ValidationError as error:
-            raise NoPlan(sentences(error)) from None
+            proposal = read_reply(text, self._proposal)
+        except ValueError as error:
+            raise NoPlan(sentences(error) if isinstance(error, ValidationError) else [str(error)]) from None
         problems = _too_much(len(proposal.tasks), request.config.budget)
         try:
             graph = plan_with(proposal.tasks, kept, team, self.growth)
@@ -102,10 +104,12 @@ class AgentPlanner:
             raise NoPlan(problems)
         return graph
 
-    def _check_number(self, tasks: int) -> None:
-        """Raise `NoPlan` for more tasks than are allowed, before anything looks at each."""
+    def _proposal(self, text: str) -> _Proposal:
+        """Return a plan's JSON as tasks; `NoPlan` for more than are allowed, before anything looks at each."""
+        tasks = len(_Outline.model_validate_json(text).tasks)
         if tasks > self.max_tasks:
             raise NoPlan([f"the plan has {tasks} tasks, at most {self.max_tasks} are allowed"])
+        return _Proposal.model_validate_json(text)
 
     def __repr__(self) -> str:
         return f"AgentPlanner({self.model!r})"

@@ -193,6 +193,12 @@ class _Conversation:
             task = await self._next(attempt, said)
 
     async def _next(self, attempt: Attempt, said: HandOver) -> Task:
+        more = _handed_besides(attempt)
+        if more:
+            others = f"also to {known(more)}" if set(more) != {said.to} else "again"
+            self._run.warn(
+                f"{attempt.member!r} handed over to {said.to!r}, and {others}, in one reply: the first counts"
+            )
         inputs = {"message": said.message}
         if len(self._transcript):
             inputs["conversation"] = str(self._transcript)
@@ -314,6 +320,14 @@ def _handed_as_data(attempt: Attempt) -> Any:
     """Return what an artifact's data says on who goes on; None if it says nothing."""
     data: Any = None if attempt.artifact is None else attempt.artifact.data
     return cast("Mapping[str, Any]", data).get(HAND_OVER) if isinstance(data, Mapping) else None
+
+
+def _handed_besides(attempt: Attempt) -> list[str]:
+    """Return to whom the reply that ended an attempt hands over beside the first, where its conversation is kept."""
+    transcript = () if attempt.output is None else attempt.output.transcript
+    last = next((message for message in reversed(transcript) if message.role == "assistant"), None)
+    asked = [] if last is None else [call.arguments for call in last.tool_calls if call.name == HAND_OVER]
+    return [str(one.get("to")) for one in asked[1:] if isinstance(one, Mapping)]
 
 
 def _description(by: str, hops_left: int) -> str:

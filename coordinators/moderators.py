@@ -11,6 +11,7 @@ import anyio
 from pydantic import BaseModel, create_model
 
 from kairo_team._util.plugin_shapes import check_function, check_instance, check_plug_in
+from kairo_team._util.reply_json import read_reply
 from kairo_team.coordinators.turns import Said
 from kairo_team.engine.budget_split import PLAN
 from kairo_team.engine.preflight import judge_problems
@@ -126,9 +127,10 @@ async def choose(moderator: Moderator, run: TeamRun, talk: Talk) -> Choice:
             problem = _why(cause, seconds)
             if isinstance(cause, HaltError) and talk.said:
                 return Choice(None, problem)
-            if isinstance(cause, HaltError | InsufficientBudget) or is_met_again(cause):
+            if isinstance(cause, HaltError | InsufficientBudget | _CutOff) or is_met_again(cause):
                 break
             continue
+        named = _speaker(named, talk.names)
         if named in talk.names or (named is None and talk.said):
             return Choice(named)
         wrong = "ended the talk before anybody had spoken" if named is None else f"named {shown(named, 100)}"
@@ -140,6 +142,10 @@ def _why(cause: Exception, seconds: float | None) -> str:
     if isinstance(cause, TimeoutError) and not str(cause):
         return f"it did not answer in {seconds:g} seconds (TeamConfig.task_timeout)"
     return words_of(cause)
+
+
+class _CutOff(ValueError):
+    """The answer was cut off; the same limit would cut off the next."""
 
 
 class _Function:
@@ -179,6 +185,8 @@ class _Model:
                 messages.append(Message.user(context.render("moderator_again", problem=problem)))
             reply = await model.complete(ModelRequest(messages, (), schema, settings={"temperature": 0.0}))
             messages.append(Message.assistant(reply.text))
+            if reply.cut_by is not None:
+                raise _CutOff(reply.cut_by)
             return _named(reply.text)
 
         return ask
@@ -228,10 +236,27 @@ def _reply_type(talk: Talk) -> type[BaseModel]:
 def _named(text: str) -> str | None:
     """Return whom a reply names; None for the end of the talk."""
     try:
-        found: Any = json.loads(text)
-    except ValueError:
-        found = None
+        named = read_reply(text, _next_in)
+    except (ValueError, RecursionError):
+        raise ValueError(f'the answer must be {{"next": NAME}}, not {text!r:.200}') from None
+    return None if _plain(named) == END else named
+
+
+def _next_in(text: str) -> str:
+    found: Any = json.loads(text)
     named = cast("dict[str, Any]", found).get("next") if isinstance(found, dict) else None
     if not isinstance(named, str):
-        raise ValueError(f'the answer must be {{"next": NAME}}, not {text!r:.200}')
-    return None if named == END else named
+        raise ValueError("it names nobody")
+    return named
+
+
+def _speaker(named: Any, names: Sequence[str]) -> Any:
+    """Return the name that is meant, whatever is around it and however it is written; else what was given."""
+    if not isinstance(named, str) or named in names:
+        return named
+    meant = [name for name in names if _plain(name) == _plain(named)]
+    return meant[0] if len(meant) == 1 else named
+
+
+def _plain(name: str) -> str:
+    return name.strip().strip("*_`\"'").strip().casefold()

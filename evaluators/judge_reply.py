@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
+from kairo_team._util.reply_json import values_in
 from kairo_team.errors import FailedControl, InvalidJudgement
 from kairo_team.evaluators.criterion import Answer, Criterion
 from kairo_team.verdicts import Finding
@@ -14,9 +14,6 @@ from kairo_team.verdicts import Finding
 if TYPE_CHECKING:
     from kairo_team.evaluators.judge_question import Question, Statement
     from kairo_team.messages import ModelResponse
-
-_MOST_CANDIDATES: Final = 1_000
-"""Places in a reply where an object may begin that are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,36 +129,12 @@ def _is_turned(said: _Said) -> bool:
 
 
 def _only_object(text: str, token: str) -> dict[str, Any]:
-    found = [one for one in _objects(text) if one.get("token") == token]
+    objects: list[dict[str, Any]] = [value.made for value in values_in(text, "{")]
+    found = [one for one in objects if one.get("token") == token]
     if len(found) != 1:
         many = "no JSON object" if not found else f"{len(found)} JSON objects"
         raise InvalidJudgement(f"there must be one JSON object with this call's token, and there is {many}")
     return found[0]
-
-
-def _objects(text: str) -> list[dict[str, Any]]:
-    """Return the JSON objects of a text, none of them inside another; a key given twice makes it none."""
-    decoder = json.JSONDecoder(object_pairs_hook=_without_doubles)
-    found: list[dict[str, Any]] = []
-    place = text.find("{")
-    for _ in range(_MOST_CANDIDATES):
-        if place < 0:
-            break
-        try:
-            made, end = decoder.raw_decode(text, place)
-        except (ValueError, RecursionError):
-            end = place + 1
-        else:
-            found.append(made)
-        place = text.find("{", end)
-    return found
-
-
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        raise ValueError("a key is given twice")
-    return made
 
 
 def _confidence(answer: Mapping[str, Any]) -> float | None:

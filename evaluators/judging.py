@@ -90,7 +90,8 @@ class Judge:
     async def ask(self, criteria: Sequence[Criterion]) -> Judgement:
         """Ask about some criteria, all on the artifact or all on the transcript.
 
-        Asks once more after a reply that cannot be read, and then raises `InvalidJudgement`.
+        Asks once more after a reply that cannot be read, and then raises `InvalidJudgement`; after one that was cut off
+        at its limit at once, because the same limit would cut off the next.
 
         Raises `FailedControl` where the judge answers a control wrongly: it is not asked again, because a second
         question would be a second chance for a text that guesses.
@@ -103,6 +104,8 @@ class Judge:
         try:
             return self._read(reply, question)
         except InvalidJudgement as invalid:
+            if reply.finish_reason == "length":
+                raise
             again = self._member.render("judge_again", problem=str(invalid), token=question.token)
         reply = await self._reply([*messages, Message.assistant(reply.text), Message.user(again)], question)
         return self._read(reply, question)

@@ -15,6 +15,7 @@ from kairo_team._util.late_pydantic import (
     WithJsonSchema,
     to_jsonable_python,
 )
+from kairo_team._util.reply_json import read_reply
 from kairo_team.errors import known
 
 if TYPE_CHECKING:
@@ -173,12 +174,12 @@ AsCondition = Annotated[
 
 
 def data_of(artifact: Artifact) -> Any:
-    """Return an artifact's data, else its text read as JSON; `Unreadable` when that is no JSON."""
+    """Return an artifact's data, else the JSON in its text; `Unreadable` when there is none."""
     if artifact.data is not None:
         return _as_json(artifact.data)
     try:
-        return json.loads(_unfenced(artifact.text))
-    except ValueError:
+        return read_reply(artifact.text, json.loads)
+    except (ValueError, RecursionError):
         raise Unreadable(f"the artifact has no data, and its text is no JSON: {artifact.text!r:.80}") from None
 
 
@@ -188,13 +189,6 @@ def _as_json(data: Any) -> Any:
         return to_jsonable_python(data)
     except ValueError as error:
         raise Unreadable(f"the artifact's data cannot be read as JSON: {error}") from None
-
-
-def _unfenced(text: str) -> str:
-    """Return a text without the code fence that models put around JSON."""
-    lines = text.strip().splitlines()
-    fenced = len(lines) > 1 and lines[0].startswith("```") and lines[-1].strip() == "```"
-    return "\n".join(lines[1:-1]) if fenced else text
 
 
 def _value_at(artifact: Artifact, path: str | None) -> Any:

@@ -235,10 +235,12 @@ class Agent(Protocol):
         in calls one after another. Without that it is never called twice at once.
     C9. It changes nothing around it: environment, working directory, context variables, logging, random state.
     C10. A failure is raised, or reported by a status; the text of an error is never its answer.
-    C11. Its tools are those of the context: every call is permitted, guarded and counted.
+    C11. Its tools are those of the context: every call is permitted, guarded and counted. A call of a reply that was
+        cut off is not made, and the model is told so.
     C12. Its model calls are those of the context, or governed alike: held before they are made, cut to the remaining
         budget, and neither sent nor used if a guardrail refused them.
     C13. If it knows its limits, it uses the last turn it can pay for to answer, without tools but those that end it.
+    C14. Where its task names an output type, JSON in a code fence or between sentences counts as the JSON alone.
 
     Optional: `own_loop = True` when it calls `context.governor.pre_step()` itself (else each attempt counts as one
     loop); `preflight(role, models, budget)`, sentences on why it could not work here, asked before anything starts;
@@ -463,6 +465,7 @@ class Planner(Protocol):
     C5. `HaltError` and cancellation pass through.
     C6. It spends through its context, so that the cost is held, counted and within the budget.
     C7. A model's plan is checked: a plan that cannot be run is sent back with its faults at most once; then it raises.
+        A plan in JSON is read from a code fence, and from between sentences, too.
     C8. Its `preview`, where it has one, is the plan that `plan` returns, and calls no model.
     C9. It keeps the tasks of a request's plan unchanged; new tasks have new ids.
 

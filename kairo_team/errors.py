@@ -327,7 +327,8 @@ class ModelCallError(Outcome):
     """A provider did not answer a call.
 
     `retry_after` is the wait in seconds that it asks for, or None. `unspent` is True when it provably did no
-    work: it answered with a refusal, or was never reached; then nothing is charged, else what was held.
+    work: it answered with a refusal, or was never reached; then nothing is charged, else what was held. `partial` is
+    the text that came before a stream broke off.
     """
 
     def __init__(
@@ -338,6 +339,7 @@ class ModelCallError(Outcome):
         self.why = why
         self.retry_after = retry_after
         self.unspent = unspent
+        self.partial = ""
         super().__init__(f"model {model!r} did not answer ({kind}): {why}")
 
 

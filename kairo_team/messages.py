@@ -126,3 +126,16 @@ class ModelResponse:
     """Why the reply ended; `length` means it was cut off at the token limit."""
     billing: Billing = PLAIN
     """What the price depends on besides the tokens, as the provider reports it."""
+
+    @property
+    def cut_by(self) -> str | None:
+        """What cut the reply off, in words; None for a whole reply. The tool calls of a cut one are not to be made."""
+        match self.finish_reason:
+            case "length":
+                most = "" if self.usage is None else f" of {self.usage.completion_tokens} tokens"
+                return f"the reply was cut off at its limit{most}"
+            case "content_filter":
+                words = f": {self.text.strip():.200}" if self.text.strip() else ""
+                return f"the provider's filter cut off or refused the reply{words}"
+            case _:
+                return None

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any, Final, NoReturn, cast
 
 from kairo_team._util.frozen import thaw
+from kairo_team._util.reply_json import read_reply
 from kairo_team.errors import InvalidReply, MissingExtra
 from kairo_team.results import Artifact, adapter
 
@@ -86,14 +87,31 @@ def schema_of(kind: Any) -> dict[str, Any]:
     return adapter(kind).json_schema()
 
 
-def check_output(kind: Any, artifact: Artifact) -> Any:
-    """Return the artifact's data (else its text, read as JSON) as JSON values, or raise `InvalidReply`."""
+def check_output(kind: Any, artifact: Artifact, *, cut_by: str | None = None) -> Any:
+    """Return the artifact's data (else the JSON in its text) as JSON values, or raise `InvalidReply`.
+
+    `cut_by` is what cut off the reply that the text is of: the error says so, and a number may lack digits.
+    """
     try:
-        if isinstance(kind, Mapping):
-            return _check_schema(cast("Mapping[str, Any]", kind), thaw(artifact.data_as(Any)))
-        return adapter(kind).dump_python(artifact.data_as(kind), mode="json")
+        data: Any
+        if artifact.data is None:
+            data = read_reply(artifact.text, lambda text: _checked(kind, Artifact(text)))
+        else:
+            data = _checked(kind, artifact)
     except ValueError as error:
-        raise InvalidReply(_name(kind), _first_error(error)) from None
+        raise InvalidReply(_name(kind), _first_error(error) if cut_by is None else f"{cut_by}; {_MORE}") from None
+    if cut_by is not None and not isinstance(data, dict | list | str):
+        raise InvalidReply(_name(kind), f"{cut_by}; {_MORE}")
+    return data  # pyright: ignore[reportUnknownVariableType]  # narrowed to a dict of anything
+
+
+_MORE: Final = "allow it more tokens (max_tokens), or ask for less"
+
+
+def _checked(kind: Any, artifact: Artifact) -> Any:
+    if isinstance(kind, Mapping):
+        return _check_schema(cast("Mapping[str, Any]", kind), thaw(artifact.data_as(Any)))
+    return adapter(kind).dump_python(artifact.data_as(kind), mode="json")
 
 
 def output_type_problem(what: str, kind: Any) -> str | None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from kairo_team._util.frozen import thaw
 from kairo_team.budget import Budget
 from kairo_team.contracts import MemberContext
 from kairo_team.governance.guardrails import (
@@ -23,7 +24,7 @@ from kairo_team.governance.guardrails import (
 )
 from kairo_team.messages import ModelRequest
 from kairo_team.permissions import PermissionDecision
-from kairo_team.results import Artifact
+from kairo_team.results import Artifact, TeamResult
 from kairo_team.tasks import Assignment, TaskStatus
 from kairo_team.tck.agent_model import Say, looking, request_text
 from kairo_team.tck.agent_stage import TASK, AgentStage, Change, text_of, why
@@ -51,7 +52,7 @@ _OUR_OWN = {"kairo_team_reservations"}
 
 
 class WorkTests(AgentStage):
-    """C2, C8, C9, C11, C12."""
+    """C2, C8, C9, C11, C12, C14."""
 
     @clause("C2", needs="reads_assignment uses_models")
     async def test_c02_what_the_assignment_says_reaches_its_model(self) -> None:
@@ -168,6 +169,38 @@ class WorkTests(AgentStage):
         result = await scene.play()
         assert len(calls) <= 1, f"1 tool call was paid for, and the tool was called with {calls}"
         assert result[TASK].usage.tool_calls == len(calls), f"{len(calls)} tool calls were made; {why(result)}"
+
+    @clause("C11", needs="governs_calls")
+    async def test_c11_a_call_of_a_reply_that_was_cut_off_is_not_made(self) -> None:
+        calls: list[str] = []
+        scene = self.stage([Say("a", ["half"], cut=True), Say("b", ["whole"]), Say("done")], tool=looking(calls))
+        await scene.play()
+        assert "half" not in calls, f"the reply that asked for it was cut off, and the tool was called with {calls}"
+        assert "whole" in calls or len(scene.model.requests) < 2, f"a whole reply asked for it: {calls}"
+        prompts = [request_text(request) for request in scene.model.requests[1:2]]
+        assert all("cut off" in prompt for prompt in prompts), (
+            f"a reply was cut off, and the model was given {prompts!r:.500}, which does not say so"
+        )
+
+    @clause("C14", needs="uses_models reads_assignment")
+    async def test_c14_json_in_a_code_fence_or_between_sentences_is_read(self) -> None:
+        written = '{"text": "a fine text"}'
+        result, most = await self._answered(written)
+        if result[TASK].status is not TaskStatus.COMPLETED:
+            pytest.skip("its model does not answer in text, where an output type is asked for")
+        for said in (f"```json\n{written}\n```", f"~~~\n{written}\n~~~", f"Here it is:\n{written}\nThat is all."):
+            result, asked = await self._answered(said)
+            outcome = result[TASK]
+            assert outcome.status is TaskStatus.COMPLETED, f"its model answered {said!r}; {why(result)}"
+            assert outcome.artifact is not None
+            assert thaw(outcome.artifact.data) == {"text": "a fine text"}, f"its data is {outcome.artifact.data!r}"
+            assert asked == most, f"JSON alone took {most} model calls, and {said!r} took {asked}"
+
+    async def _answered(self, said: str) -> tuple[TeamResult, int]:
+        """Return what comes of a task with an output type, and how often the model was asked, which says this."""
+        types = {"answer": dict[str, str]}
+        scene = self.stage([Say(said)], task={"output_type": "answer"}, output_types=types)
+        return await scene.play(), len(scene.model.requests)
 
     @clause("C12", needs="governs_calls uses_models")
     async def test_c12_a_refused_prompt_is_not_sent(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import anyio
+import pytest
 from hypothesis import strategies as st
 
 from kairo_team.api import check
@@ -144,6 +145,19 @@ class PlannerTCK(PlannerStage):
                 _check_runs(planned, f"the answer to a plan with {name}")
             else:
                 _check_raised(planned, f"a plan with {name}")
+
+    @clause("C7", needs="asks_model")
+    async def test_c07_a_plan_in_a_code_fence_or_between_sentences_is_read(self) -> None:
+        """Where plans are not written in JSON there is nothing to see."""
+        team = self.make_team("ann", "ben")
+        written = self.answer(two_tasks(team))
+        if not written.lstrip().startswith("{"):
+            pytest.skip("its model does not write plans in JSON")
+        for said in (f"```json\n{written}\n```", f"~~~\n{written}\n~~~", f"Here it is:\n{written}\nThat is all."):
+            planned = await self.plan(said, team=team)
+            _check_runs(planned, f"the model answered {said!r:.200}")
+            asked = len(planned.model.calls)
+            assert asked == 1, f"the model answered {said!r:.200}, and was asked {asked} times"
 
     @clause("C7", needs="asks_model")
     async def test_c07_a_second_answer_that_cannot_be_run_is_the_last(self) -> None:

@@ -6,12 +6,13 @@ import sys
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from kairo_team._util.frozen import freeze_json
 from kairo_team.agents.langgraph_attempt import GraphAttempt
-from kairo_team.agents.wrapped import WrappedAgent, check_function, made
+from kairo_team.agents.wrapped import WrappedAgent, check_function, end_of, made
 from kairo_team.errors import MissingExtra
 from kairo_team.output_types import schema_of
 from kairo_team.results import AgentOutput, AgentStatus, Artifact, adapter
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from langgraph.pregel import Pregel  # pyright: ignore[reportMissingTypeStubs]
 
     from kairo_team.contracts import MemberContext
+    from kairo_team.messages import ModelResponse
     from kairo_team.tasks import Assignment
 
 M = TypeVar("M", bound="BaseChatModel")
@@ -118,7 +120,11 @@ class LangGraphAgent(WrappedAgent):
         }  # fmt: skip
         if isinstance(state, dict) and _INTERRUPT in state:
             return AgentOutput(Artifact(_text(state), partial=True), AgentStatus.BLOCKED, error=_INTERRUPTED, **spent)
-        return AgentOutput(self._artifact(state, context), transcript=_transcript(state), **spent)
+        _check_calls(state)
+        status, cut_by = end_of(None if self._output is not None else _last_reply(state))
+        artifact = self._artifact(state, context)
+        artifact = artifact if cut_by is None else replace(artifact, partial=True)
+        return AgentOutput(artifact, status, transcript=_transcript(state), error=cut_by, **spent)
 
     async def _run_graph(self, attempt: GraphAttempt, assignment: Assignment, context: MemberContext) -> Any:
         from langchain_core.runnables.config import merge_configs, var_child_runnable_config
@@ -252,6 +258,24 @@ def _messages(state: Any) -> list[Any]:
 
 def _fields(state: Any) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", state) if isinstance(state, Mapping) else {}
+
+
+def _check_calls(state: Any) -> None:
+    """Raise for a graph that ended with calls which it could not make, because their arguments are not JSON."""
+    messages = _messages(state)
+    broken: list[Any] = getattr(messages[-1], "invalid_tool_calls", []) if messages else []
+    if broken and not _text({_MESSAGES: messages[-1:]}):
+        called = ", ".join(f"{call.get('name')!r} with {call.get('args')!r:.200}" for call in broken)
+        raise ValueError(f"the graph ended with tool calls whose arguments are not JSON: {called}")
+
+
+def _last_reply(state: Any) -> ModelResponse | None:
+    """Return the last message of a model; None where there is none."""
+    from kairo_team.agents.langgraph_views import response_view
+
+    replies = (message for message in reversed(_messages(state)) if getattr(message, "type", None) == "ai")
+    last = next(replies, None)
+    return None if last is None else response_view(last)
 
 
 def _text(state: Any) -> str:

@@ -25,6 +25,7 @@ from kairo_team.agents.langgraph_views import (
     response_view,
     tool_name,
     view,
+    with_all_calls,
     with_calls,
     with_text,
 )
@@ -100,7 +101,7 @@ class _Call:
                 raise
             self.error = error
             raise meant from error
-        self.reply = _message(result)
+        self.reply = with_all_calls(_message(result))
         return response_view(self.reply)
 
     async def count_tokens(self, request: ModelRequest) -> int:

@@ -40,8 +40,16 @@ class ToolRefused(ToolInvocationError):
 class FollowedTool(Followed):
     """A call of a tool that is not wrapped."""
 
-    def __init__(self, name: str, description: str, arguments: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        arguments: Mapping[str, Any],
+        metadata: Mapping[str, Any],
+        call_id: str | None,
+    ) -> None:
         super().__init__()
+        self._id = call_id
         self._name = name
         self._description = description
         self._arguments = arguments
@@ -51,7 +59,7 @@ class FollowedTool(Followed):
     async def walk(self, attempt: GraphAttempt) -> None:
         """Go through the pipeline; refuse changes that cannot be applied to a call of the graph."""
         tool = _tool(self._name, self._description, self._metadata, self._call)
-        result = await attempt.context.tool(tool).call(self._arguments)
+        result = await attempt.context.tool(tool).call(self._arguments, call_id=self._id)
         attempt.tool_calls += self.open
         if self.raised is None and (not self.open or result.is_error or result.text != self._text):
             raise ToolRefused(self._name, result.text)
@@ -90,7 +98,7 @@ async def _run(attempt: GraphAttempt, request: Any, execute: Callable[[Any], Any
 
     tool = _tool(asked["name"], request.tool.description, request.tool.metadata or {}, call)
     try:
-        result = await attempt.context.tool(tool).call(asked["args"])
+        result = await attempt.context.tool(tool).call(asked["args"], call_id=asked["id"])
     except KairoError as error:
         attempt.end_with(error)
         raise

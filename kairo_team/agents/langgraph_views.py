@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 from kairo_team._util.frozen import thaw
 from kairo_team.budget import Usage
 from kairo_team.messages import Billing, Message, ModelRequest, ModelResponse, ToolCall, ToolSpec
+from kairo_team.models.readings import finish_of_word, without_thoughts
+from kairo_team.models.tool_calls import made_call
+
+if TYPE_CHECKING:
+    from kairo_team.models.readings import Finish
 
 _ROLES: Final[Mapping[str, Literal["system", "user", "assistant", "tool"]]] = {
     "system": "system", "developer": "system", "ai": "assistant", "AIMessageChunk": "assistant", "tool": "tool",
 }  # fmt: skip
 _PROVIDERS: Final = {"google_genai": "google", "amazon_bedrock": "bedrock"}
-_CUT: Final = frozenset({"length", "max_tokens", "MAX_TOKENS", "max_output_tokens"})
+_MODELS: Final = frozenset({"ai", "AIMessageChunk"})
 _CALLS: Final = frozenset({"tool_use", "tool_call", "tool_call_chunk", "function_call", "input_json_delta"})
 """Blocks of content in which providers repeat their tool calls."""
 _CALLS_BESIDE: Final = frozenset({"tool_calls", "function_call"})
 """Their keys in `additional_kwargs`."""
-_FILTERED: Final = frozenset({"content_filter", "SAFETY", "refusal"})
 
 
 class View(NamedTuple):
@@ -55,24 +59,59 @@ def message_view(message: Any) -> Message:
 
 
 def text_of(message: Any) -> str:
-    """Return the text of a message: the string it is, or its text blocks."""
+    """Return the text of a message: the string it is, without a model's thoughts, or its text blocks."""
     content = message.content
     if isinstance(content, str):
-        return content
+        return without_thoughts(content) if message.type in _MODELS else content
     return "".join(block if isinstance(block, str) else block.get("text", "") for block in content if _is_text(block))
+
+
+def with_all_calls(message: Any) -> Any:
+    """Return a reply whose calls with arguments that are not JSON are calls too, so that the model reads what is wrong.
+
+    LangChain keeps them apart; a graph would take a reply that has no others for an answer.
+    """
+    broken = [call for call in message.invalid_tool_calls if call.get("name")]
+    if not broken:
+        return message
+    calls = [made_call(call.get("id") or "", call["name"], call.get("args")) for call in broken]
+    every = [*message.tool_calls, *_native_calls(calls)]
+    return message.model_copy(update={"tool_calls": every, "invalid_tool_calls": []})
 
 
 def response_view(message: Any, usage: Mapping[str, Any] | None = None) -> ModelResponse:
     """Convert a reply; `usage` is the usage that a model of text completion reports."""
     metadata: Mapping[str, Any] = message.response_metadata
-    reason = str(metadata.get("finish_reason") or metadata.get("stop_reason") or metadata.get("done_reason") or "")
-    finish: Literal["stop", "length", "content_filter"]
-    finish = "length" if reason in _CUT else "content_filter" if reason in _FILTERED else "stop"
+    refusal = _refusal(message)
+    finish = "content_filter" if refusal is not None else _finish(metadata)
     calls = [_call(call) for call in message.tool_calls]
     used: Mapping[str, Any] = message.usage_metadata or {}
     spent = _usage(used) if used else _usage(usage or {}, "prompt_tokens", "completion_tokens")
     model = str(metadata.get("model_name") or metadata.get("model") or "")
-    return ModelResponse(text_of(message), calls, spent, model, finish, _billing(used))
+    return ModelResponse(text_of(message) or refusal or "", calls, spent, model, finish, _billing(used))
+
+
+def _refusal(message: Any) -> str | None:
+    """Return the words in which a model refused; None where it did not."""
+    found: Any = message.additional_kwargs.get("refusal")
+    if not found and not isinstance(message.content, str):
+        found = next((block.get("refusal") for block in message.content if _type_of(block) == "refusal"), None)
+    return str(found) if found else None
+
+
+def _type_of(block: Any) -> Any:
+    return cast("Mapping[str, Any]", block).get("type") if isinstance(block, Mapping) else None
+
+
+def _finish(metadata: Mapping[str, Any]) -> Finish:
+    """Return why a reply ended, by the words of LangChain's integrations."""
+    feedback: Any = metadata.get("prompt_feedback")
+    if isinstance(feedback, Mapping) and cast("Mapping[str, Any]", feedback).get("block_reason"):
+        return "content_filter"
+    incomplete: Any = metadata.get("incomplete_details")
+    reason = cast("Mapping[str, Any]", incomplete).get("reason") if isinstance(incomplete, Mapping) else None
+    words = (reason, *(metadata.get(name) for name in ("finish_reason", "stop_reason", "done_reason")))
+    return finish_of_word(next((str(word) for word in words if word), None))
 
 
 def with_text(message: Any, text: str) -> Any:

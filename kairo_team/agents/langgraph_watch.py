@@ -90,7 +90,8 @@ def _tool(serialized: Any, text: str, **details: Any) -> Make | None:
     inputs: Any = details.get("inputs")
     metadata: dict[str, Any] = details.get("metadata") or {}
     arguments = cast("dict[str, Any]", inputs) if isinstance(inputs, dict) else {"input": text}
-    return functools.partial(FollowedTool, serialized["name"], serialized.get("description", ""), arguments, metadata)
+    described: tuple[str, str] = serialized["name"], serialized.get("description", "")
+    return functools.partial(FollowedTool, *described, arguments, metadata, details.get("tool_call_id"))
 
 
 def _model(serialized: dict[str, Any] | None, messages: Sequence[Any], details: dict[str, Any]) -> Make:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
@@ -11,7 +12,7 @@ from kairo_team._util.frozen import known_arguments
 from kairo_team.agents.limits import LAST_TURN, can_pay_another, describe_limits, too_little, two_turns
 from kairo_team.budget import Budget, Usage, check_count, difference
 from kairo_team.engine.lone_agent import run_alone
-from kairo_team.errors import ConstraintExit, InvalidReply, KairoError, TurnEnded, known, repeated
+from kairo_team.errors import ConstraintExit, InvalidReply, KairoError, ModelCallError, TurnEnded, known, repeated
 from kairo_team.messages import Message, ModelRequest
 from kairo_team.models.governed_model import prompt_bound
 from kairo_team.output_types import check_output, schema_of
@@ -40,11 +41,13 @@ class MiniAgent:
     pydantic-ai toolsets. A reply that was cut off is continued in the next turn; after `max_turns` the text so far
     comes back as TURN_LIMIT_REACHED. On the last turn of several, also when another could not be paid, the tools are
     withheld, but for those that end its work (`Tool.ends`), and the prompt states this. When the task names an output
-    type, the reply must fit its JSON schema; a reply that does not fit is asked for once more. When a constraint ends
-    the attempt, or the budget cannot pay another turn, the text so far comes back as GRACEFUL_EXIT, with the reason;
-    without a text the shortage is raised, as any other is. With `stream`, subscribers receive the replies as they
-    come: `model.delta` events. `max_turns` holds beside all constraints. `templates` replace prompt templates by name
-    (`system`, `task`, `continue`, `after_tools`, `repair`) before those of the coordinator and the runtime.
+    type, the reply must fit its JSON schema; one that does not fit is asked for once more, unless it was cut off. Tool
+    calls of a reply that was cut off are not made, and the model is told so. A reply that the provider's filter cut off
+    or refused ends the work BLOCKED. When a constraint ends the attempt, or the budget cannot pay another turn, the
+    text so far comes back as GRACEFUL_EXIT, with the reason; without a text the shortage is raised, as any other is.
+    With `stream`, subscribers receive the replies as they come: `model.delta` events. `max_turns` holds beside all
+    constraints. `templates` replace prompt templates by name (`system`, `task`, `continue`, `after_tools`, `repair`)
+    before those of the coordinator and the runtime.
 
     >>> agent = kt.MiniAgent("openai:gpt-5-mini", max_turns=4)
     >>> output = await agent.run("Explain tides.", budget=kt.Budget(tokens=4_000))
@@ -140,8 +143,8 @@ class MiniAgent:
             turn, status = turn + 1, AgentStatus.COMPLETED
             conversation.end_with(ended)
         else:
-            status = AgentStatus.COMPLETED if conversation.complete else AgentStatus.TURN_LIMIT_REACHED
-            if not conversation.complete and turn < self.max_turns:
+            status, error = conversation.end
+            if status is AgentStatus.TURN_LIMIT_REACHED and turn < self.max_turns:
                 status, error = AgentStatus.GRACEFUL_EXIT, await conversation.explain_shortage(turn + 1)
         return conversation.output(status, turn, error)
 
@@ -154,6 +157,10 @@ class MiniAgent:
         if template not in self.templates:
             return context.render(template, **values)
         return self._prompts.render(template, foreign=context.foreign, **values)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> MiniAgent:
+        """Return a copy with the same model and tools: clients and servers cannot be copied, and runs never share."""
+        return copy.copy(self)
 
     def __repr__(self) -> str:
         return f"MiniAgent({self.model!r}, max_turns={self.max_turns})"
@@ -194,11 +201,20 @@ class _Conversation:
         """It asked for tools, and none can be used."""
         self._wrapped_up = False
         self.complete = False
+        self.blocked: str | None = None
+        """What the provider's filter did."""
 
     @property
     def over(self) -> bool:
         """Whether there is an answer, or the announced last turn is done."""
-        return self.complete or self._wrapped_up
+        return self.complete or self._wrapped_up or self.blocked is not None
+
+    @property
+    def end(self) -> tuple[AgentStatus, str | None]:
+        """How it ended by itself, and why it did not complete."""
+        if self.blocked is not None:
+            return AgentStatus.BLOCKED, self.blocked
+        return (AgentStatus.COMPLETED if self.complete else AgentStatus.TURN_LIMIT_REACHED), None
 
     async def open_tools(self) -> None:
         """Connect the tool sources."""
@@ -210,13 +226,31 @@ class _Conversation:
         limits, last = await self._context.recorded(f"turn {turn}", partial(self._outlook, turn))
         self._wrapped_up = last
         request = self._request(limits, last=last)
-        response = await (self._model.stream(request) if self._agent.stream else self._model.complete(request))
+        response = await self._answer(request)
         calls = self._calls_of(response, request, last=last)
         self._messages += [request.messages[-1], Message.assistant(response.text, calls)]
         self._no_tools = bool(response.tool_calls) and not calls
+        if response.finish_reason == "content_filter":
+            self._block(response)
+            return
         self._take(response, asked_tools=bool(response.tool_calls), may_repair=not last)
         if calls:
             await self._run_tools(calls)
+
+    async def _answer(self, request: ModelRequest) -> ModelResponse:
+        """Ask the model; what came of a reply before its connection broke is kept."""
+        try:
+            return await (self._model.stream(request) if self._agent.stream else self._model.complete(request))
+        except ModelCallError as error:
+            if error.partial:
+                self._context.keep(self._text + error.partial if self._ask == "continue" else error.partial)
+            raise
+
+    def _block(self, response: ModelResponse) -> None:
+        """End with a reply that the provider's filter cut off or refused: what it asks for is not done."""
+        self.blocked = response.cut_by
+        self._text = response.text or self._text
+        self._context.keep(self._text)
 
     def end_with(self, ended: TurnEnded) -> None:
         """Take the end of the work from a tool."""
@@ -263,18 +297,21 @@ class _Conversation:
         if asked_tools:
             self._ask = "after_tools"
         elif self._schema is not None:
-            self._take_structured(may_repair=may_repair)
+            self._take_structured(may_repair=may_repair, cut_by=response.cut_by)
         elif response.finish_reason == "length":
             self._ask = "continue"
         else:
             self.complete = True
 
-    def _take_structured(self, *, may_repair: bool) -> None:
-        """Read the reply as the output type; when it does not fit, ask once more, if that can be paid."""
+    def _take_structured(self, *, may_repair: bool, cut_by: str | None = None) -> None:
+        """Read the reply as the output type; when it does not fit, ask once more, if that can be paid.
+
+        One that was cut off is not asked for again, because the same limit would cut it again.
+        """
         try:
-            self._data = check_output(self._context.output_type, Artifact(_unfenced(self._text)))
+            self._data = check_output(self._context.output_type, Artifact(self._text), cut_by=cut_by)
         except InvalidReply as error:
-            may_repair = may_repair and self._invalid is None
+            may_repair = may_repair and self._invalid is None and cut_by is None
             self._invalid = str(error)
             if may_repair:
                 self._ask = "repair"
@@ -331,13 +368,6 @@ class _Conversation:
         if own is None or own >= bound:
             return 2 * (prompt_bound(ModelRequest(self._messages)) + (self._max_tokens or 0))
         return two_turns(own, reply)
-
-
-def _unfenced(text: str) -> str:
-    """Return the text between code fences, when nothing is around them."""
-    lines = text.strip().splitlines()
-    fenced = len(lines) > 2 and lines[0].startswith("```") and lines[-1] == "```"  # noqa: PLR2004 - a line between two
-    return "\n".join(lines[1:-1]) if fenced else text
 
 
 def _check_settings(settings: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from anyio import CancelScope
 
-from kairo_team.agents.wrapped import WrappedAgent, artifact_of, shared_or_made
+from kairo_team.agents.wrapped import WrappedAgent, artifact_of, end_of, shared_or_made
 from kairo_team.budget import check_count
 from kairo_team.errors import MissingExtra, known
 from kairo_team.messages import Message
@@ -145,8 +145,8 @@ def _end(run: GovernedRun, result: Any) -> _End:
         why = f"tools wait for an approval that is never given here: {names}; leave approvals to the team's permissions"
         return AgentStatus.BLOCKED, Artifact(run.text, partial=True), messages, why
     output = "" if result.final_output is None else result.final_output
-    cut = "its last reply was cut off at its limit" if run.cut else None
-    return AgentStatus.COMPLETED, artifact_of(output, partial=run.cut), messages, cut
+    status, cut_by = end_of(run.last)
+    return status, artifact_of(output, partial=cut_by is not None), messages, cut_by
 
 
 def _early_end(run: GovernedRun, error: Exception) -> _End:

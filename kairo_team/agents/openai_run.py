@@ -59,8 +59,8 @@ class GovernedRun:
         """The first error of the governor or its guards, which the agents library must not hide."""
         self.text = ""
         """The last text of the outermost run."""
-        self.cut = False
-        """The last reply of the outermost run was cut off at its limit."""
+        self.last: ModelResponse | None = None
+        """The last reply of the outermost run."""
         self.tools = ToolBinder(self, side_effects, allow_hosted=allow_hosted)
         self._allow_hosted = allow_hosted
         self._output = None if output_type is None else TaskOutput(output_type)
@@ -92,7 +92,7 @@ class GovernedRun:
         self.turns += 1
         self.usage += response.usage or Usage()
         if _frame().depth == 1:
-            self.cut = response.finish_reason == "length"
+            self.last = response
             self.text = response.text or self.text
             self.context.keep(self.text)
         return response
@@ -187,6 +187,9 @@ class GovernedRun:
         return handoff
 
     async def _hand_over(self, invoke: Any, outermost: bool, context: Any, arguments: str) -> Agent[Any]:
+        cut_by = self.last.cut_by if self.last is not None and _frame().depth == 1 else None
+        if cut_by is not None:
+            raise RuntimeError(f"the agent was about to hand over, and {cut_by}: allow it longer replies (max_tokens)")
         return self.govern(await invoke(context, arguments), outermost=outermost)
 
     def _model(self, model: str | Model | None) -> str | Model | None:

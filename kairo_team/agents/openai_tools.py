@@ -133,11 +133,11 @@ class ToolBinder:
         use = partial(self._use, tool.name)
         return FunctionTool(tool.name, tool.description, thaw(tool.parameters), use, strict_json_schema=False)
 
-    async def _use(self, name: str, _context: ToolContext[Any], arguments: str) -> str:
+    async def _use(self, name: str, context: ToolContext[Any], arguments: str) -> str:
         """Call a tool of the coordinator's; after one that ends the turn the library gets no further."""
         async with self._run.one_by_one():
             with self._run.ending:
-                result = await self._run.context.tool(name).call(arguments)
+                result = await self._run.context.tool(name).call(arguments, call_id=context.tool_call_id)
         if result.refused_by is None:
             self.executed += 1
         return result.text
@@ -163,11 +163,11 @@ class ToolBinder:
         alone = described.side_effect != "read" and getattr(tool, "_agent_instance", None) is None
         async with self._run.one_by_one() if alone else nullcontext():
             with self._run.ending:
-                result = await self._run.context.tool(described).call(arguments)
+                result = await self._run.context.tool(described).call(arguments, call_id=context.tool_call_id)
         self._run.ending.check()
         if call.error is not None:
             raise call.error
-        return result.text if result.value is None else result.value
+        return result.text if result.value is None or isinstance(result.value, bytes | bytearray) else result.value
 
     def failed(self, error: Exception) -> None:
         """Take note of an error the tool's own error function is about to turn into text."""

@@ -19,9 +19,11 @@ from openai.types.responses import (
 from pydantic_core import to_jsonable_python
 
 from kairo_team._util.frozen import freeze, thaw
+from kairo_team._util.reply_json import read_reply
 from kairo_team.budget import Usage
 from kairo_team.messages import Billing, Message, ModelRequest, ModelResponse, ToolCall, ToolSpec
 from kairo_team.models.call_keys import headers_with_key
+from kairo_team.models.readings import without_thoughts
 from kairo_team.models.tool_calls import made_call, sound
 from kairo_team.output_types import schema_of
 
@@ -259,9 +261,9 @@ class TaskOutput(AgentOutputSchemaBase):
         return False
 
     def validate_json(self, json_str: str) -> Any:
-        """Return the data; `ModelBehaviorError` for a text that is no JSON."""
+        """Return the data; `ModelBehaviorError` for a text without JSON."""
         try:
-            return json.loads(json_str)
+            return read_reply(json_str, json.loads)
         except (ValueError, RecursionError) as error:
             raise ModelBehaviorError(f"the reply is no JSON: {error}") from error
 
@@ -316,7 +318,10 @@ def reply_view(reply: TheirReply, most: int | None) -> ModelResponse:
 
 
 def sound_reply(reply: TheirReply) -> TheirReply:
-    """Return a reply whose text can be encoded: halves of characters in it become question marks."""
+    """Return a reply whose text can be encoded: halves of characters in it become question marks.
+
+    Thoughts that a model writes before its text, between tags, are left out.
+    """
     return replace(reply, output=[_sound_item(item) for item in reply.output])
 
 
@@ -337,7 +342,7 @@ def _sound_arguments(text: str) -> str:
 
 def _sound_part(part: Any) -> Any:
     field = "refusal" if isinstance(part, ResponseOutputRefusal) else "text"
-    return part.model_copy(update={field: sound(getattr(part, field) or "")})
+    return part.model_copy(update={field: sound(without_thoughts(getattr(part, field) or ""))})
 
 
 def reply_text(reply: TheirReply) -> str:
@@ -354,13 +359,22 @@ def rebuilt(reply: TheirReply | None, before: ModelResponse | None, now: ModelRe
     """
     if reply is None or before is None:
         return TheirReply([*_text_items(now.text), *map(_native_call, now.tool_calls)], _native_usage(now), None)
-    output: list[Any] = list(reply.output)
+    output: list[Any] = list(_with_ids(reply.output, now.tool_calls))
     if now.text != before.text:
         rest = [item for item in output if not isinstance(item, ResponseOutputMessage)]
         output = [*_text_items(now.text), *rest]
     if tuple(now.tool_calls) != tuple(before.tool_calls):
         output = list(_called(output, now.tool_calls))
     return replace(reply, output=output)
+
+
+def _with_ids(output: Sequence[Any], calls: Sequence[ToolCall]) -> Iterable[Any]:
+    """Yield the output, its calls with the ids of these, if there are as many."""
+    asked = [item for item in output if isinstance(item, ResponseFunctionToolCall)]
+    left = iter(calls if len(asked) == len(calls) else ())
+    for item in output:
+        call = next(left, None) if isinstance(item, ResponseFunctionToolCall) else None
+        yield item if call is None or call.id == item.call_id else item.model_copy(update={"call_id": call.id})
 
 
 def _called(output: Iterable[Any], calls: Sequence[ToolCall]) -> Iterable[Any]:

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
 from kairo_team._util.frozen import thaw
-from kairo_team.agents.wrapped import WrappedAgent, artifact_of, shared_or_made
+from kairo_team.agents.wrapped import WrappedAgent, artifact_of, end_of, shared_or_made
 from kairo_team.errors import MissingExtra
 from kairo_team.results import AgentOutput, AgentStatus, Artifact
 
@@ -133,7 +133,9 @@ class PydanticAIAgent(WrappedAgent):
             waiting = ", ".join(repr(call.tool_name) for call in [*output.approvals, *output.calls])
             error = f"the agent waits for an approval or an outside answer to its calls of {waiting}"
             return self._output(session, Artifact(session.text, partial=True), AgentStatus.BLOCKED, error)
-        return self._output(session, artifact_of(output), AgentStatus.COMPLETED, messages=result.all_messages())
+        status, cut_by = end_of(session.last)
+        artifact = artifact_of(output, partial=cut_by is not None)
+        return self._output(session, artifact, status, cut_by, result.all_messages())
 
     def _output(
         self,

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from kairo_team.contracts import MemberContext
     from kairo_team.messages import ModelRequest, ModelResponse
+    from kairo_team.tools.pipeline import GovernedTool
     from kairo_team.tools.tool import Tool as OurTool
 
 Send = Callable[[NativeRequest], Awaitable["native.ModelResponse"]]
@@ -54,6 +55,8 @@ class Session:
         self.tool_calls = 0
         self.text = ""
         """All replies so far."""
+        self.last: ModelResponse | None = None
+        """The last reply."""
         self.requests = 0
         """Model requests begun, answered or not."""
         self.ending = Ending()
@@ -77,7 +80,7 @@ class Session:
         """Make one governed tool call."""
         with self.ending:
             try:
-                result = await self.context.tool(call.as_tool()).call({})
+                result = await self.context.tool(call.as_tool()).call({}, call_id=call.id)
             finally:
                 self.tool_calls += call.ran
         return call.outcome(result)
@@ -90,10 +93,10 @@ class Session:
         ]
         return [FunctionToolset[Any](described)] if described else []
 
-    async def use_offered(self, name: str, arguments: Mapping[str, Any]) -> Any:
+    async def use_offered(self, name: str, arguments: Mapping[str, Any], call_id: str | None) -> Any:
         """Call a tool of the coordinator's."""
         with self.ending:
-            result = await self.context.tool(name).call(arguments)
+            result = await self.context.tool(name).call(arguments, call_id=call_id)
         if result.refused_by is None:
             self.tool_calls += 1
         if result.is_error:
@@ -111,12 +114,20 @@ class Session:
             "BatchModelRequests does; take it out of the agent"
         )
 
+    def is_unfinished(self, call: native.ToolCallPart, definition: ToolDefinition) -> bool:
+        """Return whether a call is of a reply that was cut off."""
+        return self._governed(definition).pipeline.cut_by(call.tool_call_id) is not None
+
     def refuses(self, definition: ToolDefinition) -> bool:
         """Return whether a tool is not to be offered at all."""
-        tool = self.offered.get(definition.name) or described(definition)
-        return self.context.tool(tool).pipeline.refusal(tool) is not None
+        governed = self._governed(definition)
+        return governed.pipeline.refusal(governed.tool) is not None
+
+    def _governed(self, definition: ToolDefinition) -> GovernedTool:
+        return self.context.tool(self.offered.get(definition.name) or described(definition))
 
     def _keep(self, response: ModelResponse) -> None:
+        self.last = response
         self.turns += 1
         self.usage += response.usage or Usage()
         if response.text.strip():
@@ -224,7 +235,11 @@ class GovernedModel(WrapperModel):
 class _ToolCall:
     """One call of a native tool, as a `Tool` of ours that goes through the pipeline."""
 
-    def __init__(self, tool: ToolsetTool[Any], arguments: dict[str, Any], run: Callable[..., Awaitable[Any]]) -> None:
+    def __init__(
+        self, tool: ToolsetTool[Any], arguments: dict[str, Any], run: Callable[..., Awaitable[Any]], call_id: str | None
+    ) -> None:
+        self.id = call_id
+        """The model's own."""
         self.ran = False
         """The tool was called, with any outcome."""
         self._tool = tool
@@ -317,14 +332,14 @@ class GovernedToolset(WrapperToolset[Any]):
     ) -> Any:
         """Call a tool through the pipeline."""
         if name in self.session.offered:
-            return await self.session.use_offered(name, tool_args)
+            return await self.session.use_offered(name, tool_args, ctx.tool_call_id)
 
         async def run(arguments: dict[str, Any]) -> Any:
             if arguments is not tool_args:
                 await check_by_function(tool, ctx, arguments)
             return await self.wrapped.call_tool(name, arguments, ctx, tool)
 
-        return await self.session.use(_ToolCall(tool, tool_args, run))
+        return await self.session.use(_ToolCall(tool, tool_args, run, ctx.tool_call_id))
 
 
 class Governance(AbstractCapability[Any]):
@@ -344,6 +359,18 @@ class Governance(AbstractCapability[Any]):
     def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
         """Govern the tools."""
         return GovernedToolset(with_servers(toolset), self._session)
+
+    async def wrap_tool_validate(
+        self,
+        ctx: RunContext[Any],
+        *,
+        call: native.ToolCallPart,
+        tool_def: ToolDefinition,
+        args: str | dict[str, Any],
+        handler: Callable[[str | dict[str, Any]], Awaitable[dict[str, Any]]],
+    ) -> dict[str, Any]:
+        """Pass a call of a reply that was cut off to the pipeline, which refuses it, whatever its arguments are."""
+        return {} if self._session.is_unfinished(call, tool_def) else await handler(args)
 
     async def wrap_model_request(
         self,

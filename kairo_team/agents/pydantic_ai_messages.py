@@ -98,6 +98,7 @@ class ReplyView:
 
     def native(self, response: ModelResponse, reply: native.ModelResponse | None) -> native.ModelResponse:
         """Return the reply as the guardrails left it; a new one when it comes from a record."""
+        reply = reply if reply is None else _with_ids(reply, response.tool_calls)
         was = self.response(reply) if reply is not None else None
         if reply is not None and was is not None and (was.text, was.tool_calls) == (response.text, response.tool_calls):
             return reply
@@ -124,6 +125,19 @@ class ReplyView:
                     continue  # the one before has everything
                 arguments, text = text, None
             yield native.ToolCallPart(call.name, arguments, call.id)
+
+
+def _with_ids(reply: native.ModelResponse, calls: Sequence[ToolCall]) -> native.ModelResponse:
+    """Return the reply with the ids of these calls, if there are as many; all else of its parts stays."""
+    asked = [part for part in reply.parts if isinstance(part, native.ToolCallPart)]
+    if len(asked) != len(calls) or all(part.tool_call_id == call.id for part, call in zip(asked, calls, strict=True)):
+        return reply
+    left = iter(calls)
+    parts = [
+        replace(part, tool_call_id=next(left).id) if isinstance(part, native.ToolCallPart) else part
+        for part in reply.parts
+    ]
+    return replace(reply, parts=parts)
 
 
 def sound_reply(reply: native.ModelResponse) -> native.ModelResponse:

@@ -14,13 +14,14 @@ from pydantic_core import to_json, to_jsonable_python
 from kairo_team.agents.limits import describe_limits
 from kairo_team.engine.lone_agent import run_alone
 from kairo_team.errors import KairoError
-from kairo_team.results import AgentOutput, Artifact
+from kairo_team.results import AgentOutput, AgentStatus, Artifact
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from kairo_team.budget import Budget
     from kairo_team.contracts import MemberContext, Models
+    from kairo_team.messages import ModelResponse
     from kairo_team.tasks import Assignment
     from kairo_team.team import Role
 
@@ -128,6 +129,13 @@ async def shared_or_made(given: Any, assignment: Assignment, context: MemberCont
 
 def _is_function(given: object) -> bool:
     return inspect.isroutine(given) or isinstance(given, partial)
+
+
+def end_of(last: ModelResponse | None) -> tuple[AgentStatus, str | None]:
+    """Return how an agent ends whose answer is this reply, and why its artifact is partial; None for a whole one."""
+    if last is None or last.finish_reason != "content_filter":
+        return AgentStatus.COMPLETED, None if last is None else last.cut_by
+    return AgentStatus.BLOCKED, last.cut_by
 
 
 def artifact_of(output: Any, *, partial: bool = False) -> Artifact:

@@ -698,7 +698,7 @@ def _judge_text(context: WorkContext, output: AgentOutput) -> _End:
         for read in context.readers:
             read(output.artifact)
     except (InvalidReply, Unreadable) as error:
-        return _end(_as_partial(output), str(error))
+        return _end(_as_partial(output), output.error or str(error))
     return _end(output)
 
 

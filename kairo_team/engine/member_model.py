@@ -22,6 +22,7 @@ from kairo_team.governance.guardrails import (
 )
 from kairo_team.messages import Message, ModelRequest
 from kairo_team.models.call_keys import answering
+from kairo_team.models.tool_calls import with_own_ids
 
 if TYPE_CHECKING:
     from kairo_team.engine.constraints import AskedModel
@@ -154,15 +155,8 @@ class MemberModel:
         journal, constraints = context.services.journal, context.constraints
         key = context.call_key(request, self.name)
         recorded: Any = journal.get(key, None)
-        if recorded is not None and self._guardrails is not None:
-            await self._repeat(self._guardrails, request, recorded)
-        if isinstance(recorded, GuardrailDenied):
-            await self._refuse(recorded)
         if recorded is not None:
-            response: ModelResponse = recorded
-            if constraints is not None:
-                constraints.repeat_turn(request, response)
-            return response
+            return await self._recall(request, recorded)
         turn = await constraints.begin_turn(request) if constraints is not None else 0
         answer: ModelResponse | None = None
         try:
@@ -174,7 +168,7 @@ class MemberModel:
             with answering(key):
                 response = await self._ask(passed, key, on_text)
             answer, context.turns = response, context.turns + 1
-            response = await self._guard_reply(response)
+            response = await self._guard_reply(self._with_own_ids(response))
         except GuardrailDenied as denied:
             await self._record(key, answer, denied)
             await self._refuse(denied)
@@ -182,9 +176,39 @@ class MemberModel:
         if context.services.content is not None:
             context.report_content("reply", key, response)
         context.denied = None
+        self._note_unfinished(response)
         if constraints is not None:
             await constraints.end_turn(turn, response)
         return response
+
+    def _note_unfinished(self, response: ModelResponse) -> None:
+        """Take note of the tool calls of a reply that was cut off, and of those that a whole reply asks for."""
+        unfinished, cut_by = self._context.unfinished, response.cut_by
+        for call in response.tool_calls:
+            if cut_by is None:
+                unfinished.pop(call.id, None)
+            else:
+                unfinished[call.id] = cut_by
+
+    async def _recall(self, request: ModelRequest, recorded: Any) -> ModelResponse:
+        """Return the recorded reply of a call, or raise the recorded denial, of which guards and constraints learn."""
+        if self._guardrails is not None:
+            await self._repeat(self._guardrails, request, recorded)
+        if isinstance(recorded, GuardrailDenied):
+            await self._refuse(recorded)
+        response: ModelResponse = recorded
+        self._context.call_ids.update(call.id for call in response.tool_calls)
+        self._note_unfinished(response)
+        if self._context.constraints is not None:
+            self._context.constraints.repeat_turn(request, response)
+        return response
+
+    def _with_own_ids(self, response: ModelResponse) -> ModelResponse:
+        """Return a reply whose calls have ids that no call had before; a reply that cannot be changed keeps its own."""
+        if not response.tool_calls or not self._steerable:
+            return response
+        calls = with_own_ids(response.tool_calls, self._context.call_ids)
+        return response if calls == list(response.tool_calls) else replace(response, tool_calls=calls)
 
     async def _repeat(self, chain: GuardrailChain, request: ModelRequest, recorded: Any) -> None:
         """Let guardrails learn again from a call that is recorded."""

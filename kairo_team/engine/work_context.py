@@ -148,10 +148,10 @@ class WorkContext:
     """One piece of work (an attempt, a plan, a review) and what it may use; fulfils `contracts.MemberContext`."""
 
     __slots__ = (
-        "_brought", "_calls", "_made", "_pipeline", "_tries", "_uses", "around", "calls", "constraints", "denied",
-        "directives_seen", "done", "foreign", "governor", "interrupted", "kept", "member", "offered", "output_type",
-        "raised", "readers", "role", "scope", "services", "spent_before", "step", "task_id", "turn_ended", "turns",
-        "unanswered",
+        "_brought", "_calls", "_made", "_pipeline", "_tries", "_uses", "around", "call_ids", "calls", "constraints",
+        "denied", "directives_seen", "done", "foreign", "governor", "interrupted", "kept", "member", "offered",
+        "output_type", "raised", "readers", "role", "scope", "services", "spent_before", "step", "task_id",
+        "turn_ended", "turns", "unanswered", "unfinished",
     )  # fmt: skip
 
     def __init__(
@@ -202,6 +202,10 @@ class WorkContext:
         """What earlier attempts at this work did with tools."""
         self.offered: tuple[Tool, ...] = ()
         """Tools that the coordinator offers for this attempt."""
+        self.call_ids = set[str]()
+        """Ids of the tool calls that models asked for so far."""
+        self.unfinished: dict[str, str] = {}
+        """What cut off the reply that asked for a tool call, by the call's id; such calls are not made."""
         self.turn_ended: TurnEnded | None = None
         """The first call of a tool that ended the attempt."""
         self.scope: GovernorScope | None = None
@@ -560,6 +564,7 @@ class WorkContext:
                 made=self.made_calls if self._is_attempt else None,
                 offered=self.offered,
                 on_turn_end=self.end_turn,
+                unfinished=self.unfinished,
             )
         return self._pipeline
 

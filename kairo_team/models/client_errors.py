@@ -9,16 +9,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team.errors import ModelCallError
-from kairo_team.models.provider_errors import REFUSALS, kind_of_status, message_of
+from kairo_team.models.provider_errors import message_of
+from kairo_team.models.readings import REFUSALS, kind_in, kind_of_code, kind_of_status
 
 if TYPE_CHECKING:
     from kairo_team.errors import ModelErrorKind
 
-_BY_CODE: Final[dict[Any, ModelErrorKind]] = {
-    "context_length_exceeded": "context_length",
-    "content_filter": "content_filter",
-    "insufficient_quota": "auth",
-}
 _SLOW: Final = frozenset({"APITimeoutError", "TimeoutError", "TimeoutException"})
 _BROKEN: Final = frozenset({"APIConnectionError", "ConnectionError", "TransportError"})
 _OTHER: Final = frozenset({"APIError"})
@@ -47,9 +43,8 @@ def _names(error: BaseException | None) -> set[str]:
 
 
 def _kind(error: Exception, status: int) -> ModelErrorKind:
-    code = getattr(error, "code", None)
-    named = _BY_CODE.get(code) if isinstance(code, str) else None
-    return named or kind_of_status(status)
+    named = kind_of_code(getattr(error, "code", None)) or kind_in(getattr(error, "body", None))
+    return named if named not in (None, "bad_request") else kind_of_status(status)
 
 
 def _retry_after(error: Exception) -> float | None:

@@ -61,14 +61,20 @@ class Fallback:
     async def ask(
         self, call: Callable[[ChatModel], Awaitable[ModelResponse]], *, last_word: Callable[[], bool] = lambda: False
     ) -> ModelResponse:
-        """Return the first answer that `call` gets; once `last_word()`, an error is not followed by another call."""
+        """Return the first answer that `call` gets; once `last_word()`, an error is not followed by another call.
+
+        A reply that the provider's filter cut off or refused is an answer, unless `on` has `content_filter`.
+        """
         *earlier, last = self._models()
         for model in earlier:
             try:
-                return await call(model)
+                response = await call(model)
             except ModelCallError as error:
                 if error.kind not in self.on or last_word():
                     raise
+            else:
+                if response.finish_reason not in self.on or last_word():
+                    return response
         return await call(last)
 
     def resolved(self, resolve: Callable[[str | ChatModel], ChatModel]) -> Fallback:

@@ -5,42 +5,35 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team.errors import ModelCallError
+from kairo_team.models.readings import REFUSALS, kind_in, kind_of_codes, kind_of_status, shortened, words_in
 
 if TYPE_CHECKING:
     from kairo_team.errors import ModelErrorKind
 
-REFUSALS: Final = frozenset({400, 401, 402, 403, 404, 405, 413, 422, 429})
-"""HTTP statuses that show that the provider did not begin to work."""
-_BY_STATUS: Final[dict[int, ModelErrorKind]] = {
-    401: "auth",
-    402: "auth",
-    403: "auth",
-    408: "timeout",
-    429: "rate_limited",
-    500: "overloaded",
-    502: "overloaded",
-    503: "overloaded",
-    504: "timeout",
-    529: "overloaded",
-}
-_MOST_WORDS: Final = 500
-"""Characters of a provider's complaint that are kept."""
+_CLIENTS: Final = frozenset({"anthropic", "google", "groq", "httpx", "httpx2", "mistralai", "openai", "pydantic_ai"})
+"""Client libraries: what they raise is their provider's, or the request's, and never a bug of an agent."""
 
 
 def call_error(model: str, error: Exception) -> ModelCallError | None:
     """Convert the error of a failed call; None for an error that is not the provider's."""
-    from pydantic_ai.exceptions import ModelAPIError, UnexpectedModelBehavior
+    from pydantic_ai.exceptions import ModelAPIError, UnexpectedModelBehavior, UserError
 
+    if isinstance(error, ModelCallError):
+        return error
     if isinstance(error, ModelAPIError):
         return _of_provider(model, error)
     if isinstance(error, UnexpectedModelBehavior):
         return ModelCallError(_of_reply(error), model, message_of(error))
+    if isinstance(error, UserError):  # the request cannot be made for this model, and was not sent
+        return ModelCallError("bad_request", model, message_of(error), unspent=True)
     if isinstance(error, TimeoutError):
         return ModelCallError("timeout", model, message_of(error))
     if isinstance(error, ConnectionError):
         return ModelCallError("connection", model, message_of(error), unspent=isinstance(error, ConnectionRefusedError))
     if isinstance(error, LookupError | AttributeError | TypeError | ValueError):
         return ModelCallError("unknown", model, f"its reply cannot be read: {message_of(error)}")
+    if type(error).__module__.partition(".")[0] in _CLIENTS:
+        return ModelCallError("unknown", model, f"{type(error).__name__}: {message_of(error)}")
     return None
 
 
@@ -69,22 +62,19 @@ def _kind(error: Exception, status: int | None) -> ModelErrorKind:
     for kind_of_theirs, kind in kinds:
         if isinstance(error, kind_of_theirs):
             return kind
-    if _names_context(error):
-        return "context_length"
+    named = _named(error)
+    if named is not None and (named != "bad_request" or status is None):
+        return named
     if status is None:
         return "overloaded" if isinstance(error, theirs.ModelServerError) else "unknown"
     return kind_of_status(status)
 
 
-def kind_of_status(status: int) -> ModelErrorKind:
-    """Return the kind of error of an HTTP status."""
-    return _BY_STATUS.get(status) or ("bad_request" if status in range(400, 500) else "unknown")
-
-
-def _names_context(error: Exception) -> bool:
-    """Return whether the provider's own name of the error speaks of the context's length, as llama.cpp's does."""
+def _named(error: Exception) -> ModelErrorKind | None:
+    """Return the kind that the provider's own names of the error say, such as llama.cpp's of a full context."""
     names = (getattr(error, "provider_error_code", None), getattr(error, "provider_error_type", None))
-    return any("context" in name for name in names if isinstance(name, str))
+    named = kind_of_codes(names)
+    return named if named not in (None, "bad_request") else kind_in(getattr(error, "body", None)) or named
 
 
 def _of_reply(error: Exception) -> ModelErrorKind:
@@ -94,6 +84,6 @@ def _of_reply(error: Exception) -> ModelErrorKind:
 
 
 def message_of(error: Exception) -> str:
-    """Return the message, cut to a readable length."""
-    message = str(error).strip() or type(error).__name__
-    return message if len(message) <= _MOST_WORDS else f"{message[:_MOST_WORDS]}..."
+    """Return the provider's own words where the error has them, else its message, cut to a readable length."""
+    said = words_in(getattr(error, "body", None))
+    return said or shortened(str(error).strip() or type(error).__name__)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from kairo_team._util.frozen import thaw
 from kairo_team.budget import Usage
 from kairo_team.messages import Billing
+from kairo_team.models.readings import finish_of_word
 from kairo_team.models.tool_calls import arguments_text
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from pydantic_ai.tools import ToolDefinition
 
     from kairo_team.messages import Message, ToolSpec
+    from kairo_team.models.readings import Finish
 
 
 def conversation(messages: Sequence[Message]) -> Iterator[ModelMessage]:
@@ -73,13 +75,20 @@ def usage_of(reply: ModelResponse) -> Usage | None:
         return None
 
 
-def finish_of(reply: ModelResponse) -> Literal["stop", "length", "content_filter"]:
+def finish_of(reply: ModelResponse) -> Finish:
     """Return why the reply ended."""
-    match reply.finish_reason:
-        case "length" | "content_filter" as reason:
-            return reason
-        case _:
-            return "stop"
+    details = reply.provider_details or {}
+    if "block_reason" in details:  # Gemini's, of a prompt
+        return "content_filter"
+    known = finish_of_word(reply.finish_reason)
+    return finish_of_word(str(details.get("finish_reason"))) if known == "stop" else known
+
+
+def text_of(reply: ModelResponse) -> str:
+    """Return the text without the model's thoughts; of a reply that was refused, the words of the refusal."""
+    details = reply.provider_details or {}
+    said = (reply.text, details.get("refusal"), details.get("block_reason_message"))
+    return next((text for text in said if isinstance(text, str) and text.strip()), "")
 
 
 def billing_of(reply: ModelResponse) -> Billing:

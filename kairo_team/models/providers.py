@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -24,9 +24,11 @@ from kairo_team.models.provider_messages import (
     conversation,
     finish_of,
     new_text,
+    text_of,
     tool_definition,
     usage_of,
 )
+from kairo_team.models.readings import refuse_error_bodies
 from kairo_team.models.tool_calls import made_call, sound
 from kairo_team.plugins import installed
 
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 
 IN_EXTRA: Final = frozenset({"anthropic", "google", "openai"})
 """Provider libraries that the extra `models` brings."""
+_USAGE_FIRST: Final = frozenset({"AnthropicModel", "GoogleModel"})
+"""Classes of models whose streams tell a usage before they end."""
 TOOL_PREAMBLE: Final = 600
 """Tokens a provider may add to a prompt that offers tools: its instructions on how to call them."""
 
@@ -72,6 +76,7 @@ class ProviderModel:
         client: Any = getattr(model, "client", None)
         if hasattr(client, "max_retries"):
             client.max_retries = 0  # the provider's own library would try again without anybody knowing
+        refuse_error_bodies(model, name)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
@@ -98,14 +103,35 @@ class ProviderModel:
             on_text(response.text)
             return response
         asked = self._asked(request)
-        async with self._connected():
-            async with model_request_stream(self._model, asked.messages, **asked.options) as events:
-                async for event in events:
-                    piece = sound(new_text(event))
-                    if piece:
-                        on_text(piece)
-            reply = events.get()
+        came: list[str] = []
+        try:
+            async with self._connected():
+                async with model_request_stream(self._model, asked.messages, **asked.options) as events:
+                    async for event in events:
+                        piece = sound(new_text(event))
+                        if piece:
+                            came.append(piece)
+                            on_text(piece)
+                reply = events.get()
+            self._check_whole(reply)
+        except ModelCallError as error:
+            error.partial = "".join(came)
+            raise
         return self._response(reply)
+
+    def _check_whole(self, reply: ProviderReply) -> None:
+        """Raise where a stream ended without a reason: the connection broke, or whoever is between gave up.
+
+        Some servers of OpenAI's kind name no reason; their usage comes last, and shows that they came to the end. Their
+        client makes up a reason, so that only what the server said counts.
+        """
+        kinds, details = {kind.__name__ for kind in type(self._model).__mro__}, reply.provider_details or {}
+        says_why = reply.finish_reason is not None
+        if "OpenAIChatModel" in kinds:
+            says_why = "finish_reason" in details or "refusal" in details
+        if reply.parts and not says_why and (usage_of(reply) is None or kinds & _USAGE_FIRST):
+            why = "the stream broke off: it ended without a finish reason and without the end of the reply"
+            raise ModelCallError("connection", self.name, why)
 
     async def count_tokens(self, request: ModelRequest) -> int:
         """Return an upper bound of the prompt's tokens, the words that providers add about tools included."""
@@ -143,7 +169,7 @@ class ProviderModel:
         return cast("ModelSettings", with_key(self._model, settings))
 
     def _parameters(self, request: ModelRequest) -> ModelRequestParameters:
-        """Ask for the schema by the provider's own feature when it has one, else in the prompt."""
+        """Ask for the schema by the provider's own feature when it can be used in this request, else in the prompt."""
         from pydantic_ai.models import ModelRequestParameters
         from pydantic_ai.output import OutputObjectDefinition
 
@@ -151,22 +177,33 @@ class ProviderModel:
         if request.output_schema is None:
             return ModelRequestParameters(function_tools=tools)
         wanted = OutputObjectDefinition(json_schema=thaw(request.output_schema), name="reply")
-        native = self._model.profile.get("supports_json_schema_output", False)
+        native = self._model.profile.get("supports_json_schema_output", False) and (not tools or self._combines)
         mode: Literal["native", "prompted"] = "native" if native else "prompted"
         return ModelRequestParameters(function_tools=tools, output_mode=mode, output_object=wanted)
 
+    @property
+    def _combines(self) -> bool:
+        """Whether the model takes tools and a schema at once: before Gemini 3, Google's do not."""
+        profile: Mapping[str, Any] = self._model.profile
+        is_google = any(kind.__name__ == "GoogleModel" for kind in type(self._model).__mro__)
+        return not is_google or bool(profile.get("google_supports_tool_combination", False))
+
     def _response(self, reply: ProviderReply) -> ModelResponse:
         if reply.finish_reason == "error":
-            raise ModelCallError("unknown", self.name, f"it gave up: {reply.text or 'without a reason'}")
-        usage = usage_of(reply)
+            said = (reply.provider_details or {}).get("finish_reason")
+            raise ModelCallError("unknown", self.name, f"it gave up: {reply.text or said or 'without a reason'}")
+        usage, finish = usage_of(reply), finish_of(reply)
+        if finish == "content_filter" and not reply.parts and usage is None:  # Azure's client makes it of a status 400
+            why = text_of(reply) or "the provider's filter refused the prompt"
+            raise ModelCallError("content_filter", self.name, why, unspent=reply.provider_response_id is None)
         if not reply.parts and (reply.finish_reason is None or (reply.finish_reason == "stop" and usage is None)):
             raise ModelCallError("unknown", self.name, "its reply is empty: it has no choices")
         return ModelResponse(
-            sound(reply.text or ""),  # without its thoughts
+            sound(text_of(reply)),
             [made_call(call.tool_call_id, call.tool_name, call.args) for call in reply.tool_calls],
             usage,
             reply.model_name or "",
-            finish_of(reply),
+            finish,
             billing_of(reply),
         )
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, NoReturn, cast
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, NoReturn, cast
 
 from kairo_team._util.frozen import thaw
 from kairo_team.messages import ToolCall
+
+_LONGEST_ID: Final = 48
+"""Characters that stay of an id that gets a number: providers take 64 at most."""
 
 
 def made_call(call_id: str, name: str, arguments: str | Mapping[str, Any] | None) -> ToolCall:
@@ -44,3 +48,19 @@ def arguments_text(call: ToolCall) -> str:
     """Return a call's arguments as providers want them."""
     arguments = call.arguments
     return arguments if isinstance(arguments, str) else json.dumps(thaw(arguments), ensure_ascii=False)
+
+
+def with_own_ids(calls: Sequence[ToolCall], taken: set[str]) -> Sequence[ToolCall]:
+    """Return the calls, each with an id that is not in `taken`, and add their ids to it; unchanged ones stay.
+
+    Some providers number the calls of each reply from the start, and others refuse a conversation in which ids repeat.
+    """
+    own: list[ToolCall] = []
+    for call in calls:
+        name, number = call.id, 1
+        while not name or name in taken:
+            number += 1
+            name = f"{call.id[:_LONGEST_ID] or 'call'}_{number}"
+        taken.add(name)
+        own.append(call if name == call.id else replace(call, id=name))
+    return own

@@ -101,7 +101,7 @@ class ToolPipeline:
     __slots__ = (
         "_allowed", "_approve", "_around", "_calls", "_doubted", "_guardrails", "_made", "_mcp", "_member", "_metadata",
         "_offered", "_on_call", "_on_content", "_on_decision", "_on_start", "_on_turn_end", "_permissions", "_recall",
-        "_record", "_sanitize", "_with_mcp", "breakers", "governor",
+        "_record", "_sanitize", "_unfinished", "_with_mcp", "breakers", "governor",
     )  # fmt: skip
 
     def __init__(
@@ -128,6 +128,7 @@ class ToolPipeline:
         made: MadeCalls | None = None,
         offered: Collection[Tool] = (),
         on_turn_end: OnTurnEnd | None = None,
+        unfinished: Mapping[str, str] = EMPTY,
     ) -> None:
         """Make the pipeline of one member, for one attempt.
 
@@ -137,7 +138,8 @@ class ToolPipeline:
         result; `record` records the result under that name. `calls` records each call before it is made; `doubted` are
         the names of calls that an earlier session of the run made, and of which nobody saw the end. `made` keeps the
         calls of this attempt and knows those of earlier attempts. `offered` are the coordinator's tools, which
-        `allowed` does not bind.
+        `allowed` does not bind. `unfinished` says, by the id of a call that a model asked for in a reply that was cut
+        off, what cut it: these calls are not made.
         """
         self.governor = governor
         self._permissions = permissions or _OPEN
@@ -160,6 +162,7 @@ class ToolPipeline:
         self._made = made
         self._offered = offered
         self._on_turn_end = on_turn_end
+        self._unfinished = unfinished
         self._mcp: McpPolicy | None = None
         self._with_mcp: GuardrailChain | None = None
 
@@ -173,13 +176,24 @@ class ToolPipeline:
             return None
         return self._mcp_policy().refusal(tool.server, tool.server_tool or tool.name)
 
-    async def call(self, tool: Tool, arguments: Mapping[str, Any] | str) -> ToolResult:
+    def cut_by(self, call_id: str | None) -> str | None:
+        """Return what cut off the reply that asked for a call; None where the reply was whole."""
+        return None if call_id is None else self._unfinished.get(call_id)
+
+    async def call(self, tool: Tool, arguments: Mapping[str, Any] | str, *, call_id: str | None = None) -> ToolResult:
         """Call a tool with arguments by name, or with the JSON text of them; refusals and failures are results.
+
+        `call_id` is the id of the model's call: one of a reply that was cut off is refused, because its arguments may
+        be those of another call that the model did not finish.
 
         Raises `HaltError`, `ConstraintExit`, `GuardrailDenied` and `InsufficientBudget` only when the tool itself
         raises them, because it may call governed models, and `HaltError` from a governor that halted. Raises
         `TurnEnded` after a call of a tool that ends the attempt.
         """
+        cut_by = self.cut_by(call_id)
+        if cut_by is not None:
+            reason = f"the call was not made, because {cut_by}: ask for it again, in a shorter reply"
+            return self.refuse(tool.name, "unfinished-reply", reason)
         if tool.ends is None:
             return (await self._call_once(tool, arguments))[1]
         key, result = await self._call_once(tool, arguments)

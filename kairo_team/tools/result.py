@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 from json import loads
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from kairo_team._util.frozen import quick
 from kairo_team._util.late_pydantic import to_json
 from kairo_team.errors import BadExit
 from kairo_team.plugin_calls import PLAIN_CALL, problem_of
+
+_SIGNS: Final = {
+    b"\x89PNG": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF8": "image/gif",
+    b"RIFF": "image/webp",
+    b"%PDF": "application/pdf",
+    b"PK\x03\x04": "application/zip",
+}
+"""Media types by how their files begin."""
 
 
 @quick
@@ -34,30 +45,71 @@ def text_of(value: Any) -> str:
     """Return the text of any value that a tool returned; never raises.
 
     A string stays unchanged and None is blank. A value that JSON can hold, pydantic models and dataclasses included, is
-    written as JSON. Bytes are described by their number, any other value by its `str`.
+    written as JSON. For bytes and images there is a sentence, alone or inside a value, for any other value its `str`.
     """
     if isinstance(value, str):
         return value if type(value) is str else str.__str__(value)
     if value is None:
         return ""
-    if isinstance(value, bytes | bytearray):
-        return f"<{len(value)} bytes>"
+    if isinstance(value, bytes | bytearray | memoryview) or _is_image(value):
+        return file_sentence(value)
     if hasattr(value, "__next__"):  # it may never end, and pydantic would go through it
         return describe(value)
     try:
-        text = _json(value, "utf8")
+        text = _json(value)
         return str(loads(text)) if text.startswith('"') else text  # a date or the like is no quotation
     except Exception:  # noqa: BLE001 - it goes round in a circle, or a serialiser of its own fails
         return describe(value)
 
 
-def _json(value: Any, bytes_mode: Any) -> str:
+def _json(value: Any) -> str:
     try:
-        return to_json(value, fallback=describe, bytes_mode=bytes_mode, inf_nan_mode="constants").decode()
-    except ValueError:
-        if bytes_mode == "base64":
-            raise
-        return _json(value, "base64")
+        return to_json(value, fallback=_described, bytes_mode="utf8", inf_nan_mode="constants").decode()
+    except ValueError:  # bytes that are no text
+        return to_json(_in_sentences(value), fallback=_described, inf_nan_mode="constants").decode()
+
+
+def file_sentence(value: Any) -> str:
+    """Return what a model reads in place of bytes or an image, which its prompt cannot hold."""
+    if _is_image(value):
+        what = f"an image of {value.width} x {value.height} pixels"
+    else:
+        kind = _kind_of(bytes(value[:16]))
+        size = "1 byte" if len(value) == 1 else f"{len(value)} bytes"
+        what = f"{size} of {kind}" if kind else size
+    return f"[the tool returned {what}, and only text can be shown to you]"
+
+
+def _is_image(value: Any) -> bool:
+    """Return whether it is an image of Pillow's, which need not be installed."""
+    return type(value).__module__.partition(".")[0] == "PIL" and hasattr(value, "width") and hasattr(value, "height")
+
+
+def _kind_of(beginning: bytes) -> str | None:
+    """Return the media type that the first bytes of a file show; None where they show none."""
+    return next((kind for sign, kind in _SIGNS.items() if beginning.startswith(sign)), None)
+
+
+def _described(value: Any) -> str:
+    return file_sentence(value) if _is_image(value) else describe(value)
+
+
+def _in_sentences(value: Any) -> Any:
+    """Return a value with a sentence in place of all bytes in it."""
+    match value:
+        case bytes() | bytearray() | memoryview():
+            return file_sentence(value)
+        case Mapping():
+            named = cast("Mapping[Any, Any]", value)  # type: ignore[redundant-cast]  # pyright needs it
+            return {key: _in_sentences(one) for key, one in named.items()}
+        case list() | tuple() | set() | frozenset():
+            return [_in_sentences(one) for one in cast("Iterable[Any]", value)]
+        case _ if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
+            return {one.name: _in_sentences(getattr(value, one.name)) for one in fields(value)}
+        case _ if hasattr(value, "model_fields_set"):
+            return {name: _in_sentences(one) for name, one in value}
+        case _:
+            return value
 
 
 def describe(value: Any) -> str:

@@ -37,9 +37,9 @@ class GovernedTool:
         """The specification that a model receives."""
         return self.tool.spec
 
-    async def call(self, arguments: Mapping[str, Any] | str) -> ToolResult:
+    async def call(self, arguments: Mapping[str, Any] | str, *, call_id: str | None = None) -> ToolResult:
         """Call it with arguments by name, or with the JSON text a model wrote; see `ToolPipeline.call`."""
-        return await self.pipeline.call(self.tool, arguments)
+        return await self.pipeline.call(self.tool, arguments, call_id=call_id)
 
     async def __call__(self, /, **arguments: Any) -> ToolResult:
         """Call it like a function, with arguments by name."""
@@ -125,7 +125,7 @@ class Toolbox:
         if tool is None:
             reason = f"there is no tool {call.name!r:.200}; there are {known(self._offered)}"
             return self._pipeline.refuse(call.name, "unknown-tool", reason)
-        return await self._pipeline.call(tool, call.arguments)
+        return await self._pipeline.call(tool, call.arguments, call_id=call.id)
 
     async def _side_by_side(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         lost = ToolResult("cancelled from inside a tool of this turn: there is no result", is_error=True)

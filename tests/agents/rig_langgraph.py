@@ -47,7 +47,7 @@ class RigModel(BaseChatModel):
         said = "\n".join(f"{message.text}\n{getattr(message, 'tool_calls', '')}" for message in messages)
         offered = [tool["function"]["name"] for tool in kwargs.get("tools", ())]
         reply = await self.rig.answer(said, offered, self.max_tokens)
-        return ChatResult(generations=[ChatGeneration(message=_message(reply, f"call-{len(self.rig.asked)}"))])
+        return ChatResult(generations=[ChatGeneration(message=_message(reply, self.rig.ids(reply)))])
 
 
 def graph_of(model: Any, tools: Sequence[RigTool] = (), **options: Any) -> Any:
@@ -85,9 +85,9 @@ def _native(tool: RigTool) -> BaseTool:
     )
 
 
-def _message(reply: Reply, call: str) -> AIMessage:
+def _message(reply: Reply, ids: list[str]) -> AIMessage:
     calls: list[Any] = [
-        {"name": ask.tool, "args": {"text": ask.text}, "id": f"{call}-{place}"} for place, ask in enumerate(reply.asks)
+        {"name": ask.tool, "args": {"text": ask.text}, "id": name} for name, ask in zip(ids, reply.asks, strict=True)
     ]
     used: Any = {
         "input_tokens": reply.prompt_tokens,

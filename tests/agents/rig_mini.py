@@ -34,11 +34,11 @@ class _Model:
     async def complete(self, request: kt.ModelRequest) -> kt.ModelResponse:
         said = told(request.messages)
         reply = await self._rig.answer(said, [tool.name for tool in request.tools], request.max_tokens)
-        return _response(reply, f"call-{len(self._rig.asked)}")
+        return _response(reply, self._rig.ids(reply))
 
 
-def _response(reply: Reply, call: str) -> kt.ModelResponse:
-    calls = [kt.ToolCall(f"{call}-{i}", ask.tool, {"text": ask.text}) for i, ask in enumerate(reply.asks)]
+def _response(reply: Reply, ids: list[str]) -> kt.ModelResponse:
+    calls = [kt.ToolCall(name, ask.tool, {"text": ask.text}) for name, ask in zip(ids, reply.asks, strict=True)]
     usage = kt.Usage(reply.prompt_tokens, reply.completion_tokens)
     return kt.ModelResponse(reply.text, calls, usage, finish_reason="length" if reply.cut else "stop")
 

@@ -52,7 +52,7 @@ class _Model(Model):
         said = f"{system_instructions or ''}\n{input if isinstance(input, str) else _said(input)}"
         reply = await self._rig.answer(said, [tool.name for tool in tools], model_settings.max_tokens)
         usage = Usage(1, reply.prompt_tokens, output_tokens=reply.completion_tokens)
-        return ModelResponse(_output(reply, f"call-{len(self._rig.asked)}"), usage, None)
+        return ModelResponse(_output(reply, self._rig.ids(reply)), usage, None)
 
     def stream_response(self, *_args: Any, **_kwargs: Any) -> AsyncIterator[Any]:
         raise NotImplementedError("the wrapper runs the agent without streaming")
@@ -62,19 +62,15 @@ def _said(items: list[Any]) -> str:
     return "\n".join(json.dumps(item, ensure_ascii=False).replace("\\n", "\n") for item in items)
 
 
-def _output(reply: Reply, call: str) -> list[ResponseOutputItem]:
+def _output(reply: Reply, ids: list[str]) -> list[ResponseOutputItem]:
     output: list[ResponseOutputItem] = []
     if reply.text:
         part = ResponseOutputText(type="output_text", text=reply.text, annotations=[])
         status: Any = "incomplete" if reply.cut else "completed"
         output.append(ResponseOutputMessage(id="m", type="message", role="assistant", status=status, content=[part]))
-    for place, ask in enumerate(reply.asks):
+    for name, ask in zip(ids, reply.asks, strict=True):
         arguments = json.dumps({"text": ask.text})
-        output.append(
-            ResponseFunctionToolCall(
-                type="function_call", call_id=f"{call}-{place}", name=ask.tool, arguments=arguments
-            )
-        )
+        output.append(ResponseFunctionToolCall(type="function_call", call_id=name, name=ask.tool, arguments=arguments))
     return output
 
 

@@ -28,16 +28,15 @@ class PydanticAIRig(Rig):
             said = [info.instructions or "", told([m for m in conversation(messages) if m.role != "system"])]
             tools = [tool.name for tool in [*info.function_tools, *info.output_tools]]
             most = (info.model_settings or {}).get("max_tokens")
-            return response(await self.answer("\n".join(said), tools, most), f"call-{len(self.asked)}")
+            reply = await self.answer("\n".join(said), tools, most)
+            return response(reply, self.ids(reply))
 
         return FunctionModel(function, model_name="scripted")
 
 
-def response(reply: Reply, call: str) -> native.ModelResponse:
+def response(reply: Reply, ids: list[str]) -> native.ModelResponse:
     """Say a reply of the script in pydantic-ai's words."""
-    calls = [
-        native.ToolCallPart(ask.tool, {"text": ask.text}, f"{call}-{number}") for number, ask in enumerate(reply.asks)
-    ]
+    calls = [native.ToolCallPart(ask.tool, {"text": ask.text}, name) for name, ask in zip(ids, reply.asks, strict=True)]
     texts = [native.TextPart(reply.text)] if reply.text else []
     usage = RequestUsage(input_tokens=reply.prompt_tokens, output_tokens=reply.completion_tokens)
     return native.ModelResponse([*texts, *calls], usage=usage, finish_reason="length" if reply.cut else None)

@@ -104,6 +104,8 @@ class Rig(ABC):
     """Every request that reached the model, in order."""
     in_flight: int = 0
     """Requests it is at now."""
+    same_ids: bool = False
+    """All calls it asks for have one id, as those of some servers."""
     told: list[Reply] = field(default_factory=list[Reply])
     """What it answered, in order; the usage told is their sum."""
 
@@ -127,6 +129,11 @@ class Rig(ABC):
         reply = _cut(reply, max_tokens)
         self.told.append(reply)
         return reply
+
+    def ids(self, reply: Reply) -> list[str]:
+        """Return the ids of the calls that a reply asks for."""
+        number = len(self.asked)
+        return ["call" if self.same_ids else f"call-{number}-{place}" for place in range(len(reply.asks))]
 
     def _next(self, number: int) -> Reply:
         if callable(self.script):

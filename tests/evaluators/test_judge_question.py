@@ -223,8 +223,8 @@ async def test_for_trusted_texts_one_answer_is_enough_and_the_call_is_shorter() 
 # ---------------------------------------------------------------- replies
 
 
-@pytest.mark.parametrize("reason", ["length", "content_filter"])
-async def test_a_reply_that_was_cut_off_counts_for_nothing_though_it_can_be_read(reason: Any) -> None:
+@pytest.mark.parametrize(("reason", "asked"), [("length", 1), ("content_filter", 2)])
+async def test_a_reply_that_was_cut_off_counts_for_nothing_though_it_can_be_read(reason: Any, asked: int) -> None:
     judge = ScriptedJudge()
     calls: list[kt.ModelRequest] = []
 
@@ -234,8 +234,8 @@ async def test_a_reply_that_was_cut_off_counts_for_nothing_though_it_can_be_read
 
     verdict = await verdict_of(FunctionModel(answer, name="test:judge"))
     assert (verdict.outcome, verdict.cause) == (kt.VerdictOutcome.REVIEW_EXCEEDED, kt.Cause.EVALUATOR_ERROR)
-    assert len(calls) == 2
-    assert reason in calls[1].messages[-1].text
+    assert len(calls) == asked
+    assert reason in repr(verdict)
 
 
 async def test_an_agent_that_did_not_end_its_work_has_not_judged() -> None:

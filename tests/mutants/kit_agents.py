@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
@@ -350,6 +351,36 @@ class CallsItsToolsItself(Kit):
             found = await agent.tools[0](**arguments)
             request = replace(request, messages=[*request.messages, kt.Message.user(found)])
         return (await model.complete(request)).text if reply.tool_calls else reply.text
+
+
+@mutant(clause="C11")
+class MakesCallsOfACutReply(Kit):
+    """What a reply asks for is done, though the reply was cut off."""
+
+    @staticmethod
+    async def work(agent: Wrong, assignment: kt.Assignment, context: MemberContext) -> Any:
+        model, request = context.model(agent.model), request_of(assignment, context, *agent.tools)
+        while True:
+            context.governor.pre_step()
+            reply = await model.complete(request)
+            if not reply.tool_calls:
+                return reply.text
+            found = [await context.tool(agent.tools[0]).call(call.arguments) for call in reply.tool_calls]
+            answers = [kt.Message.tool(call.id, one.text) for call, one in zip(reply.tool_calls, found, strict=True)]
+            said = [kt.Message.assistant(reply.text, reply.tool_calls), *answers, kt.Message.user("It was cut off.")]
+            request = replace(request, messages=[*request.messages, *said])
+
+
+@mutant(clause="C14")
+class ReadsJsonAlone(Plain):
+    """A reply with a word or a fence around its JSON has failed."""
+
+    @staticmethod
+    async def work(agent: Wrong, assignment: kt.Assignment, context: MemberContext) -> Any:
+        output: Any = await agent.good.run(assignment, context)
+        if context.output_type is not None:
+            json.loads(output.text)
+        return output
 
 
 @mutant("G05", clause="C12")

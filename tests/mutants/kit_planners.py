@@ -223,6 +223,16 @@ class TakesAnyMember(AgentPlanner):
         return super()._read(text, request, kt.Team("kit", [*team.members, stranger]))
 
 
+@mutant(clause="C7")
+class ReadsJsonAlone(AgentPlanner):
+    """A plan with a word or a fence around it is sent back."""
+
+    def _read(self, text: str, request: kt.TeamExecutionRequest, team: kt.Team) -> kt.TaskGraph:
+        if not text.startswith("{"):
+            raise NoPlan(["it is not JSON"])
+        return super()._read(text, request, team)
+
+
 @mutant("T25", clause="C7")
 class CutsCycles(AgentPlanner):
     """What depends on itself in the end is done in the order it was written."""

@@ -1,0 +1,100 @@
+"""The JSON in a model's reply, which models often put into a code fence or between sentences."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+_MOST_VALUES: Final = 1_000
+"""Places of a reply where a value may begin that are looked at."""
+_LANGUAGE: Final = re.compile(r"[ \t]*[A-Za-z][\w+.-]*")
+"""What may stand behind the beginning of a code fence."""
+_FENCE: Final = 3
+"""Least characters of the beginning, and of the end, of a code fence."""
+_BEGUN: Final = re.compile(r'\{\s*["}]|\[\s*[\[{"\]]')
+"""How JSON begins; a bracket of a sentence begins otherwise."""
+
+
+def read_reply(text: str, read: Callable[[str], T]) -> T:
+    """Return what `read` makes of the JSON in a reply: the whole text, inside its code fence, or among its sentences.
+
+    `read` takes the text of JSON and raises `ValueError` for a value that does not fit. Raises the `ValueError` of the
+    likeliest text if none fits, and one of its own if several different values fit.
+    """
+    whole = text.strip().removeprefix("\ufeff").strip()
+    problem: ValueError | None = None
+    for one in dict.fromkeys((whole, _unfenced(whole))):
+        try:
+            return read(one)
+        except ValueError as error:
+            problem = error
+    fitting: list[T] = []
+    values = [value.text for value in values_in(whole) if value.text != whole]
+    for one in values:
+        try:
+            made = read(one)
+        except ValueError as error:
+            problem = error if len(values) == 1 else problem
+        else:
+            fitting += [] if made in fitting else [made]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        raise ValueError(f"{len(fitting)} different JSON values in the reply fit, and there must be one")
+    assert problem is not None, "the whole text was read first"
+    raise problem
+
+
+def _unfenced(whole: str) -> str:
+    """Return what is inside a text that is one code fence, on several lines or on one; else the text."""
+    mark = whole[:1]
+    if mark not in ("`", "~"):
+        return whole
+    opening, closing = len(whole) - len(whole.lstrip(mark)), len(whole) - len(whole.rstrip(mark))
+    if min(opening, closing) < _FENCE or opening + closing > len(whole):
+        return whole
+    inside = whole[opening:-closing]
+    language = _LANGUAGE.match(inside)
+    return (inside if language is None else inside[language.end() :]).strip()
+
+
+class Value(NamedTuple):
+    """A JSON value in a text."""
+
+    text: str
+    made: Any
+
+
+def values_in(text: str, beginnings: str = "{[") -> list[Value]:
+    """Return the JSON objects and arrays of a text, none of them inside another; with one that is broken they end.
+
+    An object with a key that is given twice counts as broken. `beginnings` are the brackets that are looked for.
+    """
+    decoder = json.JSONDecoder(object_pairs_hook=_without_doubles)
+    bracket = re.compile(f"[{re.escape(beginnings)}]")
+    found: list[Value] = []
+    place = 0
+    for _ in range(_MOST_VALUES):
+        opening = bracket.search(text, place)
+        if opening is None:
+            break
+        try:
+            made, place = decoder.raw_decode(text, opening.start())
+        except (ValueError, RecursionError):
+            if _BEGUN.match(text, opening.start()):
+                break
+            place = opening.end()
+        else:
+            found.append(Value(text[opening.start() : place], made))
+    return found
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise ValueError("a key is given twice")
+    return made

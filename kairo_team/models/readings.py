@@ -1,0 +1,194 @@
+"""What the words of providers mean: why a reply ended, and what an error is, in one reading for all of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
+
+from kairo_team._util.frozen import EMPTY
+from kairo_team.errors import ModelCallError
+
+if TYPE_CHECKING:
+    from kairo_team.errors import ModelErrorKind
+
+Finish = Literal["stop", "length", "content_filter"]
+
+REFUSALS: Final = frozenset({400, 401, 402, 403, 404, 405, 413, 422, 429})
+"""HTTP statuses that show that the provider did not begin to work."""
+_BY_STATUS: Final[dict[int, ModelErrorKind]] = {
+    401: "auth",
+    402: "auth",
+    403: "auth",
+    408: "timeout",
+    429: "rate_limited",
+    500: "overloaded",
+    502: "overloaded",
+    503: "overloaded",
+    504: "timeout",
+    529: "overloaded",
+}
+_CUT: Final = frozenset(
+    {"length", "max_tokens", "max_output_tokens", "model_length", "continuation", "model_context_window_exceeded"}
+)
+_FILTERED: Final = frozenset(
+    {"content_filter", "content_filtered", "guardrail_intervened", "refusal", "safety", "recitation", "blocklist"}
+    | {"prohibited_content", "spii", "image_safety", "image_prohibited_content", "model_armor", "error_toxic"}
+)
+_CODES: Final[tuple[tuple[str, ModelErrorKind], ...]] = (
+    ("context", "context_length"),
+    ("content_filter", "content_filter"),
+    ("content_policy", "content_filter"),
+    ("responsibleaipolicyviolation", "content_filter"),
+    ("moderation_blocked", "content_filter"),
+    ("prohibited_content", "content_filter"),
+    ("insufficient_quota", "auth"),
+    ("invalid_api_key", "auth"),
+    ("authentication_error", "auth"),
+    ("permission_error", "auth"),
+    ("rate_limit", "rate_limited"),
+    ("resource_exhausted", "rate_limited"),
+    ("overloaded", "overloaded"),
+    ("server_error", "overloaded"),
+    ("unavailable", "overloaded"),
+)
+"""Parts of the codes that providers name errors by, in lower case; the first that is found decides."""
+_THOUGHT: Final = re.compile(r"\s*<think(?:ing)?>.*?(?:</think(?:ing)?>\s*|\Z)", re.DOTALL)
+"""One thought; one that was cut off goes on to the end."""
+_MOST_WORDS: Final = 500
+"""Characters of a provider's complaint that are kept."""
+
+
+def finish_of_word(word: str | None) -> Finish:
+    """Return why a reply ended, by its provider's word for it."""
+    plain = (word or "").lower()
+    return "length" if plain in _CUT else "content_filter" if plain in _FILTERED else "stop"
+
+
+def kind_of_status(status: int) -> ModelErrorKind:
+    """Return the kind of error of an HTTP status."""
+    return _BY_STATUS.get(status) or ("bad_request" if status in range(400, 500) else "unknown")
+
+
+def kind_of_code(code: object) -> ModelErrorKind | None:
+    """Return the kind of error of a provider's code, which may be a status; None for one that says nothing."""
+    status = _status(code)
+    if status is not None:
+        return kind_of_status(status)
+    plain = code.lower() if isinstance(code, str) else ""
+    return next((kind for part, kind in _CODES if part in plain), None)
+
+
+def kind_of_codes(codes: Iterable[object]) -> ModelErrorKind | None:
+    """Return the most precise kind that several codes of one error say; None where they say nothing."""
+    kinds: list[ModelErrorKind] = [kind for code in codes if (kind := kind_of_code(code)) is not None]
+    precise: list[ModelErrorKind] = [kind for kind in kinds if kind != "bad_request"]
+    return next(iter(precise or kinds), None)
+
+
+def error_in(body: object) -> Mapping[str, Any]:
+    """Return the error that a body has, in whatever form; empty where it has none."""
+    fields = _fields(body)
+    inner = fields.get("error")
+    if isinstance(inner, str) and inner:
+        return {**fields, "message": inner}
+    found = _fields(inner)
+    if found:
+        return found
+    return fields if "message" in fields and ("code" in fields or "type" in fields) else {}
+
+
+def kind_in(body: object) -> ModelErrorKind | None:
+    """Return the kind of the error that a body has, by its codes; None where these say nothing."""
+    found = error_in(body)
+    deeper = _fields(found.get("innererror"))
+    codes = (found.get("code"), found.get("type"), found.get("status"), deeper.get("code"))
+    if "content filtering policy" in str(found.get("message")).lower():  # Anthropic has no code of its own for it
+        return "content_filter"
+    return kind_of_codes(codes)
+
+
+def words_in(body: object) -> str:
+    """Return what a body says of its error; empty where it says nothing."""
+    found = error_in(body)
+    said = [found.get("message"), _fields(found.get("metadata")).get("raw")] if found else _unnamed(body)
+    return shortened(": ".join(str(one).strip() for one in said if one))
+
+
+def _fields(value: object) -> Mapping[str, Any]:
+    """Return a part of a body by names; empty for one that has none."""
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else EMPTY
+
+
+def _unnamed(body: object) -> list[Any]:
+    """Return what stands in a body that has no error in any known form."""
+    fields = _fields(body)
+    said = {name: fields[name] for name in ("detail", "message", "msg") if fields.get(name)}
+    return list(said.values())
+
+
+def without_thoughts(text: str) -> str:
+    """Return a reply without the thoughts that some models write before it, between tags."""
+    while (thought := _THOUGHT.match(text)) is not None:
+        text = text[thought.end() :]
+    return text
+
+
+def shortened(words: str) -> str:
+    """Return words, cut to a readable length."""
+    return words if len(words) <= _MOST_WORDS else f"{words[:_MOST_WORDS]}..."
+
+
+def call_error_of(model: str, body: object, otherwise: str) -> ModelCallError:
+    """Make the error of a reply whose body is an error, though its status says that all went well."""
+    status = _status(error_in(body).get("code"))
+    kind = kind_in(body) or "unknown"
+    return ModelCallError(kind, model, words_in(body) or otherwise, unspent=status in REFUSALS)
+
+
+def refuse_error_bodies(model: Any, name: str) -> None:
+    """Have OpenAI's client of a model raise the errors that come with status 200, in the provider's own words.
+
+    The client makes an empty completion of them, and what the provider said is lost.
+    """
+    completions = getattr(getattr(getattr(model, "client", None), "chat", None), "completions", None)
+    create: Callable[..., Any] | None = getattr(completions, "create", None)
+    if completions is None or create is None:
+        return
+
+    @wraps(create)
+    async def checked(*args: Any, **options: Any) -> Any:
+        reply = await create(*args, **options)
+        if hasattr(reply, "model_dump") and not _is_completion(reply):
+            _check_body(name, reply.model_dump(mode="json", warnings=False))
+        return reply
+
+    completions.create = checked
+
+
+def _is_completion(reply: Any) -> bool:
+    choices: Any = getattr(reply, "choices", None)
+    return bool(choices) and not getattr(reply, "error", None) and not getattr(choices[0], "error", None)
+
+
+def _check_body(name: str, body: Mapping[str, Any]) -> None:
+    """Raise for the body of a completion that is an error, or has no choice."""
+    choices = [_fields(one) for one in body.get("choices") or ()]
+    if body.get("error"):
+        raise call_error_of(name, body, "it answered with an error")
+    if not choices:
+        raise call_error_of(name, body, f"its reply is empty: it has no choices, only {_written(body)}")
+    if choices[0].get("error"):
+        raise call_error_of(name, choices[0], "it gave up")
+
+
+def _written(body: Mapping[str, Any]) -> str:
+    return shortened(json.dumps({key: value for key, value in body.items() if value is not None}))
+
+
+def _status(code: object) -> int | None:
+    if isinstance(code, str) and code.isdecimal():
+        code = int(code)
+    return code if isinstance(code, int) and not isinstance(code, bool) and 400 <= code < 600 else None  # noqa: PLR2004 - HTTP's errors

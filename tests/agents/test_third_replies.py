@@ -1,0 +1,104 @@
+"""What models write beside an answer, and what a graph cannot read, is treated alike in all agents."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from typing import Any
+
+import pytest
+
+import kairo_team as kt
+from kairo_team.models.readings import without_thoughts
+from kairo_team.testing import FunctionModel
+from tests.agents.rigs import Reply, Rig, rigs
+from tests.agents.stage import Stage
+
+pytestmark = pytest.mark.anyio
+
+WRAPPERS = pytest.mark.parametrize(
+    "make", [rig for rig in rigs() if rig.name in {"LangGraphAgent", "OpenAIAgent"}], ids=lambda rig: rig.name
+)
+
+
+@WRAPPERS
+async def test_third_o42_thoughts_between_tags_are_no_part_of_an_answer(
+    make: type[Rig], anyio_backend_name: str
+) -> None:
+    if anyio_backend_name not in make.backends:
+        pytest.skip(f"{make.name} runs on {', '.join(make.backends)}")
+    stage = Stage(make([Reply("<think>I am not sure.\n</think>\n\nThe moon.")]).agent())
+    result = await stage.run()
+    assert result.output == "The moon."
+    assert all("not sure" not in message.text for message in stage.output.transcript)
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("<think>a</think>b", "b"),
+        (" <thinking>a\n</thinking>\n<think>c</think> b", "b"),
+        ("<think>cut off", ""),
+        ("Write <think> and </think> around it.", "Write <think> and </think> around it."),
+        ("", ""),
+    ],
+)
+def test_third_o42_only_thoughts_at_the_beginning_are_left_out(text: str, left: str) -> None:
+    assert without_thoughts(text) == left
+
+
+@pytest.mark.parametrize("wrapped", [True, False], ids=["governed", "observed"])
+async def test_third_o42_calls_of_a_graph_whose_arguments_are_not_json_are_named(
+    wrapped: bool, anyio_backend_name: str
+) -> None:
+    pytest.importorskip("langgraph", reason="the extra `langgraph` is not installed")
+    if anyio_backend_name != "asyncio":
+        pytest.skip("LangGraph runs on asyncio")
+    from langchain_core.messages import AIMessage
+
+    from kairo_team.agents.langgraph import LangGraphAgent, governed, governed_tool_call
+    from tests.agents.langgraph_double import Scripted, said
+    from tests.agents.rig_langgraph import graph_of
+    from tests.agents.stage import Counter
+
+    broken: Any = {"name": "look", "args": '{"text": ', "id": "c", "error": None, "type": "invalid_tool_call"}
+    model: Any = Scripted(replies=[AIMessage("", invalid_tool_calls=[broken]), said("done")])
+    look = Counter()
+    options: dict[str, Any] = {"handle_tool_errors": True}
+    if wrapped:
+        model, options["awrap_tool_call"] = governed(model), governed_tool_call
+    result = await Stage(LangGraphAgent(graph_of(model, [look.tool()], **options))).run()
+    assert look.calls == []
+    if wrapped:
+        assert result.output == "done"
+    else:
+        assert "whose arguments are not JSON: 'look' with '{\"text\": '" in str(result.outcomes[0].error)
+
+
+async def test_third_o42_a_second_hand_over_in_one_reply_is_a_warning() -> None:
+    def hand(request: kt.ModelRequest) -> kt.ModelResponse:
+        calls = [
+            kt.ToolCall(to, "hand_over", {"to": to, "message": f"You are next, {to}."}) for to in ("second", "third")
+        ]
+        return kt.ModelResponse("", calls, kt.Usage(5, 5))
+
+    members = [kt.Member("first", kt.MiniAgent(FunctionModel(hand)))]
+
+    async def answer(assignment: kt.Assignment) -> str:
+        return "done"
+
+    members += [kt.Member(name, answer) for name in ("second", "third")]
+    routes: dict[str, list[str]] = {"second": [], "third": []}
+    team = kt.Team("team", members, coordinator=kt.HandoffCoordinator(first="first", routes=routes))
+    result = await kt.run(team, "Go.")
+    assert result.output == "done"
+    assert result.warnings == ("'first' handed over to 'second', and also to 'third', in one reply: the first counts",)
+
+
+async def test_third_o42_a_mini_agent_with_a_client_can_be_copied() -> None:
+    model = FunctionModel(lambda _: "fine")
+    model.client = threading.Lock()  # type: ignore[attr-defined]  # as a client, it cannot be copied
+    agent = kt.MiniAgent(model, max_turns=3)
+    for copied in (copy.copy(agent), copy.deepcopy(agent), copy.deepcopy([agent])[0]):
+        assert copied is not agent
+        assert (await copied.run("Go.")).text == "fine"
