@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
@@ -23,6 +23,7 @@ from kairo_team.engine.task_pool import Watch
 from kairo_team.errors import HaltError
 from kairo_team.events import CallsDiverged, Content
 from kairo_team.governance.guardrails import GuardrailChain
+from kairo_team.models.fallback import single_models
 from kairo_team.models.governed_model import RULES, CallRules
 from kairo_team.plugin_calls import Tracebacks
 from kairo_team.tools.circuit import CircuitBreakers
@@ -31,7 +32,7 @@ from kairo_team.tools.result import describe
 from kairo_team.tools.sources import Connections
 
 if TYPE_CHECKING:
-    from kairo_team.contracts import Engine, GuardrailPolicy, HumanGate, Models, Records, RunJournal
+    from kairo_team.contracts import ChatModel, Engine, GuardrailPolicy, HumanGate, Models, Records, RunJournal
     from kairo_team.engine.earlier_calls import EarlierCalls
     from kairo_team.engine.enforced_end import CallSupervisor
     from kairo_team.engine.event_bus import Around
@@ -117,11 +118,11 @@ class RunServices:
     """Models, prices, prompts, tools and guardrails of one run, and the way to its bus from any thread."""
 
     __slots__ = (
-        "_begin", "_breakers", "_chains", "_connections", "_emit", "_policies", "_thread", "_token", "allowed",
-        "clock", "constraints", "content", "divergences", "earlier_calls", "engine", "grace", "journal", "kept",
-        "lost_calls", "models", "nest", "on_journal_error", "outer_attempt", "overshoots", "permissions", "prices",
-        "prompts", "questions", "rules", "run_id", "secrets", "start_soon", "steering", "supervisor", "tracebacks",
-        "unmetered", "withheld",
+        "_begin", "_breakers", "_chains", "_connected", "_connections", "_emit", "_policies", "_thread", "_token",
+        "allowed", "clock", "constraints", "content", "divergences", "earlier_calls", "engine", "grace", "journal",
+        "kept", "lost_calls", "models", "nest", "on_journal_error", "outer_attempt", "overshoots", "permissions",
+        "prices", "prompts", "questions", "rules", "run_id", "secrets", "start_soon", "steering", "supervisor",
+        "tracebacks", "unmetered", "withheld",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0915 - a statement for each thing that a run shares
@@ -203,6 +204,8 @@ class RunServices:
         self._chains: tuple[GuardrailChain | None, Mapping[str, GuardrailChain]] | None = None
         self._breakers: CircuitBreakers | None = None
         self._connections: Connections | None = None
+        self._connected: set[int] = set()
+        """Models whose connections are kept until the run ends, by `id`."""
         self.start_soon: Callable[[Watch], object] | None = None
         """Lets something run as long as the run does; set when it begins."""
         self._thread = threading.get_ident()
@@ -250,6 +253,14 @@ class RunServices:
             return function(*args)
         return from_thread.run_sync(function, *args, token=self._token)
 
+    def keep_connections(self, model: ChatModel) -> None:
+        """Keep a model's connections open until the run ends, where it has any; from any thread."""
+        for one in single_models(model):
+            keep: Watch | None = getattr(one, "keep_connections", None)
+            if keep is not None and self.start_soon is not None and id(one) not in self._connected:
+                self._connected.add(id(one))
+                self.call(self.start_soon, partial(_without_error, keep))
+
     def is_answered(self, question: HumanRequest) -> bool:
         """Return whether a question that was put off may have its answer now; of a run inside this one it may."""
         if question.run_id != self.run_id:
@@ -293,6 +304,12 @@ class RunServices:
             self._connections = Connections()
             self.start_soon(self._connections.serve)
         return self._connections
+
+
+async def _without_error(watch: Watch) -> None:
+    """Run a watch that only helps: where it fails, so does a call, which says why."""
+    with suppress(Exception):
+        await watch()
 
 
 def _build_chains(

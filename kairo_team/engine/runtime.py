@@ -28,6 +28,7 @@ from kairo_team.engine.run_handle import Run, Runs
 from kairo_team.errors import Misuse, NoQuestion, RunFinished, RunNotFound, known
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.guardrails import GuardrailChain
+from kairo_team.governance.halts import current_loop
 from kairo_team.governance.pricing import PriceBook
 from kairo_team.models.governed_model import CallRules
 from kairo_team.models.limits import ModelLimits
@@ -192,6 +193,8 @@ class Runtime:
         """Who gets the texts of the work in events."""
         self.runs = Runs()
         self._group: anyio.abc.TaskGroup | None = None
+        self._loop: object = None
+        """The event loop in which it was entered."""
         self.within: str | None = None
         """The run inside which all its runs are made; None for a runtime of one's own."""
         self.outer_attempt: OuterAttempt | None = None
@@ -204,7 +207,7 @@ class Runtime:
     async def __aenter__(self) -> Self:
         if self._group is not None:
             raise Misuse("this runtime is entered already: one `async with` serves all its runs")
-        self._group = anyio.create_task_group()
+        self._loop, self._group = current_loop(), anyio.create_task_group()
         await self._group.__aenter__()
         return self
 
@@ -383,6 +386,11 @@ class Runtime:
         """Start a run at the event loop's next turn."""
         if self._group is None:
             raise Misuse("start and stream need `async with kt.Runtime(...) as runtime:` around them")
+        if self._loop is not current_loop():
+            raise Misuse(
+                "this runtime was entered in another event loop, which has the runs that it starts: use kt.run or "
+                "kt.run_sync here, or a runtime of this loop"
+            )
         execute = self._executing(team, request, coordinator)
         run = self.runs.prepare(request.run_id)
         self._group.start_soon(self._serve, run, execute)

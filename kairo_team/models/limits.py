@@ -20,6 +20,9 @@ from kairo_team.governance.halts import current_loop, send
 _MINUTE: Final = 60.0
 _SLACK: Final = 1e-6
 """Seconds by which a timer may fire early."""
+_APART: Final = 1.0
+"""Seconds by which the clocks of two event loops may seem to be apart: a busy machine may stop a thread between two
+readings. What began later than that after now began in a virtual time that has ended."""
 
 
 @known_arguments
@@ -194,7 +197,7 @@ class Gate:
         if limit.per_minute is None and limit.tokens_per_minute is None:
             return 0.0
         now, begun = self._clock(), self._begun
-        while begun and not now - _MINUTE + _SLACK < begun[0].at <= now + _SLACK:
+        while begun and not now - _MINUTE + _SLACK < begun[0].at <= now + _APART:
             turn = begun.popleft()
             turn.counts = False
             self._tokens -= turn.held
@@ -230,7 +233,7 @@ class Gate:
 
 
 class _Clock:
-    """The running event loop's clock, moved so that the readings of loops that follow one another can be compared."""
+    """The running event loop's clock, moved so that the readings of different loops can be compared."""
 
     __slots__ = ("_ahead", "_loop")
 

@@ -39,12 +39,16 @@ class OpenAICompatible(ProviderModel):
         from pydantic_ai.profiles.openai import OpenAIModelProfile
         from pydantic_ai.providers.openai import OpenAIProvider
 
-        provider = OpenAIProvider(base_url=base_url, api_key=api_key or _NO_KEY)
-        provider.client.organization = provider.client.project = None  # set for OpenAI, by variables
         profile = OpenAIModelProfile(
             supports_json_schema_output=json_schema,
             supports_json_object_output=json_schema,
             openai_chat_supports_max_completion_tokens=False,  # servers that do not know the new name ignore the limit
             openai_supports_strict_tool_definition=False,
         )
-        super().__init__(name, OpenAIChatModel(model, provider=provider, profile=profile))
+
+        def make() -> OpenAIChatModel:
+            provider = OpenAIProvider(base_url=base_url, api_key=api_key or _NO_KEY)
+            provider.client.organization = provider.client.project = None  # set for OpenAI, by variables
+            return OpenAIChatModel(model, provider=provider, profile=profile)
+
+        super().__init__(name, make(), make)
