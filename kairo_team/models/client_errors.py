@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team.errors import ModelCallError
-from kairo_team.models.provider_errors import REFUSALS, kind_of_status, message_of
+from kairo_team.models.provider_errors import REFUSALS, connection_words, kind_of_status, message_of, unsent_error
 
 if TYPE_CHECKING:
     from kairo_team.errors import ModelErrorKind
@@ -29,6 +29,8 @@ _NEVER_SENT: Final = frozenset({"ConnectError", "ConnectTimeout", "ConnectionRef
 
 def call_error(model: str, error: Exception) -> ModelCallError | None:
     """Convert the error of a failed call; None for an error that is not the provider's."""
+    if (unsent := unsent_error(model, error)) is not None:
+        return unsent
     why = message_of(error)
     status = getattr(error, "status_code", None)
     if isinstance(status, int):
@@ -37,7 +39,8 @@ def call_error(model: str, error: Exception) -> ModelCallError | None:
     names = _names(error)
     if names & (_SLOW | _BROKEN):
         never_sent = bool(_NEVER_SENT & (names | _names(error.__cause__)))
-        return ModelCallError("timeout" if names & _SLOW else "connection", model, why, unspent=never_sent)
+        kind: ModelErrorKind = "timeout" if names & _SLOW else "connection"
+        return ModelCallError(kind, model, connection_words(error), unspent=never_sent)
     return ModelCallError("unknown", model, why) if names & _OTHER else None
 
 

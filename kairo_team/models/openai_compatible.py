@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from typing import Final
-from urllib.parse import urlsplit
 
 from kairo_team.errors import MissingExtra
-from kairo_team.models.providers import ProviderModel
+from kairo_team.models.providers import ProviderModel, address_problem
 
 _NO_KEY: Final = "no-key"
 """Sent when no key is set: OpenAI's client needs one, and the server must not receive a real key of OpenAI's."""
@@ -31,8 +30,10 @@ class OpenAICompatible(ProviderModel):
         json_schema: bool = True,
     ) -> None:
         name = name or f"openai-compatible:{model}"
-        if urlsplit(base_url).scheme not in {"http", "https"}:
-            raise ValueError(f"base_url must be an address such as 'http://localhost:8000/v1', not {base_url!r}")
+        problem = address_problem(base_url)
+        if problem is not None:
+            example = "an address such as 'http://localhost:8000/v1'"
+            raise ValueError(f"base_url must be {example}, not {base_url!r}: it {problem}")
         if find_spec("pydantic_ai") is None or find_spec("openai") is None:
             raise MissingExtra(f"the model {name!r}", "models")
         from pydantic_ai.models.openai import OpenAIChatModel

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit, urlunsplit
+from urllib.request import getproxies, proxy_bypass
 
 from kairo_team.errors import ModelCallError
 
@@ -31,14 +36,17 @@ def call_error(model: str, error: Exception) -> ModelCallError | None:
     """Convert the error of a failed call; None for an error that is not the provider's."""
     from pydantic_ai.exceptions import ModelAPIError, UnexpectedModelBehavior
 
+    if (unsent := unsent_error(model, error)) is not None:
+        return unsent
     if isinstance(error, ModelAPIError):
         return _of_provider(model, error)
     if isinstance(error, UnexpectedModelBehavior):
         return ModelCallError(_of_reply(error), model, message_of(error))
     if isinstance(error, TimeoutError):
-        return ModelCallError("timeout", model, message_of(error))
+        return ModelCallError("timeout", model, connection_words(error))
     if isinstance(error, ConnectionError):
-        return ModelCallError("connection", model, message_of(error), unspent=isinstance(error, ConnectionRefusedError))
+        unspent = isinstance(error, ConnectionRefusedError)
+        return ModelCallError("connection", model, connection_words(error), unspent=unspent)
     if isinstance(error, LookupError | AttributeError | TypeError | ValueError):
         return ModelCallError("unknown", model, f"its reply cannot be read: {message_of(error)}")
     return None
@@ -50,7 +58,8 @@ def _of_provider(model: str, error: Any) -> ModelCallError:
     never_sent = getattr(error, "phase", None) in {"pool", "connect"}
     unspent = not begun and (never_sent or status in REFUSALS)
     retry_after: float | None = getattr(error, "retry_after", None)
-    return ModelCallError(_kind(error, status), model, message_of(error), retry_after=retry_after, unspent=unspent)
+    why = connection_words(error) if status is None else message_of(error)
+    return ModelCallError(_kind(error, status), model, why, retry_after=retry_after, unspent=unspent)
 
 
 def _kind(error: Exception, status: int | None) -> ModelErrorKind:
@@ -93,7 +102,77 @@ def _of_reply(error: Exception) -> ModelErrorKind:
     return "content_filter" if isinstance(error, ContentFilterError) else "unknown"
 
 
-def message_of(error: Exception) -> str:
+def message_of(error: BaseException) -> str:
     """Return the message, cut to a readable length."""
     message = str(error).strip() or type(error).__name__
     return message if len(message) <= _MOST_WORDS else f"{message[:_MOST_WORDS]}..."
+
+
+# ---------------------------------------------------------------- what went wrong on the way
+
+_NOT_SENDABLE: Final = {
+    "UnicodeEncodeError": "the request holds half of a character, which cannot be sent",
+    "PydanticSerializationError": "the request holds something that cannot be sent",
+    "LocalProtocolError": "a header cannot be sent: is there a line break or a blank in the key?",
+    "UnsupportedProtocol": "its address does not begin with http:// or https://",
+    "InvalidURL": "its address is not valid",
+}
+"""By the name of an error from before a request left: what is wrong with the request."""
+_ON_THE_WAY: Final[tuple[tuple[type[OSError], str], ...]] = (
+    (ConnectionRefusedError, "nothing listens there"),
+    (socket.gaierror, "the host is unknown"),
+    (ssl.SSLCertVerificationError, "its certificate is not trusted"),
+    (ssl.SSLError, "no TLS connection can be made; an address without TLS begins with http://"),
+)
+
+
+def unsent_error(model: str, error: BaseException) -> ModelCallError | None:
+    """Return the error of a request that could not be sent at all, and will not be when it is tried again."""
+    for cause in causes_of(error):
+        said = _NOT_SENDABLE.get(type(cause).__name__)
+        if said is not None:
+            shown = "" if type(cause).__name__ == "LocalProtocolError" else f" ({message_of(cause)})"  # it has the key
+            return ModelCallError("bad_request", model, f"{said}{shown}", unspent=True)
+    return None
+
+
+def connection_words(error: BaseException) -> str:
+    """Return the address that did not answer, the proxy on the way to it, and the cause; from any client's error."""
+    chain = list(causes_of(error))
+    known = next(((one, said) for one in reversed(chain) for kind, said in _ON_THE_WAY if isinstance(one, kind)), None)
+    cause = next((one for one in reversed(chain) if str(one).strip()), error) if known is None else known[0]
+    why = message_of(cause) if known is None else f"{known[1]} ({message_of(cause)})"
+    address = next(filter(None, map(_address_of, chain)), None)
+    return why if address is None else f"{address}{_proxy_to(address)}: {why}"
+
+
+def causes_of(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and what caused it, outermost first; of a group its first error."""
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:
+        seen.add(id(one))
+        yield one
+        inside = one.exceptions[0] if isinstance(one, BaseExceptionGroup) else None
+        one = inside or one.__cause__ or one.__context__
+
+
+def _address_of(error: BaseException) -> str | None:
+    """Return where the request of an error went, without path and credentials."""
+    try:
+        split = urlsplit(str(getattr(error, "request").url))  # noqa: B009 - an error of any client
+        host = split.hostname
+    except (AttributeError, RuntimeError, ValueError):  # httpx raises the second where there is no request
+        return None
+    place = f"[{host}]" if host and ":" in host else host
+    return place and f"{split.scheme}://{place}" + (f":{split.port}" if split.port else "")
+
+
+def _proxy_to(address: str) -> str:
+    """Name the proxy that the environment sets for an address, as the clients find it."""
+    split = urlsplit(address)
+    proxy = getproxies().get(split.scheme) or getproxies().get("all")
+    if not proxy or proxy_bypass(split.netloc):
+        return ""
+    shown = urlunsplit(urlsplit(proxy)._replace(netloc=urlsplit(proxy).netloc.rpartition("@")[2]))
+    return f" through the proxy {shown} (a variable such as {split.scheme.upper()}_PROXY sets it)"

@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from functools import cache, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
+from urllib.parse import unquote, urlsplit
 
 import anyio
 
@@ -18,7 +19,7 @@ from kairo_team.errors import MissingExtra, ModelCallError, ModelUnavailable, kn
 from kairo_team.governance.halts import current_loop
 from kairo_team.messages import ModelRequest, ModelResponse
 from kairo_team.models.call_keys import headers_with_key
-from kairo_team.models.governed_model import prompt_bound
+from kairo_team.models.governed_model import before_sending, prompt_bound
 from kairo_team.models.provider_errors import call_error
 from kairo_team.models.provider_messages import (
     billing_of,
@@ -59,9 +60,28 @@ def _inferred(name: str) -> Model[Any]:
     from pydantic_ai.models import infer_model
 
     try:
-        return infer_model(name)
+        model = infer_model(name)
+        address = model.base_url
     except Exception as error:
         raise ModelUnavailable(name, _what_to_set(str(error))) from error
+    problem = None if address is None else address_problem(unquote(address))
+    if problem is not None:
+        raise ModelUnavailable(name, f"the address of its provider, {unquote(address or '')!r}, {problem}")
+    return model
+
+
+def address_problem(address: str) -> str | None:
+    """Return what is wrong with a server's address; None for one that a client can use."""
+    if address != "".join(address.split()):
+        return "has a blank in it"
+    try:
+        split = urlsplit(address)
+        host, _ = split.hostname, split.port
+    except ValueError as error:
+        return f"is not valid: {error}"
+    if split.scheme not in {"http", "https"}:
+        return "does not begin with http:// or https://"
+    return None if host else "has no host"
 
 
 class ProviderModel:
@@ -164,7 +184,8 @@ class ProviderModel:
             return _tries_once(self._make())
 
     def _asked(self, request: ModelRequest) -> _Asked:
-        return _Asked(list(conversation(request.messages)), self._settings(request), self._parameters(request))
+        with before_sending():
+            return _Asked(list(conversation(request.messages)), self._settings(request), self._parameters(request))
 
     def _settings(self, request: ModelRequest) -> ModelSettings:
         unknown = [name for name in request.settings if not _is_setting(name)]

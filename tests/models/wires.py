@@ -40,6 +40,8 @@ class Wires:
         self.most_in_flight = 0
         self.asked: list[str] = []
         """Paths, one for each call."""
+        self.bodies: list[str] = []
+        """What was sent."""
         self._together = 0
         self._stopped = False
         self._changed = threading.Condition()
@@ -57,7 +59,7 @@ class Wires:
                 super().finish()
 
             def do_POST(self) -> None:
-                self.rfile.read(int(self.headers["Content-Length"]))
+                wires.bodies.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
                 wires.asked.append(self.path)
                 wires.wait_in_flight()
                 body = json.dumps(reply(self.path)).encode()
