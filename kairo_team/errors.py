@@ -17,6 +17,7 @@ KairoError
 |  +- GuardrailDenied     a guardrail refused a model call or its reply
 |  +- TurnEnded           a tool ended the attempt, as it is meant to
 |  +- ModelCallError      a provider did not answer a call; `kind` is the reason
+|  |  +- NoRecord         a replayed call has no record
 |  +- UnpricedModel       a dollar limit, and a model without a known price
 |  +- NoPlan              a model returned no plan that can be run
 |  +- Interrupted         a task was cancelled, or waits for a person
@@ -305,6 +306,13 @@ class ModelCallError(Outcome):
         self.retry_after = retry_after
         self.unspent = unspent
         super().__init__(f"model {model!r} did not answer ({kind}): {why}")
+
+
+class NoRecord(ModelCallError, LookupError):
+    """A call that is replayed has no record, or its record does not fit: nothing was sent, and nothing is charged."""
+
+    def __init__(self, model: str, why: str) -> None:
+        super().__init__("bad_request", model, why, unspent=True)
 
 
 class UnpricedModel(Outcome):
