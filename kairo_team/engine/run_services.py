@@ -119,10 +119,10 @@ class RunServices:
 
     __slots__ = (
         "_begin", "_breakers", "_chains", "_connected", "_connections", "_emit", "_policies", "_thread", "_token",
-        "allowed", "clock", "constraints", "content", "divergences", "earlier_calls", "engine", "grace", "journal",
-        "kept", "lost_calls", "models", "nest", "on_journal_error", "outer_attempt", "overshoots", "permissions",
-        "prices", "prompts", "questions", "rules", "run_id", "secrets", "start_soon", "steering", "supervisor",
-        "tracebacks", "unmetered", "withheld",
+        "_used", "allowed", "clock", "constraints", "content", "divergences", "earlier_calls", "engine", "grace",
+        "journal", "kept", "lost_calls", "models", "nest", "on_journal_error", "outer_attempt", "overshoots",
+        "permissions", "prices", "prompts", "questions", "rules", "run_id", "secrets", "start_soon", "steering",
+        "supervisor", "tracebacks", "unmetered", "withheld",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0915 - a statement for each thing that a run shares
@@ -206,6 +206,8 @@ class RunServices:
         self._connections: Connections | None = None
         self._connected: set[int] = set()
         """Models whose connections are kept until the run ends, by `id`."""
+        self._used: set[tuple[str, ...]] = set()
+        """Names of each model, where there are limits."""
         self.start_soon: Callable[[Watch], object] | None = None
         """Lets something run as long as the run does; set when it begins."""
         self._thread = threading.get_ident()
@@ -253,9 +255,11 @@ class RunServices:
             return function(*args)
         return from_thread.run_sync(function, *args, token=self._token)
 
-    def keep_connections(self, model: ChatModel) -> None:
-        """Keep a model's connections open until the run ends, where it has any; from any thread."""
+    def begin_to_use(self, model: ChatModel) -> None:
+        """Take note of a model of the run, and keep its connections, where it has any, until the end; any thread."""
         for one in single_models(model):
+            if self.rules.limits:
+                self._used.add(self.rules.limits.names(one))
             keep: Watch | None = getattr(one, "keep_connections", None)
             if keep is not None and self.start_soon is not None and id(one) not in self._connected:
                 self._connected.add(id(one))
@@ -276,11 +280,12 @@ class RunServices:
 
     @property
     def warnings(self) -> list[str]:
-        """What the run's result warns of: calls that used, or were charged, or were made, more than they should."""
+        """What the run's result warns of: calls that were more than they should, limits that limit nothing."""
         in_doubt = [] if self.earlier_calls is None else self.earlier_calls.warnings
         lost_calls = [call for calls in self.lost_calls.values() for call in calls]
         lost = describe_doubts(lost_calls, "their workers were lost")
-        return [*self.overshoots.warnings, *self.divergences.warnings, *in_doubt, *lost]
+        limits = self.rules.limits.warnings(self._used)
+        return [*self.overshoots.warnings, *self.divergences.warnings, *in_doubt, *lost, *limits]
 
     @property
     def watches(self) -> Sequence[Watch]:

@@ -147,7 +147,8 @@ class Runtime:
         runs: each is carved from it when it begins, its seconds begin now. `secrets` are masked wherever the
         library writes (results of tools and runs, events, errors, its log), also url-encoded, as JSON, in base64, and
         split by invisible characters. `model_limits` says how many calls of a model may be made at once and begun in
-        a minute, such as `{"openai:*": ModelLimit(concurrency=8, per_minute=500)}`, for all runs together.
+        a minute, such as `{"openai:*": ModelLimit(concurrency=8, per_minute=500)}`, for all runs together; the
+        name under which `models` has a model counts like its own.
         `model_retry` says which failed model calls are tried again; None is `ModelRetry()`, `ModelRetry(retries=0)` is
         none. `gate` asks people about plans, reviews and tools, such as `ConsoleGate()`. `constraints` and
         `guardrails` are in force in every run, before those of its team, such as `GuardrailChain.from_config(...)`.
@@ -165,7 +166,7 @@ class Runtime:
         self.secrets = _check_secrets(secrets)
         self.masker = Masker(self.secrets)
         mask_in_log(self.masker)
-        self.call_rules = CallRules(check_retry(model_retry), ModelLimits(model_limits))
+        self.call_rules = CallRules(check_retry(model_retry), ModelLimits(model_limits, self.models.names_of))
         if gate is not None:
             check_plug_in("Runtime.gate", "a gate", gate, "decide", "question")
         self.gate = gate

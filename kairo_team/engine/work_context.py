@@ -289,7 +289,7 @@ class WorkContext:
         """Return a model whose calls are governed, guarded and recorded."""
         services = self.services
         found = services.models.resolve(model)
-        services.keep_connections(found)
+        services.begin_to_use(found)
         governed = GovernedModel(
             found,
             self.governor,

@@ -204,7 +204,7 @@ class GovernedModel:
     async def _try(self, model: ChatModel, request: ModelRequest, sender: _Sender | None) -> ModelResponse:
         self._governor.can_proceed()
         tariff = self._tariff(model, request)
-        gate = self._rules.limits.gate(model.name)
+        gate = self._rules.limits.gate_of(model)
         if gate is None:
             return await self._hold(model, request, tariff, sender, None)
         most = await _count(model, request) + _wanted(model, request) if gate.counts_tokens else 0
