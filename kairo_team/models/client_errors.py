@@ -9,7 +9,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team.errors import ModelCallError
-from kairo_team.models.provider_errors import REFUSALS, connection_words, kind_of_status, message_of, unsent_error
+from kairo_team.models.provider_errors import (
+    answered_words,
+    connection_words,
+    is_refusal,
+    kind_of_status,
+    kind_of_words,
+    message_of,
+    unsent_error,
+)
 
 if TYPE_CHECKING:
     from kairo_team.errors import ModelErrorKind
@@ -31,17 +39,16 @@ def call_error(model: str, error: Exception) -> ModelCallError | None:
     """Convert the error of a failed call; None for an error that is not the provider's."""
     if (unsent := unsent_error(model, error)) is not None:
         return unsent
-    why = message_of(error)
     status = getattr(error, "status_code", None)
     if isinstance(status, int):
-        retry_after = _retry_after(error)
-        return ModelCallError(_kind(error, status), model, why, retry_after=retry_after, unspent=status in REFUSALS)
+        kind, why, retry_after = _kind(error, status), answered_words(error, status), _retry_after(error)
+        return ModelCallError(kind, model, why, retry_after=retry_after, unspent=is_refusal(status, kind))
     names = _names(error)
     if names & (_SLOW | _BROKEN):
         never_sent = bool(_NEVER_SENT & (names | _names(error.__cause__)))
-        kind: ModelErrorKind = "timeout" if names & _SLOW else "connection"
-        return ModelCallError(kind, model, connection_words(error), unspent=never_sent)
-    return ModelCallError("unknown", model, why) if names & _OTHER else None
+        way: ModelErrorKind = "timeout" if names & _SLOW else "connection"
+        return ModelCallError(way, model, connection_words(error), unspent=never_sent)
+    return ModelCallError("unknown", model, message_of(error)) if names & _OTHER else None
 
 
 def _names(error: BaseException | None) -> set[str]:
@@ -52,7 +59,7 @@ def _names(error: BaseException | None) -> set[str]:
 def _kind(error: Exception, status: int) -> ModelErrorKind:
     code = getattr(error, "code", None)
     named = _BY_CODE.get(code) if isinstance(code, str) else None
-    return named or kind_of_status(status)
+    return named or kind_of_words(error) or kind_of_status(status)
 
 
 def _retry_after(error: Exception) -> float | None:

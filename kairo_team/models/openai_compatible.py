@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kairo_team.errors import MissingExtra
+from kairo_team.errors import MissingExtra, ModelCallError
 from kairo_team.models.providers import ProviderModel, address_problem
+
+if TYPE_CHECKING:
+    from kairo_team.messages import ModelRequest
 
 _NO_KEY: Final = "no-key"
 """Sent when no key is set: OpenAI's client needs one, and the server must not receive a real key of OpenAI's."""
+
+_MAYBE_SCHEMA: Final = frozenset({"bad_request", "overloaded", "unknown"})
+_WITHOUT_SCHEMA: Final = (
+    "the request asks for a JSON schema: if the server does not know schemas, "
+    "OpenAICompatible(..., json_schema=False) puts it into the prompt"
+)
 
 
 class OpenAICompatible(ProviderModel):
@@ -53,3 +62,11 @@ class OpenAICompatible(ProviderModel):
             return OpenAIChatModel(model, provider=provider, profile=profile)
 
         super().__init__(name, make(), make)
+
+    def _explained(self, error: ModelCallError, request: ModelRequest) -> ModelCallError:
+        """Name `json_schema=False` where a server may have stumbled over a schema."""
+        native = self._model.profile.get("supports_json_schema_output", False)
+        if request.output_schema is None or not native or error.kind not in _MAYBE_SCHEMA:
+            return error
+        why = f"{error.why}; {_WITHOUT_SCHEMA}"
+        return ModelCallError(error.kind, error.model, why, retry_after=error.retry_after, unspent=error.unspent)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
 import socket
 import ssl
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -28,6 +30,30 @@ _BY_STATUS: Final[dict[int, ModelErrorKind]] = {
     504: "timeout",
     529: "overloaded",
 }
+_BY_WORDS: Final[dict[ModelErrorKind, tuple[str, ...]]] = {
+    "context_length": (
+        "contextwindowexceeded",
+        "context_length_exceeded",
+        "maximum context length",
+        "exceed context limit",
+        "exceeds the available context size",
+        "prompt is too long",
+        "exceeds the maximum number of tokens",
+        "exceed the configured limit of",
+    ),
+    "auth": (
+        "budget has been exceeded",
+        "exceeded budget",
+        "exceededbudget",
+        "budget_exceeded",
+        "authenticationerror",
+        "incorrect api key",
+        "invalid api key",
+    ),
+}
+"""What proxies, and servers behind them, say in an error whose status says less."""
+_INNER_WORDS: Final = re.compile(r"""['"]message['"]\s*:\s*(['"])(.*?)(?<!\\)\1\s*[,}]""", re.DOTALL)
+"""The message of an error that is written inside another one's words."""
 _MOST_WORDS: Final = 500
 """Characters of a provider's complaint that are kept."""
 
@@ -56,10 +82,11 @@ def _of_provider(model: str, error: Any) -> ModelCallError:
     status: int | None = getattr(error, "status_code", None)
     begun = bool(getattr(error, "in_stream", False))
     never_sent = getattr(error, "phase", None) in {"pool", "connect"}
-    unspent = not begun and (never_sent or status in REFUSALS)
+    kind = _kind(error, status)
+    unspent = not begun and (never_sent or is_refusal(status, kind))
     retry_after: float | None = getattr(error, "retry_after", None)
-    why = connection_words(error) if status is None else message_of(error)
-    return ModelCallError(_kind(error, status), model, why, retry_after=retry_after, unspent=unspent)
+    why = connection_words(error) if status is None else answered_words(error, status)
+    return ModelCallError(kind, model, why, retry_after=retry_after, unspent=unspent)
 
 
 def _kind(error: Exception, status: int | None) -> ModelErrorKind:
@@ -77,12 +104,50 @@ def _kind(error: Exception, status: int | None) -> ModelErrorKind:
     )
     for kind_of_theirs, kind in kinds:
         if isinstance(error, kind_of_theirs):
-            return kind
+            return kind_of_words(error) or kind
     if _names_context(error):
         return "context_length"
     if status is None:
         return "overloaded" if isinstance(error, theirs.ModelServerError) else "unknown"
-    return kind_of_status(status)
+    return kind_of_words(error) or kind_of_status(status)
+
+
+def is_refusal(status: int | None, kind: ModelErrorKind) -> bool:
+    """Return whether an answer shows that the provider did not begin to work, whatever status a proxy gave it."""
+    return status in REFUSALS or (status is not None and kind in {"auth", "context_length"})
+
+
+def kind_of_words(error: Exception) -> ModelErrorKind | None:
+    """Return the kind that the words of an answer tell: a proxy has one status for errors of several kinds."""
+    words = str(getattr(error, "body", None) or "").lower()
+    return next((kind for kind, signs in _BY_WORDS.items() if any(sign in words for sign in signs)), None)
+
+
+def answered_words(error: Exception, status: int) -> str:
+    """Return what a server answered, as a sentence: its own words, without what a proxy puts around them."""
+    words = _body_words(getattr(error, "body", None))
+    if not words:
+        return message_of(error)
+    inner = _INNER_WORDS.findall(words)
+    words = inner[-1][1] if inner else words.partition("Received Model Group=")[0]
+    hint: str | None = getattr(error, "hint", None)
+    return f"HTTP {status}: {_cut(' '.join(words.split()))}" + (f" ({hint})" if hint else "")
+
+
+def _body_words(body: object) -> str:
+    """Return the message in the body of an error, in any of the usual forms; empty where there is none."""
+    if isinstance(body, str | bytes):
+        try:
+            return _body_words(json.loads(body)) or str(body)
+        except (ValueError, RecursionError):
+            return body if isinstance(body, str) else ""
+    if isinstance(body, list):
+        return _body_words(cast("list[object]", body)[0]) if body else ""
+    if not isinstance(body, Mapping):
+        return ""
+    fields = cast("Mapping[str, object]", body)
+    found = next((fields[name] for name in ("error", "message", "detail") if fields.get(name)), "")
+    return _body_words(found)
 
 
 def kind_of_status(status: int) -> ModelErrorKind:
@@ -104,7 +169,10 @@ def _of_reply(error: Exception) -> ModelErrorKind:
 
 def message_of(error: BaseException) -> str:
     """Return the message, cut to a readable length."""
-    message = str(error).strip() or type(error).__name__
+    return _cut(str(error).strip() or type(error).__name__)
+
+
+def _cut(message: str) -> str:
     return message if len(message) <= _MOST_WORDS else f"{message[:_MOST_WORDS]}..."
 
 

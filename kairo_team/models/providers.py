@@ -110,7 +110,7 @@ class ProviderModel:
         from pydantic_ai.direct import model_request
 
         asked = self._asked(request)
-        async with self._connected() as client:
+        async with self._connected(request) as client:
             reply = await model_request(client, asked.messages, **asked.options)
         return self._response(reply)
 
@@ -127,7 +127,7 @@ class ProviderModel:
             on_text(response.text)
             return response
         asked = self._asked(request)
-        async with self._connected() as client:
+        async with self._connected(request) as client:
             async with model_request_stream(client, asked.messages, **asked.options) as events:
                 async for event in events:
                     piece = sound(new_text(event))
@@ -146,7 +146,7 @@ class ProviderModel:
             await anyio.sleep_forever()
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncGenerator[Model[Any]]:
+    async def _connected(self, request: ModelRequest) -> AsyncGenerator[Model[Any]]:
         """Have a client inside, and convert the provider's errors into ours."""
         async with self._client() as client:
             try:
@@ -155,7 +155,11 @@ class ProviderModel:
                 meant = call_error(self.name, error)
                 if meant is None:
                     raise
-                raise meant from error
+                raise self._explained(meant, request) from error
+
+    def _explained(self, error: ModelCallError, request: ModelRequest) -> ModelCallError:
+        """Return the error of a request, with what may help."""
+        return error
 
     @asynccontextmanager
     async def _client(self) -> AsyncGenerator[Model[Any]]:
