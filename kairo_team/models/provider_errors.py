@@ -221,7 +221,8 @@ def causes_of(error: BaseException) -> Iterator[BaseException]:
     while one is not None and id(one) not in seen:
         seen.add(id(one))
         yield one
-        inside = one.exceptions[0] if isinstance(one, BaseExceptionGroup) else None
+        group: Any = one if isinstance(one, BaseExceptionGroup) else None
+        inside: BaseException | None = None if group is None else group.exceptions[0]
         one = inside or one.__cause__ or one.__context__
 
 

@@ -61,12 +61,13 @@ def _inferred(name: str) -> Model[Any]:
 
     try:
         model = infer_model(name)
-        address = model.base_url
     except Exception as error:
         raise ModelUnavailable(name, _what_to_set(str(error))) from error
-    problem = None if address is None else address_problem(unquote(address))
-    if problem is not None:
-        raise ModelUnavailable(name, f"the address of its provider, {unquote(address or '')!r}, {problem}")
+    client: object = getattr(model, "client", None)
+    if type(client).__module__.partition(".")[0] in IN_EXTRA:  # the address of another library need not be one
+        address = unquote(model.base_url or "")
+        if (problem := address_problem(address)) is not None:
+            raise ModelUnavailable(name, f"the address of its provider, {address!r}, {problem}")
     return model
 
 

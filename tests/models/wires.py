@@ -133,12 +133,12 @@ def reply(path: str) -> dict[str, Any]:
         head = {"id": "1", "object": "chat.completion", "created": 1, "model": "m"}
         return {**head, "choices": [choice], "usage": usage}
     if path.endswith("/responses"):
-        content = [{"type": "output_text", "text": "Fine.", "annotations": []}]
-        said = {"id": "m1", "type": "message", "role": "assistant", "status": "completed", "content": content}
+        content: Any = [{"type": "output_text", "text": "Fine.", "annotations": []}]
+        said: Any = {"id": "m1", "type": "message", "role": "assistant", "status": "completed", "content": content}
         usage = {"input_tokens": PROMPT_TOKENS, "output_tokens": REPLY_TOKENS, "total_tokens": 10}
         usage |= {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
         head = {"id": "r1", "object": "response", "created_at": 1, "model": "m", "status": "completed"}
-        rest = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
+        rest: Any = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
         return {**head, **rest, "output": [said], "usage": usage}
     if path.startswith("/v1/messages"):
         head = {"id": "1", "type": "message", "role": "assistant", "model": "m", "stop_reason": "end_turn"}
