@@ -221,8 +221,9 @@ def causes_of(error: BaseException) -> Iterator[BaseException]:
     while one is not None and id(one) not in seen:
         seen.add(id(one))
         yield one
-        group: Any = one if isinstance(one, BaseExceptionGroup) else None
-        inside: BaseException | None = None if group is None else group.exceptions[0]
+        inside: BaseException | None = None
+        if isinstance(one, BaseExceptionGroup):
+            inside = cast("BaseExceptionGroup[BaseException]", one).exceptions[0]
         one = inside or one.__cause__ or one.__context__
 
 

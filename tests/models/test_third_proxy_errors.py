@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -124,7 +124,8 @@ def test_third_o58_errors_of_other_libraries_clients_are_read_the_same_way(
     """OpenAI's own error, as LangChain and the Agents SDK raise it."""
     httpx2, openai = pytest.importorskip("httpx2"), pytest.importorskip("openai")
     answer = httpx2.Response(status, json=body, request=httpx2.Request("POST", "http://proxy/v1"))
-    inner: Any = body["error"] if isinstance(body, dict) and "error" in body else body
+    fields: dict[str, Any] = cast("dict[str, Any]", body) if isinstance(body, dict) else {}
+    inner: Any = fields.get("error", body)
     error = call_error("openai:m", openai.APIStatusError(f"Error code: {status} - {body}", response=answer, body=inner))
     assert error is not None
     assert error.kind == kind

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,6 @@ pytest.importorskip("pydantic_ai", reason="the extra `models` is not installed")
 import kairo_team as kt
 from kairo_team.errors import Misuse, RunExists
 from kairo_team.models import OpenAICompatible
-from kairo_team.models import limits as limits_module
 from kairo_team.models.limits import Gate
 from kairo_team.models.providers import provider_model
 from kairo_team.testing import run_in_virtual_time
@@ -139,7 +139,7 @@ def test_third_o33_a_limit_counts_the_calls_of_all_event_loops(wires: Wires) -> 
 
 def test_third_o33_a_minute_is_one_minute_for_all_event_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread may be stopped between the readings of two clocks: its call counts none the less."""
-    gate, clock = Gate(kt.ModelLimit(per_minute=1)), limits_module.time.monotonic
+    gate, clock = Gate(kt.ModelLimit(per_minute=1)), time.monotonic
 
     async def call() -> float:
         began = anyio.current_time()
@@ -147,7 +147,7 @@ def test_third_o33_a_minute_is_one_minute_for_all_event_loops(monkeypatch: pytes
             return anyio.current_time() - began
 
     with monkeypatch.context() as stopped:
-        stopped.setattr(limits_module.time, "monotonic", lambda: clock() + 0.3)
+        stopped.setattr(time, "monotonic", lambda: clock() + 0.3)
         assert run_in_virtual_time(call) == 0
     assert run_in_virtual_time(call) == pytest.approx(60, abs=1)
 

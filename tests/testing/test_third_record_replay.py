@@ -59,7 +59,12 @@ async def test_third_o17_a_recorded_reply_that_does_not_fit_is_free_too(path: Pa
 async def test_third_o17_another_model_is_not_asked_in_its_place(path: Path) -> None:
     """A recorded conversation does not become another one because a line is missing."""
     asked: list[kt.ModelRequest] = []
-    other = FunctionModel(lambda request: asked.append(request) or "not recorded")
+
+    def answer(request: kt.ModelRequest) -> str:
+        asked.append(request)
+        return "not recorded"
+
+    other = FunctionModel(answer)
     team = kt.Team("desk", [kt.Member("writer", kt.MiniAgent(kt.Fallback(RecordReplayModel(path), other)))])
     result = await kt.run(team, "Write.", budget=kt.Budget(tokens=20_000))
     assert "no record of the request" in str(result.error)
