@@ -127,6 +127,7 @@ class Wires:
 
 def reply(path: str) -> dict[str, Any]:
     """Return the reply "Fine." in the words of the provider whose path it is."""
+    usage: dict[str, Any]
     if path.endswith("/chat/completions"):
         choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "Fine."}}
         usage = {"prompt_tokens": PROMPT_TOKENS, "completion_tokens": REPLY_TOKENS, "total_tokens": 10}
@@ -135,7 +136,7 @@ def reply(path: str) -> dict[str, Any]:
     if path.endswith("/responses"):
         content: Any = [{"type": "output_text", "text": "Fine.", "annotations": []}]
         said: Any = {"id": "m1", "type": "message", "role": "assistant", "status": "completed", "content": content}
-        usage: dict[str, Any] = {"input_tokens": PROMPT_TOKENS, "output_tokens": REPLY_TOKENS, "total_tokens": 10}
+        usage = {"input_tokens": PROMPT_TOKENS, "output_tokens": REPLY_TOKENS, "total_tokens": 10}
         usage |= {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
         head = {"id": "r1", "object": "response", "created_at": 1, "model": "m", "status": "completed"}
         rest: Any = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
