@@ -17,6 +17,7 @@ KairoError
 |  +- GuardrailDenied     a guardrail refused a model call or its reply
 |  +- TurnEnded           a tool ended the attempt, as it is meant to
 |  +- ModelCallError      a provider did not answer a call; `kind` is the reason
+|  |  +- NoRecord         a replayed call has no record
 |  +- UnpricedModel       a dollar limit, and a model without a known price
 |  +- NoPlan              a model returned no plan that can be run
 |  +- Interrupted         a task was cancelled, or waits for a person
@@ -359,6 +360,13 @@ def is_met_again(error: BaseException | None, last: ModelCallError | None = None
         group = cast("BaseExceptionGroup[BaseException]", error)
         return all(is_met_again(one, last, deep - 1) for one in group.exceptions)
     return is_met_again(error.__cause__, last, deep - 1)
+
+
+class NoRecord(ModelCallError, LookupError):
+    """A call that is replayed has no record, or its record does not fit: nothing was sent, and nothing is charged."""
+
+    def __init__(self, model: str, why: str) -> None:
+        super().__init__("bad_request", model, why, unspent=True)
 
 
 class UnpricedModel(Outcome):

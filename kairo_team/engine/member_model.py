@@ -22,7 +22,7 @@ from kairo_team.governance.guardrails import (
 )
 from kairo_team.messages import Message, ModelRequest
 from kairo_team.models.call_keys import answering
-from kairo_team.models.tool_calls import with_own_ids
+from kairo_team.models.tool_calls import sound_request, with_own_ids
 
 if TYPE_CHECKING:
     from kairo_team.engine.constraints import AskedModel
@@ -115,7 +115,7 @@ class MemberModel:
 
     async def count_tokens(self, request: ModelRequest) -> int | None:
         """Return the model's own count of a prompt's tokens, before guardrails and directives; None without one."""
-        return await self._model.count_tokens(request)
+        return await self._model.count_tokens(sound_request(request))
 
     @property
     def _guards_replies(self) -> bool:
@@ -161,7 +161,7 @@ class MemberModel:
         answer: ModelResponse | None = None
         try:
             directives = context.directives if self._steerable else ()
-            passed = await self._guard_request(_with_directives(request, directives))
+            passed = sound_request(await self._guard_request(_with_directives(request, directives)))
             journal.put(key, None)
             if context.services.content is not None:
                 context.report_content("prompt", key, passed)

@@ -27,7 +27,7 @@ from kairo_team.tools.sources import blocked_sources
 if TYPE_CHECKING:
     from kairo_team.budget import BudgetPolicy
     from kairo_team.conditions import Condition
-    from kairo_team.contracts import Models, Planner, TeamCoordinator
+    from kairo_team.contracts import ChatModel, Models, Planner, TeamCoordinator
     from kairo_team.engine.runtime import Runtime
     from kairo_team.governance.pricing import PriceBook
     from kairo_team.tasks import Task
@@ -205,13 +205,7 @@ def _price_problems(team: Team, budget: Budget, models: Models, prices: PriceBoo
 
 def _unpriced(agent: object, models: Models, prices: PriceBook) -> list[str]:
     model: Any = getattr(agent, "model", None)
-    if not (isinstance(model, str) or hasattr(model, "complete")):
-        return []
-    try:
-        found = list(single_models(models.resolve(model)))
-    except KairoError:
-        return []  # the agent's own preflight names the problem of the model
-    return [problem for problem in map(prices.problem, found) if problem]
+    return [problem for problem in map(prices.problem, _models_behind(model, models)) if problem]
 
 
 def planner_problems(planner: Planner, config: TeamConfig, runtime: Runtime) -> list[str]:
@@ -324,7 +318,28 @@ def check_request(
     worst_of = getattr(coordinator, "worst_case", None)
     worst: TaskGraph | None = plan if worst_of is None else worst_of(request, team)
     check = _split(request, team, plan, worst, judged=judged)
-    return replace(check, notes=(*check.notes, *_not_frozen(team, coordinator)))
+    notes = (*check.notes, *_not_frozen(team, coordinator), *_limits(team, coordinator, runtime))
+    return replace(check, notes=notes)
+
+
+def _limits(team: Team, coordinator: TeamCoordinator, runtime: Runtime) -> list[str]:
+    """Return a sentence for each model that is known before the run: which of the runtime's limits holds for it."""
+    limits = runtime.call_rules.limits
+    others = (getattr(coordinator, name, None) for name in ("planner", "evaluator", "moderator"))
+    asking: list[Any] = [*(member.agent for member in team.everyone), *others, *team.evaluators.values()]
+    named: list[Any] = [getattr(one, name, None) for one in asking for name in ("model", "judge")]
+    found = [one for model in [*named, *asking] for one in _models_behind(model, runtime.models)] if limits else []
+    return limits.notes(dict.fromkeys(map(limits.names, found)))
+
+
+def _models_behind(model: Any, models: Models) -> Sequence[ChatModel]:
+    """Return the models that a call of `model` may use; none for what is not a model, or cannot be found."""
+    if not (isinstance(model, str) or hasattr(model, "complete")):
+        return ()
+    try:
+        return tuple(single_models(models.resolve(model)))
+    except KairoError:
+        return ()  # whoever asks it names the problem
 
 
 def _not_frozen(team: Team, coordinator: TeamCoordinator) -> Iterator[str]:

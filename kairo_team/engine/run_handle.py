@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -247,6 +248,8 @@ class Runs(Mapping[str, Run]):
     """The runs in progress and the suspended ones, by run id; remembers the ids of the ended ones."""
 
     def __init__(self) -> None:
+        self._begins = threading.Lock()
+        """Held while an id is given away: runs begin in several threads."""
         self._known: dict[str, Run] = {}
         self._ended: set[str] = set()
         self._inner: dict[str, dict[str, Run]] = {}
@@ -285,8 +288,9 @@ class Runs(Mapping[str, Run]):
 
     def prepare(self, run_id: str) -> Run:
         """Register a run that is about to begin and keeps its events."""
-        self.check_new(run_id)
-        self._known[run_id] = run = Run(run_id, self.leave, keep_events=True)
+        with self._begins:
+            self.check_new(run_id)
+            self._known[run_id] = run = Run(run_id, self.leave, keep_events=True)
         return run
 
     def enter(self, run_id: str, within: str | None = None) -> Run:
@@ -294,10 +298,11 @@ class Runs(Mapping[str, Run]):
 
         `within` is the run it is a part of. Raises `RunExists` for any other id that was used before.
         """
-        run = self._known.get(run_id)
-        if run is None or run.begun or (run.suspension is not None and not run.resuming):
-            self.check_new(run_id)
-            self._known[run_id] = run = Run(run_id, self.leave, within=within)
+        with self._begins:
+            run = self._known.get(run_id)
+            if run is None or run.begun or (run.suspension is not None and not run.resuming):
+                self.check_new(run_id)
+                self._known[run_id] = run = Run(run_id, self.leave, within=within)
         return run
 
     def recover(self, suspension: Suspension, within: str | None) -> None:

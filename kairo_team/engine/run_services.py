@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
@@ -25,6 +25,7 @@ from kairo_team.errors import HaltError
 from kairo_team.events import CallsDiverged, Content
 from kairo_team.governance.guardrails import GuardrailChain, joined
 from kairo_team.human import HumanRequest
+from kairo_team.models.fallback import single_models
 from kairo_team.models.governed_model import RULES, CallRules
 from kairo_team.plugin_calls import Tracebacks
 from kairo_team.tools.circuit import CircuitBreakers
@@ -33,7 +34,7 @@ from kairo_team.tools.result import describe
 from kairo_team.tools.sources import Connections
 
 if TYPE_CHECKING:
-    from kairo_team.contracts import Engine, GuardrailPolicy, HumanGate, Models, Records, RunJournal
+    from kairo_team.contracts import ChatModel, Engine, GuardrailPolicy, HumanGate, Models, Records, RunJournal
     from kairo_team.engine.earlier_calls import EarlierCalls
     from kairo_team.engine.enforced_end import CallSupervisor
     from kairo_team.engine.event_bus import Around
@@ -124,11 +125,11 @@ class RunServices:
     """Models, prices, prompts, tools and guardrails of one run, and the way to its bus from any thread."""
 
     __slots__ = (
-        "_begin", "_breakers", "_chains", "_connections", "_emit", "_policies", "_thread", "_token", "allowed",
-        "clock", "constraints", "content", "divergences", "earlier_calls", "engine", "grace", "journal", "kept",
-        "lost_calls", "models", "nest", "on_journal_error", "outer_attempt", "overshoots", "permissions", "prices",
-        "prompts", "questions", "rules", "run_id", "secrets", "start_soon", "steering", "supervisor", "tracebacks",
-        "under_way", "unmetered", "withheld",
+        "_begin", "_breakers", "_chains", "_connected", "_connections", "_emit", "_policies", "_thread", "_token",
+        "_used", "allowed", "clock", "constraints", "content", "divergences", "earlier_calls", "engine", "grace",
+        "journal", "kept", "lost_calls", "models", "nest", "on_journal_error", "outer_attempt", "overshoots",
+        "permissions", "prices", "prompts", "questions", "rules", "run_id", "secrets", "start_soon", "steering",
+        "supervisor", "tracebacks", "under_way", "unmetered", "withheld",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0915 - a statement for each thing that a run shares
@@ -212,6 +213,10 @@ class RunServices:
         self._chains: tuple[GuardrailChain | None, Mapping[str, GuardrailChain]] | None = None
         self._breakers: CircuitBreakers | None = None
         self._connections: Connections | None = None
+        self._connected: set[int] = set()
+        """Models whose connections are kept until the run ends, by `id`."""
+        self._used: set[tuple[str, ...]] = set()
+        """Names of each model, where there are limits."""
         self.start_soon: Callable[[Watch], object] | None = None
         """Lets something run as long as the run does; set when it begins."""
         self._thread = threading.get_ident()
@@ -259,6 +264,16 @@ class RunServices:
             return function(*args)
         return from_thread.run_sync(function, *args, token=self._token)
 
+    def begin_to_use(self, model: ChatModel) -> None:
+        """Take note of a model of the run, and keep its connections, where it has any, until the end; any thread."""
+        for one in single_models(model):
+            if self.rules.limits:
+                self._used.add(self.rules.limits.names(one))
+            keep: Watch | None = getattr(one, "keep_connections", None)
+            if keep is not None and self.start_soon is not None and id(one) not in self._connected:
+                self._connected.add(id(one))
+                self.call(self.start_soon, partial(_without_error, keep))
+
     def is_answered(self, question: HumanRequest) -> bool:
         """Return whether a question that was put off may have its answer now; of a run inside this one it may."""
         if question.run_id != self.run_id:
@@ -291,11 +306,12 @@ class RunServices:
 
     @property
     def warnings(self) -> list[str]:
-        """What the run's result warns of: calls that used, or were charged, or were made, more than they should."""
+        """What the run's result warns of: calls that were more than they should, limits that limit nothing."""
         in_doubt = [] if self.earlier_calls is None else self.earlier_calls.warnings
         lost_calls = [call for calls in self.lost_calls.values() for call in calls]
         lost = describe_doubts(lost_calls, "their workers were lost")
-        return [*self.overshoots.warnings, *self.divergences.warnings, *in_doubt, *lost]
+        limits = self.rules.limits.warnings(self._used)
+        return [*self.overshoots.warnings, *self.divergences.warnings, *in_doubt, *lost, *limits]
 
     @property
     def watches(self) -> Sequence[Watch]:
@@ -319,6 +335,12 @@ class RunServices:
             self._connections = Connections()
             self.start_soon(self._connections.serve)
         return self._connections
+
+
+async def _without_error(watch: Watch) -> None:
+    """Run a watch that only helps: where it fails, so does a call, which says why."""
+    with suppress(Exception):
+        await watch()
 
 
 def _build_chains(

@@ -29,6 +29,7 @@ from kairo_team.engine.task_pool import in_own_task
 from kairo_team.errors import JournalError, Misuse, NoQuestion, RunFinished, RunNotFound, known
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.guardrails import GuardrailChain
+from kairo_team.governance.halts import current_loop
 from kairo_team.governance.pricing import PriceBook
 from kairo_team.models.governed_model import CallRules
 from kairo_team.models.limits import ModelLimits
@@ -167,7 +168,8 @@ class Runtime:
         runs: each is carved from it when it begins, its seconds begin now. `secrets` are masked wherever the
         library writes (results of tools and runs, events, errors, its log), also url-encoded, as JSON, in base64, and
         split by invisible characters. `model_limits` says how many calls of a model may be made at once and begun in
-        a minute, such as `{"openai:*": ModelLimit(concurrency=8, per_minute=500)}`, for all runs together.
+        a minute, such as `{"openai:*": ModelLimit(concurrency=8, per_minute=500)}`, for all runs together; the
+        name under which `models` has a model counts like its own.
         `model_retry` says which failed model calls are tried again; None is `ModelRetry()`, `ModelRetry(retries=0)` is
         none. `gate` asks people about plans, reviews and tools, such as `ConsoleGate()`. `constraints` and
         `guardrails` are in force in every run, before those of its team, such as `GuardrailChain.from_config(...)`.
@@ -185,7 +187,7 @@ class Runtime:
         self.secrets = _check_secrets(secrets)
         self.masker = Masker(self.secrets)
         mask_in_log(self.masker)
-        self.call_rules = CallRules(check_retry(model_retry), ModelLimits(model_limits))
+        self.call_rules = CallRules(check_retry(model_retry), ModelLimits(model_limits, self.models.names_of))
         if gate is not None:
             check_plug_in("Runtime.gate", "a gate", gate, "decide", "question")
         self.gate = gate
@@ -213,6 +215,8 @@ class Runtime:
         """Who gets the texts of the work in events."""
         self.runs = Runs()
         self._group: anyio.abc.TaskGroup | None = None
+        self._loop: object = None
+        """The event loop in which it was entered."""
         self.within: str | None = None
         """The run inside which all its runs are made; None for a runtime of one's own."""
         self.outer_attempt: OuterAttempt | None = None
@@ -225,7 +229,7 @@ class Runtime:
     async def __aenter__(self) -> Self:
         if self._group is not None:
             raise Misuse("this runtime is entered already: one `async with` serves all its runs")
-        self._group = anyio.create_task_group()
+        self._loop, self._group = current_loop(), anyio.create_task_group()
         await self._group.__aenter__()
         return self
 
@@ -418,6 +422,11 @@ class Runtime:
         """Start a run at the event loop's next turn."""
         if self._group is None:
             raise Misuse("start and stream need `async with kt.Runtime(...) as runtime:` around them")
+        if self._loop is not current_loop():
+            raise Misuse(
+                "this runtime was entered in another event loop, which has the runs that it starts: use kt.run or "
+                "kt.run_sync here, or a runtime of this loop"
+            )
         execute = self._executing(team, request, coordinator)
         run = self.runs.prepare(request.run_id)
         self._group.start_soon(self._serve, run, execute)

@@ -154,7 +154,7 @@ class WorkContext:
         "turn_ended", "turns", "unanswered", "unfinished",
     )  # fmt: skip
 
-    def __init__(
+    def __init__(  # noqa: PLR0915 - a statement for each thing that work has
         self,
         services: RunServices,
         governor: Governor,
@@ -333,6 +333,7 @@ class WorkContext:
         """Return a model whose calls are governed, guarded and recorded."""
         services = self.services
         found = services.models.resolve(model)
+        services.begin_to_use(found)
         governed = GovernedModel(
             found,
             self.governor,

@@ -9,8 +9,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team.errors import ModelCallError
-from kairo_team.models.provider_errors import message_of
-from kairo_team.models.readings import REFUSALS, kind_in, kind_of_code, kind_of_status
+from kairo_team.models.provider_errors import (
+    answered_words,
+    connection_words,
+    is_refusal,
+    kind_of_words,
+    message_of,
+    unsent_error,
+)
+from kairo_team.models.readings import kind_in, kind_of_code, kind_of_status
 
 if TYPE_CHECKING:
     from kairo_team.errors import ModelErrorKind
@@ -25,16 +32,18 @@ _NEVER_SENT: Final = frozenset({"ConnectError", "ConnectTimeout", "ConnectionRef
 
 def call_error(model: str, error: Exception) -> ModelCallError | None:
     """Convert the error of a failed call; None for an error that is not the provider's."""
-    why = message_of(error)
+    if (unsent := unsent_error(model, error)) is not None:
+        return unsent
     status = getattr(error, "status_code", None)
     if isinstance(status, int):
-        retry_after = _retry_after(error)
-        return ModelCallError(_kind(error, status), model, why, retry_after=retry_after, unspent=status in REFUSALS)
+        kind, why, retry_after = _kind(error, status), answered_words(error, status), _retry_after(error)
+        return ModelCallError(kind, model, why, retry_after=retry_after, unspent=is_refusal(status, kind))
     names = _names(error)
     if names & (_SLOW | _BROKEN):
         never_sent = bool(_NEVER_SENT & (names | _names(error.__cause__)))
-        return ModelCallError("timeout" if names & _SLOW else "connection", model, why, unspent=never_sent)
-    return ModelCallError("unknown", model, why) if names & _OTHER else None
+        way: ModelErrorKind = "timeout" if names & _SLOW else "connection"
+        return ModelCallError(way, model, connection_words(error), unspent=never_sent)
+    return ModelCallError("unknown", model, message_of(error)) if names & _OTHER else None
 
 
 def _names(error: BaseException | None) -> set[str]:
@@ -43,7 +52,8 @@ def _names(error: BaseException | None) -> set[str]:
 
 
 def _kind(error: Exception, status: int) -> ModelErrorKind:
-    named = kind_of_code(getattr(error, "code", None)) or kind_in(getattr(error, "body", None))
+    coded = kind_of_code(getattr(error, "code", None))
+    named = kind_of_words(error) or coded or kind_in(getattr(error, "body", None))
     return named if named not in (None, "bad_request") else kind_of_status(status)
 
 

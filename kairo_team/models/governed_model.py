@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Callable, Coroutine, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
@@ -72,6 +72,16 @@ class CallRules:
 
 RULES: Final = CallRules()
 """Retries as usual, no limits."""
+
+
+@contextmanager
+def before_sending() -> Generator[None]:
+    """Mark what is raised inside as `unspent`: a model prepares a request in it, and has not sent anything."""
+    try:
+        yield
+    except Exception as error:
+        setattr(error, "unspent", True)  # noqa: B010 - any exception has room for it
+        raise
 
 
 def prompt_bound(request: ModelRequest) -> int:
@@ -195,7 +205,7 @@ class GovernedModel:
         """Make one try, with a turn where the model is limited; who has to wait for budget waits outside of it."""
         self._governor.can_proceed()
         need = await self._need(model, request)
-        gate = self._rules.limits.gate(model.name)
+        gate = self._rules.limits.gate_of(model)
         if gate is None:
             hold = await self._hold(need, self._waits(model, "budget"))
             return await self._send(model, request, need, hold, sender, None)
@@ -277,7 +287,7 @@ class GovernedModel:
         except BaseException as raised:  # noqa: BLE001 - all of it is raised
             error = failure_of(raised)
             spent = _all_of(hold)
-            if isinstance(error, ModelCallError) and error.unspent:
+            if getattr(error, "unspent", False) is True:
                 _release(hold, turn)
                 spent = _NOTHING
             self._record_end(number, "failed" if _has_ended(error) else "unknown", spent)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -15,11 +15,15 @@ import anyio
 
 from kairo_team._util.frozen import known_arguments
 from kairo_team.budget import check_count
+from kairo_team.errors import known
 from kairo_team.governance.halts import current_loop, send
 
 _MINUTE: Final = 60.0
 _SLACK: Final = 1e-6
 """Seconds by which a timer may fire early."""
+_APART: Final = 1.0
+"""Seconds by which the clocks of two event loops may seem to be apart: a busy machine may stop a thread between two
+readings. What began later than that after now began in a virtual time that has ended."""
 
 
 @known_arguments
@@ -59,19 +63,62 @@ class ModelLimits:
     pattern matches share its limit.
     """
 
-    def __init__(self, limits: Mapping[str, ModelLimit] | None = None) -> None:
+    def __init__(
+        self, limits: Mapping[str, ModelLimit] | None = None, names_of: Callable[[Any], Iterable[str]] | None = None
+    ) -> None:
+        """Take limits by pattern, and what finds the other names of a model: those it is registered under."""
         self._gates = {pattern: Gate(_checked(pattern, limit)) for pattern, limit in dict(limits or {}).items()}
-        self._found: dict[str, Gate | None] = {}
+        self._names_of = names_of
+        self._found: dict[tuple[str, ...], str | None] = {}
 
-    def gate(self, model: str) -> Gate | None:
-        """Return the gate at which calls of that model wait; None when they have no limit."""
+    def __bool__(self) -> bool:
+        return bool(self._gates)
+
+    def names(self, model: Any) -> tuple[str, ...]:
+        """Return the names by which a limit may be set for a model, its own first."""
+        return (model.name, *(() if self._names_of is None else self._names_of(model)))
+
+    def gate_of(self, model: Any) -> Gate | None:
+        """Return the gate at which calls of a model wait; None when they have no limit."""
+        return self.gate(*self.names(model)) if self._gates else None
+
+    def gate(self, *names: str) -> Gate | None:
+        """Return the gate of a model by its names."""
+        pattern = self.pattern(*names)
+        return None if pattern is None else self._gates[pattern]
+
+    def pattern(self, *names: str) -> str | None:
+        """Return the pattern of the limit that holds for a model with these names; None: no limit does."""
+        if names not in self._found:
+            exact = next((name for name in names if name in self._gates), None)
+            matching = (pattern for pattern in self._gates for name in names if fnmatchcase(name, pattern))
+            self._found[names] = exact or next(matching, None)
+        return self._found[names]
+
+    def notes(self, models: Collection[tuple[str, ...]]) -> list[str]:
+        """Return a sentence for each model, given by its names: which limit holds for it."""
         if not self._gates:
-            return None
-        if model not in self._found:
-            gates = self._gates
-            matching = (gate for pattern, gate in gates.items() if fnmatchcase(model, pattern))
-            self._found[model] = gates.get(model) or next(matching, None)
-        return self._found[model]
+            return []
+        found = {names[0]: self.pattern(*names) for names in models}
+        return [
+            f"model {name!r} has no limit of Runtime.model_limits"
+            if pattern is None
+            else f"model {name!r} is limited by {pattern!r} of Runtime.model_limits"
+            for name, pattern in found.items()
+        ] + self.warnings(models)
+
+    def warnings(self, models: Collection[tuple[str, ...]]) -> list[str]:
+        """Return a sentence for each limit that has held for no model yet, where one of these models has none."""
+        unlimited = dict.fromkeys(names[0] for names in models if self.pattern(*names) is None)
+        if not unlimited:
+            return []
+        used = set(self._found.values())
+        return [
+            f"Runtime.model_limits has {pattern!r}, which matches no model of the run; {known(unlimited)} runs without "
+            "a limit: set it for that name, or for a name in Runtime(models={...})"
+            for pattern in self._gates
+            if pattern not in used
+        ]
 
 
 def _checked(pattern: object, limit: object) -> ModelLimit:
@@ -201,7 +248,7 @@ class Gate:
         if limit.per_minute is None and limit.tokens_per_minute is None:
             return 0.0
         now, begun = self._clock(), self._begun
-        while begun and not now - _MINUTE + _SLACK < begun[0].at <= now + _SLACK:
+        while begun and not now - _MINUTE + _SLACK < begun[0].at <= now + _APART:
             turn = begun.popleft()
             turn.counts = False
             self._tokens -= turn.held
@@ -237,7 +284,7 @@ class Gate:
 
 
 class _Clock:
-    """The running event loop's clock, moved so that the readings of loops that follow one another can be compared."""
+    """The running event loop's clock, moved so that the readings of different loops can be compared."""
 
     __slots__ = ("_ahead", "_loop")
 

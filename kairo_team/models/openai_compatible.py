@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import Final
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Final
 
-from kairo_team.errors import MissingExtra
-from kairo_team.models.providers import ProviderModel
+from kairo_team.errors import MissingExtra, ModelCallError
+from kairo_team.models.providers import ProviderModel, address_problem
+
+if TYPE_CHECKING:
+    from kairo_team.messages import ModelRequest
 
 _NO_KEY: Final = "no-key"
 """Sent when no key is set: OpenAI's client needs one, and the server must not receive a real key of OpenAI's."""
+
+_MAYBE_SCHEMA: Final = frozenset({"bad_request", "overloaded", "unknown"})
+_WITHOUT_SCHEMA: Final = (
+    "the request asks for a JSON schema: if the server does not know schemas, "
+    "OpenAICompatible(..., json_schema=False) puts it into the prompt"
+)
 
 
 class OpenAICompatible(ProviderModel):
@@ -31,20 +39,34 @@ class OpenAICompatible(ProviderModel):
         json_schema: bool = True,
     ) -> None:
         name = name or f"openai-compatible:{model}"
-        if urlsplit(base_url).scheme not in {"http", "https"}:
-            raise ValueError(f"base_url must be an address such as 'http://localhost:8000/v1', not {base_url!r}")
+        problem = address_problem(base_url)
+        if problem is not None:
+            example = "an address such as 'http://localhost:8000/v1'"
+            raise ValueError(f"base_url must be {example}, not {base_url!r}: it {problem}")
         if find_spec("pydantic_ai") is None or find_spec("openai") is None:
             raise MissingExtra(f"the model {name!r}", "models")
         from pydantic_ai.models.openai import OpenAIChatModel
         from pydantic_ai.profiles.openai import OpenAIModelProfile
         from pydantic_ai.providers.openai import OpenAIProvider
 
-        provider = OpenAIProvider(base_url=base_url, api_key=api_key or _NO_KEY)
-        provider.client.organization = provider.client.project = None  # set for OpenAI, by variables
         profile = OpenAIModelProfile(
             supports_json_schema_output=json_schema,
             supports_json_object_output=json_schema,
             openai_chat_supports_max_completion_tokens=False,  # servers that do not know the new name ignore the limit
             openai_supports_strict_tool_definition=False,
         )
-        super().__init__(name, OpenAIChatModel(model, provider=provider, profile=profile))
+
+        def make() -> OpenAIChatModel:
+            provider = OpenAIProvider(base_url=base_url, api_key=api_key or _NO_KEY)
+            provider.client.organization = provider.client.project = None  # set for OpenAI, by variables
+            return OpenAIChatModel(model, provider=provider, profile=profile)
+
+        super().__init__(name, make(), make)
+
+    def _explained(self, error: ModelCallError, request: ModelRequest) -> ModelCallError:
+        """Name `json_schema=False` where a server may have stumbled over a schema."""
+        native = self._model.profile.get("supports_json_schema_output", False)
+        if request.output_schema is None or not native or error.kind not in _MAYBE_SCHEMA:
+            return error
+        why = f"{error.why}; {_WITHOUT_SCHEMA}"
+        return ModelCallError(error.kind, error.model, why, retry_after=error.retry_after, unspent=error.unspent)

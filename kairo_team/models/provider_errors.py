@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import json
+import re
+import socket
+import ssl
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import urlsplit, urlunsplit
+from urllib.request import getproxies, proxy_bypass
 
 from kairo_team.errors import ModelCallError
 from kairo_team.models.readings import REFUSALS, kind_in, kind_of_codes, kind_of_status, shortened, words_in
@@ -12,6 +19,30 @@ if TYPE_CHECKING:
 
 _CLIENTS: Final = frozenset({"anthropic", "google", "groq", "httpx", "httpx2", "mistralai", "openai", "pydantic_ai"})
 """Client libraries: what they raise is their provider's, or the request's, and never a bug of an agent."""
+_BY_WORDS: Final[dict[ModelErrorKind, tuple[str, ...]]] = {
+    "context_length": (
+        "contextwindowexceeded",
+        "context_length_exceeded",
+        "maximum context length",
+        "exceed context limit",
+        "exceeds the available context size",
+        "prompt is too long",
+        "exceeds the maximum number of tokens",
+        "exceed the configured limit of",
+    ),
+    "auth": (
+        "budget has been exceeded",
+        "exceeded budget",
+        "exceededbudget",
+        "budget_exceeded",
+        "authenticationerror",
+        "incorrect api key",
+        "invalid api key",
+    ),
+}
+"""What proxies, and servers behind them, say in an error whose status says less."""
+_INNER_WORDS: Final = re.compile(r"""['"]message['"]\s*:\s*(['"])(.*?)(?<!\\)\1\s*[,}]""", re.DOTALL)
+"""The message of an error that is written inside another one's words."""
 
 
 def call_error(model: str, error: Exception) -> ModelCallError | None:
@@ -20,6 +51,8 @@ def call_error(model: str, error: Exception) -> ModelCallError | None:
 
     if isinstance(error, ModelCallError):
         return error
+    if (unsent := unsent_error(model, error)) is not None:
+        return unsent
     if isinstance(error, ModelAPIError):
         return _of_provider(model, error)
     if isinstance(error, UnexpectedModelBehavior):
@@ -27,9 +60,10 @@ def call_error(model: str, error: Exception) -> ModelCallError | None:
     if isinstance(error, UserError):  # the request cannot be made for this model, and was not sent
         return ModelCallError("bad_request", model, message_of(error), unspent=True)
     if isinstance(error, TimeoutError):
-        return ModelCallError("timeout", model, message_of(error))
+        return ModelCallError("timeout", model, connection_words(error))
     if isinstance(error, ConnectionError):
-        return ModelCallError("connection", model, message_of(error), unspent=isinstance(error, ConnectionRefusedError))
+        unspent = isinstance(error, ConnectionRefusedError)
+        return ModelCallError("connection", model, connection_words(error), unspent=unspent)
     if isinstance(error, LookupError | AttributeError | TypeError | ValueError):
         return ModelCallError("unknown", model, f"its reply cannot be read: {message_of(error)}")
     if type(error).__module__.partition(".")[0] in _CLIENTS:
@@ -41,9 +75,11 @@ def _of_provider(model: str, error: Any) -> ModelCallError:
     status: int | None = getattr(error, "status_code", None)
     begun = bool(getattr(error, "in_stream", False))
     never_sent = getattr(error, "phase", None) in {"pool", "connect"}
-    unspent = not begun and (never_sent or status in REFUSALS)
+    kind = _kind(error, status)
+    unspent = not begun and (never_sent or is_refusal(status, kind))
     retry_after: float | None = getattr(error, "retry_after", None)
-    return ModelCallError(_kind(error, status), model, message_of(error), retry_after=retry_after, unspent=unspent)
+    said = words_in(getattr(error, "body", None)) if status is None else answered_words(error, status)
+    return ModelCallError(kind, model, said or connection_words(error), retry_after=retry_after, unspent=unspent)
 
 
 def _kind(error: Exception, status: int | None) -> ModelErrorKind:
@@ -61,13 +97,52 @@ def _kind(error: Exception, status: int | None) -> ModelErrorKind:
     )
     for kind_of_theirs, kind in kinds:
         if isinstance(error, kind_of_theirs):
-            return kind
-    named = _named(error)
+            return kind_of_words(error) or kind
+    named = kind_of_words(error) or _named(error)
     if named is not None and (named != "bad_request" or status is None):
         return named
     if status is None:
         return "overloaded" if isinstance(error, theirs.ModelServerError) else "unknown"
     return kind_of_status(status)
+
+
+def is_refusal(status: int | None, kind: ModelErrorKind) -> bool:
+    """Return whether an answer shows that the provider did not begin to work, whatever status a proxy gave it."""
+    return status in REFUSALS or (status is not None and kind in {"auth", "context_length"})
+
+
+def kind_of_words(error: Exception) -> ModelErrorKind | None:
+    """Return the kind that the words of an answer tell: a proxy has one status for errors of several kinds."""
+    words = str(getattr(error, "body", None) or "").lower()
+    return next((kind for kind, signs in _BY_WORDS.items() if any(sign in words for sign in signs)), None)
+
+
+def answered_words(error: Exception, status: int) -> str:
+    """Return what a server answered, as a sentence: its own words, without what a proxy puts around them."""
+    body = getattr(error, "body", None)
+    words = _body_words(body)
+    if not words:
+        return message_of(error)
+    inner = _INNER_WORDS.findall(words)
+    words = inner[-1][1] if inner else max(words, words_in(body), key=len).partition("Received Model Group=")[0]
+    hint: str | None = getattr(error, "hint", None)
+    return f"HTTP {status}: {shortened(' '.join(words.split()))}" + (f" ({hint})" if hint else "")
+
+
+def _body_words(body: object) -> str:
+    """Return the message in the body of an error, in any of the usual forms; empty where there is none."""
+    if isinstance(body, str | bytes):
+        try:
+            return _body_words(json.loads(body)) or str(body)
+        except (ValueError, RecursionError):
+            return body if isinstance(body, str) else ""
+    if isinstance(body, list):
+        return _body_words(cast("list[object]", body)[0]) if body else ""
+    if not isinstance(body, Mapping):
+        return ""
+    fields = cast("Mapping[str, object]", body)
+    found = next((fields[name] for name in ("error", "message", "detail") if fields.get(name)), "")
+    return _body_words(found)
 
 
 def _named(error: Exception) -> ModelErrorKind | None:
@@ -83,7 +158,79 @@ def _of_reply(error: Exception) -> ModelErrorKind:
     return "content_filter" if isinstance(error, ContentFilterError) else "unknown"
 
 
-def message_of(error: Exception) -> str:
+def message_of(error: BaseException) -> str:
     """Return the provider's own words where the error has them, else its message, cut to a readable length."""
     said = words_in(getattr(error, "body", None))
     return said or shortened(str(error).strip() or type(error).__name__)
+
+
+# ---------------------------------------------------------------- what went wrong on the way
+
+_NOT_SENDABLE: Final = {
+    "UnicodeEncodeError": "the request holds half of a character, which cannot be sent",
+    "PydanticSerializationError": "the request holds something that cannot be sent",
+    "LocalProtocolError": "a header cannot be sent: is there a line break or a blank in the key?",
+    "UnsupportedProtocol": "its address does not begin with http:// or https://",
+    "InvalidURL": "its address is not valid",
+}
+"""By the name of an error from before a request left: what is wrong with the request."""
+_ON_THE_WAY: Final[tuple[tuple[type[OSError], str], ...]] = (
+    (ConnectionRefusedError, "nothing listens there"),
+    (socket.gaierror, "the host is unknown"),
+    (ssl.SSLCertVerificationError, "its certificate is not trusted"),
+    (ssl.SSLError, "no TLS connection can be made; an address without TLS begins with http://"),
+)
+
+
+def unsent_error(model: str, error: BaseException) -> ModelCallError | None:
+    """Return the error of a request that could not be sent at all, and will not be when it is tried again."""
+    for cause in causes_of(error):
+        said = _NOT_SENDABLE.get(type(cause).__name__)
+        if said is not None:
+            shown = "" if type(cause).__name__ == "LocalProtocolError" else f" ({message_of(cause)})"  # it has the key
+            return ModelCallError("bad_request", model, f"{said}{shown}", unspent=True)
+    return None
+
+
+def connection_words(error: BaseException) -> str:
+    """Return the address that did not answer, the proxy on the way to it, and the cause; from any client's error."""
+    chain = list(causes_of(error))
+    known = next(((one, said) for one in reversed(chain) for kind, said in _ON_THE_WAY if isinstance(one, kind)), None)
+    cause = next((one for one in reversed(chain) if str(one).strip()), error) if known is None else known[0]
+    why = message_of(cause) if known is None else f"{known[1]} ({message_of(cause)})"
+    address = next(filter(None, map(_address_of, chain)), None)
+    return why if address is None else f"{address}{_proxy_to(address)}: {why}"
+
+
+def causes_of(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and what caused it, outermost first; of a group its first error."""
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:
+        seen.add(id(one))
+        yield one
+        inside: BaseException | None = None
+        if isinstance(one, BaseExceptionGroup):
+            inside = cast("BaseExceptionGroup[BaseException]", one).exceptions[0]
+        one = inside or one.__cause__ or one.__context__
+
+
+def _address_of(error: BaseException) -> str | None:
+    """Return where the request of an error went, without path and credentials."""
+    try:
+        split = urlsplit(str(getattr(error, "request").url))  # noqa: B009 - an error of any client
+        host = split.hostname
+    except (AttributeError, RuntimeError, ValueError):  # httpx raises the second where there is no request
+        return None
+    place = f"[{host}]" if host and ":" in host else host
+    return place and f"{split.scheme}://{place}" + (f":{split.port}" if split.port else "")
+
+
+def _proxy_to(address: str) -> str:
+    """Name the proxy that the environment sets for an address, as the clients find it."""
+    split = urlsplit(address)
+    proxy = getproxies().get(split.scheme) or getproxies().get("all")
+    if not proxy or proxy_bypass(split.netloc):
+        return ""
+    shown = urlunsplit(urlsplit(proxy)._replace(netloc=urlsplit(proxy).netloc.rpartition("@")[2]))
+    return f" through the proxy {shown} (a variable such as {split.scheme.upper()}_PROXY sets it)"

@@ -7,17 +7,19 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
+from urllib.parse import unquote, urlsplit
 
 import anyio
 
 from kairo_team._util.frozen import thaw
 from kairo_team.errors import MissingExtra, ModelCallError, ModelUnavailable, known
+from kairo_team.governance.halts import current_loop
 from kairo_team.messages import ModelRequest, ModelResponse
 from kairo_team.models.call_keys import headers_with_key
-from kairo_team.models.governed_model import prompt_bound
+from kairo_team.models.governed_model import before_sending, prompt_bound
 from kairo_team.models.provider_errors import call_error
 from kairo_team.models.provider_messages import (
     billing_of,
@@ -55,28 +57,55 @@ def provider_model(name: str) -> ProviderModel:
     if find_spec("pydantic_ai") is None:
         raise MissingExtra(f"the model {name!r}", "models")
     _check_provider(name)
+    return ProviderModel(name, _inferred(name), partial(_inferred, name))
+
+
+def _inferred(name: str) -> Model[Any]:
     from pydantic_ai.models import infer_model
 
     try:
-        return ProviderModel(name, infer_model(name))
+        model = infer_model(name)
     except Exception as error:
         raise ModelUnavailable(name, _what_to_set(str(error))) from error
+    client: object = getattr(model, "client", None)
+    if type(client).__module__.partition(".")[0] in IN_EXTRA:  # the address of another library need not be one
+        address = unquote(model.base_url or "")
+        if (problem := address_problem(address)) is not None:
+            raise ModelUnavailable(name, f"the address of its provider, {address!r}, {problem}")
+    return model
+
+
+def address_problem(address: str) -> str | None:
+    """Return what is wrong with a server's address; None for one that a client can use."""
+    if address != "".join(address.split()):
+        return "has a blank in it"
+    try:
+        split = urlsplit(address)
+        host, _ = split.hostname, split.port
+    except ValueError as error:
+        return f"is not valid: {error}"
+    if split.scheme not in {"http", "https"}:
+        return "does not begin with http:// or https://"
+    return None if host else "has no host"
 
 
 class ProviderModel:
-    """A `ChatModel` on a pydantic-ai model.
+    """A `ChatModel` on a pydantic-ai model; may be used from several event loops and threads.
 
-    Connections are kept while calls are in flight and closed after the last one. Nothing is retried here: every try is
-    a call of its own, held and charged separately.
+    Each event loop has a client of its own, with its connections: they are kept while calls are in flight and, in a
+    run, from its first call until it ends. Nothing is retried here: every try is a call of its own, held and charged
+    separately.
     """
 
-    def __init__(self, name: str, model: Model[Any]) -> None:
+    def __init__(self, name: str, model: Model[Any], make: Callable[[], Model[Any]] | None = None) -> None:
+        """Take a model, and what makes another one with a client of its own; None: every event loop uses this one."""
         self.name = name
-        self._model = model
-        client: Any = getattr(model, "client", None)
-        if hasattr(client, "max_retries"):
-            client.max_retries = 0  # the provider's own library would try again without anybody knowing
-        refuse_error_bodies(model, name)
+        self._model = self._prepared(model)
+        self._make = make or (lambda: model)
+        self._unused = [model]
+        """The model given, until an event loop takes it."""
+        self._clients: dict[object, _Client] = {}
+        """By event loop; each loop changes only its own."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
@@ -86,8 +115,8 @@ class ProviderModel:
         from pydantic_ai.direct import model_request
 
         asked = self._asked(request)
-        async with self._connected():
-            reply = await model_request(self._model, asked.messages, **asked.options)
+        async with self._connected(request) as client:
+            reply = await model_request(client, asked.messages, **asked.options)
         return self._response(reply)
 
     async def stream(self, request: ModelRequest, on_text: Callable[[str], object]) -> ModelResponse:
@@ -105,8 +134,8 @@ class ProviderModel:
         asked = self._asked(request)
         came: list[str] = []
         try:
-            async with self._connected():
-                async with model_request_stream(self._model, asked.messages, **asked.options) as events:
+            async with self._connected(request) as client:
+                async with model_request_stream(client, asked.messages, **asked.options) as events:
                     async for event in events:
                         piece = sound(new_text(event))
                         if piece:
@@ -137,23 +166,64 @@ class ProviderModel:
         """Return an upper bound of the prompt's tokens, the words that providers add about tools included."""
         return prompt_bound(request) + (TOOL_PREAMBLE if request.tools else 0)
 
+    async def keep_connections(self) -> None:
+        """Keep the connections of the running event loop open between calls, until cancelled."""
+        async with self._client():
+            await anyio.sleep_forever()
+
     @asynccontextmanager
-    async def _connected(self) -> AsyncGenerator[None]:
-        """Keep the connection open inside, and convert the provider's errors into ours."""
-        await self._model.__aenter__()
+    async def _connected(self, request: ModelRequest) -> AsyncGenerator[Model[Any]]:
+        """Have a client inside, and convert the provider's errors into ours."""
+        async with self._client() as client:
+            try:
+                yield client
+            except Exception as error:
+                meant = call_error(self.name, error)
+                if meant is None:
+                    raise
+                raise self._explained(meant, request) from error
+
+    def _explained(self, error: ModelCallError, request: ModelRequest) -> ModelCallError:
+        """Return the error of a request, with what may help."""
+        return error
+
+    @asynccontextmanager
+    async def _client(self) -> AsyncGenerator[Model[Any]]:
+        """Have the client of the running event loop inside; whoever leaves it last closes its connections."""
+        loop = current_loop()
+        client = self._clients.get(loop)
+        if client is None:
+            client = self._clients[loop] = _Client(self._new_client())
+        client.users += 1
         try:
-            yield
-        except Exception as error:
-            meant = call_error(self.name, error)
-            if meant is None:
-                raise
-            raise meant from error
+            await client.model.__aenter__()
+            try:
+                yield client.model
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await client.model.__aexit__(None, None, None)
         finally:
-            with anyio.CancelScope(shield=True):
-                await self._model.__aexit__(None, None, None)
+            client.users -= 1
+            if not client.users:
+                del self._clients[loop]
+
+    def _new_client(self) -> Model[Any]:
+        try:
+            return self._unused.pop()
+        except IndexError:
+            return self._prepared(self._make())
+
+    def _prepared(self, model: Model[Any]) -> Model[Any]:
+        """Return the model, whose client tries once and raises the errors that come with status 200."""
+        client: Any = getattr(model, "client", None)
+        if hasattr(client, "max_retries"):
+            client.max_retries = 0  # the provider's own library would try again without anybody knowing
+        refuse_error_bodies(model, self.name)
+        return model
 
     def _asked(self, request: ModelRequest) -> _Asked:
-        return _Asked(list(conversation(request.messages)), self._settings(request), self._parameters(request))
+        with before_sending():
+            return _Asked(list(conversation(request.messages)), self._settings(request), self._parameters(request))
 
     def _settings(self, request: ModelRequest) -> ModelSettings:
         unknown = [name for name in request.settings if not _is_setting(name)]
@@ -206,6 +276,14 @@ class ProviderModel:
             finish,
             billing_of(reply),
         )
+
+
+@dataclass(slots=True)
+class _Client:
+    """A client of one event loop, and how many use it now."""
+
+    model: Model[Any]
+    users: int = 0
 
 
 @dataclass(frozen=True, slots=True)

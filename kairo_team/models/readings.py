@@ -155,7 +155,7 @@ def refuse_error_bodies(model: Any, name: str) -> None:
     """
     completions = getattr(getattr(getattr(model, "client", None), "chat", None), "completions", None)
     create: Callable[..., Any] | None = getattr(completions, "create", None)
-    if completions is None or create is None:
+    if completions is None or create is None or "create" in vars(completions):  # the last: it does so already
         return
 
     @wraps(create)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from fnmatch import fnmatchcase
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from kairo_team.contracts import ChatModel
 from kairo_team.errors import ModelUnavailable
-from kairo_team.models.fallback import Fallback
+from kairo_team.models.fallback import Fallback, single_models
 from kairo_team.plugins import make, published
 
 _OF_PROVIDERS: Final = re.compile(
@@ -54,6 +54,11 @@ class ModelResolver:
     def __init__(self, replacements: Mapping[str, str | ChatModel] | None = None) -> None:
         self._replacements = dict(replacements or {})
         self._resolved: dict[str, ChatModel] = {}
+        self._names: dict[int, list[str]] = {}
+        """By `id` of a model that is kept here: the names it is registered under, and was asked for by."""
+        for name, model in self._replacements.items():
+            if isinstance(model, ChatModel):
+                self._name(model, name)
 
     def resolve(self, model: str | ChatModel) -> ChatModel:
         """Return the model of that name, or the object itself.
@@ -67,8 +72,20 @@ class ModelResolver:
             return _checked(model)
         if model not in self._resolved:
             replacement = self._replacement(model)
-            self._resolved[model] = _build(model) if replacement is None else self._follow(model, replacement)
+            found = _build(model) if replacement is None else self._follow(model, replacement)
+            self._name(found, model)
+            self._resolved[model] = found
         return self._resolved[model]
+
+    def names_of(self, model: ChatModel) -> Sequence[str]:
+        """Return the names under which a model is registered, or was found, besides its own."""
+        return self._names.get(id(model), ())
+
+    def _name(self, model: ChatModel, name: str) -> None:
+        for one in single_models(model):
+            names = self._names.setdefault(id(one), [])
+            if name != one.name and name not in names:
+                names.append(name)
 
     def _replacement(self, name: str) -> str | ChatModel | None:
         if name in self._replacements:

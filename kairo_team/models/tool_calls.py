@@ -1,14 +1,17 @@
-"""Tool calls as providers write them: arguments are text that should be a JSON object."""
+"""Tool calls as providers write them: arguments are text that should be a JSON object. Texts that can be sent."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, NoReturn, cast
+from operator import is_
+from typing import Any, Final, NoReturn, TypeVar, cast
 
 from kairo_team._util.frozen import thaw
-from kairo_team.messages import ToolCall
+from kairo_team.messages import ModelRequest, ToolCall
+
+T = TypeVar("T")
 
 _LONGEST_ID: Final = 48
 """Characters that stay of an id that gets a number: providers take 64 at most."""
@@ -28,7 +31,25 @@ def made_call(call_id: str, name: str, arguments: str | Mapping[str, Any] | None
 
 def sound(text: str) -> str:
     """Return text that can be written down: halves of characters, which JSON can hold, become question marks."""
-    return text.encode("utf-8", "replace").decode()
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text
+
+
+def sound_request(request: ModelRequest) -> ModelRequest:
+    """Return a request with the texts of its messages and tools made sound; itself where they are."""
+    messages = [_in_sound_words(message, "text") for message in request.messages]
+    tools = [_in_sound_words(tool, "description") for tool in request.tools]
+    if all(map(is_, messages, request.messages)) and all(map(is_, tools, request.tools)):
+        return request
+    return replace(request, messages=messages, tools=tools)
+
+
+def _in_sound_words(one: T, field: str) -> T:
+    words: str = getattr(one, field)
+    return one if (made := sound(words)) is words else replace(cast("Any", one), **{field: made})
 
 
 def _parsed(text: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
 from anyio.lowlevel import checkpoint
 
-from kairo_team.errors import ModelCallError, ModelErrorKind, known
+from kairo_team.errors import ModelCallError, ModelErrorKind, NoRecord, known
 from kairo_team.messages import ModelRequest, ModelResponse
 from kairo_team.models.governed_model import prompt_bound
 from kairo_team.results import adapter, read
@@ -37,8 +37,8 @@ class RecordReplayModel:
     made before. The limit on the reply is not part of it, because it depends on what a budget has left; a recorded
     reply that is longer is refused. Usage is replayed, and so is a `ModelCallError`; other errors are not recorded.
 
-    Raises `ValueError` for a file that is no record, and `LookupError` for a call that is not in it. A last line that
-    was cut off, as by a killed process, is left out with a warning in the log.
+    Raises `ValueError` for a file that is no record, and `NoRecord` for a call that is not in it: that is free, and is
+    not tried again. A last line that was cut off, as by a killed process, is left out with a warning in the log.
     """
 
     def __init__(self, path: str | os.PathLike[str], model: ChatModel | None = None, mode: Mode = "auto") -> None:
@@ -66,8 +66,11 @@ class RecordReplayModel:
             await checkpoint()
             return self._given(request, answers[asked])
         if self._model is None:
-            raise LookupError(self._missing(request, asked + 1))
-        return self._given(request, await self._record(request, key))
+            raise self._missing(request, asked + 1)
+        answer = await self._record(request, key)
+        if isinstance(answer, ModelCallError):
+            raise answer.with_traceback(None)
+        return answer
 
     async def stream(self, request: ModelRequest, on_text: Callable[[str], object]) -> ModelResponse:
         """Answer like `complete`, and emit the text at once."""
@@ -102,17 +105,19 @@ class RecordReplayModel:
             raise answer.with_traceback(None)
         used, most = answer.usage, request.max_tokens
         if used is not None and most is not None and used.completion_tokens > most:
-            raise LookupError(
+            raise NoRecord(
+                self.name,
                 f"{self._file}: the recorded reply to {_shown(request)} has {used.completion_tokens} tokens, this call "
-                f"allows {most}: allow more, or record again with mode='record'"
+                f"allows {most}: allow more, or record again with mode='record'",
             )
         return answer
 
-    def _missing(self, request: ModelRequest, number: int) -> str:
+    def _missing(self, request: ModelRequest, number: int) -> NoRecord:
         which = "no record of" if number == 1 else f"no record number {number} of"
-        return (
+        return NoRecord(
+            self.name,
             f"{self._file}: {which} the request {_shown(request)} ({_digest(request)[:12]}); to record it, give "
-            "RecordReplayModel the model and a mode other than 'replay'"
+            "RecordReplayModel the model and a mode other than 'replay'",
         )
 
     def __repr__(self) -> str:
