@@ -67,6 +67,14 @@ class Inbox:
         else:
             self._answers[question_id] = (question.digest, decision)
 
+    def withdraw(self, task_id: str) -> tuple[str, ...]:
+        """Drop the questions of a task, with their answers, and return their ids."""
+        found = tuple(key for key, question in self._open.items() if question.task_id == task_id)
+        for key in found:
+            del self._open[key]
+            self._answers.pop(key, None)
+        return found
+
     def is_answered(self, question: HumanRequest) -> bool:
         """Return whether there is an answer to exactly this question."""
         return self._answers.get(question.id, ("",))[0] == question.digest
@@ -119,6 +127,12 @@ class Questions:
         answer = ("silent", "", "") if decision is None else (decision.action, decision.feedback, decision.by)
         self._emit(HumanDecided, question.task_id, question.member, question.id, *answer)
         return decision
+
+    def withdraw(self, task_id: str) -> None:
+        """Close the open questions of a task that is cancelled: no answer changes anything any more."""
+        for question_id in self.inbox.withdraw(task_id):
+            if self._kept is not None:
+                self._kept.close_question(question_id)
 
     def identified(self, asked: HumanRequest, key: str) -> HumanRequest:
         """Return the question with its id and its run's."""
