@@ -128,6 +128,13 @@ class Board(RuleBasedStateMachine):
     def review(self, data: st.DataObject) -> None:
         self.board.release(self.working.pop(self.one_of(data, self.working)))
 
+    @precondition(lambda self: self.working)
+    @rule()
+    def review_all(self) -> None:
+        while self.working:
+            self.board.release(self.working.popitem()[1])
+        self.take_all()
+
     @precondition(lambda self: self.taken.keys() - self.working.keys() - self.waiting.keys())
     @rule(data=st.data())
     def try_again(self, data: st.DataObject) -> None:
