@@ -581,7 +581,7 @@ class Dispatcher:
                 await granted.wait()
             except BaseException:
                 give_up()
-                self.changed()  # it may have been granted meanwhile
+                self._came_free(member)  # it may have been granted meanwhile
                 raise
             self._wait(task_run, None)
         task_run.leased = member
@@ -589,12 +589,12 @@ class Dispatcher:
     def release_lease(self, task_run: TaskRun) -> None:
         """Give the task's lease back, if it has one."""
         if task_run.leased is not None:
-            self._free(task_run.leased)
-            task_run.leased = None
+            self.board.release(task_run.leased)
+            member, task_run.leased = task_run.leased, None
+            self._came_free(member)
 
-    def _free(self, member: str) -> None:
-        """Give a lease back, also to the tasks that wait for budget and could not ask this member for it."""
-        self.board.release(member)
+    def _came_free(self, member: str) -> None:
+        """Let everybody look again, also the tasks without budget that could not ask this member for some."""
         for payers in self._unasked.pop(member, ()):
             if payers in self._without_budget:
                 self._requeue(payers, 1)
