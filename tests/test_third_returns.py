@@ -35,7 +35,7 @@ class Work:
         task_id = assignment.task.id
         self.begun.setdefault(task_id, anyio.current_time() - self.began)
         await anyio.sleep(self.seconds.get(task_id, 1_000.0))
-        return f"{task_id} is done by {context.member}"
+        return f"{task_id} is done, by who takes {self.seconds}"
 
 
 class Spending(Work):
