@@ -122,6 +122,7 @@ class AttemptRunner:
         self._timeouts = timeouts
         self._supervisor = supervisor
         dispatcher.on_cut_attempt = self._emit_cut_attempt
+        budgets.on_return = partial(dispatcher.changed, budget=True)
         self._workers = {member.id: Worker.of(member) for member in scope.team.everyone}
 
     async def attempt(self, task_run: TaskRun, number: int, asked: Asked) -> Attempt:

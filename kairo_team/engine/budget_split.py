@@ -85,6 +85,8 @@ class BudgetSplit:
         self._shares = {PLAN: policy.plan, EVALUATE: policy.evaluate}
         self._purposes: dict[str, Governor] = {}
         self._emit = emit
+        self.on_return: Callable[[], object] = _nothing
+        """Called when a purpose gave back what it did not use."""
 
     @property
     def spent_by(self) -> dict[str, Usage]:
@@ -156,6 +158,7 @@ class BudgetSplit:
         if governor is None:
             return None
         governor.close()
+        self.on_return()
         return replace(governor.usage, seconds=0.0)
 
     def _share(self, part: float) -> Budget:
@@ -171,6 +174,10 @@ class BudgetSplit:
 
     def _emit_carved(self, member: str | None, budget: Budget) -> None:
         self._emit(BudgetCarved, None, member, budget.tokens, _picodollars(budget))
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 def _ceiling(purpose: str, share: Budget) -> Budget:

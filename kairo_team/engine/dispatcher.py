@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import anyio
@@ -30,6 +31,7 @@ from kairo_team.governance.ledger import DIMENSIONS, NOTHING, larger, units_of
 from kairo_team.tasks import exact_weight
 
 if TYPE_CHECKING:
+    from kairo_team.budget import BudgetNode
     from kairo_team.engine.ready_tasks import Entry, ReadyTasks
     from kairo_team.engine.records.replay import PlanRecords
     from kairo_team.engine.suspension import EarlierSessions
@@ -44,8 +46,14 @@ Bound = Mapping[str, tuple[str, ...]]
 """The members that may do each task, by task id."""
 T = TypeVar("T")
 
+Payers = tuple[tuple[str, ...], "Governor | None", "Budget | None"]
+"""Who may pay for a task and how much at most: its candidates, the budget it shares, and its own. Tasks of which these
+are the same get budget, or do not, in the same moments."""
+
 _LOOK_AGAIN_AT: Final = 8
-"""The most tasks that are looked at again when budget comes back."""
+"""The most tasks of one queue that are looked at again when budget comes back."""
+_LOOKS: Final = 64
+"""The same of all queues; the next time the others are looked at."""
 
 _MOST_NAMED: Final = 3
 """Tasks that the reason of a skipped one names."""
@@ -107,8 +115,12 @@ class Dispatcher:
         self._slots = config.max_parallel_tasks
         self._slots_taken = 0
         self._slot_waiters: deque[anyio.Event] = deque()
-        self._without_budget: deque[TaskRun] = deque()
-        """Ready tasks for which there was no budget."""
+        self._without_budget: dict[Payers, deque[TaskRun]] = {}
+        """Ready tasks for which there was no budget; those that were looked at last are last."""
+        self._unasked: dict[str, set[Payers]] = {}
+        """The queues of these whose tasks a member might have paid for, had it not been taken, by that member."""
+        self._has_returned = False
+        """Budget came back since the ready loop looked."""
         self._held_back = 0
         """Tasks that are ready or suspended, maps and loops, which stay as they are until the run ends."""
         self._sleeper: anyio.Event | None = None
@@ -135,7 +147,7 @@ class Dispatcher:
                 self._sleeper = anyio.Event()
                 await self._sleeper.wait()
             elif self._without_budget:
-                self._requeue(len(self._without_budget))
+                self._requeue_all()
             elif self._held_back or self._parked:
                 break
             elif self.board.unended:
@@ -145,6 +157,11 @@ class Dispatcher:
         raise StopAsyncIteration
 
     def _next(self) -> TaskRun | None:
+        if self._has_returned:
+            self._has_returned = False
+            each = _LOOKS // (len(self._without_budget) or 1)
+            for payers in list(islice(self._without_budget, _LOOKS)):
+                self._requeue(payers, min(max(each, 1), _LOOK_AGAIN_AT))
         while True:
             while self.board.due:
                 self.on_due(self.board.due.popleft())
@@ -166,17 +183,21 @@ class Dispatcher:
 
     def _start(self, task_run: TaskRun, member: str, *, paid: bool) -> bool:
         """Give the task its budget and let it start; without budget it waits, or fails when none can come back."""
-        got = self._carve(task_run, member, paid=paid)
+        first, got = member, self._carve(task_run, member, paid=paid)
         for other in task_run.entry.candidates if isinstance(got, InsufficientBudget) else ():
-            if other != member and self.board.try_lease(other):  # any member that is free and has budget may do it
-                self.board.release(member)
-                member, got = other, self._carve(task_run, other, paid=paid)
-                if not isinstance(got, InsufficientBudget):
-                    break
+            if other == first:
+                continue
+            if not self.board.try_lease(other):
+                self._unasked.setdefault(other, set()).add(_payers_of(task_run))
+                continue
+            self.board.release(member)  # any member that is free and has budget may do it
+            member, got = other, self._carve(task_run, other, paid=paid)
+            if not isinstance(got, InsufficientBudget):
+                break
         if isinstance(got, InsufficientBudget):
             self.board.release(member)
             if self.active:
-                self._without_budget.append(task_run)
+                self._without_budget.setdefault(_payers_of(task_run), deque()).append(task_run)
                 self._wait(task_run, "budget")
             else:
                 shared = task_run.entry.shared
@@ -196,8 +217,8 @@ class Dispatcher:
         task_run.waits_for = None
         self._emit(events.TaskAssigned, task_run.task.id, member)
         self._emit(events.BudgetCarved, task_run.task.id, member, got[0] or None, got[1] or None)
-        if self._without_budget:  # what was learned may let more than a few of them in
-            self._requeue(1)
+        if self._without_budget and (payers := _payers_of(task_run)) in self._without_budget:
+            self._requeue(payers, 1)  # what let this one in may let more of them in
         return True
 
     def _carve(self, task_run: TaskRun, member: str, *, paid: bool) -> Units | InsufficientBudget:
@@ -273,9 +294,20 @@ class Dispatcher:
         task_run.for_halt = unpaid.halted
         self.end(task_run, FAILED, unpaid.error)
 
-    def _requeue(self, count: int) -> None:
-        for _ in range(count):
-            self.board.make_ready(self._without_budget.popleft().entry)
+    def _requeue(self, payers: Payers, count: int) -> None:
+        """Queue so many of the tasks anew that wait for budget from the same accounts."""
+        waiting = self._without_budget.pop(payers)
+        while waiting and count:
+            task_run = waiting.popleft()
+            if not task_run.ended:
+                self.board.make_ready(task_run.entry)
+                count -= 1
+        if waiting:
+            self._without_budget[payers] = waiting
+
+    def _requeue_all(self) -> None:
+        for payers, waiting in list(self._without_budget.items()):
+            self._requeue(payers, len(waiting))
 
     def _wait(self, task_run: TaskRun, waits_for: WaitsFor | None, seconds: float | None = None) -> None:
         """Emit what a task waits for now, or that it waits no longer, if that is news."""
@@ -330,7 +362,6 @@ class Dispatcher:
             if not task_run.ended:  # what it needs may have failed by now
                 self.board.retire(task_run.entry)
                 self._skip(task_run.entry, "another plan took its place")
-        self._without_budget = deque(task_run for task_run in self._without_budget if not task_run.superseded)
 
     def extend(self, tasks: Sequence[Task], bound: Bound, recorded: PlanRecords) -> list[Entry]:
         """Put more tasks on the board; `settle` follows."""
@@ -384,7 +415,7 @@ class Dispatcher:
             for entry in added:
                 self._skip_if_cancelled(self.tasks[entry.task.id])
         if can_start:
-            self.wake()
+            self.changed()
 
     def call_off(self, reason: str) -> list[str]:
         """Skip what has not started, because it is no longer needed; return which tasks that are."""
@@ -411,7 +442,7 @@ class Dispatcher:
         while self._slot_waiters:
             self._slots_taken += 1
             self._slot_waiters.popleft().set()
-        self.wake()
+        self.changed()
 
     def _stands_as_recorded(self, task_id: str) -> bool:
         """Return whether a task that was open when the recorded run ended is in the same state now."""
@@ -428,6 +459,7 @@ class Dispatcher:
         in_flight, pending = task_run.in_flight, task_run.state is PENDING
         if task_run.open_attempt is not None:
             self.cut(task_run, reason)
+        self._held_back -= task_run.state is SUSPENDED
         task_run.move(to)
         task_run.error = reason
         if task_run.entry.parts is not None:
@@ -453,7 +485,7 @@ class Dispatcher:
         for entry, cause in self.board.end(task_run.entry, accepted=to is COMPLETED):
             self.tasks[entry.task.id].not_taken = self.tasks[cause.task.id].not_taken
             self._skip(entry, self._explain_skip(entry, cause))
-        self.wake()
+        self.changed()
 
     def cut(self, task_run: TaskRun, reason: str | None) -> None:
         """Emit the end of the attempt that is cut short, if one was begun."""
@@ -486,7 +518,7 @@ class Dispatcher:
         task_run.error = reason
         self._give_back(task_run, SUSPENDED)
         self._held_back += 1
-        self.wake()
+        self.changed()
 
     def emit_end(self, task_run: TaskRun, verdict: str | None = None) -> None:
         """Emit a task's last event."""
@@ -520,19 +552,17 @@ class Dispatcher:
             self._release_slot(task_run)
 
     def _emit_return(self, task_run: TaskRun) -> None:
-        """Emit that a task's budget came back, and let those that wait for some look again."""
         self._emit(events.BudgetReturned, task_run.task.id, task_run.member, task_run.usage)
-        self.budget_came_back()
+        self.changed(budget=True)
 
-    def budget_came_back(self) -> None:
-        """Let the tasks that wait for budget look again."""
+    def changed(self, *, budget: bool = False) -> None:
+        """Let everybody look again who may go on now, and the run end where that was all it waited for.
+
+        Called whenever something comes back - a lease, a slot, or `budget` - and when there are more tasks.
+        """
+        self._has_returned = self._has_returned or budget
         for returned in self._waiting_for_budget:
             returned.set()
-        if self._without_budget:
-            self._requeue(min(len(self._without_budget), _LOOK_AGAIN_AT))
-
-    def wake(self) -> None:
-        """Let the ready loop look again, and the run end where that was all it waited for."""
         if self._has_concluded:
             ended = len(self.tasks) - self.board.unended
             if self._recorded.has_caught_up(self._stands_as_recorded, ended):
@@ -556,6 +586,7 @@ class Dispatcher:
                 await self.without_slot(task_run, granted.wait)
             except BaseException:
                 give_up()
+                self._came_free(member)  # it may have been granted meanwhile
                 raise
             if not task_run.has_slot:  # it was cancelled while it waited
                 give_up()
@@ -567,8 +598,15 @@ class Dispatcher:
         """Give the task's lease back, if it has one."""
         if task_run.leased is not None:
             self.board.release(task_run.leased)
-            task_run.leased = None
-            self.wake()
+            member, task_run.leased = task_run.leased, None
+            self._came_free(member)
+
+    def _came_free(self, member: str) -> None:
+        """Let everybody look again, also the tasks without budget that could not ask this member for some."""
+        for payers in self._unasked.pop(member, ()):
+            if payers in self._without_budget:
+                self._requeue(payers, 1)
+        self.changed()
 
     async def top_up(self, task_run: TaskRun, halt: HaltReason, path: str | None) -> bool:
         """Set more budget aside for a task that the governor at `path` stopped for a lack of it, once some came back.
@@ -578,36 +616,41 @@ class Dispatcher:
         governor, dimension = task_run.governor, _DIMENSION.get(halt)
         if governor is None or dimension is None or path == governor.path:  # its own ceiling stays
             return False
-        had = getattr(governor.remaining, dimension)
+        had = _had(task_run, dimension, path)
         if had is None:  # nothing is short here: it was the limit of a governor of the agent's own
             return False
-        while governor.halted is None:
-            if task_run.interrupted is not None:
-                self._wait(task_run, None)
-                return True  # the next try records that it was cancelled
-            if getattr(governor.remaining, dimension) > had:
-                weight = exact_weight(task_run.task.weight)
-                part = weight / (self._weight_left + weight)
-                got = governor.top_up_share(dimension, part)
-                records, guarantee = task_run.records, units_of(governor.guarantee)
-                records.put_carved(task_run.task.id, task_run.carvings, task_run.member or "", guarantee)
-                self._wait(task_run, None)
-                self._emit(events.BudgetToppedUp, task_run.task.id, task_run.member, got[0] or None, got[1] or None)
-                return True
-            if self.active <= len(self._waiting_for_budget) + 1:  # all the others wait like this one
-                break
-            self._wait(task_run, "budget")  # it is news once, however often it looks
-            await self.without_slot(task_run, self._wait_for_return)
-        self._wait(task_run, None)
-        return False
 
-    async def _wait_for_return(self) -> None:
-        returned = anyio.Event()
-        self._waiting_for_budget.append(returned)
-        try:
-            await returned.wait()
-        finally:
-            self._waiting_for_budget.remove(returned)
+        def look() -> bool | None:
+            """Return whether another try makes sense; None: others may still give back."""
+            if task_run.interrupted is not None:
+                return True  # the next try records that it was cancelled
+            if governor.halted is not None:
+                return False
+            if getattr(governor.remaining, dimension) > had:
+                return True
+            return False if self.active <= len(self._waiting_for_budget) + 1 else None  # all others wait like this one
+
+        while (found := look()) is None:
+            self._wait(task_run, "budget")
+            await self.without_slot(task_run, self._wait_until, look)
+            self._wait(task_run, None)
+        if found and task_run.interrupted is None:
+            weight = exact_weight(task_run.task.weight)
+            got = governor.top_up_share(dimension, weight / (self._weight_left + weight))
+            records, guarantee = task_run.records, units_of(governor.guarantee)
+            records.put_carved(task_run.task.id, task_run.carvings, task_run.member or "", guarantee)
+            self._emit(events.BudgetToppedUp, task_run.task.id, task_run.member, got[0] or None, got[1] or None)
+        return found
+
+    async def _wait_until(self, look: Callable[[], bool | None]) -> None:
+        """Look again whenever something has changed, until there is an answer."""
+        while look() is None:
+            returned = anyio.Event()
+            self._waiting_for_budget.append(returned)
+            try:
+                await returned.wait()
+            finally:
+                self._waiting_for_budget.remove(returned)
 
     async def without_slot(self, task_run: TaskRun, wait: Callable[..., Awaitable[T]], *args: Any) -> T | None:
         """Await something for a task without its slot: what is ready may use it meanwhile.
@@ -615,7 +658,6 @@ class Dispatcher:
         None when the task was cancelled while it waited.
         """
         self._release_slot(task_run)
-        self.wake()
         waited: T | None = None
         with anyio.CancelScope() as task_run.wait:
             waited = await wait(*args)
@@ -670,6 +712,7 @@ class Dispatcher:
             self._slot_waiters.popleft().set()
         else:
             self._slots_taken -= 1
+            self.changed()
 
     def hold_back(self) -> None:
         """Leave a map or a loop as it is until the run ends: the recorded run ended before that."""
@@ -689,10 +732,36 @@ class Dispatcher:
         self.release_lease(task_run)
         if task_run.has_slot:
             self._release_slot(task_run)
-        self.wake()
+        self.changed()
 
     def _histories(self) -> str:
         return "; ".join(f"{r.task.id}: {' -> '.join(r.history)}" for r in self.tasks.values() if not r.ended)
+
+
+def _had(task_run: TaskRun, dimension: str, path: str | None) -> Any:
+    """Return what has to be passed for another try to make sense: what is left now; None: there is no limit.
+
+    Or what was left when the last attempt was refused something that would fit by now, because it came back while the
+    attempt cleaned up. That says nothing where the agent's own governor at `path` refused.
+    """
+    governor, error = task_run.governor, task_run.exception
+    now = None if governor is None else getattr(governor.remaining, dimension)
+    short: Any = error.lacking if isinstance(error, HaltError) else error
+    if governor is None or now is None or not isinstance(short, InsufficientBudget):
+        return now
+    own = any(path == one.path for one in _all_of(governor.inside))
+    asked: Any = short.asked if short.needed is None else short.needed
+    return short.left if now >= asked and not own else now
+
+
+def _all_of(nodes: Sequence[BudgetNode]) -> Iterator[BudgetNode]:
+    for node in nodes:
+        yield node
+        yield from _all_of(node.children)
+
+
+def _payers_of(task_run: TaskRun) -> Payers:
+    return task_run.entry.candidates, task_run.entry.shared, task_run.task.budget
 
 
 def _group_of(entry: Entry) -> Entry | None:

@@ -67,6 +67,8 @@ class Entry:
     dependents: list[Entry] = field(default_factory=lambda: [])  # noqa: PIE807 - `list[...]` is slow to call
     queued: Queued | None = None
     """Its place in the queue it stands in, with its order of dispatch; None: in none. Any other place is left over."""
+    claim: str | None = None
+    """The member with a free lease for whose sake it was parked no longer; None: it was never parked, or is again."""
     started: bool = False
     """It was dispatched with a budget."""
     ended: bool = False
@@ -151,7 +153,10 @@ class ReadyTasks:
             entry = queued[2]
             if entry.ended or entry.queued is not queued:
                 continue
+            claim, entry.claim = entry.claim, None
             member = self._lease_any(entry.candidates)
+            if claim is not None and claim != member:
+                self._offer(claim)
             if member is not None:
                 entry.queued = None
                 return entry, member
@@ -259,6 +264,9 @@ class ReadyTasks:
     def _book_end(self, entry: Entry, accepted: bool) -> Entry:
         entry.ended, entry.accepted = True, accepted
         self.unended -= 1
+        if entry.claim is not None:
+            claim, entry.claim = entry.claim, None
+            self._offer(claim)
         if entry.parent is not None and (parts := entry.parent.parts) is not None:
             parts.open -= 1
             if not parts.open:
@@ -282,16 +290,28 @@ class ReadyTasks:
         return lambda: waiting.remove(granted) if granted in waiting else self.release(member)
 
     def release(self, member: str) -> None:
-        """Give a lease back: to a waiting attempt, else to the best task parked for this member."""
+        """Give a lease back: to a waiting attempt, else offer it to the best task parked for this member."""
         leases = self._leases[member]
         if leases.waiting:
             leases.waiting.popleft()()
             return
         leases.taken -= 1
-        if leases.parked:
-            best = min((key for key in leases.parked if self._any_parked(key)), key=self._first_parked, default=None)
-            if best is not None:
-                heappush(self._ready, heappop(self._parked[best]))
+        self._offer(member)
+
+    def _offer(self, member: str) -> None:
+        """Queue the best task parked for a member that has a free lease, with a claim on that lease.
+
+        Called wherever a lease comes back, or a task with a claim on one ends or takes another. By that no parked task
+        has a free candidate, unless as many queued tasks have claims on a member as it has free leases.
+        """
+        leases = self._leases[member]
+        if not leases.parked or not leases.free:
+            return
+        best = min((key for key in leases.parked if self._any_parked(key)), key=self._first_parked, default=None)
+        if best is not None:
+            queued = heappop(self._parked[best])
+            queued[2].claim = member
+            heappush(self._ready, queued)
 
     def _any_parked(self, key: tuple[str, ...]) -> bool:
         """Return whether a task is parked there; places of tasks that have ended or moved meanwhile are removed."""

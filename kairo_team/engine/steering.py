@@ -65,21 +65,30 @@ class Steering:
     def cancel_task(self, task_id: str, reason: str) -> None:
         """End one task: what never started is SKIPPED, what is in flight is interrupted and CANCELLED.
 
-        With a map or a loop end the tasks that it grew into.
+        With a map or a loop end the tasks that it grew into, also those that wait for a person. What was asked for
+        them is asked no longer.
         """
         self._check_running()
         task_run = self._open_task(task_id)
-        dispatcher = self.dispatcher
-        assert dispatcher is not None
+        assert self.dispatcher is not None
+        self._cancel(task_run, reason, self.dispatcher)
+
+    def _cancel(self, task_run: TaskRun, reason: str, dispatcher: Dispatcher) -> None:
+        """End a task that is open, with all it grew into; it raises nothing, so that no part of it is left."""
+        task_id, waits = task_run.task.id, task_run.state is TaskState.SUSPENDED
         if task_run.state is PENDING and task_run.earlier is None:
             task_run.records.put_cancelled(task_id, reason, started=False)
             dispatcher.end(task_run, TaskState.SKIPPED, reason)
             return
-        task_run.interrupted = task_run.interrupted or reason
+        task_run.interrupted = reason if waits else task_run.interrupted or reason
+        if waits:
+            dispatcher.end(task_run, *task_run.real_end(TaskState.CANCELLED, reason, None))
+            return
         parts = task_run.entry.parts
         for part in () if parts is None else parts.entries:
-            if not part.ended:
-                self.cancel_task(part.task.id, reason)
+            part_run = dispatcher.tasks[part.task.id]
+            if not part.ended and not _had_ended(part_run):
+                self._cancel(part_run, reason, dispatcher)
         if task_run.context is not None:
             task_run.context.interrupt(reason)
         elif task_run.wait is not None:
@@ -97,8 +106,7 @@ class Steering:
         self._emit(events.BudgetToppedUp, None, None, budget.tokens, picodollars, by)
         self._watch(budget)
         if self.dispatcher is not None:
-            self.dispatcher.budget_came_back()
-            self.dispatcher.wake()
+            self.dispatcher.changed(budget=True)
 
     def _set_aside(self, more: Budget) -> None:
         """Set the raised limit aside in the run's account, where the journal has accounts, before anything is spent."""
@@ -147,10 +155,14 @@ class Steering:
         if task_id not in tasks:
             raise Misuse(f"no task {task_id!r} in this run's plan; it has {known(tasks)}")
         task_run = tasks[task_id]
-        ended_before = task_run.earlier is not None and task_run.earlier.status is not TaskStatus.SUSPENDED
-        if task_run.ended or task_run.state is TaskState.SUSPENDED or ended_before:
+        if task_run.ended or task_run.state is TaskState.SUSPENDED or _had_ended(task_run):
             raise Misuse(f"task {task_id!r} is {task_run.state}: it can no longer be steered or cancelled")
         return task_run
+
+
+def _had_ended(task_run: TaskRun) -> bool:
+    """Return whether a task ended in an earlier session, so that it ends in this one as it did there."""
+    return task_run.earlier is not None and task_run.earlier.status is not TaskStatus.SUSPENDED
 
 
 def _directive(recorded: Any) -> tuple[str | None, str]:
