@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
@@ -363,6 +364,14 @@ class ToolOutput(_Payload):
         _check_name("ToolOutput", self.name)
         if not isinstance(self.result, str):
             object.__setattr__(self, "result", _not_too_deep("ToolOutput.result", _as_json, self.result))
+
+    @classmethod
+    def of(cls, name: str, text: str, *, is_json: bool) -> ToolOutput:
+        """Return the result of a tool: as JSON values where its text `is_json` and can be held, else the text."""
+        if is_json:
+            with suppress(ValueError, RecursionError):
+                return cls(name, json.loads(text))
+        return cls(name, text)
 
     @property
     def text(self) -> str:

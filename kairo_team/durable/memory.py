@@ -262,8 +262,7 @@ class MemoryJournal:
             self.check()
             asked = self.storage.questions.get(question_id)
             if asked is None:
-                open_ids = [one.id for one in self.pending()]
-                raise NoQuestion(question_id, open_ids, self._why_closed(question_id), place="this journal")
+                raise NoQuestion(question_id, (one.id for one in self.pending()), self._why_closed(question_id))
             check_same(question_id, asked.decision, decision)
             self.storage.deferred.pop(question_id, None)
             if decision.action == "defer":

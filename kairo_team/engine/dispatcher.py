@@ -14,6 +14,7 @@ from anyio.lowlevel import checkpoint_if_cancelled
 from kairo_team import events
 from kairo_team.budget import Budget, HaltReason
 from kairo_team.engine.budget_split import Needs
+from kairo_team.engine.ready_tasks import group_of, part_of_shared
 from kairo_team.engine.records.replay import RecordedStart, Unpaid
 from kairo_team.engine.task_run import (
     CANCELLED,
@@ -253,7 +254,7 @@ class Dispatcher:
         starting = task_run.state is PENDING
         weight = exact_weight(task.weight)
         part = weight / (self._weight_left if starting else self._weight_left + weight)
-        group = _group_of(task_run.entry)
+        group = group_of(task_run.entry)
         least = self._needs.of(member) if starting and not paid and member in self._limited else NOTHING
         if group is not None and starting and not paid:
             least = larger(least, self._group_needs[group.task.id].of(group.task.id))
@@ -284,7 +285,7 @@ class Dispatcher:
                     self._reserve,
                     least,
                     shared=entry.shared,
-                    shared_part=_part_of_shared(entry),
+                    shared_part=part_of_shared(entry),
                 )
         except InsufficientBudget as short:
             return short.with_traceback(None)  # the traceback would keep this frame alive
@@ -466,7 +467,7 @@ class Dispatcher:
             self._take_weight(task_run.entry, task_run.entry.parts.weight)
         elif in_flight:
             governor, member = task_run.governor, task_run.member
-            group = _group_of(task_run.entry)
+            group = group_of(task_run.entry)
             learns = to is not CANCELLED and (member in self._limited or group is not None)
             if governor is not None and member is not None and learns:
                 took, ran_out = (
@@ -762,21 +763,6 @@ def _all_of(nodes: Sequence[BudgetNode]) -> Iterator[BudgetNode]:
 
 def _payers_of(task_run: TaskRun) -> Payers:
     return task_run.entry.candidates, task_run.entry.shared, task_run.task.budget
-
-
-def _group_of(entry: Entry) -> Entry | None:
-    """Return the map or loop with whose tasks it shares a budget; None: it shares none."""
-    parent = entry.parent
-    while parent is not None and parent.task.budget is None:
-        parent = parent.parent
-    return parent
-
-
-def _part_of_shared(entry: Entry) -> float:
-    """Return its part of what is left of that budget: by its weight, among those that have not started."""
-    group = _group_of(entry)
-    weight, left = exact_weight(entry.task.weight), 0 if group is None or group.parts is None else group.parts.unstarted
-    return weight / left if left > weight else 1.0
 
 
 def _needs_one(lost: Entry) -> str:

@@ -450,3 +450,18 @@ def _set_priorities(entries: Mapping[str, Entry]) -> list[Entry]:
             if not left[name]:
                 ends.append(dependency)
     return outside
+
+
+def group_of(entry: Entry) -> Entry | None:
+    """Return the map or loop with whose tasks it shares a budget; None: it shares none."""
+    parent = entry.parent
+    while parent is not None and parent.task.budget is None:
+        parent = parent.parent
+    return parent
+
+
+def part_of_shared(entry: Entry) -> float:
+    """Return its part of what is left of that budget: by its weight, among those that have not started."""
+    group = group_of(entry)
+    weight, left = exact_weight(entry.task.weight), 0 if group is None or group.parts is None else group.parts.unstarted
+    return weight / left if left > weight else 1.0

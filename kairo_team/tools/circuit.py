@@ -33,6 +33,14 @@ class CircuitBreakers:
         self._clock = clock
         self._circuits: dict[str, _Circuit] = {}
 
+    @property
+    def why_open(self) -> str:
+        """What a member reads in place of a call that is refused."""
+        return (
+            f"it failed {self.setting.failures} times in a row and is left alone for {self.setting.pause:g} seconds: "
+            "go on without it, or try again later"
+        )
+
     def admit(self, tool: str) -> int | None:
         """Return the ticket of a call that may be made, to be handed to `end`; None while the circuit is open."""
         circuit = self._circuits.get(tool)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 import anyio
@@ -33,7 +33,7 @@ from kairo_team.tools.circuit import CircuitBreakers
 from kairo_team.tools.made_calls import changes, why_asked
 from kairo_team.tools.passing import passing
 from kairo_team.tools.permissions import ToolPermissions
-from kairo_team.tools.result import ToolResult, describe, describe_error, text_of
+from kairo_team.tools.result import ToolResult, describe, describe_error, result_of
 from kairo_team.tools.sanitize import Sanitizer
 from kairo_team.tools.toolbox import GovernedTool, Toolbox
 
@@ -237,13 +237,13 @@ class ToolPipeline:
         if seen is not None:
             call = ToolInput(tool.name, seen)
             await self._guardrails.remember(self._context_of(tool, GuardrailPhase.PRE_TOOL, call))
-        answer = _shown_to_guardrails(tool, result)
+        answer = ToolOutput.of(tool.name, result.text, is_json=result.is_json)
         await self._guardrails.remember(self._context_of(tool, GuardrailPhase.POST_TOOL, answer))
 
     async def _call(self, tool: Tool, arguments: Mapping[str, Any] | str, key: str) -> ToolResult:
         ticket = self.breakers.admit(tool.name)
         if ticket is None:
-            return self.refuse(tool.name, "circuit-breaker", self._open_circuit(), key)
+            return self.refuse(tool.name, "circuit-breaker", self.breakers.why_open, key)
         works: bool | None = None
         try:
             checked, seen = await self._admit(tool, arguments, key)
@@ -260,7 +260,7 @@ class ToolPipeline:
         if self._guardrails is not None or tool.server is not None:
             result = await self._look_at_result(tool, result, made)
         finished = self._finish(tool, result, made)
-        if asked is not None:  # a coordinator decides by what was asked for, and that is recorded with the result
+        if asked is not None:  # a coordinator decides by what was asked for: that is recorded too
             finished = replace(finished, value=asked)
         if self._calls is not None:
             self._calls.answered(made.number, finished, _ONE_CALL)
@@ -313,7 +313,7 @@ class ToolPipeline:
         self._check_static(tool)
         checked = check_arguments(tool, arguments)
         noted = self._made is not None and not self._is_offered(tool)
-        guarded = self._permissions.guard is not None or tool.server is not None or self._guardrails is not None
+        guarded = not (self._permissions.guard is None and tool.server is None and self._guardrails is None)
         if not noted and not guarded and not self._doubted:
             return checked, None
         seen = seen_arguments(checked)
@@ -335,10 +335,8 @@ class ToolPipeline:
                     "allowed-tools", f"the tool {tool.name!r} is not allowed here; allowed are {known(allowed)}"
                 )
         if self._permissions.plan_mode and tool.side_effect != "read":
-            raise CallRefusedError(
-                "plan-mode",
-                f"only tools that read may be used while planning; {tool.name!r} is a {tool.side_effect} tool",
-            )
+            why = f"only tools that read may be used while planning; {tool.name!r} is a {tool.side_effect} tool"
+            raise CallRefusedError("plan-mode", why)
 
     async def _check_approved(self, tool: Tool, seen: Mapping[str, Any], key: str, by: str, reason: str) -> None:
         """Raise unless a person approves the call."""
@@ -399,7 +397,7 @@ class ToolPipeline:
         """Run the tool; its exception becomes an error result, unless it ends the attempt."""
         try:
             with made.around:
-                return _result_of(await _run(tool, arguments))
+                return result_of(await _run(tool, arguments))
         except BaseException as raised:
             error = failure_of(raised)
             if error is None:
@@ -420,7 +418,8 @@ class ToolPipeline:
     async def _look_at_result(self, tool: Tool, result: ToolResult, made: _Made) -> ToolResult:
         """Ask the guardrails; return the result as they leave it."""
         try:
-            outcome = await self._ask(tool, GuardrailPhase.POST_TOOL, lambda: _shown_to_guardrails(tool, result))
+            made_of = partial(ToolOutput.of, tool.name, result.text, is_json=result.is_json)
+            outcome = await self._ask(tool, GuardrailPhase.POST_TOOL, made_of)
         except BaseException:
             self._report_end(tool.name, "error", made, "the call was interrupted")
             raise
@@ -485,31 +484,10 @@ class ToolPipeline:
             self._mcp = self._permissions.mcp or McpPolicy()
         return self._mcp
 
-    def _open_circuit(self) -> str:
-        setting = self.breakers.setting
-        return (
-            f"it failed {setting.failures} times in a row and is left alone for {setting.pause:g} seconds: "
-            "go on without it, or try again later"
-        )
-
 
 def _names(tool: Tool) -> tuple[str, ...]:
     """Return its names in a list of allowed tools; a tool of no server has only its own name."""
     return (tool.name,) if tool.server is None else (tool.name, f"{tool.server}/{tool.server_tool}")
-
-
-def _shown_to_guardrails(tool: Tool, result: ToolResult) -> ToolOutput:
-    """Return the result as JSON values, where its text is the JSON of what the tool returned; else the text."""
-    if not result.is_error and not isinstance(result.value, str | None):
-        with suppress(ValueError, RecursionError):  # it is no JSON, or more than a payload holds
-            return ToolOutput(tool.name, json.loads(result.text))
-    return ToolOutput(tool.name, result.text)
-
-
-def _result_of(value: Any) -> ToolResult:
-    if isinstance(value, ToolResult):
-        return replace(value, refused_by=None)
-    return ToolResult(text_of(value), value=value)
 
 
 async def _run(tool: Tool, arguments: Mapping[str, Any]) -> Any:

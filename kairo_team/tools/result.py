@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from json import loads
 from typing import Any, Final, cast
 
@@ -39,6 +39,18 @@ class ToolResult:
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
             raise ValueError(f"ToolResult.text must be a string, not {self.text!r:.200}")
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the text should be the JSON of what the tool returned."""
+        return not self.is_error and not isinstance(self.value, str | None)
+
+
+def result_of(value: Any) -> ToolResult:
+    """Return what a tool returned as a result, which its maker cannot call refused."""
+    if isinstance(value, ToolResult):
+        return replace(value, refused_by=None)
+    return ToolResult(text_of(value), value=value)
 
 
 def text_of(value: Any) -> str:
