@@ -373,8 +373,9 @@ def without_strays(work: Coroutine[Any, Any, T], task: Any, context: Context | N
     asyncio delivers a cancellation where the task waits next, whoever that hurts: so it waits for nothing before.
     Each step runs in the `context`, if there is one.
     """
-    send: Callable[[Any], Any] = work.send if context is None else partial(context.run, work.send)
-    throw: Callable[[BaseException], Any] = work.throw if context is None else partial(context.run, work.throw)
+    send, throw = cast("Any", work.send), cast("Any", work.throw)
+    if context is not None:
+        send, throw = partial(context.run, send), partial(context.run, throw)
     sent: Any = None
     error: BaseException | None = None
     while True:

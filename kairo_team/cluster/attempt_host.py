@@ -370,7 +370,7 @@ class AttemptHost:
             permissions=team.permissions,
             secrets=runtime.secrets,
             nest=partial(inside.nested_in, run_id=run_id, gate=people.gate, grace=work.grace),
-            guardrails=(*runtime.guardrails, *team.guardrails),
+            guardrails=(runtime.guardrails, team.guardrails),
             guardrails_of={member.id: member.guardrails for member in team.everyone},
             questions=people,
             steering=steering,

@@ -50,7 +50,7 @@ class Image:
         ([Image()], '["[the tool returned an image of 3 x 4 pixels, and only text can be shown to you]"]'),
         ({"name": "it", "text": b"plain"}, '{"name":"it","text":"plain"}'),
     ],
-    ids=repr,
+    ids=lambda one: type(one).__name__,
 )
 def test_third_o44_bytes_and_images_become_a_sentence(value: Any, text: str) -> None:
     assert text_of(value) == text

@@ -281,7 +281,7 @@ async def steps(guard: RuleGuard, **arguments: Any) -> int:
         return resolve(path)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(paths.os.path, "realpath", counted)
+        patch.setattr(os.path, "realpath", counted)
         await guard.check("bash", arguments, "system")
     return count
 
