@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kairo_team.tools import Rule, RuleGuard, paths
+from kairo_team.tools import Rule, RuleGuard
 from kairo_team.tools.globs import name_glob, names_meet
 from tests.tools.test_guards import build, decided
 
