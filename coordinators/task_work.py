@@ -194,24 +194,24 @@ class Progress:
 
 
 def findings_for_next_attempt(verdict: EvaluationVerdict, first: Sequence[Finding] = ()) -> tuple[Finding, ...]:
-    """Return the findings for the next attempt: what blocks, what is remarked, and as closed what is met.
+    """Return the findings for the next attempt: what blocks, what is remarked, what is mended, and what is met.
 
     Of what blocks it is `first` and then the first of the verdict, which has in front what moves the outcome most.
     Scores, levels and a judge's remarks on what is met are left out.
     """
-    wrong = [finding for finding in (*first, *verdict.findings) if finding.status != "closed"]
+    wrong = [finding for finding in (*first, *verdict.findings) if not finding.is_right]
     blocking = [finding for finding in wrong if finding.severity == "blocking"]
     remarks = [finding for finding in wrong if finding.severity != "blocking"]
     return (*blocking[:MOST_FINDINGS], *remarks, *_met(verdict, {finding.criterion or finding.id for finding in wrong}))
 
 
 def _met(verdict: EvaluationVerdict, wrong: set[str]) -> Iterable[Finding]:
-    """Return a closed finding for each criterion that is met, whether it ever was wanting or not."""
-    closed = [replace(finding, severity="info") for finding in verdict.findings if finding.status == "closed"]
+    """Return a finding for each criterion that is met: a closed one where it was found wanting before."""
+    right = [replace(finding, severity="info") for finding in verdict.findings if finding.is_right]
     met_now = [one for one in verdict.criteria if one.passed]
-    closed += [Finding(one.id, one.id, "info", expected=one.text, status="closed") for one in met_now]
+    right += [Finding(one.id, one.id, "info", expected=one.text, status="met") for one in met_now]
     met: dict[str, Finding] = {}
-    for finding in closed:
+    for finding in right:
         met.setdefault(finding.criterion or finding.id, finding)
     return (finding for name, finding in met.items() if name not in wrong)
 
@@ -331,7 +331,7 @@ class Escalation:
             chosen.member,
             self._progress.tries,
             verdict.cause,
-            [finding for finding in verdict.findings if finding.status != "closed"],
+            [finding for finding in verdict.findings if not finding.is_right],
             consequences=self._consequences(verdict, chosen),
         )
 

@@ -88,7 +88,7 @@ def history_of(prior: Sequence[EvaluationVerdict]) -> History:
 
 def _decided(verdict: EvaluationVerdict) -> dict[str, Decided]:
     """Return what one verdict decided; of results that disagree, as joined strategies can, the worse counts."""
-    loci = {finding.criterion: finding.locus for finding in verdict.findings if finding.status != "closed"}
+    loci = {finding.criterion: finding.locus for finding in verdict.findings if not finding.is_right}
     decided: dict[str, Decided] = {}
     for result in verdict.criteria:
         if result.passed is None:

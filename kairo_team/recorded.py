@@ -45,6 +45,8 @@ class RecordedRun(NamedTuple):
     """The run that it goes on from an earlier point of."""
     held: Usage = NO_USAGE
     """What is held for its calls that are under way."""
+    problem: str | None = None
+    """Why its records cannot be read, so that only what stands in its row is known; None where all is well."""
 
 
 @dataclass(frozen=True, slots=True)

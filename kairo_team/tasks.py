@@ -531,11 +531,13 @@ class Assignment:
     previous: Artifact | None = None
     """The artifact a revision starts from."""
     findings: Sequence[Finding] = ()
-    """What a reviewer wants changed in `previous`, blocking first; what has status "closed" must stay as it is."""
+    """What a reviewer found wrong in `previous` or an earlier version, blocking first; "closed" is what is mended."""
     directives: Sequence[str] = ()
     """Instructions from `steer` calls on the run, oldest first."""
     done: Sequence[DoneCall] = ()
     """What earlier attempts at this work, which failed or were cut short, did with tools, oldest first."""
+    met: Sequence[str] = ()
+    """What is right in `previous`, in the words of its criteria, and must stay as it is."""
 
     def __post_init__(self) -> None:
         from kairo_team.results import Artifact, DoneCall
@@ -547,5 +549,5 @@ class Assignment:
         check_kind("Assignment.previous", self.previous, Artifact, or_none=True)
         for name, kind in (("inputs", None), ("context", None), ("upstream", Artifact)):
             object.__setattr__(self, name, freeze_named(f"Assignment.{name}", getattr(self, name), kind))
-        for name, one in (("findings", Finding), ("directives", str), ("done", DoneCall)):
+        for name, one in (("findings", Finding), ("directives", str), ("done", DoneCall), ("met", str)):
             object.__setattr__(self, name, freeze_several(f"Assignment.{name}", getattr(self, name), one))

@@ -98,8 +98,14 @@ class Finding:
     expected: str = ""
     recheck: str = ""
     """How it will be checked again."""
-    status: Literal["open", "closed", "regressed"] = "open"
-    """closed: it was a defect before and is mended. regressed: it was right before."""
+    status: Literal["open", "closed", "regressed", "met"] = "open"
+    """closed: it was a defect before and is mended. regressed: it was right before. met: it is right, and not known to
+    have been a defect; a member reads of it in `Assignment.met`, not among the findings."""
+
+    @property
+    def is_right(self) -> bool:
+        """Whether there is nothing to mend: it is closed or met."""
+        return self.status in ("closed", "met")
 
 
 @checked
@@ -266,7 +272,7 @@ class EvaluationVerdict:
 
 
 def _blocks(finding: Finding) -> bool:
-    return finding.severity == "blocking" and finding.status != "closed"
+    return finding.severity == "blocking" and not finding.is_right
 
 
 @known_arguments

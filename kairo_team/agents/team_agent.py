@@ -141,9 +141,10 @@ def _inputs(assignment: Assignment) -> dict[str, Any]:
         inputs["results"] = {task_id: artifact.text for task_id, artifact in assignment.upstream.items()}
     if assignment.previous is not None:
         inputs["previous"] = assignment.previous.text
-        wrong = [one for one in assignment.findings if one.status != "closed"]
+        wrong = [one for one in assignment.findings if not one.is_right]
         inputs["findings"] = [{"observed": one.observed, "expected": one.expected} for one in wrong]
-        right = [one.expected or one.id for one in assignment.findings if one.status == "closed"]
+        right = [one.expected or one.id for one in assignment.findings if one.is_right]
+        right += assignment.met
         inputs |= {"leave unchanged": right} if right else {}
     if assignment.done:
         inputs["done by an earlier attempt"] = [[one.tool, one.arguments, one.result] for one in assignment.done]

@@ -43,6 +43,8 @@ _WORDS: Final = {"completed": "done", "pending": "waits"}
 """States of tasks in other words, as the report of a run has them."""
 _MADE: Final = 32
 """Characters of an id that was made."""
+_PROBLEM: Final = 300
+"""Characters of why a run cannot be read."""
 _LONGEST: Final = 24
 """Characters of a team's name in the table."""
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
@@ -64,7 +66,8 @@ def age(seconds: float) -> str:
 def show_runs(runs: Sequence[RecordedRun], waiting: Mapping[str, str], screen: Screen) -> None:
     """Print a line for each run; on a terminal, of an id that was made only the beginning.
 
-    `waiting` says of runs, by their ids, why no worker does what waits of them; it comes below.
+    `waiting` says of runs, by their ids, why no worker does what waits of them; it comes below, beside the runs whose
+    records cannot be read.
     """
     now = time.time()
     length = _telling({run.run_id for run in runs}) if screen.watched else _MADE
@@ -77,6 +80,9 @@ def show_runs(runs: Sequence[RecordedRun], waiting: Mapping[str, str], screen: S
         else:
             line.stylize("bold")
         screen.show(line, **screen.uncut)
+    for unread in (run.problem for run in runs if run.problem is not None):
+        screen.print_text()
+        screen.print_text(f"its records cannot be read: {one_line(unread, _PROBLEM)}")
     for problem, ids in _by_problem(waiting).items():
         screen.print_text()
         screen.print_text(f"{count(len(ids), 'run')} {'waits' if len(ids) == 1 else 'wait'}: {problem}")
@@ -101,6 +107,7 @@ def _name(run_id: str, length: int) -> str:
 
 def _row(run: RecordedRun, now: float) -> tuple[str, ...]:
     spent = f"{run.usage.tokens:,}" + (f", ${run.usage.dollars}" if run.usage.dollars else "")
+    spent = spent if run.problem is None else "?"
     begun = f"{age(now - run.started_at)} ago"
     return (run.state, one_line(run.team, _LONGEST), spent, begun, one_line(run.goal))
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Mapping
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -71,6 +72,11 @@ def decode(text: str) -> Any:
 def decode_loaded(text: str) -> Any:
     """Return the value like `decode`, and import nothing: `CorruptRecord` for a class whose module is not imported."""
     return _decoded(text, _LOADED_DECODER)
+
+
+def look(text: str) -> Any:
+    """Return the value like `decode`, with the name of its class for each value of a module that is not imported."""
+    return _decoded(text, _LOOKER)
 
 
 def outline(text: str) -> Any:
@@ -447,10 +453,6 @@ def _filled(kind: type[Any], content: Mapping[str, Any], *, own: bool) -> Any:
     return made
 
 
-def _pairs(content: list[Any]) -> dict[Any, Any]:
-    return dict(_checked("a pair", pair, list) for pair in content)
-
-
 def _moment_reader(kind: Any) -> Callable[[Any], Any]:
     def read(content: Any) -> Any:
         if type(content) is str:
@@ -463,7 +465,7 @@ def _moment_reader(kind: Any) -> Callable[[Any], Any]:
 
 _READERS: Final[Mapping[str, tuple[tuple[type, ...], Callable[[Any], Any]]]] = {
     "int": ((str,), lambda content: int(content, 16)),
-    "dict": ((list,), _pairs),
+    "dict": ((list,), lambda content: dict(_checked("a pair", pair, list) for pair in content)),
     "tuple": ((list,), tuple),
     "frozen": ((dict,), FrozenDict),
     "proxy": ((dict,), MappingProxyType),
@@ -486,11 +488,12 @@ _DECODER: Final = json.JSONDecoder(object_hook=_read)
 _LOADED_DECODER: Final = json.JSONDecoder(object_hook=partial(_read, class_of=loaded))
 
 
-def _read_outline(plain: dict[str, Any]) -> Any:
-    """Read an object, if it is not of a user's class."""
+def _shown(plain: dict[str, Any], known: Collection[str] = ()) -> Any:
+    """Read an object; one of a user's class is shown by its name, unless the class is of a `known` module."""
     tag = plain.get(_TAG)
     is_foreign = type(tag) is str and tag not in _READERS and tag not in library()
-    return f"<{tag}>" if is_foreign else _read(plain)
+    return f"<{tag}>" if is_foreign and str(tag).partition(":")[0] not in known else _read(plain)
 
 
-_OUTLINER: Final = json.JSONDecoder(object_hook=_read_outline)
+_OUTLINER: Final = json.JSONDecoder(object_hook=_shown)
+_LOOKER: Final = json.JSONDecoder(object_hook=partial(_shown, known=sys.modules))

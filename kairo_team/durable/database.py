@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar
 
 import anyio
 
+from kairo_team._util.frozen import with_article
 from kairo_team._util.threads import poster
-from kairo_team.durable.codec import decode
+from kairo_team.durable.codec import CorruptRecord, decode, look
 from kairo_team.durable.event_pages import Said, written_page
 from kairo_team.durable.owners import TAKEN_OVER
 from kairo_team.errors import JournalError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from kairo_team.budget import Budget
     from kairo_team.events import Event
 
+Kind = TypeVar("Kind")
 Statement = tuple[str, Sequence[Any]] | Callable[["Connection"], object]
 """SQL and its parameters, or what else belongs into the transaction."""
 Post = Callable[[Callable[[], object]], object]
@@ -195,8 +197,23 @@ class Database(ABC):
 
     @staticmethod
     def decode(text: str) -> Any:
-        """Return a recorded value; raises `CorruptRecord`."""
+        """Return a recorded value, for a run that goes on: its classes may be imported; raises `CorruptRecord`."""
         return decode(text)
+
+    @staticmethod
+    def look_at(text: str, kind: type[Kind], what: str, read: Callable[[str], Any] = look) -> Kind:
+        """Return a recorded value for who looks at it, as `read` reads it: nothing is imported for it.
+
+        `CorruptRecord` for a value of another kind; it names `what` the value is.
+        """
+        try:
+            found: object = read(text)
+        except CorruptRecord as error:
+            raise CorruptRecord(f"{what}: {error}") from error
+        if not isinstance(found, kind):
+            is_one, is_none_of = with_article(type(found).__name__), with_article(kind.__name__)
+            raise CorruptRecord(f"{what}: it is {is_one}, not {is_none_of}")
+        return found
 
     # ------------------------------------------------------------------ writes
 

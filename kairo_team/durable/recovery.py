@@ -110,8 +110,25 @@ def call_sums(connection: Connection, run_id: str, over: str) -> list[Any]:
 
 
 def run_of(connection: Connection, row: Any, state: str, over: str) -> RecordedRun:
-    """Return a run as its row shows it, in a state; `over` as `calls_inside` says."""
-    source: dict[str, str] = json.loads(row["source"])
+    """Return a run as its row shows it, in a state; `over` as `calls_inside` says. `CorruptRecord` names the run."""
+    try:
+        return _run_of(connection, row, state, over)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise CorruptRecord(f"run {row['run_id']!r}: {error}") from error
+
+
+def unread_run(row: Any, state: str, problem: CorruptRecord) -> RecordedRun:
+    """Return what can be said of a run whose records cannot be read."""
+    times = (row["active"], row["started_at"], row["updated_at"], row["forked_from"])
+    return RecordedRun(
+        row["run_id"], row["team"], row["goal"], state, row["parent"], {}, NO_USAGE, *times, problem=str(problem)
+    )
+
+
+def _run_of(connection: Connection, row: Any, state: str, over: str) -> RecordedRun:
+    source: Any = json.loads(row["source"])
+    if not isinstance(source, dict) or not all(isinstance(one, str) for one in cast("dict[str, Any]", source).values()):
+        raise CorruptRecord(f"its source is {source!r:.80}, not words by name")
     spent, held = usage_of(connection, row["run_id"], over), NO_USAGE
     if over != ALL_OVER:
         calls = calls_inside(connection, row["run_id"], over)

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any, cast
 from kairo_team._util.masking import masked
 from kairo_team.budget import NO_USAGE
 from kairo_team.durable import forks, recovery
-from kairo_team.durable.codec import encode
+from kairo_team.durable.codec import CorruptRecord, decode_loaded, encode
 from kairo_team.durable.database import Writing, execute, insert
 from kairo_team.durable.event_pages import read_pages
 from kairo_team.durable.owners import TAKEN_OVER
 from kairo_team.durable.requests import encode_request, readable
 from kairo_team.durable.sql_run_journal import SqlRunJournal, asking
 from kairo_team.errors import JournalError, Misuse, NoQuestion, RunExists, RunFinished, RunNotFound
-from kairo_team.human import HumanDecision, check_answer, check_same
+from kairo_team.human import HumanDecision, HumanRequest, check_answer, check_same
 from kairo_team.recorded import ENDED, RecordedRun
+from kairo_team.results import TeamResult
 from kairo_team.tasks import check_id
 
 if TYPE_CHECKING:
@@ -29,9 +30,7 @@ if TYPE_CHECKING:
     from kairo_team.budget import Budget
     from kairo_team.durable.database import Connection, Database
     from kairo_team.events import Event
-    from kairo_team.human import HumanRequest
     from kairo_team.recorded import Place, RecordedCall, RecoveredRun
-    from kairo_team.results import TeamResult
     from kairo_team.tasks import TaskGraph
     from kairo_team.team import Team, TeamConfig, TeamExecutionRequest
 
@@ -109,15 +108,22 @@ class SqlJournal(ABC):
     # ------------------------------------------------------------------ what is recorded
 
     def runs(self, *, state: str | None = None, team: str | None = None) -> tuple[RecordedRun, ...]:
-        """Return the recorded runs, the newest first, those inside others left out; of one state or team, if given."""
+        """Return the recorded runs, the newest first, those inside others left out; of one state or team, if given.
+
+        A run whose records cannot be read is among them, with its `problem`.
+        """
         with self.database.reading() as connection:
             sql = f"{recovery.SHORT_ROWS} WHERE parent IS NULL ORDER BY started_at DESC, run_id"
             rows = connection.execute(sql).fetchall()
             found = ((row, self._state(connection, row)) for row in rows if team in (None, row["team"]))
             chosen = [(row, now) for row, now in found if state in (None, now)]
-            return tuple(
-                recovery.run_of(connection, row, now, recovery.over_in(self.database, now)) for row, now in chosen
-            )
+            return tuple(self._listed(connection, row, now) for row, now in chosen)
+
+    def _listed(self, connection: Connection, row: Any, state: str) -> RecordedRun:
+        try:
+            return recovery.run_of(connection, row, state, recovery.over_in(self.database, state))
+        except CorruptRecord as problem:
+            return recovery.unread_run(row, state, problem)
 
     def show(self, run_id: str) -> RecordedRun:
         """Return one recorded run; raises `RunNotFound`."""
@@ -127,10 +133,14 @@ class SqlJournal(ABC):
             return recovery.run_of(connection, row, state, recovery.over_in(self.database, state))
 
     def result(self, run_id: str) -> TeamResult | None:
-        """Return the result of a run that has ended or is suspended; None before. Raises `RunNotFound`."""
+        """Return the result of a run that has ended or is suspended; None before.
+
+        Raises `RunNotFound`, and `JournalError` for a value of a class whose module is not imported here.
+        """
         with self.database.reading() as connection:
             row = self._row(connection, run_id, whole=True)
-        return None if row["result"] is None else cast("TeamResult", self.database.decode(row["result"]))
+            written, what = row["result"], f"the result of run {run_id!r}"
+            return None if written is None else self.database.look_at(written, TeamResult, what, decode_loaded)
 
     def calls(self, run_id: str) -> tuple[RecordedCall, ...]:
         """Return every try of a call of a run, and of those inside it, in the order they were sent."""
@@ -228,9 +238,9 @@ class SqlJournal(ABC):
             if run_id is not None:
                 names = {self._row(connection, run_id)["run_id"], *recovery.runs_inside(connection, run_id)}
             order = "coalesce(answered_at, 0), asked_at, id"
-            sql = f"SELECT run_id, body FROM question WHERE decision IS NULL ORDER BY {order}"
-            bodies = [row["body"] for row in connection.execute(sql) if not names or row["run_id"] in names]
-            return tuple(cast("HumanRequest", self.database.decode(body)) for body in bodies)
+            rows = connection.execute(f"SELECT id, run_id, body FROM question WHERE decision IS NULL ORDER BY {order}")
+            found = [row for row in rows if not names or row["run_id"] in names]
+            return tuple(self.database.look_at(row["body"], HumanRequest, f"question {row['id']!r}") for row in found)
 
     def answer(self, question_id: str, decision: HumanDecision, *, by: str = "") -> None:
         """Answer a question, or defer it, from any process; the same answer twice is one.
@@ -245,7 +255,7 @@ class SqlJournal(ABC):
                 open_ids = connection.execute("SELECT id FROM question WHERE decision IS NULL")
                 why = recovery.why_closed(connection, question_id)
                 raise NoQuestion(question_id, [one["id"] for one in open_ids], why, place=self.place)
-            given = None if row["decision"] is None else cast("HumanDecision", self.database.decode(row["decision"]))
+            given = self._decision(question_id, row["decision"])
             check_same(question_id, given, decision)
             kept = HumanDecision(decision.action, decision.feedback, by or decision.by)
             written = None if kept.action == "defer" else encode(kept)  # then who deferred it, and when, is all
@@ -267,7 +277,11 @@ class SqlJournal(ABC):
             row = connection.execute(sql, (question.id, question.digest)).fetchone()
         if row is None or row["decision"] is None:
             return None if row is None else HumanDecision("defer", by=row["answered_by"])
-        return cast("HumanDecision", self.database.decode(row["decision"]))
+        return self._decision(question.id, row["decision"])
+
+    def _decision(self, question_id: str, written: str | None) -> HumanDecision | None:
+        what = f"the answer to question {question_id!r}"
+        return None if written is None else self.database.look_at(written, HumanDecision, what)
 
     # ------------------------------------------------------------------ sessions
 

@@ -211,7 +211,9 @@ class AttemptRunner:
         if done and asked.repeat_writes == "allow":
             done = tuple(replace(call, asks=False) for call in done)
         about = (given, request.goal, task.inputs, request.context, upstream)
-        return _make_assignment(*about, number, previous, findings, directives, done)
+        met = tuple(one.expected or one.criterion or one.id for one in findings if one.status == "met")
+        findings = tuple(one for one in findings if one.status != "met") if met else findings
+        return _make_assignment(*about, number, previous, findings, directives, done, met)
 
     async def _take_recorded(self, task_run: TaskRun, key: str, recorded: Attempt | CutShort) -> Any:
         """Book a recorded attempt and return it; `MISSING` when it is to be made anew: what it waited for is there.

@@ -13,7 +13,7 @@ from kairo_team.engine.budget_split import root_budget
 from kairo_team.engine.records.replay import RAISED_BUDGET, recorded_plan
 from kairo_team.results import Attempt, TaskOutcome
 from kairo_team.tasks import TaskStatus
-from kairo_team.team import TeamConfig
+from kairo_team.team import TeamConfig, TeamExecutionRequest
 
 if TYPE_CHECKING:
     from kairo_team.durable.sql_journal import SqlJournal
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from kairo_team.recorded import RecordedCall, RecordedRun
     from kairo_team.results import TeamResult
     from kairo_team.tasks import TaskGraph
-    from kairo_team.team import TeamExecutionRequest
 
 _AT_WORK: Final = ("running", "interrupted")
 _WAITING: Final = (TaskStatus.PENDING, TaskStatus.SUSPENDED)
@@ -93,7 +92,9 @@ def read_record(journal: SqlJournal, run: RecordedRun) -> RunRecord:
 
 def recorded_request(journal: SqlJournal, run_id: str) -> TeamExecutionRequest:
     """Return the request that a run was begun with, with its limits as they were raised since."""
-    request = cast("TeamExecutionRequest", journal.database.decode(_column(journal, run_id, "request")))
+    with journal.database.reading() as connection:
+        row = connection.execute("SELECT request FROM run WHERE run_id = ?", (run_id,)).fetchone()
+        request = journal.database.look_at(row["request"], TeamExecutionRequest, f"the request of run {run_id!r}")
     raised = raised_budget(_steps(journal, run_id))
     if raised is None:
         return request

@@ -185,13 +185,15 @@ def test_kf_e15_at_most_five_of_what_blocks_are_told_the_first_ones(
     wrong = [finding for finding in findings if finding.status != "closed"]
     blocking = [finding for finding in wrong if finding.severity == "blocking"]
     assert [finding for finding in told if finding.severity == "blocking"] == blocking[:MOST_FINDINGS]
-    closed = [finding for finding in told if finding.status == "closed"]
-    closed_names = [finding.criterion or finding.id for finding in closed]
-    met = {one.id for one in criteria if one.passed}
-    met |= {finding.criterion or finding.id for finding in findings if finding.status == "closed"}
-    assert sorted(closed_names) == sorted(met - {finding.criterion or finding.id for finding in wrong})
+    right = [finding for finding in told if finding.is_right]
+    named = {finding.criterion or finding.id: finding.status for finding in right}
+    closed = {finding.criterion or finding.id for finding in findings if finding.status == "closed"}
+    met = closed | {one.id for one in criteria if one.passed}
+    assert sorted(named) == sorted(met - {finding.criterion or finding.id for finding in wrong})
+    assert len(named) == len(right)
+    assert {name for name, status in named.items() if status == "closed"} == closed & named.keys()
     assert "by a judge" not in str(told)
-    assert told[len(told) - len(closed) :] == tuple(closed), "behind what is wrong"
+    assert told[len(told) - len(right) :] == tuple(right), "behind what is wrong"
 
 
 # ---------------------------------------------------------------- frozen criteria
