@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 
 _OWN_TASK: Final = Task("judge", "Say what pulls the sea.")
-_OWN_TEXT: Final = "The moon pulls the sea, and twice a day the water rises. Then the water falls again, on every coast."
+_OWN_TEXT: Final = (
+    "The moon pulls the sea, and twice a day the water rises. Then the water falls again, on every coast."
+)
 _OWN_CRITERION: Final = Criterion("own", "it speaks of the sea", by="judge")
 
 
@@ -104,7 +106,7 @@ class Judge:
         if criteria[0].on == "transcript" and not self._is_conversation:
             return await self._of_conversation().ask(criteria)
         try:
-            return await self._ask_about_work(criteria)
+            return await self.ask_about_work(criteria)
         except FailedControl as failed:
             if failed.suspected is None or self._suspicious or await self._answers_of_itself():
                 raise
@@ -114,14 +116,15 @@ class Judge:
         """Return whether the judge is right about the controls of a text that nobody else wrote."""
         about = replace(self._context, task=_OWN_TASK, artifact=Artifact(_OWN_TEXT), goal="", upstream={})
         try:
-            await Judge(self._judge, about, self._options)._ask_about_work([_OWN_CRITERION])
+            await Judge(self._judge, about, self._options).ask_about_work([_OWN_CRITERION])
         except (FailedControl, InvalidJudgement):
             return False
         except (HaltError, InsufficientBudget):
             return True  # what is not known is no excuse for the work
         return True
 
-    async def _ask_about_work(self, criteria: Sequence[Criterion]) -> Judgement:
+    async def ask_about_work(self, criteria: Sequence[Criterion]) -> Judgement:
+        """Ask about some criteria, once more after a reply that cannot be read."""
         question = await self._question(criteria)
         messages = self._messages(question)
         reply = await self._reply(messages, question)
