@@ -145,7 +145,9 @@ def _attack(ask: Callable[[], Coroutine[Any, Any, AttackReport]]) -> AttackRepor
     if found.unpaid:
         raise Refusal(f"the budget did not reach for {count(found.unpaid, 'review')}: {more}")
     if all(verdict.outcome is VerdictOutcome.REVIEW_EXCEEDED for verdict in found.alone):
-        raise Refusal(f"the judge gave no answer on any of {len(found.alone)} texts: {found.alone[0].feedback}")
+        unfit = "a judge without one usable answer is not fit to judge: name a larger model"
+        why = found.alone[0].feedback
+        raise Refusal(f"the judge gave no answer on any of {len(found.alone)} texts ({why}): {unfit}")
     return found
 
 
