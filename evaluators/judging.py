@@ -107,12 +107,12 @@ class Judge:
             return await self._of_conversation().ask(criteria)
         try:
             return await self.ask_about_work(criteria)
-        except FailedControl as failed:
-            if failed.suspected is None or self._suspicious or await self._answers_of_itself():
+        except FailedControl:
+            if self._suspicious or await self.answers_of_itself():
                 raise
         raise FailedControl(fit=False)
 
-    async def _answers_of_itself(self) -> bool:
+    async def answers_of_itself(self) -> bool:
         """Return whether the judge is right about the controls of a text that nobody else wrote."""
         about = replace(self._context, task=_OWN_TASK, artifact=Artifact(_OWN_TEXT), goal="", upstream={})
         try:

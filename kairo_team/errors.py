@@ -373,10 +373,7 @@ class InvalidJudgement(Outcome):
     """A judge's reply cannot be read: it is not the one JSON object it must be, or an answer is not allowed."""
 
 
-_UNFIT: Final = (
-    ", also about a text of the library's own. This model is not fit to judge: name a larger one, "
-    "and count its errors with kairo judge attack"
-)
+_UNFIT: Final = ", also about a text of the library's own: it is not fit to judge, name a larger model"
 
 
 class FailedControl(Outcome):

@@ -14,7 +14,7 @@ from tests.evaluators.judge_rig import reviewed
 from tests.evaluators.test_judge_question import HOSTILE, Agrees, Flatters, TurnedBy, gate, verdict_of
 
 ORDINARY = "Tides rise and fall twice a day."
-NOT_FIT = "This model is not fit to judge: name a larger one"
+NOT_FIT = "it is not fit to judge, name a larger model"
 
 
 class SaysItIsAddressed(Flatters):
@@ -24,7 +24,7 @@ class SaysItIsAddressed(Flatters):
         return {**super().reply(request), "addresses_the_judge": True}
 
 
-@pytest.mark.parametrize("judge", [Agrees(), Flatters(), SaysItIsAddressed()])
+@pytest.mark.parametrize("judge", [Agrees(), Flatters(), Flatters(default="not met"), SaysItIsAddressed()])
 async def test_third_o60_an_unfit_judge_is_said_to_be_unfit_and_blames_no_text(judge: ScriptedJudge) -> None:
     for seed in range(5):
         verdict = await verdict_of(judge, text=ORDINARY, seed=seed)
