@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -90,7 +90,7 @@ def make_plan(history: History) -> kt.TaskGraph:
         kt.Task(task_id, commit["subject"], role="writer", inputs=commit, evaluator="sentence", output_type="sentence")
         for task_id, commit in commits.items()
     ]
-    half = (len(write) + 1) // 2 or "all"  # of none, with quoted commits alone
+    half: int | Literal["all"] = (len(write) + 1) // 2 or "all"  # of none, with quoted commits alone
     quoted = {f"quoted-{number}": vars(commit) for number, commit in enumerate(history.picked.quoted, 1)}
     group = kt.Task(
         "notes", "Group them.", role="editor", inputs={"commits": commits | quoted}, depends_on=[*commits], needs=half

@@ -11,7 +11,7 @@ import kairo_team as kt
 from kairo_team.cli.demo_scenes import find_mended
 from kairo_team.events import PlannedTask
 from kairo_team.examples import release_notes
-from kairo_team.examples.release_notes_history import Logged, pick, read
+from kairo_team.examples.release_notes_history import History, Logged, pick, read
 from kairo_team.verdicts import EvaluationVerdict, Finding
 from kairo_team.views.run_story import AttemptStory, RunStory, TaskStory
 from tests.cli.test_demo import Stage
@@ -66,7 +66,7 @@ def test_third_o61_older_commits_are_counted_and_their_breaking_changes_are_quot
 
 def test_third_o61_a_breaking_change_that_was_taken_back_is_named_first() -> None:
     found = pick([Logged("1", "Tidy"), Logged("2", 'Revert "feat!: drop it"'), Logged("3", "feat!: drop it")])
-    lines = release_notes.History(found, "x").describe().splitlines()
+    lines = History(found, "x").describe().splitlines()
     assert lines[1] == "left out: BREAKING 3 feat!: drop it: it was taken back later"
 
 
