@@ -34,10 +34,11 @@ class AgentEvaluationStrategy(JudgedStrategy):
 
     Each call carries statements whose answer is known, and asks about each criterion both ways round. A judge that
     answers a known one wrongly decides nothing: ESCALATE(injection_suspected) where a text seems to be the reason, else
-    `evaluator_error`. A criterion on which it contradicts itself is unknown. `trusted=True` leaves this out, for texts
-    whose authors are trusted: a call is then shorter. `signs` are regular expressions, by name, for text that talks to
-    its judge: None takes those that ship (`JUDGE_SIGNS`), `{}` looks for none. `seed` makes the random ids and marks of
-    the calls the same in each run, for recorded replies in tests; None draws them anew.
+    `evaluator_error`; also for a judge that is as wrong about a text of the library's own (one more call). A criterion
+    on which it contradicts itself is unknown. `trusted=True` leaves this out, for texts whose authors are trusted: a
+    call is then shorter. `signs` are regular expressions, by name, for text that talks to its judge: None takes those
+    that ship (`JUDGE_SIGNS`), `{}` looks for none. `seed` makes the random ids and marks of the calls the same in each
+    run, for recorded replies in tests; None draws them anew.
     """
 
     def __init__(

@@ -6,9 +6,9 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from kairo_team.errors import InvalidJudgement
+from kairo_team.errors import FailedControl, HaltError, InsufficientBudget, InvalidJudgement
 from kairo_team.evaluators.artifact_view import as_data, view_of
 from kairo_team.evaluators.criterion import Criterion
 from kairo_team.evaluators.judge_injection import JUDGE_SIGNS, Signs, read_signs, talks_to_judge
@@ -17,12 +17,19 @@ from kairo_team.evaluators.judge_reply import Judgement, read_judgement
 from kairo_team.evaluators.transcripts import as_artifact
 from kairo_team.messages import Message, ModelRequest, ModelResponse
 from kairo_team.prompts.quoting import cap, fence, mark_of
-from kairo_team.results import AgentOutput, AgentStatus
+from kairo_team.results import AgentOutput, AgentStatus, Artifact
 from kairo_team.tasks import Assignment, Task
 
 if TYPE_CHECKING:
     from kairo_team.contracts import Agent, ChatModel, MemberContext
     from kairo_team.verdicts import EvaluationContext
+
+
+_OWN_TASK: Final = Task("judge", "Say what pulls the sea.")
+_OWN_TEXT: Final = (
+    "The moon pulls the sea, and twice a day the water rises. Then the water falls again, on every coast."
+)
+_OWN_CRITERION: Final = Criterion("own", "it speaks of the sea", by="judge")
 
 
 @dataclass(frozen=True)
@@ -93,11 +100,32 @@ class Judge:
         Asks once more after a reply that cannot be read, and then raises `InvalidJudgement`; after one that was cut off
         at its limit at once, because the same limit would cut off the next.
 
-        Raises `FailedControl` where the judge answers a control wrongly: it is not asked again, because a second
-        question would be a second chance for a text that guesses.
+        Raises `FailedControl` where the judge answers a control wrongly: it is not asked again about the work, because
+        a second question would be a second chance for a text that guesses. Where no sign in a text is the reason, it is
+        asked once about a text of the library's own: a judge that is wrong about that too is not fit to judge.
         """
         if criteria[0].on == "transcript" and not self._is_conversation:
             return await self._of_conversation().ask(criteria)
+        try:
+            return await self.ask_about_work(criteria)
+        except FailedControl:
+            if self._suspicious or await self.answers_of_itself():
+                raise
+        raise FailedControl(fit=False)
+
+    async def answers_of_itself(self) -> bool:
+        """Return whether the judge is right about the controls of a text that nobody else wrote."""
+        about = replace(self._context, task=_OWN_TASK, artifact=Artifact(_OWN_TEXT), goal="", upstream={})
+        try:
+            await Judge(self._judge, about, self._options).ask_about_work([_OWN_CRITERION])
+        except (FailedControl, InvalidJudgement):
+            return False
+        except (HaltError, InsufficientBudget):
+            return True  # what is not known is no excuse for the work
+        return True
+
+    async def ask_about_work(self, criteria: Sequence[Criterion]) -> Judgement:
+        """Ask about some criteria, once more after a reply that cannot be read."""
         question = await self._question(criteria)
         messages = self._messages(question)
         reply = await self._reply(messages, question)

@@ -172,6 +172,10 @@ class _PairJudge(Judge):
         self._second = view_of(second)
         self._suspicious = self._suspicious or talks_to_judge(second.text, options.signs)
 
+    async def answers_of_itself(self) -> bool:
+        """Return True: a judge of two works is not asked about a third, and is believed to be fit."""
+        return True
+
     async def _question(self, criteria: Sequence[Criterion]) -> Question:
         given = [self._view.text, self._view.plain, self._second.text, self._second.plain, self._task, self._goal]
         texts = "\n".join([criteria[0].text, *given, *self._upstream.values()])

@@ -339,3 +339,7 @@ def _is_from(column: str, cell: str, before: str) -> bool:
     said = [int(part) for part in re.findall(r"\d+", before)]
     said += [number for number, name in enumerate(MONTHS, 1) if name in before.lower()]
     return sorted(said) == sorted([year, month, day])
+
+
+if __name__ == "__main__":
+    print("These are the rules of another example. How to use them: python -m kairo_team.examples.clean_csv")

@@ -6,14 +6,15 @@
 In one `write-N` task per commit the writer turns the commit's subject into a sentence. The rubric sends a bad sentence
 back with findings, three times at most. What the writer cannot mend goes to its senior, which needs no model: it puts
 the commit's own verb in the past tense. `notes` starts when every writer has ended and at least half of them were
-accepted; a missing sentence is replaced by the commit's own subject, marked.
+accepted; a missing sentence is replaced by the commit's own subject, marked. So is the sentence of a feature, a fix or
+a breaking change whose subject the writer cannot be given.
 """
 
 from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -57,7 +58,8 @@ def notes(assignment: kt.Assignment) -> str:
     for task_id, commit in assignment.inputs["commits"].items():
         written = assignment.upstream.get(task_id)
         text = written.data_as(Sentence).sentence if written else f"{commit['subject']} [the commit's own words]"
-        lines[commit["kind"]].append(f"- {text} ({commit['id']})")
+        breaking = "BREAKING: " if commit["breaking"] else ""
+        lines[commit["kind"]].append(f"- {breaking}{text} ({commit['id']})")
     return "\n\n".join("\n".join([f"## {HEADINGS[kind]}", *written]) for kind, written in lines.items() if written)
 
 
@@ -88,16 +90,17 @@ def make_plan(history: History) -> kt.TaskGraph:
         kt.Task(task_id, commit["subject"], role="writer", inputs=commit, evaluator="sentence", output_type="sentence")
         for task_id, commit in commits.items()
     ]
-    half = (len(write) + 1) // 2
+    half: int | Literal["all"] = (len(write) + 1) // 2 or "all"  # of none, with quoted commits alone
+    quoted = {f"quoted-{number}": vars(commit) for number, commit in enumerate(history.picked.quoted, 1)}
     group = kt.Task(
-        "notes", "Group them.", role="editor", inputs={"commits": commits}, depends_on=[*commits], needs=half
+        "notes", "Group them.", role="editor", inputs={"commits": commits | quoted}, depends_on=[*commits], needs=half
     )
     return kt.TaskGraph([*write, group])
 
 
 def make_request(history: History) -> kt.TeamExecutionRequest:
     """Ask for the notes of a history, within a budget that grows with its commits."""
-    budget = kt.Budget(tokens=TOKENS * len(history.commits), seconds=110)
+    budget = kt.Budget(tokens=TOKENS * max(1, len(history.commits)), seconds=110)
     config = kt.TeamConfig(budget=budget, risk_profile=kt.RiskProfile.MEDIUM, max_feedback_rounds=3)
     return kt.TeamExecutionRequest("Write the release notes.", plan=make_plan(history), config=config)
 
@@ -105,10 +108,9 @@ def make_request(history: History) -> kt.TeamExecutionRequest:
 def build(
     repo: Path | None = None, model: str = "local:smollm2"
 ) -> tuple[kt.Team, kt.TeamExecutionRequest, kt.TeamCoordinator | None, str]:
-    """Return the team, its request, its coordinator, and a sentence on which history is used: None is the curated."""
+    """Return the team, its request, its coordinator, and the history used, in lines; without `repo` the curated one."""
     team, history = make_team(model), curated() if repo is None else read(repo)
-    commits = f"{len(history.commits)} {'commit' if len(history.commits) == 1 else 'commits'}"
-    return team, make_request(history), team.coordinator, f"{commits} from {history.source}"
+    return team, make_request(history), team.coordinator, history.describe()
 
 
 team = make_team()
@@ -119,3 +121,7 @@ def __getattr__(name: str) -> Any:
     if name == "request":
         return make_request(read())
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+if __name__ == "__main__":
+    print("How to use it: kairo demo, kairo demo --repo PATH, or kairo run", __file__)

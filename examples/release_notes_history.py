@@ -1,7 +1,8 @@
 """The commits of a repository that concern its users: `git log`, filtered by plain rules.
 
-A commit is picked when its subject begins with a verb of `KINDS`, after the usual decorations (`feat(cli): ...`,
-`gh-1234: ...`, `... (#567)`) are removed, and no word in `NOISE` shows that it is about the project's internals.
+A commit gets a sentence when its subject begins with a verb of `KINDS`, after the usual decorations (`feat(cli): ...`,
+`gh-1234: ...`, `... (#567)`) are removed, and no word in `NOISE` shows that it is about the project's internals. Other
+commits that say they are a feature, a fix or a breaking change are quoted as they are. The rest is left out, with why.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ import os
 import re
 import subprocess
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from kairo_team.errors import Misuse
+from kairo_team.views.text import count
 
 MOST: Final = 8
-"""Commits of one set of notes."""
+"""Sentences of one set of notes."""
 LOOKED_AT: Final = 500
 """Commits read from a history, newest first."""
 CURATED: Final = Path(__file__).with_name("release_notes_data") / "history.json"
@@ -75,7 +77,10 @@ _DECORATIONS: Final = re.compile(
     r"""^(?: \[[^\]]*\]\s* | :\w+:\s* | (?:gh|bpo)-\d+\s*[:-]\s* | \#\d+\s*[:-]+\s* | fixe[sd]\s+\#\d+\s+--\s+ )+""",
     re.IGNORECASE | re.VERBOSE,
 )
-_TYPE: Final = re.compile(r"^(?P<type>[\w./+-]+)(?:\((?P<scope>[^()]*)\))?!?:\s+")
+_TYPE: Final = re.compile(r"^(?P<type>[\w./+-]+)(?:\((?P<scope>[^()]*)\))?(?P<breaking>!?):\s+")
+_KIND_OF_TYPE: Final = {"feat": "add", "fix": "fix", "perf": "change"}
+"""Types of commits that concern users, whatever their subject says."""
+_BREAKING_BODY: Final = re.compile(r"^BREAKING[ -]CHANGE:", re.MULTILINE)
 _REFERENCE: Final = re.compile(r"\s*(?:\((?:[^()]*#|gh-|bpo-)\d+[^()]*\)|#\d+)$", re.IGNORECASE)
 _NOUN: Final = re.compile(
     r"^\w+ (?:for|of|in|on|and|or|types?|values?|codes?|buttons?|lists?|order|pages?|views?)\b", re.IGNORECASE
@@ -91,14 +96,80 @@ class Commit:
     id: str
     subject: str
     kind: str
+    breaking: bool = False
+
+
+class Logged(NamedTuple):
+    """One commit of the log."""
+
+    id: str
+    subject: str
+    body: str = ""
+
+    @property
+    def breaking(self) -> bool:
+        """Whether it says that it breaks something, in its subject or below it."""
+        prefix = _TYPE.match(_DECORATIONS.sub("", self.subject.strip()))
+        return bool(prefix and prefix["breaking"]) or _BREAKING_BODY.search(self.body) is not None
+
+
+class LeftOut(NamedTuple):
+    """A commit that the notes do not mention, and why."""
+
+    commit: Logged
+    why: str
+
+    def __str__(self) -> str:
+        breaking = "BREAKING " if self.commit.breaking else ""
+        return f"{breaking}{self.commit.id} {shown(self.commit.subject)}: {self.why}"
+
+
+@dataclass(frozen=True)
+class Picked:
+    """The commits of a log, newest first, each in one of three groups."""
+
+    commits: tuple[Commit, ...]
+    """A sentence is written for each."""
+    quoted: tuple[Commit, ...] = ()
+    """They concern users, and no sentence can be made of them by rule: their subject is printed as it is."""
+    left_out: tuple[LeftOut, ...] = ()
+    older: int = 0
+    """Commits before these that were looked at for breaking changes alone."""
+
+    @property
+    def looked_at(self) -> int:
+        """How many commits of the log there are."""
+        return len(self.commits) + len(self.quoted) + len(self.left_out) + self.older
 
 
 @dataclass(frozen=True)
 class History:
-    """The commits picked, newest first, and where they come from."""
+    """The commits picked, and where they come from."""
 
-    commits: tuple[Commit, ...]
+    picked: Picked
     source: str
+
+    @property
+    def commits(self) -> tuple[Commit, ...]:
+        """The commits that a sentence is written for."""
+        return self.picked.commits
+
+    def describe(self) -> str:
+        """Return how many of its commits the notes mention, and which they do not, with why: one line each."""
+        picked = self.picked
+        used = len(picked.commits) + len(picked.quoted)
+        some = f"{used} of {picked.looked_at}" if used < picked.looked_at else str(used)
+        lines = [f"{some} {'commit' if picked.looked_at == 1 else 'commits'} from {self.source}"]
+        if picked.quoted:
+            lines.append(f"quoted, not reworded: {', '.join(commit.id for commit in picked.quoted)}")
+        first = sorted(picked.left_out, key=lambda one: not one.commit.breaking)
+        lines += [f"left out: {one}" for one in first]
+        if picked.older:
+            breaking = f"of the newest {LOOKED_AT}, breaking changes are mentioned whatever their age"
+            lines.append(
+                f"left out: {count(picked.older, 'older commit')}; notes have {MOST} sentences, and {breaking}"
+            )
+        return "\n".join(lines)
 
 
 def read(repo: Path | None = None) -> History:
@@ -112,14 +183,14 @@ def read(repo: Path | None = None) -> History:
         if repo is not None:
             raise
         found = curated()
-        return History(found.commits, f"{found.source} ({error})")
+        return replace(found, source=f"{found.source} ({error})")
     return history
 
 
 def curated() -> History:
     """Return the picked commits of kairo-team itself that come with the example."""
     log = json.loads(CURATED.read_text(encoding="utf-8"))
-    return History(tuple(pick(log.items())), "the history of kairo-team, shipped as data")
+    return History(pick(Logged(*one) for one in log.items()), "the history of kairo-team, shipped as data")
 
 
 def _of(place: Path) -> History:
@@ -127,71 +198,120 @@ def _of(place: Path) -> History:
     if not place.expanduser().is_dir():
         raise Misuse(f"there is no directory {str(place)!r}")
     root = Path(_git(place.expanduser(), "rev-parse", "--show-toplevel").rstrip("\n"))
-    commits = tuple(pick(_log(root)))
-    if not commits:
+    picked = pick(_log(root))
+    if not picked.commits and not picked.quoted:
         raise Misuse(f"none of the last {LOOKED_AT} commits of {root.name} is one that users would want to read about")
-    return History(commits, f"the git history of {root.name}")
+    return History(picked, f"the git history of {root.name}")
 
 
-def pick(log: Iterable[tuple[str, str]], most: int = MOST) -> Iterator[Commit]:
-    """Filter (id, subject) pairs, newest first; a commit that was reverted later is left out."""
-    seen: set[str] = set()
-    for commit_id, subject in log:
-        reverted = re.match(r'Revert "(.*)"', subject)
-        found = None if reverted else understand(commit_id, subject)
-        if reverted:
-            undone = understand(commit_id, reverted[1])
-            seen.add(undone.subject if undone else "")
-        elif found and found.subject not in seen:
-            seen.add(found.subject)
-            yield found
-            most -= 1
-            if not most:
-                return
+def pick(log: Iterable[Logged], most: int = MOST) -> Picked:
+    """Sort a log, newest first: `most` commits for a sentence, those that are quoted, and those left out, with why.
+
+    Behind the last sentence only breaking changes are mentioned; they are quoted.
+    """
+    commits: list[Commit] = []
+    quoted: list[Commit] = []
+    left_out: list[LeftOut] = []
+    older, seen, reverted = 0, set[str](), set[str]()
+    for one in log:
+        undone = re.match(r'Revert "(.*)"', one.subject)
+        why = why_no_sentence(one.subject)
+        bare = _plainest(one.subject)
+        if undone:
+            reverted.add(_plainest(undone[1]))
+        if len(commits) == most and not one.breaking:
+            older += 1
+        elif undone:
+            left_out.append(LeftOut(one, "it takes an older commit back"))
+        elif bare in reverted:
+            left_out.append(LeftOut(one, "it was taken back later"))
+        elif bare in seen:
+            left_out.append(LeftOut(one, "a newer commit says the same"))
+        elif not why and len(commits) < most:
+            seen.add(bare)
+            commits.append(Commit(one.id, bare, KIND_OF[bare.partition(" ")[0].lower()], one.breaking))
+        elif one.breaking or _is_for_users(one.subject):
+            seen.add(bare)
+            quoted.append(Commit(one.id, shown(one.subject), _kind_of(one.subject), one.breaking))
+        else:
+            left_out.append(LeftOut(one, why))
+    return Picked(tuple(commits), tuple(quoted), tuple(left_out), older)
 
 
 def understand(commit_id: str, subject: str) -> Commit | None:
-    """Return the commit of a subject line, or None when the notes should not mention it."""
-    bare = _undecorated(subject)
-    if bare is None or NOISE.search(bare) or not _is_plain(bare):
+    """Return the commit of a subject line, or None when no sentence can be made of it."""
+    if why_no_sentence(subject):
         return None
+    bare = _plainest(subject)
+    return Commit(commit_id, bare, KIND_OF[bare.partition(" ")[0].lower()])
+
+
+def why_no_sentence(subject: str) -> str:
+    """Return why no sentence is written about a subject, "" when one is."""
+    prefix, bare = _parts(subject)
+    if prefix in _NOISY_TYPES:
+        return f"a commit of type {prefix!r} is about the project itself"
+    noise = NOISE.search(bare)
+    if noise:
+        return f"{noise[0]!r} is about the project itself"
+    if not SHORTEST <= len(bare.split()) <= LONGEST:
+        return f"its subject has {count(len(bare.split()), 'word')}, and a sentence is made of {SHORTEST} to {LONGEST}"
+    if not _is_plain(bare):
+        return "its subject is not one plain line with one verb"
+    first = bare.partition(" ")[0]
+    return "" if first.lower() in _VERB_OF else f"it begins with {shown(first)!r}, which is not a verb of the list"
+
+
+def shown(subject: str) -> str:
+    """Return a subject as it can be printed: one line, without control characters."""
+    return " ".join("".join(one if one.isprintable() else " " for one in subject).split()) or "(no subject)"
+
+
+def _plainest(subject: str) -> str:
+    """Return a subject without decorations, its verb in the imperative where it has one of the list."""
+    bare = _parts(subject)[1]
     first, _, rest = bare.partition(" ")
     verb = _VERB_OF.get(first.lower())
-    if verb is None:
-        return None
-    return Commit(commit_id, f"{verb.capitalize()} {rest}", KIND_OF[verb])
+    return f"{verb.capitalize()} {rest}" if verb else bare
 
 
-def _undecorated(subject: str) -> str | None:
-    """Remove tracker numbers and the type prefix; None when the type is about internals."""
+def _is_for_users(subject: str) -> bool:
+    """Return whether its type says that a commit concerns users, and no word that it does not."""
+    prefix, bare = _parts(subject)
+    return prefix in _KIND_OF_TYPE and not NOISE.search(bare)
+
+
+def _kind_of(subject: str) -> str:
+    prefix, bare = _parts(subject)
+    verb = _VERB_OF.get(bare.partition(" ")[0].lower(), "")
+    return KIND_OF.get(verb) or _KIND_OF_TYPE.get(prefix, "change")
+
+
+def _parts(subject: str) -> tuple[str, str]:
+    """Return the type of a commit, "" without one, and its subject without decorations and tracker numbers."""
     bare = _DECORATIONS.sub("", subject.strip())
     prefix = _TYPE.match(bare)
-    if prefix:
-        if prefix["type"].lower() in _NOISY_TYPES:
-            return None
-        bare = bare[prefix.end() :]
+    bare = bare[prefix.end() :] if prefix else bare
     while _REFERENCE.search(bare):
         bare = _REFERENCE.sub("", bare)
-    return bare.strip().removesuffix(".")
+    return prefix["type"].lower() if prefix else "", bare.strip().removesuffix(".")
 
 
 def _is_plain(bare: str) -> bool:
     """Return whether it is one readable line: nothing cut off, glued together or undecodable, and one verb."""
     in_one_piece = not re.search(r"[;\ufffd]|://|\.\.|\u2026|[.!?] ", bare) and bare.isprintable()
-    fits = len(bare) <= WIDEST and SHORTEST <= len(bare.split()) <= LONGEST
-    return in_one_piece and fits and not _NOUN.match(bare) and not _SECOND_VERB.search(bare)
+    return in_one_piece and len(bare) <= WIDEST and not _NOUN.match(bare) and not _SECOND_VERB.search(bare)
 
 
-def _log(root: Path) -> Iterator[tuple[str, str]]:
-    """(short id, subject) of the commits on the current branch, newest first, merges left out."""
+def _log(root: Path) -> Iterator[Logged]:
+    """Read the commits on the current branch, newest first, merges left out."""
     if not _git(root, "rev-list", "-n1", "--all"):
         return
-    # A subject can have any length; a subject longer than a line is cut here and skipped later.
-    shape = "--format=%h%x09%<(200,trunc)%s"
-    output = _git(root, "log", f"-n{LOOKED_AT}", "--no-merges", "--no-show-signature", "-z", shape)
-    for line in filter(None, output.split("\0")):
-        commit_id, _, subject = line.partition("\t")
-        yield commit_id, subject.rstrip()
+    # A subject can have any length; a subject longer than a line is cut here, and no sentence is made of it.
+    shape = "--format=%h%x00%<(200,trunc)%s%x00%b"
+    fields = _git(root, "log", f"-n{LOOKED_AT}", "--no-merges", "--no-show-signature", "-z", shape).split("\0")
+    for commit_id, subject, body in zip(fields[::3], fields[1::3], fields[2::3], strict=False):
+        yield Logged(commit_id, subject.rstrip(), body)
 
 
 def _git(place: Path, *arguments: str) -> str:
@@ -212,3 +332,7 @@ def _git(place: Path, *arguments: str) -> str:
             raise Misuse(f"{str(place.resolve())!r} is in no git repository")
         raise Misuse(f"git cannot read {str(place.resolve())!r}: {errors[0].removeprefix('fatal: ')}")
     return done.stdout.decode(errors="replace")
+
+
+if __name__ == "__main__":
+    print(read().describe())

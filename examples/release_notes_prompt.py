@@ -45,3 +45,7 @@ TEMPLATES = {
     + ASK
     + "{{ assignment.inputs.subject }}",
 }
+
+
+if __name__ == "__main__":
+    print(INSTRUCTIONS)

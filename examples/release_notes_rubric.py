@@ -188,3 +188,8 @@ def _is_name(word: str) -> bool:
 
 def _list(words: Iterable[str]) -> str:
     return ", ".join(f'"{word}"' for word in words)
+
+
+if __name__ == "__main__":
+    for _name, _check in CHECKS.items():
+        print(f"{_name}: {_check.__doc__}")

@@ -272,7 +272,9 @@ def main() -> None:
     """Serve until Ctrl-C; port 8000, or that of PORT."""
     if "TOKEN" not in os.environ:
         print(f"The token is {TOKEN}", flush=True)
-    uvicorn.run(app, port=int(os.environ.get("PORT", "8000")), log_level="warning", timeout_graceful_shutdown=1)
+    port = int(os.environ.get("PORT", "8000"))
+    print(f"How to use it: POST a goal to http://127.0.0.1:{port}/runs, as the head of this file shows", flush=True)
+    uvicorn.run(app, port=port, log_level="warning", timeout_graceful_shutdown=1)
 
 
 if __name__ == "__main__":

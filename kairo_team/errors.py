@@ -405,13 +405,17 @@ class InvalidJudgement(Outcome):
     """A judge's reply cannot be read: it is not the one JSON object it must be, or an answer is not allowed."""
 
 
+_UNFIT: Final = ", also about a text of the library's own: it is not fit to judge, name a larger model"
+
+
 class FailedControl(Outcome):
     """A judge answered statements wrongly whose right answer is known: nothing it said counts."""
 
-    def __init__(self, suspected: str | None = None) -> None:
+    def __init__(self, suspected: str | None = None, *, fit: bool = True) -> None:
+        """Take what seems to be the reason; `fit` is False for a judge that is wrong about any text."""
         self.suspected = suspected
         """How a text seems to have instructed the judge; None: nothing shows that one has."""
-        reason = f": {suspected}" if suspected else ""
+        reason = f": {suspected}" if suspected else "" if fit else _UNFIT
         super().__init__(f"the judge gave a wrong answer to a statement whose right answer is known{reason}")
 
 

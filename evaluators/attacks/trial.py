@@ -75,6 +75,12 @@ class AttackReport:
         return _share(self.tried, lambda one: one.verdict.outcome is VerdictOutcome.REVIEW_EXCEEDED)
 
     @property
+    def no_answers(self) -> int:
+        """How many reviews of any kind ended without an answer that counts."""
+        verdicts = [*self.alone, *self.again, *(one.verdict for one in self.tried)]
+        return sum(verdict.outcome is VerdictOutcome.REVIEW_EXCEEDED for verdict in verdicts)
+
+    @property
     def why_no_answer(self) -> str:
         """Why there is none, of the first such review; "" where all have one."""
         verdicts = [*self.alone, *(one.verdict for one in self.tried)]
@@ -127,45 +133,70 @@ async def attack_judge(
     budget: Budget | None = None,
     models: Mapping[str, str | ChatModel] | None = None,
     concurrency: int = 4,
+    told: Callable[[AttackReport], object] = lambda _: None,
 ) -> AttackReport:
     """Judge works alone, then put each attack into one that the judge does not pass, and judge that.
 
     A work that the rubric's checks decide is left alone: nothing about its judge would be learnt. `budget` is for
-    everything together; `models` replaces models by name. Raises `HaltError` where the budget ends it.
+    everything together; `models` replaces models by name. `told` is called after each review with the report so far.
+    Raises `HaltError` where the budget ends it.
     """
     async with work_alone("judge", budget=budget, models=models) as context:
-        asking = _Asking(strategy, context, anyio.CapacityLimiter(concurrency))
-        alone = await asking.review(works)
-        bad = [work for work, verdict in alone.items() if _fails(verdict) and await asking.reaches_judge(work)]
-        pairs = list(zip(attacks, cycle(bad), strict=False))
-        twins = alone | await asking.review(attack.alone(work) for attack, work in pairs if attack.filler)
-        sound = [(attack, work) for attack, work in pairs if _fails(twins[attack.alone(work)])]
-        again = await asking.review(attack.alone(work) for attack, work in sound)
-        hostile = await asking.review(attack.on(work) for attack, work in sound)
-        tried = [Tried(attack, hostile[attack.on(work)]) for attack, work in sound]
-        left_out = len(attacks) - len(sound)
-        return AttackReport(list(alone.values()), list(again.values()), tried, left_out, context.governor.usage)
+        trial = _Trial(strategy, context, anyio.CapacityLimiter(concurrency), attacks, told)
+        await trial.make(works)
+        return trial.report()
 
 
 @dataclass(slots=True)
-class _Asking:
+class _Trial:
     strategy: JudgedStrategy
     context: WorkContext
     limiter: anyio.CapacityLimiter
+    attacks: Sequence[Attack]
+    told: Callable[[AttackReport], object]
+    alone: dict[Work, EvaluationVerdict] = field(default_factory=dict["Work", EvaluationVerdict])
+    again: dict[Work, EvaluationVerdict] = field(default_factory=dict["Work", EvaluationVerdict])
+    hostile: dict[Work, EvaluationVerdict] = field(default_factory=dict["Work", EvaluationVerdict])
+    sound: list[tuple[Attack, Work]] | None = None
+    """The attacks that count, each with its work; None: not known yet."""
     parts: count[int] = field(default_factory=count)
 
-    async def review(self, works: Iterable[Work]) -> dict[Work, EvaluationVerdict]:
-        """Review works, each once, some at a time; the result is in their order."""
-        each, found = list(dict.fromkeys(works)), dict[Work, EvaluationVerdict]()
+    async def make(self, works: Sequence[Work]) -> None:
+        """Judge all that there is to judge."""
+        await self.review(works, self.alone)
+        bad = [work for work in dict.fromkeys(works) if _fails(self.alone[work]) and await self.reaches_judge(work)]
+        pairs = list(zip(self.attacks, cycle(bad), strict=False))
+        filled = dict[Work, EvaluationVerdict]()
+        await self.review((attack.alone(work) for attack, work in pairs if attack.filler), filled)
+        twins = self.alone | filled
+        sound = [(attack, work) for attack, work in pairs if _fails(twins[attack.alone(work)])]
+        self.sound = sound
+        await self.review((attack.alone(work) for attack, work in sound), self.again)
+        await self.review((attack.on(work) for attack, work in sound), self.hostile)
+
+    def report(self) -> AttackReport:
+        """Return what came of it, so far."""
+        sound = self.sound or []
+        on = [(attack, self.hostile.get(attack.on(work))) for attack, work in sound]
+        tried = [Tried(attack, verdict) for attack, verdict in on if verdict is not None]
+        left_out = 0 if self.sound is None else len(self.attacks) - len(sound)
+        alone, again = list(self.alone.values()), list(self.again.values())
+        return AttackReport(alone, again, tried, left_out, self.context.governor.usage)
+
+    async def review(self, works: Iterable[Work], found: dict[Work, EvaluationVerdict]) -> None:
+        """Review works, each once, some at a time; `found` is in their order at the end."""
+        each = list(dict.fromkeys(works))
         async with anyio.create_task_group() as group:
             for work in each:
                 group.start_soon(self._review, work, found)
-        return {work: found[work] for work in each}
+        for work in each:
+            found[work] = found.pop(work)
 
     async def _review(self, work: Work, found: dict[Work, EvaluationVerdict]) -> None:
         async with self.limiter:
             with part_of(self.context, f"text {next(self.parts)}") as part:
                 found[work] = await self.strategy.evaluate(_asked(work, part))
+            self.told(self.report())
 
     async def reaches_judge(self, work: Work) -> bool:
         """Return whether the rubric's checks leave something to the judge."""

@@ -49,6 +49,6 @@ def demo(
     desk.begin(json=json)
     job = demo_job(repo, budget, model)
     if not json:
-        return Demo(desk, job, model, journal, events, content).play()
+        return Demo(desk, job, model, journal, events, content, own_commits=repo is not None).play()
     with recorded(job, journal, demo_source(model)) as kept:
         return desk.run(kept, events, content)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from kairo_team.cli.job import Ended, Job
     from kairo_team.durable.sql_journal import SqlJournal
     from kairo_team.engine.runtime import ContentMode
-    from kairo_team.results import TaskOutcome
+    from kairo_team.results import TaskOutcome, TeamResult
     from kairo_team.views.run_story import AttemptStory, RunStory
 
 _SURVIVES: Final = "kairo_team.examples.survives"
@@ -55,9 +55,20 @@ class Demo:
     """The five scenes, on one job."""
 
     def __init__(
-        self, desk: Desk, job: Job, model: str, journal: Path | None, events: Path | None, content: ContentMode | None
+        self,
+        desk: Desk,
+        job: Job,
+        model: str,
+        journal: Path | None,
+        events: Path | None,
+        content: ContentMode | None,
+        *,
+        own_commits: bool = False,
     ) -> None:
-        """Take what is to be run; without a `journal` the runs are recorded beside the report."""
+        """Take what is to be run; without a `journal` the runs are recorded beside the report.
+
+        With `own_commits` the commits are the user's: the demo does not advise to take those.
+        """
         self._screen = desk.screen
         self._desk = desk
         self._job = job
@@ -65,6 +76,7 @@ class Demo:
         self._given = journal
         self._events = events
         self._content: ContentMode | None = content
+        self._own_commits = own_commits
         self._folder = Path()
         self._scene = 0
 
@@ -103,7 +115,10 @@ class Demo:
         """Let the team work, and show its output; the whole result where it has none."""
         limit = self._job.request.config.budget.tokens
         budget = "no limit" if limit is None else f"a budget of {limit:,} tokens"
-        self._head(f"A team at work: {self._job.note}, {budget}")
+        note, *rest = (self._job.note or "").splitlines()
+        self._head(f"A team at work: {note}, {budget}")
+        for line in rest:
+            self._line(line)
         ended = self._run(self._job)
         if ended.result.status in _GOOD:
             show_output(ended.result, self._screen)
@@ -133,13 +148,13 @@ class Demo:
                 self._line(line)
 
     def _work_with_less(self, first: Ended) -> Ended | None:
-        """Let the same team work with a tenth of the budget, and show what came of it; None: it was too little."""
+        """Let the same team work with less budget, and show what came of it; None: it was too little."""
         request = self._job.request
-        budget = request.config.budget
-        limit = max(1, (first.result.usage.tokens if budget.tokens is None else budget.tokens) // 10)
-        config = replace(request.config, budget=replace(budget, tokens=limit))
+        limit, why = less_budget(first.result, request.config.budget.tokens)
+        # One after another: side by side, each task may spend a part and none have enough for its end.
+        config = replace(request.config, budget=replace(request.config.budget, tokens=limit), max_parallel_tasks=1)
         job = replace(self._job, request=replace(request, config=config, run_id=f"{request.run_id}-tenth"))
-        self._head(f"The same team with a tenth of the budget: {limit:,} tokens")
+        self._head(f"The same team with {why}: {limit:,} tokens")
         try:
             ended = self._run(job)
         except Refusal as refusal:
@@ -177,7 +192,8 @@ class Demo:
         self._screen.show(Text(f"  {clean(str(report))}"), soft_wrap=True)
         with self._journal() as book:
             runs = command("runs", journal=book)
-        for line in (f"the runs of this demo: {runs}", "your own commits: kairo demo --repo PATH"):
+        advice = () if self._own_commits else ("your own commits: kairo demo --repo PATH",)
+        for line in (f"the runs of this demo: {runs}", *advice):
             self._screen.show(Text(f"  {line}", style="dim"), soft_wrap=True)
 
     # ------------------------------------------------------------ what they share
@@ -215,6 +231,18 @@ class Demo:
         self._screen.show(Text(f"  {text}".rstrip()), **self._screen.uncut)
 
 
+def less_budget(first: TeamResult, limit: int | None) -> tuple[int, str]:
+    """Return a budget in tokens that is enough for a task of the first run, and what it is in words.
+
+    `limit` is the first run's budget; None: it had none, and what it spent is taken.
+    """
+    tenth = max(1, (first.usage.tokens if limit is None else limit) // 10)
+    one_task = max((one.usage.tokens for one in first.outcomes), default=0) * 5 // 4  # a call holds more than it costs
+    if tenth >= one_task:
+        return tenth, "a tenth of the budget"
+    return one_task, "budget for about one sentence"
+
+
 # ---------------------------------------------------------------- a sentence that was mended
 
 
@@ -242,8 +270,9 @@ def _passed(attempt: AttemptStory) -> bool:
 
 
 def _findings(attempt: AttemptStory) -> list[str]:
+    """Return what is wrong with an attempt; what it mended is no reason for sending it back."""
     findings = attempt.verdict.findings if attempt.verdict else ()
-    return [f"{one.criterion}: {one.observed}. {one.expected}" for one in findings]
+    return [f"{one.criterion}: {one.observed}. {one.expected}" for one in findings if one.status != "closed"]
 
 
 def _sentence(attempt: AttemptStory) -> str:

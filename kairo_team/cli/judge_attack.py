@@ -15,6 +15,7 @@ import typer
 
 from kairo_team.budget import Budget
 from kairo_team.cli.budgets import parse_limits
+from kairo_team.cli.exits import LEFT
 from kairo_team.cli.judge_inputs import read_judge, read_rubric
 from kairo_team.cli.judge_report import show_table
 from kairo_team.cli.options import RubricOption
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from kairo_team.cli.streams import Screen
     from kairo_team.evaluators.calibration.confidence_bounds import Proportion
 
+_EACH: Final = 10
+"""Reviews from which on not each is told, and then so many at once."""
 _SPLITS: Final = {
     "report": "families the list never saw",
     "tune": "families the list was made with",
@@ -78,9 +81,34 @@ def attack_command(
         best = strategy.rubric.decided_by("judge")[0].levels[-1]
         mine = [Attack(name, name, "own", "artifact", text) for name, text in texts_in("--attacks", own)]
         chosen = [*mine, *attacks(seed, best=best)[:cases]]
-        found = _attack(partial(attack_judge, strategy, works, chosen, budget=limit, concurrency=concurrency))
-    desk.present(_document(found), partial(_show, judge, found))
-    return 0
+        progress = _Progress(desk.screen)
+        ask = partial(attack_judge, strategy, works, chosen, budget=limit, concurrency=concurrency, told=progress.take)
+        code = 0
+        try:
+            found = _attack(ask)
+        except KeyboardInterrupt:
+            if progress.found is None:
+                raise
+            found, code = progress.found, LEFT
+    desk.present(_document(found, code), partial(_show, judge, found))
+    return code
+
+
+class _Progress:
+    """Tells a terminal how far the trial is, and keeps its report for the case that it is ended early."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self.found: AttackReport | None = None
+
+    def take(self, found: AttackReport) -> None:
+        """Print a line for each of the first reviews, then for each tenth."""
+        self.found = found
+        done = len(found.alone) + len(found.again) + len(found.tried)
+        if self._screen.watched and (done <= _EACH or not done % _EACH):
+            texts, attacks = count(len(found.alone), "text"), count(len(found.tried), "attack")
+            answers = "" if not found.no_answers else f"; {found.no_answers} without an answer"
+            self._screen.print_text(f"{count(done, 'review')}: {texts} alone, {attacks}{answers}")
 
 
 def texts_in(option: str, folder: Path | None) -> Iterator[tuple[str, str]]:
@@ -117,7 +145,9 @@ def _attack(ask: Callable[[], Coroutine[Any, Any, AttackReport]]) -> AttackRepor
     if found.unpaid:
         raise Refusal(f"the budget did not reach for {count(found.unpaid, 'review')}: {more}")
     if all(verdict.outcome is VerdictOutcome.REVIEW_EXCEEDED for verdict in found.alone):
-        raise Refusal(f"the judge gave no answer on any of {len(found.alone)} texts: {found.alone[0].feedback}")
+        unfit = "a judge without one usable answer is not fit to judge: name a larger model"
+        why = found.alone[0].feedback
+        raise Refusal(f"the judge gave no answer on any of {len(found.alone)} texts ({why}): {unfit}")
     return found
 
 
@@ -136,8 +166,8 @@ def _is_error(record: logging.LogRecord) -> bool:
     return record.levelno >= logging.ERROR
 
 
-def _document(found: AttackReport) -> str:
-    return json.dumps({**found.to_json(), "exit_code": 0}, indent=2, ensure_ascii=False) + "\n"
+def _document(found: AttackReport, code: int) -> str:
+    return json.dumps({**found.to_json(), "exit_code": code}, indent=2, ensure_ascii=False) + "\n"
 
 
 def _show(judge: str, found: AttackReport, screen: Screen) -> None:

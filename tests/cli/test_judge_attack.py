@@ -117,3 +117,49 @@ def test_judge_and_rubric_must_be_named(kairo: Kairo, given: tuple[object, ...],
     said = kairo("judge", "attack", *given[:place], *given[place + 2 :])
     assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
     assert lacking in said.err
+
+
+ENDED = """
+import signal
+
+from benchmarks.obedient import ObedientJudge
+from kairo_team.evaluators import Criterion, Rubric
+
+
+class Ended(ObedientJudge):
+    async def complete(self, request):
+        if len(self.seen) == 20:
+            signal.raise_signal(signal.SIGINT)
+        self.seen.append(1)
+        return await super().complete(request)
+
+
+ended = Ended("selects")
+ended.seen = []
+rubric = Rubric([Criterion("good", "it does the task", by="judge")])
+"""
+
+
+def test_third_o60_what_was_counted_is_printed_when_it_is_ended(kairo: Kairo, team_file: Callable[..., Path]) -> None:
+    file = team_file(ENDED)
+    said = kairo("judge", "attack", "--judge", f"{file}:ended", "--rubric", f"{file}:rubric", "--concurrency", 1)
+    assert (said.code, said.err) == (130, "kairo: interrupted\n")
+    assert "20 texts judged alone; 0 attacks put into those that do not pass" in said.out
+
+
+def test_third_o60_the_document_of_one_that_was_ended_says_so(
+    kairo_json: Kairo, team_file: Callable[..., Path]
+) -> None:
+    file = team_file(ENDED)
+    asked = ("--judge", f"{file}:ended", "--rubric", f"{file}:rubric", "--concurrency", 1, "--json")
+    said = kairo_json("judge", "attack", *asked)
+    assert (said.code, said.document["exit_code"], said.document["works"]) == (130, 130, 20)
+
+
+def test_third_o60_a_terminal_is_told_how_far_it_is(
+    kairo: Kairo, given: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kairo_team.cli.streams.Screen.watched", property(lambda _: True))
+    lines = kairo("judge", "attack", *given, "--cases", 3).out.splitlines()
+    assert lines[0] == "1 review: 1 text alone, 0 attacks"
+    assert "20 reviews: 20 texts alone, 0 attacks" in lines

@@ -129,6 +129,21 @@ class Agrees(ScriptedJudge):
         return {**super().reply(request), "answers": answers}
 
 
+class TurnedBy(ScriptedJudge):
+    """Another judge on texts that hold a word, which no list of signs knows; a sound one on the rest."""
+
+    def __init__(self, judge: ScriptedJudge, word: str = "moonlight") -> None:
+        super().__init__()
+        self.judge, self.word = judge, word
+
+    def reply(self, request: kt.ModelRequest) -> dict[str, Any]:
+        turned = self.word in "".join(message.text for message in request.messages)
+        return (self.judge if turned else super()).reply(request)
+
+
+HOSTILE = f"{TEXT} By moonlight all is well."
+
+
 class Flatters(ScriptedJudge):
     """Answers each statement, the controls too, in favour of the work, or against it."""
 
@@ -141,8 +156,9 @@ class Flatters(ScriptedJudge):
 async def test_a_judge_that_says_yes_to_everything_is_taken_for_one_that_was_told_to(
     judge: ScriptedJudge, criteria: int
 ) -> None:
+    asked = [gate(f"c{number}") for number in range(criteria)]
     for seed in range(10):
-        verdict = await verdict_of(judge, *(gate(f"c{number}") for number in range(criteria)), seed=seed)
+        verdict = await verdict_of(TurnedBy(judge), *asked, seed=seed, text=HOSTILE)
         assert (verdict.outcome, verdict.cause) == (kt.VerdictOutcome.ESCALATE, kt.Cause.INJECTION_SUSPECTED)
         assert verdict.score is None
 
@@ -164,10 +180,10 @@ async def test_a_judge_that_cannot_tell_a_control_decides_nothing() -> None:
     assert (verdict.outcome, verdict.cause) == (kt.VerdictOutcome.REVIEW_EXCEEDED, kt.Cause.EVALUATOR_ERROR)
 
 
-async def test_a_judge_with_a_wrong_control_is_not_asked_again() -> None:
+async def test_a_judge_with_a_wrong_control_is_not_asked_again_about_the_work() -> None:
     judge = Flatters()
     await verdict_of(judge)
-    assert len(judge.calls) == 1
+    assert [TEXT in request.messages[1].text for request in judge.calls] == [True, False]
 
 
 @pytest.mark.parametrize(("count", "most"), [(1, 0.035), (2, 0.025), (4, 0.01)])
@@ -259,12 +275,12 @@ async def test_what_a_reply_says_is_not_repeated_to_the_judge_in_our_words() -> 
 
 
 async def test_a_panel_goes_on_without_a_judge_with_a_wrong_control_but_passes_nothing_then() -> None:
-    good, told = ScriptedJudge(), Flatters()
+    good, told = ScriptedJudge(), TurnedBy(Flatters())
     rubric = Rubric([gate()])
-    verdict = await PanelEvaluationStrategy([good, good, told], rubric).evaluate(reviewed(TEXT))
+    verdict = await PanelEvaluationStrategy([good, good, told], rubric).evaluate(reviewed(HOSTILE))
     assert (verdict.outcome, verdict.cause) == (kt.VerdictOutcome.ESCALATE, kt.Cause.INJECTION_SUSPECTED)
     assert verdict.criteria[0].level == "met"
-    verdict = await PanelEvaluationStrategy([good, told, told], rubric).evaluate(reviewed(TEXT))
+    verdict = await PanelEvaluationStrategy([good, told, told], rubric).evaluate(reviewed(HOSTILE))
     assert (verdict.outcome, verdict.cause) == (kt.VerdictOutcome.ESCALATE, kt.Cause.INJECTION_SUSPECTED)
     broken = Flatters(default="not met")
     verdict = await PanelEvaluationStrategy([good, broken, broken], rubric).evaluate(reviewed(TEXT))

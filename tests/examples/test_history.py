@@ -11,7 +11,7 @@ import pytest
 
 from kairo_team.errors import Misuse
 from kairo_team.examples import release_notes_history as history
-from kairo_team.examples.release_notes_history import KIND_OF, Commit, past, pick, read, understand
+from kairo_team.examples.release_notes_history import KIND_OF, Commit, Logged, past, pick, read, understand
 
 SUBJECTS = (Path(__file__).parent.parent / "data" / "commit_subjects.txt").read_text("utf-8").splitlines()
 
@@ -157,12 +157,18 @@ def test_the_newest_come_first_and_there_are_at_most_eight(repository: Repositor
 
 def test_the_same_subject_comes_once_and_the_reverted_not_at_all() -> None:
     log = [
-        ("1", 'Revert "Add a retry option to fetch (#7)"'),
-        ("2", "Fix crash in the reader"),
-        ("3", "Add a retry option to fetch (#7)"),
-        ("4", "Fix crash in the reader"),
+        Logged("1", 'Revert "Add a retry option to fetch (#7)"'),
+        Logged("2", "Fix crash in the reader"),
+        Logged("3", "Add a retry option to fetch (#7)"),
+        Logged("4", "Fix crash in the reader"),
     ]
-    assert list(pick(log)) == [Commit("2", "Fix crash in the reader", "fix")]
+    picked = pick(log)
+    assert picked.commits == (Commit("2", "Fix crash in the reader", "fix"),)
+    assert [(one.commit.id, one.why) for one in picked.left_out] == [
+        ("1", "it takes an older commit back"),
+        ("3", "it was taken back later"),
+        ("4", "a newer commit says the same"),
+    ]
 
 
 def test_merges_are_left_out_and_ids_are_those_of_git(repository: Repository) -> None:
