@@ -6,9 +6,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from kairo_team._util.frozen import EMPTY, known_arguments
+from kairo_team._util.frozen import EMPTY, known_arguments, trusted
 from kairo_team.errors import known
 from kairo_team.evaluators.check_calls import CHECK_TIMEOUT, Asker, as_answer
 from kairo_team.evaluators.checks.text import not_blank
@@ -27,7 +27,7 @@ from kairo_team.evaluators.review import (
 from kairo_team.evaluators.score_range import Decision, Number, exact, items_of
 from kairo_team.evaluators.transcripts import as_artifact
 from kairo_team.team import check_positive
-from kairo_team.verdicts import NOT_BLANK, Cause, VerdictOutcome
+from kairo_team.verdicts import NOT_BLANK, Cause, EvaluationVerdict, VerdictOutcome
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
@@ -35,9 +35,11 @@ if TYPE_CHECKING:
     from kairo_team.evaluators.tried import TriedText
     from kairo_team.messages import Message
     from kairo_team.results import Artifact
-    from kairo_team.verdicts import EvaluationContext, EvaluationVerdict
+    from kairo_team.verdicts import EvaluationContext
 
 _logger = logging.getLogger("kairo_team")
+
+_passed: Final = trusted(EvaluationVerdict)
 
 
 @known_arguments
@@ -90,7 +92,7 @@ class Rubric:
             return replace(verdict, other_causes=(Cause.UNDECIDED,))
         if self._vacuous and verdict.outcome is VerdictOutcome.PASS:
             found = f"{NOT_BLANK}, cut short" if context.artifact.partial else NOT_BLANK
-            return replace(verdict, score=None, feedback=found)
+            return _passed(VerdictOutcome.PASS, None, found, criteria=verdict.criteria)
         return verdict
 
     async def try_on(

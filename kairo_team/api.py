@@ -15,6 +15,7 @@ from kairo_team._util.frozen import trusted
 from kairo_team._util.plugin_shapes import check_instance
 from kairo_team._util.threads import run_in_thread
 from kairo_team.budget import Budget
+from kairo_team.engine.digests import executing
 from kairo_team.engine.preflight import PlanCheck, check_request
 from kairo_team.engine.runtime import Runtime
 from kairo_team.engine.task_pool import in_own_task
@@ -63,11 +64,12 @@ async def run(
             "runtime=kt.Runtime(journal=kt.SqliteJournal('runs.db'))"
         )
     request = make_request(team, request, budget, plan, config, run_id)
-    team = bind_coordinator(bind_runtime(team, runtime), coordinator)
-    chosen = pick_coordinator(team, request)
-    result = await _go_on(team, request.run_id, budget) if resume else None
+    given = None if coordinator is None else resolve("coordinator", "coordinator", coordinator)
+    chosen, team = pick_coordinator(team, request, given), bind_runtime(team, runtime)
+    result = await _go_on(team, request.run_id, given, budget) if resume else None
     if result is None:
-        result = await in_own_task(partial(chosen.execute, request, team))
+        with executing(given):
+            result = await in_own_task(partial(chosen.execute, request, team))
     if not isinstance(result, TeamResult):
         hint = ", such as `return run.result` after the block of TeamRun.open" if result is None else ""
         raise ContractBreach(
@@ -76,13 +78,15 @@ async def run(
     return result
 
 
-async def _go_on(team: Team, run_id: str, budget: Budget | None) -> TeamResult | None:
+async def _go_on(
+    team: Team, run_id: str, coordinator: TeamCoordinator | None, budget: Budget | None
+) -> TeamResult | None:
     """Return what comes of a run that was begun before; None for one that was not."""
     runtime: Runtime | None = team.runtime
     if runtime is None:
         return None
     try:
-        return await runtime.resume(run_id, team, budget=budget)
+        return await runtime.resume(run_id, team, coordinator=coordinator, budget=budget)
     except RunNotFound:
         return None
     except RunFinished:
@@ -205,14 +209,10 @@ def pick_coordinator(
     team: Team, request: TeamExecutionRequest, coordinator: TeamCoordinator | str | None = None
 ) -> TeamCoordinator:
     """Return the coordinator given, as an object or by name, else the team's, else the default for the request."""
-    return bind_coordinator(team, coordinator).coordinator or _usual_coordinator(planned=request.plan is not None)
-
-
-def bind_coordinator(team: Team, coordinator: TeamCoordinator | str | None) -> Team:
-    """Return the team with a coordinator that is given, as an object or by name; None: the team as it is."""
-    if coordinator is None:
-        return team
-    return replace(team, coordinator=resolve("coordinator", "coordinator", coordinator))
+    if coordinator is not None:
+        given: TeamCoordinator = resolve("coordinator", "coordinator", coordinator)
+        return given
+    return team.coordinator or _usual_coordinator(planned=request.plan is not None)
 
 
 @cache

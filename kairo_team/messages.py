@@ -101,7 +101,8 @@ class Billing:
     cache_write_1h_tokens: int = 0
     """Tokens of the prompt that were written to it for an hour, not counted among the others."""
     served: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
-    """How the call was served, in the provider's words, such as `{"service_tier": "priority"}`."""
+    """How the call was served, in the provider's words, such as `{"service_tier": "priority"}`. `{"cache": "hit"}`: the
+    model was not asked, and a usage of nothing is true."""
 
     def __post_init__(self) -> None:
         for name in ("cached_tokens", "cache_write_tokens", "cache_write_1h_tokens"):

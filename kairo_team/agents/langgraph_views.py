@@ -229,6 +229,8 @@ def _usage(used: Mapping[str, Any], prompt: str = "input_tokens", completion: st
 
 
 def _billing(used: Mapping[str, Any]) -> Billing:
+    if used.get("total_cost") == 0:
+        return Billing(served={"cache": "hit"})
     details: Mapping[str, Any] = used.get("input_token_details") or {}
     read, written = details.get("cache_read") or 0, details.get("cache_creation") or 0
     return Billing(cached_tokens=int(read), cache_write_tokens=int(written))

@@ -17,7 +17,7 @@ from kairo_team.cluster.reaper import Reaper
 from kairo_team.cluster.remote_attempt import RemoteAttempt
 from kairo_team.cluster.units import Unit
 from kairo_team.durable.postgres import PostgresJournal
-from kairo_team.engine.digests import digests_of
+from kairo_team.engine.digests import digests_of, without_given
 from kairo_team.engine.work_context import WorkContext
 from kairo_team.errors import JournalError, KairoError, Misuse
 
@@ -183,7 +183,7 @@ class Cluster:
 
 def version_of(team: Team, digests: Mapping[str, str]) -> str:
     """Name what a team is: workers of another version get nothing of its runs."""
-    written = json.dumps([team.name, sorted(digests.items())])
+    written = json.dumps([team.name, sorted(without_given(team, digests).items())])
     return hashlib.sha256(written.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 

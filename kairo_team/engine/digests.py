@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -17,6 +19,7 @@ from kairo_team.tools.tool import Tool
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from kairo_team.contracts import TeamCoordinator
     from kairo_team.team import Member
     from kairo_team.tools.permissions import ToolPermissions
 
@@ -24,29 +27,58 @@ _MEMBERS: Final = "set of members"
 """It is told by their names, not by a digest."""
 _OF_COORDINATOR: Final = ("the coordinator's", "planner")
 """How names of what the coordinator brings begin: compared where it is named at both ends of a run."""
+_TOOL: Final = "tool "
 _LIST: Final = "list of parts"
-"""The version of the list of parts; digests without one are of a list that was shorter."""
+"""The version of the list of parts. Digests without one are of a shorter list, and of tools without side effects."""
 _SHOWN: Final = 8
 """Characters of a digest that an error names."""
 
 
-def digests_of(team: Team, templates: Mapping[str, str]) -> Mapping[str, str]:
+_executed: Final[ContextVar[TeamCoordinator | None]] = ContextVar("kairo_team_coordinator", default=None)
+
+
+@contextmanager
+def executing(coordinator: TeamCoordinator | None) -> Generator[None]:
+    """Execute a run, inside the block, with a coordinator that takes the place of the team's; None: with that one."""
+    token = _executed.set(coordinator)
+    try:
+        yield
+    finally:
+        _executed.reset(token)
+
+
+def executed() -> TeamCoordinator | None:
+    """Return the coordinator that takes the place of the team's in the run that is executed here; None: none does."""
+    return _executed.get()
+
+
+def digests_of(
+    team: Team, templates: Mapping[str, str], coordinator: TeamCoordinator | None = None
+) -> Mapping[str, str]:
     """Return a digest of everything known that shapes what a team is asked, by name; what has none is left out.
 
     Its members with their roles, those roles' instructions and tools, the schemas and side effects of tools that are
-    known before a member works, permissions of tools, rubrics and what else evaluators judge by, the coordinator's
-    evaluator and planner, output types and templates; of a member that is a team the same, and its plan and
-    configuration without the budget.
+    known before a member works, permissions of tools, rubrics and what else evaluators judge by, the evaluator and
+    planner of the team's coordinator, or of the one that takes its place, output types and templates; of a member that
+    is a team the same, and its plan and configuration without the budget.
     """
     members = ", ".join(f"{member.id} ({member.role.id})" for member in team.everyone)
     return {
         _MEMBERS: members,
         _LIST: "2",
-        **{
-            name: hashlib.sha256(_written(part).encode("utf-8", "surrogatepass")).hexdigest()
-            for name, part in _parts(team, templates)
-        },
+        **_hashed(_parts(team, templates)),
+        **_hashed(_parts_of_coordinator(coordinator or team.coordinator)),
     }
+
+
+def without_given(team: Team, digests: Mapping[str, str]) -> Mapping[str, str]:
+    """Return digests with the team's own coordinator in the place of the one that a run was given."""
+    kept = {name: digest for name, digest in digests.items() if not name.startswith(_OF_COORDINATOR)}
+    return {**kept, **_hashed(_parts_of_coordinator(team.coordinator))}
+
+
+def _hashed(parts: Iterable[tuple[str, object]]) -> dict[str, str]:
+    return {name: hashlib.sha256(_written(part).encode("utf-8", "surrogatepass")).hexdigest() for name, part in parts}
 
 
 def check_unchanged(
@@ -58,7 +90,9 @@ def check_unchanged(
     """
     both = was.keys() & now.keys()
     others_may_come = any(name.startswith(_MEMBERS) for name in allow_changes)
-    if others_may_come or _LIST not in was:
+    if _LIST not in was:
+        names = {name for name in both if not name.startswith(_TOOL)}
+    elif others_may_come:
         names = both
     else:
         brought = {name for name in was.keys() | now.keys() if name.startswith(_OF_COORDINATOR)}
@@ -100,8 +134,6 @@ def _parts(team: Team, templates: Mapping[str, str]) -> Iterator[tuple[str, obje
         digest = criteria_digest(evaluator)
         if digest is not None:
             yield f"criteria of evaluator {name!r}", digest
-    if team.coordinator is not None:
-        yield from _parts_of_coordinator(team.coordinator)
     if team.permissions is not None:
         yield "permissions of tools", _decided_by(team.permissions)
     for name, kind in team.output_types.items():
@@ -138,11 +170,12 @@ def _parts_of(member: Member) -> Iterator[tuple[str, object]]:
     tools: Any = getattr(agent, "tools", None)
     for tool in cast("Sequence[object]", tools) if isinstance(tools, tuple | list) else ():
         if isinstance(tool, Tool):
-            yield f"tool {tool.name!r} of member {member.id!r}", (tool.description, tool.parameters)
-            yield f"side effect of tool {tool.name!r} of member {member.id!r}", (tool.side_effect, tool.idempotent)
+            about = (tool.description, tool.parameters, tool.side_effect, tool.idempotent)
+            yield f"{_TOOL}{tool.name!r} of member {member.id!r}", about
     team, plan, config = (getattr(agent, name, None) for name in ("team", "plan", "config"))
     if isinstance(team, Team):
-        for name, part in ((_MEMBERS, digests_of(team, {})[_MEMBERS]), *_parts(team, {})):
+        own = (*_parts(team, {}), *_parts_of_coordinator(team.coordinator))
+        for name, part in ((_MEMBERS, digests_of(team, {})[_MEMBERS]), *own):
             yield f"{name} of team {team.name!r}", part
         if isinstance(plan, TaskGraph):
             yield f"plan of member {member.id!r}", plan

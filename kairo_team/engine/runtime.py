@@ -21,7 +21,7 @@ from kairo_team._util.threads import run_in_thread
 from kairo_team.budget import Usage
 from kairo_team.contracts import check_constraints, check_guardrails
 from kairo_team.engine.budget_split import root_budget
-from kairo_team.engine.digests import check_unchanged, digests_of
+from kairo_team.engine.digests import check_unchanged, digests_of, executed, executing
 from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.engine.recovery import suspensions_of
 from kairo_team.engine.run_handle import Run, Runs
@@ -36,6 +36,7 @@ from kairo_team.models.limits import ModelLimits
 from kairo_team.models.resolver import ModelResolver
 from kairo_team.models.retries import check_retry
 from kairo_team.plugin_calls import failure_of
+from kairo_team.plugins import resolve
 from kairo_team.prompts import Prompts
 from kairo_team.recorded import ENDED, Place, RecoveredRun
 
@@ -318,27 +319,34 @@ class Runtime:
         has changed in the team, and `InsufficientBudget` or `HaltError` where the runtime's own budget, or the run's
         account, does not cover it: it goes on waiting.
         """
-        from kairo_team.api import bind_coordinator
-
-        team = bind_coordinator(team, coordinator)
+        given_one = None if coordinator is None else resolve("coordinator", "coordinator", coordinator)
+        digests = digests_of(team, self.templates, given_one)
         taken: Sequence[RecoveredRun] = ()
         if self.store is not None and self.within is None:
             given: dict[str, Any] = {"take_over": take_over}
             if budget is not None and hasattr(self.store, "accounts"):  # what is new of it is set aside first
                 given["budget"] = budget
-            taken = await self._recover(self.store, run_id, team, given, allow_changes)
+            taken = await self._recover(self.store, run_id, digests, given, allow_changes)
         run = self._known_run(run_id)
         try:
-            return await self._go_on(run, team, budget, allow_changes)
+            return await self._go_on(run, team, given_one, digests, budget, allow_changes)
         finally:
             if self.store is not None and not run.sessions:
                 await _leave_as_it_was(self.store, taken)
 
-    async def _go_on(self, run: Run, team: Team, budget: Budget | None, allow_changes: Collection[str]) -> TeamResult:
+    async def _go_on(
+        self,
+        run: Run,
+        team: Team,
+        coordinator: TeamCoordinator | None,
+        digests: Mapping[str, str],
+        budget: Budget | None,
+        allow_changes: Collection[str],
+    ) -> TeamResult:
         """Begin a session of a run that waits, and return its result."""
         earlier = self._suspension(run)
         if earlier.digests and self.within is None:  # what is inside was compared with the run around it
-            check_unchanged(run.run_id, earlier.digests, digests_of(team, self.templates), allow_changes)
+            check_unchanged(run.run_id, earlier.digests, digests, allow_changes)
         if run.within is not None and self.governor is not None:  # the attempt around it was booked without its loops
             self.governor.restore(Usage(loops=earlier.usage.loops))
         if budget is not None:  # the team's timeout stays
@@ -346,7 +354,7 @@ class Runtime:
         if run.within is None and self.governor is not None:
             self.governor.carve_again(team.name, earlier.budget, earlier.usage).close()
         run.suspension = earlier
-        execute = self._executing(team, earlier.request, None)
+        execute = self._executing(team, earlier.request, coordinator)
         run.resuming = True
         try:
             result: TeamResult = await execute()
@@ -358,7 +366,7 @@ class Runtime:
         self,
         journal: Journal,
         run_id: str,
-        team: Team,
+        now: Mapping[str, str],
         given: Mapping[str, Any],
         allow_changes: Collection[str],
     ) -> Sequence[RecoveredRun]:
@@ -366,7 +374,7 @@ class Runtime:
         if run_id in self.runs and (self.runs[run_id].live or self.runs[run_id].resuming):
             raise Misuse(f"run {run_id!r} is running: there is nothing to resume")
         digests = await run_in_thread(partial(journal.digests, run_id))
-        check_unchanged(run_id, digests, digests_of(team, self.templates), allow_changes)
+        check_unchanged(run_id, digests, now, allow_changes)
         found = await run_in_thread(partial(journal.recover, run_id, **given), on_late=_give_back_taken)
         for suspension, within in suspensions_of(found):
             self.runs.recover(suspension, within)
@@ -434,10 +442,15 @@ class Runtime:
 
     def _executing(self, team: Team, request: TeamExecutionRequest, coordinator: TeamCoordinator | str | None) -> Any:
         """Return the call that executes a request of a team in this runtime."""
-        from kairo_team.api import bind_coordinator, bind_runtime, pick_coordinator
+        from kairo_team.api import bind_runtime, pick_coordinator
 
-        team = bind_coordinator(bind_runtime(team, self), coordinator)
-        return partial(in_own_task, partial(pick_coordinator(team, request).execute, request, team))
+        chosen, bound = pick_coordinator(team, request, coordinator), bind_runtime(team, self)
+
+        async def execute() -> Any:
+            with executing(None if coordinator is None else chosen):
+                return await in_own_task(partial(chosen.execute, request, bound))
+
+        return execute
 
     async def _serve(self, run: Run, execute: Any) -> None:
         """Execute a run that was begun here, and settle its handle at the end."""
@@ -497,7 +510,7 @@ class Runtime:
             return self.journal_for(request.run_id)
         outer = self.outer_attempt
         place = None if outer is None or self.within is None else Place(self.within, outer.step, outer.member)
-        digests = digests_of(team, self.templates)
+        digests = digests_of(team, self.templates, executed())
         return await run_in_thread(self.store.begin, request, team, digests, place, on_late=_give_back_begun)
 
     def journal_for(self, run_id: str) -> Records:

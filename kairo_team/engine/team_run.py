@@ -19,7 +19,7 @@ from kairo_team.budget import to_picodollars
 from kairo_team.engine.attempts import Asked, AttemptRunner
 from kairo_team.engine.budget_split import BudgetSplit, open_governor, root_budget, until
 from kairo_team.engine.constraints import ENDED_EARLY
-from kairo_team.engine.digests import digests_of
+from kairo_team.engine.digests import digests_of, executed
 from kairo_team.engine.dispatcher import Dispatcher
 from kairo_team.engine.earlier_calls import EarlierCalls, describe_doubts
 from kairo_team.engine.ending import LAST_EVENT, RunEnd, end_early, finish, log_end, record_end
@@ -306,7 +306,7 @@ class TeamRun:
         """Return what the run goes on from."""
         return Suspension(
             request=self.request,
-            digests=digests_of(self.team, self._templates),
+            digests=digests_of(self.team, self._templates, executed()),
             journal=self.journal,
             usage=self.governor.usage,
             budget=self.governor.budget,

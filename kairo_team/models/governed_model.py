@@ -417,11 +417,11 @@ _Sender = _Overhearer | _PieceSender
 
 
 def _checked(model: ChatModel, response: Any) -> ModelResponse:
-    """Return the reply if it is one; it checked its parts itself. A usage of nothing at all is unknown."""
+    """Return the reply if it is one; it checked its parts itself. A usage of nothing is unknown, but for a cache's."""
     if not isinstance(response, ModelResponse):
         raise TypeError(f"model {model.name!r} must answer with a ModelResponse, not with {response!r:.200}")
     usage = response.usage
-    if usage is None or usage.tokens or usage.dollars:
+    if usage is None or usage.tokens or usage.dollars or response.billing.served.get("cache") == "hit":
         return response
     return replace(response, usage=None)  # no reply takes no tokens: such a model would never reach a limit
 

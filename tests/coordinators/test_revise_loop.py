@@ -110,7 +110,7 @@ async def test_the_prompt_says_what_to_leave_and_no_score_threshold_or_words_of_
     config = kt.TeamConfig(budget=kt.Budget(tokens=100_000), max_feedback_rounds=1)
     await coordinator.execute(kt.TeamExecutionRequest("Explain tides.", config=config), team)
     prompt = re.sub("^=.*\n", "", "\n".join(message.text for message in model.calls[1].messages), flags=re.MULTILINE)
-    assert "asks for these changes; leave everything else as it is:\n- it is rude Wanted: it is kind" in prompt
+    assert "asks for these changes; leave everything else as it is:\n- it is rude. Wanted: it is kind" in prompt
     assert "This is right already; leave it unchanged:\n- it names the moon" in prompt
     assert [text for text in ("0.7", "0.875", 'fool"', "met", "0.9", "graded") if text in prompt] == []
 

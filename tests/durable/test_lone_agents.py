@@ -81,7 +81,7 @@ async def test_a_limit_that_ends_it_is_told_as_without_a_journal(tmp_path: Path)
 async def test_without_an_answer_it_is_halted_and_the_error_says_why(tmp_path: Path) -> None:
     output = await World().run(tmp_path / "runs.db", budget=kt.Budget(loops=1))
     assert output.status is kt.AgentStatus.HALTED
-    assert "turn limit" in (output.error or "")
+    assert "loop_budget_exceeded" in (output.error or "")
 
 
 async def test_what_its_model_raises_is_raised(tmp_path: Path) -> None:

@@ -44,6 +44,10 @@ class _Wrapped(Payer):
         self.used.append(text)
         return f"noted {text}"
 
+    def ids(self, reply: Reply) -> list[str]:
+        """Return the ids of the calls that a reply asks for: the same in every session."""
+        return [f"call-{len(self.asked)}-{place}" for place in range(len(reply.asks))]
+
     async def answer(self, said: str, tools: Sequence[str], most: int | None) -> Reply:
         self.account.append(said)
         noted = said.count("noted ")

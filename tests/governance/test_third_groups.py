@@ -99,7 +99,7 @@ class Point:
         ("text", "text"),
         ('{"a": 1}', '{"a": 1}'),
         (None, ""),
-        (b"abc", "<3 bytes>"),
+        (b"abc", "[the tool returned 3 bytes, and only text can be shown to you]"),
         ({"x": float("inf")}, {"x": float("inf")}),
     ],
 )
