@@ -287,7 +287,7 @@ async def test_third_o32_the_callers_cancellation_leaves_the_run_as_one(
     states = {run_id: run.stands for run_id, run in journal.storage.runs.items()}
     assert set(states.values()) == {"interrupted"}, states
     ends = [event.type for event in recorder.events if event.run_id == "r"]
-    assert ends[-1] == "team.cancelled"
+    assert ends[-1] == "team.interrupted"
     recorder.assert_lawful()
 
 

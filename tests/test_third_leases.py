@@ -310,7 +310,10 @@ class Watched(TaskDispatchCoordinator):
 
 
 def waits_in_vain(run: kt.TeamRun) -> list[str]:
-    """Return the tasks that wait for a member that is free, or for a slot while there are some."""
+    """Return the tasks that wait for a member that is free, or for a slot, while there are slots.
+
+    Without slots nothing can begin: who has been granted a member that came back waits for a slot.
+    """
     dispatcher = run._dispatcher
     assert dispatcher is not None
     tasks = dispatcher.tasks.values()
@@ -328,7 +331,7 @@ def waits_in_vain(run: kt.TeamRun) -> list[str]:
         f"{one.task.id} {one.state} {one.waits_for}"
         for one in tasks
         if (one.state is PENDING and one.entry.ready and any(map(free, one.entry.candidates)) and not full)
-        or (one.in_flight and one.waits_for == "member" and free(one.member))
+        or (one.in_flight and one.waits_for == "member" and free(one.member) and not full)
         or (one.in_flight and one.waits_for == "slot" and not full)
     ]
 

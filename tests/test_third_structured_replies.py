@@ -162,7 +162,7 @@ async def test_third_o34_a_moderator_whose_answer_was_cut_off_is_not_asked_again
     team = kt.Team("team", [kt.Member(name, fine) for name in "ab"], coordinator=chat)
     result = await kt.run(team, "Talk.")
     assert len(model.calls) == 1
-    assert "cut off at its limit of 4 tokens" in result.warnings[0]
+    assert any("cut off at its limit of 4 tokens" in one for one in result.warnings)
 
 
 @pytest.mark.anyio
@@ -181,4 +181,4 @@ async def test_third_o42_a_name_that_two_members_could_mean_names_nobody() -> No
     chat = kt.GroupChatCoordinator(moderator=lambda _: "CODER", max_turns=1)
     team = kt.Team("team", [kt.Member(name, fine) for name in ("coder", "Coder")], coordinator=chat)
     result = await kt.run(team, "Talk.")
-    assert "named 'CODER'" in result.warnings[0]
+    assert any("named 'CODER'" in one for one in result.warnings)

@@ -368,7 +368,7 @@ def samples(kind: type[events.Event]) -> events.Event:
     """Build an event with a telling value in every field."""
     telling: dict[str, Any] = {
         "run_id": "r1", "seq": 7, "at": AT, "team": "t", "goal": "g", "members": ("a", "b"), "tasks": ("x", "y"),
-        "within": "r0", "within_task": "t0",
+        "within": "r0", "within_task": "t0", "ended": (("x", "completed"),),
         "status": "completed", "duration": 1.5, "usage": USAGE, "error": "why", "task_id": "t1", "member": "ann",
         "cause": kt.Cause.CYCLE, "attempts": 2, "reason": "because", "verdict": "pass", "attempt": 3, "text": "hello",
         "data": {"x": [1]}, "tokens": 5, "dollars": Decimal("0.5"), "origin": "team", "model": "test:m",

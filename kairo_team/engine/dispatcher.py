@@ -583,16 +583,17 @@ class Dispatcher:
             granted = anyio.Event()
             give_up = self.board.wait_for_lease(member, granted.set)
             self._wait(task_run, "member")
+            came = False
             try:
                 await self.without_slot(task_run, granted.wait)
-            except BaseException:
-                give_up()
-                self._came_free(member)  # it may have been granted meanwhile
-                raise
-            if not task_run.has_slot:  # it was cancelled while it waited
-                give_up()
-                return
+                came = task_run.has_slot  # else it was cancelled while it waited
+            finally:
+                if not came:
+                    give_up()
+                    self._came_free(member)  # it may have been granted meanwhile
             self._wait(task_run, None)
+            if not came:
+                return
         task_run.leased = member
 
     def release_lease(self, task_run: TaskRun) -> None:
