@@ -26,7 +26,7 @@ from typing import Any, Final, TypeVar, cast
 import anyio
 from anyio import NoEventLoopError
 
-from kairo_team._util.open_scopes import marker
+from kairo_team._util.open_scopes import cancelled_around, marker
 from kairo_team.errors import BadExit
 
 T = TypeVar("T")
@@ -262,6 +262,8 @@ def _is_requested() -> bool:
     task = keeper = asyncio_task()
     if task is None or not task.cancelling():
         return False
+    if cancelled_around(task):  # anyio cancels the task for it, whatever shields it
+        return True
     before = 0
     while keeper in _own_tasks:
         keeper, before = _own_tasks[keeper]

@@ -84,6 +84,16 @@ class _NoMark:
 _NO_MARK = _NoMark()
 
 
+def cancelled_around(task: Any) -> bool:
+    """Return whether a scope around a task of asyncio was cancelled, also where a shield is between them."""
+    states: Any = getattr(sys.modules.get("anyio._backends._asyncio"), "_task_states", {})
+    state = states.get(task)
+    scope = None if state is None else state.cancel_scope
+    while scope is not None and not scope.cancel_called:
+        scope = scope._parent_scope  # noqa: SLF001 - see the module
+    return scope is not None
+
+
 def marker() -> Callable[[], Mark]:
     """Return what marks the scopes that are open in the running task, for this event loop."""
     if hasattr(current_token().native_token, "call_soon"):

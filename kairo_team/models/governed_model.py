@@ -210,14 +210,20 @@ class GovernedModel:
             hold = await self._hold(need, self._waits(model, "budget"))
             return await self._send(model, request, need, hold, sender, None)
         most = need.prompt + need.wanted if gate.counts_tokens else 0
-        while True:
+        async with gate.turn(most, self._waits(model, "rate")) as turn:
+            turn.withdrawn = True
+            now = await self._hold_at_once(need)
+            if now is not None:
+                turn.withdrawn = False
+                return await self._send(model, request, need, now, sender, turn)
+        hold, sent = await self._hold(need, self._waits(model, "budget")), False
+        try:
             async with gate.turn(most, self._waits(model, "rate")) as turn:
-                turn.withdrawn = True
-                now = await self._hold_at_once(need)
-                if now is not None:
-                    turn.withdrawn = False
-                    return await self._send(model, request, need, now, sender, turn)
-            (await self._hold(need, self._waits(model, "budget"))).release()
+                sent = True  # from here on the hold is settled with the call
+                return await self._send(model, request, need, hold, sender, turn)
+        finally:
+            if not sent:
+                hold.release()
 
     async def _need(self, model: ChatModel, request: ModelRequest) -> _Need:
         """Return the most that a call can use, and the least that makes sense of it."""

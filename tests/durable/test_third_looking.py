@@ -85,7 +85,7 @@ def test_third_o22_looking_imports_nothing(baited: Path) -> None:
 
 
 def test_third_o22_the_library_imports_nothing_either(baited: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(baited)
+    monkeypatch.setattr(sys, "path", [str(baited), *sys.path])
     with closing(kt.SqliteJournal(baited / "runs.db")) as journal:
         [question] = journal.pending()
         journal.answer(question.id, kt.HumanDecision.approve())
@@ -97,15 +97,14 @@ def test_third_o22_the_library_imports_nothing_either(baited: Path, monkeypatch:
 def broken(tmp_path: Path, value: str, *changes: str) -> Path:
     """Return a journal of two runs, one of which waits, after it was changed by hand."""
     team = kt.Team("desk", [kt.Member("clerk", lambda assignment: "a draft")])
-    runtime = kt.Runtime(
-        journal=kt.SqliteJournal(tmp_path / "runs.db"), gate=DeferGate(), models={"m:x": FunctionModel(lambda _: "x")}
-    )
+    journal = kt.SqliteJournal(tmp_path / "runs.db")
+    runtime = kt.Runtime(journal=journal, gate=DeferGate(), models={"m:x": FunctionModel(lambda _: "x")})
     from kairo_team.coordinators import ExpertTeamCoordinator
 
     kt.run_sync(team, "Go.", runtime=runtime, run_id="good")
     coordinator = ExpertTeamCoordinator(plan_approval=True)
     kt.run_sync(team, "Go.", runtime=runtime, run_id="bad", coordinator=coordinator)
-    runtime.store.close()
+    journal.close()
     with closing(sqlite3.connect(tmp_path / "runs.db")) as connection, connection:
         for change in changes:
             assert connection.execute(change, (value,)).rowcount == 1
