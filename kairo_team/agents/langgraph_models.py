@@ -33,16 +33,11 @@ from kairo_team.errors import GuardrailDenied, ModelCallError
 from kairo_team.messages import Message, ModelRequest, ModelResponse
 from kairo_team.models.client_errors import call_error
 from kairo_team.models.governed_model import prompt_bound
-from kairo_team.models.provider_errors import causes_of
 from kairo_team.models.resolver import modules_of, refuse_real
 
 _LIMITS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens", "num_predict", "max_new_tokens")
 """The integrations' names for the most tokens of a reply."""
 _LIMIT: Final = "__kairo_limit__"
-_CLOSED: Final = "Event loop is closed"
-"""What asyncio says where a connection belongs to an event loop that has ended."""
-_MOST_STALE: Final = 20
-"""Connections of such loops that a client may have: it finds one out at a time."""
 _MARK: Final = ("kairo_team", uuid.uuid4().hex)
 """A word in a governed model's metadata that is unknown outside this process."""
 _EVENT_HOOKS: Final = ("_stream_chat_model_events", "_astream_chat_model_events")
@@ -99,7 +94,7 @@ class _Call:
         refuse_real(self.name, self.modules)
         messages = self._changed(request)
         try:
-            result: ChatResult = await self._made(request.max_tokens, messages)
+            result: ChatResult = await self.make(request.max_tokens, messages)
         except Exception as error:
             meant = call_error(self.name, error)
             if meant is None:
@@ -108,16 +103,6 @@ class _Call:
             raise meant from error
         self.reply = with_all_calls(_message(result))
         return response_view(self.reply)
-
-    async def _made(self, limit: int | None, messages: Sequence[Any]) -> Any:
-        """Make the call; once more for each connection that the client has of an event loop that is closed."""
-        for _ in range(_MOST_STALE):
-            try:
-                return await self.make(limit, messages)
-            except Exception as error:
-                if not any(isinstance(one, RuntimeError) and str(one) == _CLOSED for one in causes_of(error)):
-                    raise  # else nothing was sent, and the client forgets that connection
-        return await self.make(limit, messages)
 
     async def count_tokens(self, request: ModelRequest) -> int:
         """Return an upper bound, with what the request does not show."""

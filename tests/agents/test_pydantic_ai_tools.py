@@ -114,7 +114,7 @@ async def test_a_tools_metadata_and_files_stay_with_its_result() -> None:
     assert caller.results[0].metadata == {"kept": True}
     assert sorted(payload.text for payload in seen) == [
         "",
-        '["drawn",["look:","[image/png, 200000 bytes]"]]',
+        '["drawn", ["look:", "[image/png, 200000 bytes]"]]',
         "[image/png, 200000 bytes]",
     ]
 
