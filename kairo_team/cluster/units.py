@@ -99,17 +99,16 @@ class Claimed(NamedTuple):
 
 
 def claim(connection: Connection, unit: str, fence: int, process: str) -> Claimed | None:
-    """Take a delivered unit; None where its delivery counts no more, another process has it, or this one is dead.
+    """Take a delivered unit; None where its delivery counts no more or another process has it.
 
     It may be called again where the word of its commit was lost.
     """
     sql = (
         f"UPDATE unit SET state = 'taken', process = ?, taken_at = CASE state WHEN 'sent' THEN {NOW} ELSE taken_at END"
         " WHERE id = ? AND fence = ? AND (state = 'sent' OR state = 'taken' AND process = ?)"
-        " AND NOT EXISTS (SELECT FROM process WHERE process.id = ? AND process.state = 'dead')"
         f" RETURNING {COLUMNS}, body, taken_at - sent_at, {IS_SUSPECT}"
     )
-    row = connection.execute(sql, (process, unit, fence, process, process)).fetchone()
+    row = connection.execute(sql, (process, unit, fence, process)).fetchone()
     if row is None:
         return None
     connection.execute("UPDATE message SET addressee = ? WHERE addressee = ?", (process, f"unit:{unit}"))

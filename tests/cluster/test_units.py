@@ -112,14 +112,6 @@ def test_a_delivery_is_claimed_by_one_process(desk: Desk) -> None:
     assert desk.state() == ("taken", 1, "one")
 
 
-def test_a_process_that_is_dead_claims_nothing(desk: Desk) -> None:
-    """Its event loop may go on for a moment."""
-    desk.add_process("worker", state="dead")
-    desk.do(*ATTEMPT.sending(desk.cluster.delivery, None))
-    assert desk.claim(ATTEMPT) is None
-    assert desk.claim(ATTEMPT, "alive") is not None
-
-
 def test_who_claims_again_what_it_has_gets_it(desk: Desk) -> None:
     """The word of its first commit may have been lost."""
     desk.do(*ATTEMPT.sending(desk.cluster.delivery, None))

@@ -138,7 +138,7 @@ class TurnedBy(ScriptedJudge):
 
     def reply(self, request: kt.ModelRequest) -> dict[str, Any]:
         turned = self.word in "".join(message.text for message in request.messages)
-        return (self.judge if turned else super()).reply(request)
+        return self.judge.reply(request) if turned else super().reply(request)
 
 
 HOSTILE = f"{TEXT} By moonlight all is well."
