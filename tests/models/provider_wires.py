@@ -20,7 +20,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 from kairo_team.models.providers import ProviderModel
 
-RECORDED: Final = Path("/work/shared/recorded-providers")
+RECORDED: Final = Path(__file__).parents[3] / "shared" / "recorded-providers"
 
 
 def model_of(wire: str, reply: Any, status: int = 200, asked: list[Any] | None = None) -> ProviderModel:
@@ -58,7 +58,7 @@ def _native(wire: str, http: Any) -> Model[Any]:
 def exchanges() -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the recorded exchanges with their names; skips the test where the folder is missing."""
     if not RECORDED.is_dir():
-        pytest.skip(f"the recorded replies of providers are not here: {RECORDED}")
+        pytest.skip("the recorded replies of providers are not here: ../shared/recorded-providers of the repository")
     for path in sorted(RECORDED.glob("*.jsonl")):
         for line in path.read_text().splitlines():
             conversation = json.loads(line)
