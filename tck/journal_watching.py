@@ -64,6 +64,7 @@ class WatchTests(JournalStage):
             check_same("the events", [one.seq for one in await other.do("events_after", "r")], [1, 2, 3])
             again = Served(run.journal, seq=run.seq)
             again.session.interrupt("once more")
+            await check_over(again.session)  # only what is written can be seen by another process
             await third.recover()
             again.emit(1)
             again.session.end(result_of("r", TeamStatus.CANCELLED))
