@@ -32,7 +32,7 @@ SELECT run_id FROM inside
 """
 _CALLS_INSIDE: Final = f"""
 SELECT call.*, CASE WHEN call.state = 'sent' AND NOT ({{over}}) THEN 1 ELSE 0 END AS under_way
-FROM call JOIN run USING (run_id) WHERE run_id IN ({_RUNS_INSIDE}) ORDER BY call.id
+FROM call JOIN run USING (run_id) WHERE run_id IN ({_RUNS_INSIDE}){{unended}} ORDER BY call.id
 """
 _CALL_SUMS: Final = f"""
 SELECT what, name, count(*) AS calls, sum(in_doubt) AS in_doubt, sum(under_way) AS under_way,
@@ -93,12 +93,13 @@ def runs_inside_step(connection: Connection, run_id: str, step: str) -> list[str
     return [*outer, *sorted(one for name in outer for one in runs_inside(connection, name))]
 
 
-def calls_inside(connection: Connection, run_id: str, over: str) -> list[RecordedCall]:
-    """Return all calls of a run and of the runs inside it, in the order they were sent.
+def calls_inside(connection: Connection, run_id: str, over: str, *, unended: bool = False) -> list[RecordedCall]:
+    """Return all calls of a run and of the runs inside it, or only those without an end, in the order they were sent.
 
     `over` is SQL that holds of the calls of sessions that are over: see `over_in`.
     """
-    return list(map(call_of, connection.execute(_CALLS_INSIDE.format(over=over), (run_id,)).fetchall()))
+    sql = _CALLS_INSIDE.format(over=over, unended=" AND call.state = 'sent'" if unended else "")
+    return list(map(call_of, connection.execute(sql, (run_id,)).fetchall()))
 
 
 def call_sums(connection: Connection, run_id: str, over: str) -> list[Any]:
@@ -131,7 +132,7 @@ def _run_of(connection: Connection, row: Any, state: str, over: str) -> Recorded
         raise CorruptRecord(f"its source is {source!r:.80}, not words by name")
     spent, held = usage_of(connection, row["run_id"], over), NO_USAGE
     if over != ALL_OVER:
-        calls = calls_inside(connection, row["run_id"], over)
+        calls = calls_inside(connection, row["run_id"], over, unended=True)
         held = sum((one.held for one in calls), NO_USAGE)
     times = (row["active"], row["started_at"], row["updated_at"], row["forked_from"])
     return RecordedRun(row["run_id"], row["team"], row["goal"], state, row["parent"], source, spent, *times, held)

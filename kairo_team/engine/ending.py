@@ -313,10 +313,9 @@ def finish(
     budget = scope.governor.tree()
     outcomes = tuple(map(TaskRun.outcome, task_runs))
     error = artifact = partial = None
-    if status in (TeamStatus.COMPLETED, TeamStatus.DEGRADED):
+    if status in (TeamStatus.COMPLETED, TeamStatus.DEGRADED) and ending.partial is None:
         tasks = {} if dispatcher is None else dispatcher.tasks
         artifact = ending.output or join_output(task_runs, tasks, ending.called_off)
-        artifact = artifact if ending.partial is None else None
     if status is not TeamStatus.COMPLETED:
         error = ending.explain(halt, outcomes, status)
     if error is not None and artifact is None:
