@@ -154,7 +154,14 @@ def _words_of_group(group: BaseExceptionGroup[BaseException], longest: int | Non
     if len(leaves) == 1 and not more:
         return words
     rest = f"; and {more:,} more" if more else ""
-    return f"{type(group).__name__}: {group.message}: {words}{rest}"
+    return f"{type(group).__name__}: {_message_of(group)}: {words}{rest}"
+
+
+def _message_of(group: BaseExceptionGroup[BaseException]) -> str:
+    """Return the text of the first group that holds more than another group: each task group on the way adds one."""
+    while len(group.exceptions) == 1 and isinstance(group.exceptions[0], BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", group.exceptions[0])
+    return _shown(group, lambda one: cast("Any", one).message)
 
 
 def leaves_of(group: BaseException, most: int) -> tuple[list[BaseException], int]:
@@ -189,7 +196,7 @@ def sound(raised: Exception) -> Exception:
         if not level:
             return raised
     leaves = [leaf for leaf in leaves_of(raised, _WIDEST)[0] if isinstance(leaf, Exception)]
-    plain = ExceptionGroup(_shown(raised, lambda one: cast("Any", one).message), leaves)
+    plain = ExceptionGroup(_message_of(raised), leaves)
     plain.__suppress_context__ = True  # to show it would take as many levels
     return plain
 
@@ -222,7 +229,7 @@ def _failure_of_group(
         if part is None:
             return None
         parts.append(part)
-    return parts[0] if len(parts) == 1 else ExceptionGroup(_shown(raised, lambda one: cast("Any", one).message), parts)
+    return parts[0] if len(parts) == 1 else ExceptionGroup(_message_of(raised), parts)
 
 
 def _bad_exit(raised: BaseException, why: str) -> BadExit:

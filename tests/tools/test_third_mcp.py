@@ -23,7 +23,7 @@ pytestmark = MCP_MARKS
 
 LEAVER = """
 import pathlib, subprocess, sys
-first = "import os, sys, time; os.setsid(); print(os.fork(), flush=True); time.sleep(600)"
+first = "import os, time; os.setsid(); below = os.fork(); below and print(below, flush=True); time.sleep(600)"
 lost = subprocess.Popen([sys.executable, "-c", first], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
 second = lost.stdout.readline().split()[0].decode()
 below = subprocess.Popen(
