@@ -316,7 +316,7 @@ class RunServices:
     @property
     def watches(self) -> Sequence[Watch]:
         """What runs as long as the run does."""
-        return () if self.constraints is None else self.constraints.watches
+        return () if self.constraints is None else self.constraints.watches(self.supervisor)
 
     @property
     def breakers(self) -> CircuitBreakers:
