@@ -208,8 +208,11 @@ class MemberContext(Protocol):
         """Return the id for a run of a team inside the attempt, the same one when the attempt is made again."""
         ...
 
-    async def put_off(self, question: HumanRequest) -> None:
-        """End the attempt, to be made again once a question is answered; returns where the work is no attempt."""
+    async def put_off(self, question: HumanRequest | None = None) -> None:
+        """End the attempt, to be made again once a question is answered; returns where the work is no attempt.
+
+        Without a question: those of the calls that were put off (`GovernedTool.call_of_reply`), if there are any.
+        """
         ...
 
     def keep(self, text: str) -> None:
