@@ -10,7 +10,7 @@ from anyio.lowlevel import checkpoint
 
 from kairo_team.budget import HaltReason
 from kairo_team.constraints import AgentState, ResourceAction, ResourceContext
-from kairo_team.engine.task_pool import background
+from kairo_team.engine.live.task_pool import background
 from kairo_team.errors import ConstraintExit
 from kairo_team.events import ConstraintViolated
 from kairo_team.governance.constraint_chain import ConstraintChain
