@@ -18,7 +18,7 @@ import anyio
 
 import kairo_team as kt
 from benchmarks.table import silence_runs
-from kairo_team.engine.budget_split import Needs
+from kairo_team.engine.tasks.member_budgets import Needs
 from kairo_team.governance.ledger import NOTHING
 from kairo_team.testing import FunctionModel, run_in_virtual_time
 

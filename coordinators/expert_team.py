@@ -11,9 +11,9 @@ from kairo_team.coordinators.failure_policy import FailurePolicy
 from kairo_team.coordinators.planners import PlanMaker, RolePlanner
 from kairo_team.coordinators.reviewers import Reviewers, check_judge, default_evaluator, named_evaluator
 from kairo_team.coordinators.task_work import TaskWork
-from kairo_team.engine.preflight import planner_problems
-from kairo_team.engine.runtime import Runtime
-from kairo_team.engine.team_run import TeamRun
+from kairo_team.engine.plan.preflight import planner_problems
+from kairo_team.engine.run.team_run import TeamRun
+from kairo_team.engine.work.runtime import Runtime
 from kairo_team.errors import PlanRefused
 from kairo_team.prompts import Prompts
 from kairo_team.tasks import Task, TaskGraph

@@ -13,7 +13,7 @@ from kairo_team.errors import kinds_of
 from kairo_team.results import RepeatWrites
 
 if TYPE_CHECKING:
-    from kairo_team.engine.team_run import TeamRun
+    from kairo_team.engine.run.team_run import TeamRun
     from kairo_team.results import Attempt
     from kairo_team.tasks import Task
 

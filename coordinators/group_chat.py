@@ -16,8 +16,8 @@ from kairo_team.coordinators.failure_policy import FailurePolicy
 from kairo_team.coordinators.moderators import ROUND_ROBIN, Choice, Rule, Talk, choose, in_turn, moderator_of
 from kairo_team.coordinators.reviewers import Reviewers, check_judge, default_evaluator, named_evaluator
 from kairo_team.coordinators.turns import Said, Turns, TurnWork, turn_id, written
-from kairo_team.engine.runtime import Runtime
-from kairo_team.engine.team_run import TeamRun
+from kairo_team.engine.run.team_run import TeamRun
+from kairo_team.engine.work.runtime import Runtime
 from kairo_team.errors import PlanRefused, innermost, known
 from kairo_team.plugin_calls import AWAITED_CALL, shown, words_of
 from kairo_team.prompts import Prompts

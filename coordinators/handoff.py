@@ -12,8 +12,8 @@ from kairo_team.budget import check_count
 from kairo_team.coordinators.failure_policy import FailurePolicy
 from kairo_team.coordinators.reviewers import Reviewers, check_judge, default_evaluator, named_evaluator
 from kairo_team.coordinators.turns import Said, Transcript, Turns, TurnWork, described, longest, turn_id
-from kairo_team.engine.runtime import Runtime
-from kairo_team.engine.team_run import TeamRun
+from kairo_team.engine.run.team_run import TeamRun
+from kairo_team.engine.work.runtime import Runtime
 from kairo_team.errors import PlanRefused, known
 from kairo_team.prompts import Prompts
 from kairo_team.tasks import Task, TaskGraph

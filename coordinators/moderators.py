@@ -13,8 +13,8 @@ from pydantic import BaseModel, create_model
 from kairo_team._util.plugin_shapes import check_function, check_instance, check_plug_in
 from kairo_team._util.reply_json import read_reply
 from kairo_team.coordinators.turns import Said
-from kairo_team.engine.budget_split import PLAN
-from kairo_team.engine.preflight import judge_problems
+from kairo_team.engine.plan.preflight import judge_problems
+from kairo_team.engine.tasks.member_budgets import PLAN
 from kairo_team.errors import HaltError, InsufficientBudget, JournalError, innermost, is_met_again, known
 from kairo_team.messages import Message, ModelRequest
 from kairo_team.plugin_calls import shown, tidy_block, words_of
@@ -23,9 +23,9 @@ from kairo_team.tasks import Assignment, Task
 
 if TYPE_CHECKING:
     from kairo_team.contracts import Agent, ChatModel
-    from kairo_team.engine.runtime import Runtime
-    from kairo_team.engine.team_run import TeamRun
-    from kairo_team.engine.work_context import WorkContext
+    from kairo_team.engine.run.team_run import TeamRun
+    from kairo_team.engine.work.runtime import Runtime
+    from kairo_team.engine.work.work_context import WorkContext
     from kairo_team.team import Member, TeamConfig
 
 ROUND_ROBIN: Final = "round_robin"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kairo_team._util.frozen import trusted
 from kairo_team.budget import left_of
-from kairo_team.engine.preflight import bind, plan_problems
+from kairo_team.engine.plan.preflight import bind, plan_problems
 from kairo_team.errors import ContractBreach, HaltError, PlanRefused, PlanRejected, innermost
 from kairo_team.human import HumanRequest
 from kairo_team.plugin_calls import AWAITED_CALL, shown, words_of
@@ -17,7 +17,7 @@ from kairo_team.team import PlannerFailureMode
 
 if TYPE_CHECKING:
     from kairo_team.contracts import MemberContext, Planner
-    from kairo_team.engine.team_run import TeamRun
+    from kairo_team.engine.run.team_run import TeamRun
     from kairo_team.team import Team, TeamExecutionRequest
 
 

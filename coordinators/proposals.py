@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kairo_team.conditions import condition_schema
-from kairo_team.engine.preflight import bind, plan_problems
+from kairo_team.engine.plan.preflight import bind, plan_problems
 from kairo_team.errors import PlanRefused
 from kairo_team.tasks import Loop, Task, TaskGraph
 

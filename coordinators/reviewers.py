@@ -7,9 +7,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from kairo_team._util.plugin_shapes import check_plug_in
-from kairo_team.engine.budget_split import EVALUATE
-from kairo_team.engine.preflight import judge_problems
-from kairo_team.engine.runtime import Runtime
+from kairo_team.engine.plan.preflight import judge_problems
+from kairo_team.engine.tasks.member_budgets import EVALUATE
+from kairo_team.engine.work.runtime import Runtime
 from kairo_team.errors import PlanRefused, known
 from kairo_team.evaluators import Criterion, Rubric, SimpleEvaluationStrategy, checks
 from kairo_team.evaluators.wired import compared, wired
@@ -18,7 +18,7 @@ from kairo_team.team import RiskProfile
 
 if TYPE_CHECKING:
     from kairo_team.contracts import EvaluationStrategy
-    from kairo_team.engine.team_run import TeamRun
+    from kairo_team.engine.run.team_run import TeamRun
     from kairo_team.tasks import Task, TaskGraph
     from kairo_team.team import Team, TeamConfig
 

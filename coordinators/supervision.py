@@ -18,7 +18,7 @@ from kairo_team.tools.tool import Tool
 from kairo_team.verdicts import Cause
 
 if TYPE_CHECKING:
-    from kairo_team.engine.team_run import TeamRun
+    from kairo_team.engine.run.team_run import TeamRun
     from kairo_team.results import TaskOutcome
     from kairo_team.team import Member
 

@@ -14,8 +14,8 @@ from kairo_team.coordinators.reviewers import Reviewers, check_judge, default_ev
 from kairo_team.coordinators.supervision import Assigned, Turn
 from kairo_team.coordinators.task_work import TaskWork
 from kairo_team.coordinators.turns import TurnWork, turn_id
-from kairo_team.engine.runtime import Runtime
-from kairo_team.engine.team_run import TeamRun
+from kairo_team.engine.run.team_run import TeamRun
+from kairo_team.engine.work.runtime import Runtime
 from kairo_team.errors import PlanRefused, known
 from kairo_team.prompts import Prompts
 from kairo_team.tasks import Task, TaskGraph, TaskStatus

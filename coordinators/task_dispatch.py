@@ -9,7 +9,7 @@ from kairo_team._util.frozen import known_arguments
 from kairo_team.coordinators.failure_policy import FailurePolicy
 from kairo_team.coordinators.reviewers import Reviewers
 from kairo_team.coordinators.task_work import TaskWork
-from kairo_team.engine.team_run import TeamRun
+from kairo_team.engine.run.team_run import TeamRun
 from kairo_team.prompts import Prompts
 from kairo_team.tasks import Task, TaskGraph
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kairo_team.contracts import EvaluationStrategy
     from kairo_team.coordinators.failure_policy import FailurePolicy
     from kairo_team.coordinators.reviewers import Reviewers
-    from kairo_team.engine.team_run import TeamRun
+    from kairo_team.engine.run.team_run import TeamRun
     from kairo_team.human import HumanDecision
     from kairo_team.messages import Message
     from kairo_team.results import Attempt

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kairo_team.coordinators.failure_policy import FailurePolicy
     from kairo_team.coordinators.reviewers import Reviewers
     from kairo_team.coordinators.task_work import Progress
-    from kairo_team.engine.team_run import TeamRun
+    from kairo_team.engine.run.team_run import TeamRun
     from kairo_team.results import Attempt
     from kairo_team.team import Member
     from kairo_team.verdicts import Finding

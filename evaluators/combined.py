@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from kairo_team.budget import Usage, difference
-from kairo_team.engine.digests import criteria_digest
+from kairo_team.engine.records.digests import criteria_digest
 from kairo_team.errors import HaltError, InsufficientBudget
 from kairo_team.evaluators.fingerprint import digest_of
 from kairo_team.plugin_calls import failure_of, log_error, problem_of

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from kairo_team.budget import Usage, check_count
-from kairo_team.engine.lone_agent import part_of, work_alone
+from kairo_team.engine.run.lone_agent import part_of, work_alone
 from kairo_team.errors import HaltError, innermost
 from kairo_team.evaluators.calibration.confidence_bounds import Proportion
 from kairo_team.evaluators.pairwise import PairwiseStrategy, Preference
@@ -21,7 +21,7 @@ from kairo_team.verdicts import EvaluationContext
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
     from kairo_team.contracts import ChatModel
-    from kairo_team.engine.work_context import WorkContext
+    from kairo_team.engine.work.work_context import WorkContext
 
 
 @dataclass(frozen=True, slots=True)

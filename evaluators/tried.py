@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kairo_team.budget import Usage
-from kairo_team.engine.lone_agent import work_alone
+from kairo_team.engine.run.lone_agent import work_alone
 from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy
 from kairo_team.results import Artifact
 from kairo_team.tasks import Task
@@ -16,7 +16,7 @@ from kairo_team.verdicts import EvaluationContext, EvaluationVerdict
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
     from kairo_team.contracts import Agent, ChatModel, EvaluationStrategy
-    from kairo_team.engine.work_context import WorkContext
+    from kairo_team.engine.work.work_context import WorkContext
     from kairo_team.evaluators.criterion import Criterion
     from kairo_team.evaluators.review import Review
     from kairo_team.evaluators.rubric import Rubric

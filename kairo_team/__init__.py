@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from kairo_team.coordinators.turns import Said
     from kairo_team.durable.journal import SqliteJournal
     from kairo_team.durable.postgres import PostgresJournal
-    from kairo_team.engine.preflight import PlanCheck
-    from kairo_team.engine.run_handle import Run
-    from kairo_team.engine.runtime import Runtime
-    from kairo_team.engine.team_run import TeamRun
+    from kairo_team.engine.plan.preflight import PlanCheck
+    from kairo_team.engine.records.run_handle import Run
+    from kairo_team.engine.run.team_run import TeamRun
+    from kairo_team.engine.work.runtime import Runtime
     from kairo_team.errors import (
         HaltError,
         InsufficientBudget,
@@ -180,7 +180,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
         "cluster.cluster": "Cluster",
         "durable.journal": "SqliteJournal",
         "durable.postgres": "PostgresJournal",
-        "engine.preflight": "PlanCheck",
+        "engine.plan.preflight": "PlanCheck",
         "api": "check run run_sync",
         "evaluators.rubric_data": "load_rubric",
         "gates": "CallbackGate ConsoleGate DeferGate JournalGate",
@@ -191,11 +191,11 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
         "models.limits": "ModelLimit",
         "models.retries": "ModelRetry",
         "results": "AgentOutput AgentStatus Artifact TaskOutcome TeamResult TeamStatus",
-        "engine.run_handle": "Run",
-        "engine.runtime": "Runtime",
+        "engine.records.run_handle": "Run",
+        "engine.work.runtime": "Runtime",
         "tasks": "Assignment Loop Task TaskGraph TaskStatus",
         "team": "Member PlannerFailureMode RiskProfile Role Team TeamConfig TeamExecutionRequest",
-        "engine.team_run": "TeamRun",
+        "engine.run.team_run": "TeamRun",
         "team_data.loading": "TeamJob load_job load_team team_schema",
         "tools.permissions": "ToolPermissions",
         "tools.tool": "tool",

@@ -15,10 +15,10 @@ from kairo_team._util.frozen import trusted
 from kairo_team._util.plugin_shapes import check_instance
 from kairo_team._util.threads import run_in_thread
 from kairo_team.budget import Budget
-from kairo_team.engine.digests import executing
-from kairo_team.engine.preflight import PlanCheck, check_request
-from kairo_team.engine.runtime import Runtime
-from kairo_team.engine.task_pool import in_own_task
+from kairo_team.engine.live.task_pool import in_own_task
+from kairo_team.engine.plan.preflight import PlanCheck, check_request
+from kairo_team.engine.records.digests import executing
+from kairo_team.engine.work.runtime import Runtime
 from kairo_team.errors import ContractBreach, Misuse, RunFinished, RunNotFound
 from kairo_team.plugin_calls import shown
 from kairo_team.plugins import make, resolve

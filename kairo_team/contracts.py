@@ -14,7 +14,7 @@ from kairo_team._util.plugin_shapes import check_instance, check_method
 if TYPE_CHECKING:
     from kairo_team.budget import Budget, Usage
     from kairo_team.constraints import ResourceAction, ResourceContext, ResourceValidation
-    from kairo_team.engine.runtime import Runtime
+    from kairo_team.engine.work.runtime import Runtime
     from kairo_team.errors import JournalError
     from kairo_team.events import Event
     from kairo_team.governance.governor import Governor

@@ -23,7 +23,7 @@ from kairo_team.tasks import TaskGraph, check_id, is_id
 
 if TYPE_CHECKING:
     from kairo_team.contracts import AgentLike, EvaluationStrategy, TeamCoordinator
-    from kairo_team.engine.runtime import Runtime
+    from kairo_team.engine.work.runtime import Runtime
     from kairo_team.results import Artifact
     from kairo_team.tools.permissions import ToolPermissions
 
@@ -370,6 +370,14 @@ class TeamConfig:
 
 
 USUAL_CONFIG: Final = trusted(TeamConfig)()
+
+
+def root_budget(config: TeamConfig) -> Budget:
+    """Return a run's budget, with the earlier of its seconds and the team's timeout as deadline."""
+    budget, timeout = config.budget, config.team_timeout
+    if timeout is None or (budget.seconds is not None and budget.seconds <= timeout):
+        return budget
+    return replace(budget, seconds=timeout)
 
 
 def _check_goal(goal: str) -> str:

@@ -8,7 +8,7 @@ import anyio
 
 from kairo_team.budget import Budget
 from kairo_team.contracts import MemberContext
-from kairo_team.engine.ending import LAST_EVENT
+from kairo_team.engine.run.ending import LAST_EVENT
 from kairo_team.events import Event, TeamStarted
 from kairo_team.results import TeamResult
 from kairo_team.tasks import Assignment, Task

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 from anyio.lowlevel import checkpoint
 
-from kairo_team.engine.runtime import Runtime
+from kairo_team.engine.work.runtime import Runtime
 from kairo_team.events import HumanDecided, HumanRequested
 from kairo_team.human import HumanDecision, HumanRequest
 from kairo_team.results import TeamResult, TeamStatus

@@ -12,9 +12,9 @@ import anyio
 
 from kairo_team.budget import Budget
 from kairo_team.contracts import Agent, EvaluationStrategy, HumanGate, MemberContext, Planner, TeamCoordinator
-from kairo_team.engine.ending import LAST_EVENT
-from kairo_team.engine.run_handle import Run
-from kairo_team.engine.runtime import Runtime
+from kairo_team.engine.records.run_handle import Run
+from kairo_team.engine.run.ending import LAST_EVENT
+from kairo_team.engine.work.runtime import Runtime
 from kairo_team.events import TeamEnded, TeamStarted
 from kairo_team.results import TeamResult
 from kairo_team.tasks import Assignment, Task, TaskGraph

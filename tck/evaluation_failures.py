@@ -10,7 +10,7 @@ import anyio
 
 from kairo_team.contracts import EvaluationStrategy, MemberContext
 from kairo_team.coordinators.expert_team import ExpertTeamCoordinator
-from kairo_team.engine.runtime import Runtime
+from kairo_team.engine.work.runtime import Runtime
 from kairo_team.gates import CallbackGate
 from kairo_team.human import HumanRequest
 from kairo_team.results import TeamResult

@@ -13,8 +13,8 @@ import anyio
 
 from kairo_team.budget import Budget, Usage
 from kairo_team.contracts import ChatModel, EvaluationStrategy
-from kairo_team.engine.runtime import Runtime
-from kairo_team.engine.team_run import TeamRun
+from kairo_team.engine.run.team_run import TeamRun
+from kairo_team.engine.work.runtime import Runtime
 from kairo_team.messages import Message, ModelRequest
 from kairo_team.results import Artifact
 from kairo_team.tasks import Assignment, Task

@@ -13,7 +13,7 @@ from kairo_team._util.frozen import EMPTY
 from kairo_team.budget import Usage
 from kairo_team.contracts import Agent, ChatModel, EvaluationStrategy, HumanGate, MemberContext
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy
-from kairo_team.engine.runtime import Runtime
+from kairo_team.engine.work.runtime import Runtime
 from kairo_team.messages import Message, ModelRequest, ModelResponse
 from kairo_team.results import TaskOutcome, TeamResult
 from kairo_team.tasks import Assignment, Task, TaskGraph, TaskStatus

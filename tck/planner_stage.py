@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from anyio.lowlevel import checkpoint
 
 from kairo_team.contracts import ChatModel, MemberContext, Planner
-from kairo_team.engine.runtime import Runtime
-from kairo_team.engine.team_run import TeamRun
+from kairo_team.engine.run.team_run import TeamRun
+from kairo_team.engine.work.runtime import Runtime
 from kairo_team.errors import innermost
 from kairo_team.messages import ModelRequest
 from kairo_team.results import TeamResult

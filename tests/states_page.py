@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from kairo_team.budget import HaltReason
-from kairo_team.engine.ending import LAST_EVENT, RunFacts, decide_status
-from kairo_team.engine.task_run import RUN_MOVES, TASK_MOVES, RunState, TaskState
+from kairo_team.engine.run.ending import LAST_EVENT, RunFacts, decide_status
+from kairo_team.engine.tasks.task_run import RUN_MOVES, TASK_MOVES, RunState, TaskState
 from kairo_team.results import TeamStatus
 from kairo_team.team import RiskProfile
 

@@ -51,12 +51,14 @@ MODULES = {
     "tools": """arguments circuit commands globs guards made_calls mcp mcp_schema mcp_session mcp_transport passing
         paths permissions pipeline pydantic_toolsets result sanitize shell_words signature sources tool toolbox""",
     "prompts": "bounds filters overrides quoting",
-    "engine": """attempts budget_split constraints digests dispatcher earlier_calls ending enforced_end event_bus
-        function_agent grown_tasks growth lone_agent member_model planning preflight questions ready_tasks
-        recorded_agent records recovery
-        run_handle run_scope run_services runtime steering suspension task_pool task_run team_run timers
-        work_context""",
-    "engine/records": "journal replay",
+    "engine": "live plan records run tasks work",
+    "engine/live": "enforced_end event_bus function_agent task_pool timers",
+    "engine/records": """digests earlier_calls journal questions recovery replay run_handle run_scope
+        suspension""",
+    "engine/tasks": "dispatcher member_budgets ready_tasks task_run",
+    "engine/work": "constraints member_model run_services runtime steering work_context",
+    "engine/plan": "grown_tasks growth planning preflight",
+    "engine/run": "attempts ending lone_agent recorded_agent team_run",
     "agents": """langgraph langgraph_attempt langgraph_models langgraph_tools langgraph_views langgraph_watch limits
         mini openai_agents openai_models openai_run openai_tools openai_views pydantic_ai pydantic_ai_hooks
         pydantic_ai_messages team_agent wrapped""",
@@ -90,14 +92,21 @@ MODULES = {
     "testing": "clocks postgres_server record_replay recorder scripted scripted_judge scripted_pairs",
 }
 """Every module of each room; policies, checks, kits and examples are one file each and not listed."""
-ENGINE_IN_ORDER = """timers enforced_end task_pool function_agent event_bus records.journal records.replay
-    run_scope questions digests ready_tasks earlier_calls suspension run_handle budget_split recovery task_run
-    dispatcher steering constraints runtime run_services member_model work_context grown_tasks preflight planning
-    growth attempts ending recorded_agent lone_agent team_run"""
-"""The modules of the engine: each imports only from those before it, and for type checkers too."""
-ENGINE_ORDER: list[str] = [*ENGINE_IN_ORDER.split()]
+ENGINE_IN_ORDER = {
+    "live": "timers enforced_end task_pool function_agent event_bus",
+    "records": "journal replay run_scope questions digests earlier_calls suspension run_handle recovery",
+    "tasks": "ready_tasks member_budgets task_run dispatcher",
+    "work": "steering constraints runtime run_services member_model work_context",
+    "plan": "grown_tasks preflight planning growth",
+    "run": "attempts ending recorded_agent lone_agent team_run",
+}
+"""The rooms of the engine and their modules: each imports only from those before it, and for type checkers too."""
+ENGINE_ORDER: list[str] = [f"{room}.{name}" for room, names in ENGINE_IN_ORDER.items() for name in names.split()]
 ENGINE_PAIRS = {
-    ("member_model", "work_context"): "a context makes its member's models, and they record their calls in it",
+    (
+        "work.member_model",
+        "work.work_context",
+    ): "a context makes its member's models, and they record their calls in it",
 }
 """Modules of the engine that know each other, the earlier one first, and why."""
 ON_ASYNCIO = {
@@ -106,7 +115,7 @@ ON_ASYNCIO = {
 """Modules that know one event loop, and why."""
 LATE = {
     ("agents/team_agent.py", "kairo_team.api"): "a team inside a team is run as `kairo_team.run` runs it",
-    ("engine/runtime.py", "kairo_team.api"): "so is one that a runtime starts",
+    ("engine/work/runtime.py", "kairo_team.api"): "so is one that a runtime starts",
     ("results.py", "kairo_team.views.report_html"): "a result writes its report",
     ("results.py", "kairo_team.views.notebook"): "a notebook asks a value for its own picture: a result",
     ("evals/eval_result.py", "kairo_team.views.eval_page"): "so it asks an eval",
@@ -122,15 +131,15 @@ NAMED = {
     ("contracts.py", "kairo_team.tools.pipeline.GovernedTool"): "a member is given it",
     ("contracts.py", "kairo_team.tools.pipeline.Toolbox"): "a member is given it",
     ("contracts.py", "kairo_team.tools.tool.Tool"): "a source of tools yields them",
-    ("contracts.py", "kairo_team.engine.runtime.Runtime"): "a team inside a task runs on it",
-    ("team.py", "kairo_team.engine.runtime.Runtime"): "a team may be bound to one",
+    ("contracts.py", "kairo_team.engine.work.runtime.Runtime"): "a team inside a task runs on it",
+    ("team.py", "kairo_team.engine.work.runtime.Runtime"): "a team may be bound to one",
     ("team.py", "kairo_team.tools.permissions.ToolPermissions"): "a team's tools have them",
 }
 """Classes that the vocabulary names for type checkers, although they live above it, and why."""
 TYPE_CHECKS = {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
 MAX_LINES, MAX_ENGINE_LINES = 500, 800
 """In the engine and in `governance` a subject stays whole."""
-ENGINE = {PACKAGE, PACKAGE / "governance", PACKAGE / "engine"}
+ENGINE = {PACKAGE, PACKAGE / "governance", *PACKAGE.joinpath("engine").iterdir()}
 
 
 class Import(NamedTuple):
@@ -301,20 +310,20 @@ def test_no_file_outgrows_its_room() -> None:
         ("_util/frozen.py", "from kairo_team.budget import Budget", False),
         (
             "governance/governor.py",
-            "if TYPE_CHECKING:\n    from kairo_team.engine.steering import Steering",
+            "if TYPE_CHECKING:\n    from kairo_team.engine.work.steering import Steering",
             False,
         ),
         ("tools/tool.py", "def late():\n    from kairo_team.agents import mini", False),
         ("tools/tool.py", "importlib.import_module('kairo_team.agents.mini')", False),
         ("tools/tool.py", "from kairo_team.models import Fallback", False),
-        ("engine/ready_tasks.py", "from kairo_team.tools import Tool", True),
-        ("engine/ready_tasks.py", "from kairo_team.agents import MiniAgent", False),
+        ("engine/tasks/ready_tasks.py", "from kairo_team.tools import Tool", True),
+        ("engine/tasks/ready_tasks.py", "from kairo_team.agents import MiniAgent", False),
         ("agents/team_agent.py", "async def run():\n    from kairo_team.api import run", True),
         ("agents/team_agent.py", "from kairo_team.api import run", False),
         ("agents/mini.py", "async def run():\n    from kairo_team.api import run", False),
         ("agents/mini.py", "from kairo_team.a_new_module import name", False),
-        ("agents/mini.py", "from kairo_team.engine.team_run import TeamRun", True),
-        ("engine/runtime.py", "from kairo_team.evaluators import Rubric", False),
+        ("agents/mini.py", "from kairo_team.engine.run.team_run import TeamRun", True),
+        ("engine/work/runtime.py", "from kairo_team.evaluators import Rubric", False),
         ("coordinators/expert_team.py", "from kairo_team.evaluators import Rubric", True),
         ("evaluators/checks/text.py", "from kairo_team.coordinators import planners", False),
         ("evaluators/checks/text.py", "from kairo_team.agents import MiniAgent", False),

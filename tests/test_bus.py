@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import kairo_team as kt
 from kairo_team import events
 from kairo_team.coordinators import TaskDispatchCoordinator
-from kairo_team.engine import event_bus as bus_module
-from kairo_team.engine.event_bus import Bus
+from kairo_team.engine.live import event_bus as bus_module
+from kairo_team.engine.live.event_bus import Bus
 from kairo_team.testing import EventRecorder
 
 

@@ -14,7 +14,7 @@ from anyio import to_thread
 import kairo_team as kt
 from kairo_team import events
 from kairo_team.coordinators import FailurePolicy, TaskDispatchCoordinator
-from kairo_team.engine.constraints import RunConstraints
+from kairo_team.engine.work.constraints import RunConstraints
 from kairo_team.governance import (
     ExternalSignal,
     MaxIterations,

@@ -12,8 +12,8 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
-from kairo_team.engine.enforced_end import CallSupervisor
-from kairo_team.engine.task_pool import background
+from kairo_team.engine.live.enforced_end import CallSupervisor
+from kairo_team.engine.live.task_pool import background
 from kairo_team.testing import EventRecorder
 
 GRACE = 2.0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kairo_team.engine.task_run import RUN_MOVES, TASK_MOVES, RunState, TaskState
+from kairo_team.engine.tasks.task_run import RUN_MOVES, TASK_MOVES, RunState, TaskState
 from kairo_team.results import TeamStatus
 from tests.states_page import diagram, page, status_rows
 

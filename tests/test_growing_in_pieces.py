@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 import kairo_team as kt
 from kairo_team import events
 from kairo_team.durable.codec import decode, encode
-from kairo_team.engine.ready_tasks import Entry, ReadyTasks
 from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.engine.records.replay import recorded_plan
+from kairo_team.engine.tasks.ready_tasks import Entry, ReadyTasks
 from kairo_team.testing import EventRecorder, run_in_virtual_time, virtual_time_backends
 from kairo_team.views.run_record import read_record
 from tests.test_ready_tasks import MEMBERS, Candidates, Oracle, plans

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 import kairo_team as kt
 from kairo_team import events
 from kairo_team.coordinators import FailurePolicy, TaskDispatchCoordinator
-from kairo_team.engine.budget_split import Needs
 from kairo_team.engine.records.journal import MemoryRecords
+from kairo_team.engine.tasks.member_budgets import Needs
 from kairo_team.governance import Governor
 from kairo_team.testing import EventRecorder, FunctionModel
 

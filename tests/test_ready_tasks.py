@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kairo_team as kt
-from kairo_team.engine import ready_tasks as board_module
-from kairo_team.engine.ready_tasks import Entry, ReadyTasks
+from kairo_team.engine.tasks import ready_tasks as board_module
+from kairo_team.engine.tasks.ready_tasks import Entry, ReadyTasks
 
 MEMBERS = ("x", "y", "z")
 Candidates = Mapping[str, tuple[str, ...]]

@@ -11,7 +11,7 @@ import pytest
 import kairo_team as kt
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy
 from kairo_team.engine.records.journal import MemoryRecords
-from kairo_team.engine.team_run import TeamRun
+from kairo_team.engine.run.team_run import TeamRun
 from kairo_team.errors import ContractBreach, Misuse
 from kairo_team.evaluators import AgentEvaluationStrategy, Criterion, PanelEvaluationStrategy, Rubric
 from kairo_team.testing import ScriptedAgent, ScriptedJudge, ScriptedModel

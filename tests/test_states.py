@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kairo_team.engine.ready_tasks import Entry
 from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.engine.records.replay import NewPlanRecords
-from kairo_team.engine.task_run import RUN_MOVES, TASK_MOVES, Path, RunState, TaskRun, TaskState, check_move
+from kairo_team.engine.tasks.ready_tasks import Entry
+from kairo_team.engine.tasks.task_run import RUN_MOVES, TASK_MOVES, Path, RunState, TaskRun, TaskState, check_move
 from kairo_team.errors import IllegalMove
 from kairo_team.results import TeamStatus
 from kairo_team.tasks import Task, TaskStatus

@@ -10,7 +10,7 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
-from kairo_team.engine.task_pool import TaskPool
+from kairo_team.engine.live.task_pool import TaskPool
 
 SEEN: ContextVar[str] = ContextVar("seen", default="nothing")
 BOARD = TaskDispatchCoordinator(failure_policy=FailurePolicy(backoff=0))

@@ -20,9 +20,9 @@ import kairo_team as kt
 from kairo_team.coordinators import FailurePolicy, TaskDispatchCoordinator
 from kairo_team.coordinators.reviewers import Reviewers
 from kairo_team.coordinators.task_work import TaskWork
-from kairo_team.engine.ready_tasks import Entry, ReadyTasks
-from kairo_team.engine.task_pool import background
-from kairo_team.engine.task_run import PENDING
+from kairo_team.engine.live.task_pool import background
+from kairo_team.engine.tasks.ready_tasks import Entry, ReadyTasks
+from kairo_team.engine.tasks.task_run import PENDING
 from kairo_team.errors import Misuse
 from kairo_team.testing import run_in_virtual_time, virtual_time_backends
 from tests.test_ready_tasks import MEMBERS, Candidates, Oracle

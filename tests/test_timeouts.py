@@ -10,9 +10,9 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.budget import Budget, HaltReason
-from kairo_team.engine.task_pool import background
-from kairo_team.engine.team_run import TeamRun
-from kairo_team.engine.timers import Timeouts
+from kairo_team.engine.live.task_pool import background
+from kairo_team.engine.live.timers import Timeouts
+from kairo_team.engine.run.team_run import TeamRun
 from kairo_team.errors import HaltError
 from kairo_team.governance import Governor
 

@@ -18,7 +18,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 import kairo_team as kt
 from kairo_team import events
-from kairo_team.engine.preflight import bind
+from kairo_team.engine.plan.preflight import bind
 from kairo_team.errors import known
 from kairo_team.events import EVENT_TYPES, event_from_json
 from kairo_team.team import _free_name

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import anyio
 
 from kairo_team.budget import Usage
-from kairo_team.engine.lone_agent import part_of, work_alone
+from kairo_team.engine.run.lone_agent import part_of, work_alone
 from kairo_team.evaluators.attacks.corpus import SPLITS, Attack, Work
 from kairo_team.evaluators.calibration.confidence_bounds import Proportion
 from kairo_team.results import Artifact
@@ -20,7 +20,7 @@ from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict, Ver
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
     from kairo_team.contracts import ChatModel
-    from kairo_team.engine.work_context import WorkContext
+    from kairo_team.engine.work.work_context import WorkContext
     from kairo_team.evaluators.judged import JudgedStrategy
 
 _GIVEN: Final = "material"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from kairo_team.engine.lone_agent import part_of
+from kairo_team.engine.run.lone_agent import part_of
 from kairo_team.evaluators.calibration.calibrated import DECIDED, sureness
 from kairo_team.evaluators.calibration.certificates import rubric_of, stages_of
 from kairo_team.evaluators.calibration.labelled import LabelledArtifact, levels_by_id
@@ -20,7 +20,7 @@ from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict
 
 if TYPE_CHECKING:
     from kairo_team.contracts import EvaluationStrategy, MemberContext
-    from kairo_team.engine.work_context import WorkContext
+    from kairo_team.engine.work.work_context import WorkContext
 
 Path = Sequence[Sequence[float]]
 """For each stage the sorted confidences its own is ranked among; empty: confidences are taken as they are."""

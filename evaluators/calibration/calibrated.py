@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from kairo_team.engine.digests import criteria_digest
+from kairo_team.engine.records.digests import criteria_digest
 from kairo_team.evaluators.calibration.certificates import (
     Certificate,
     Valid,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from kairo_team.engine.lone_agent import work_alone
+from kairo_team.engine.run.lone_agent import work_alone
 from kairo_team.evaluators.calibration.asking import Path, ask_all, levels_of, review_all
 from kairo_team.evaluators.calibration.calibrated import CalibratedEvaluationStrategy
 from kairo_team.evaluators.calibration.certificates import Certificate, Subject, stages_of, subject_of, valid_for
@@ -22,7 +22,7 @@ from kairo_team.team import Team
 if TYPE_CHECKING:
     from kairo_team.budget import Budget, Usage
     from kairo_team.contracts import ChatModel, EvaluationStrategy
-    from kairo_team.engine.runtime import Runtime
+    from kairo_team.engine.work.runtime import Runtime
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from kairo_team.agents.openai_agents import OpenAIAgent
     from kairo_team.agents.pydantic_ai import PydanticAIAgent
     from kairo_team.agents.team_agent import TeamAgent
-    from kairo_team.engine.function_agent import FunctionAgent
+    from kairo_team.engine.live.function_agent import FunctionAgent
 
 __all__ = ["FunctionAgent", "LangGraphAgent", "MiniAgent", "OpenAIAgent", "PydanticAIAgent", "TeamAgent"]
 
@@ -21,7 +21,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
         "openai_agents": "OpenAIAgent",
         "pydantic_ai": "PydanticAIAgent",
         "team_agent": "TeamAgent",
-        "kairo_team.engine.function_agent": "FunctionAgent",
+        "kairo_team.engine.live.function_agent": "FunctionAgent",
     }
     """Where the names live. Each is imported when it is first used: most teams have one or two kinds of agents."""
     __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 from kairo_team._util.frozen import known_arguments
 from kairo_team.agents.limits import LAST_TURN, can_pay_another, describe_limits, too_little, two_turns
 from kairo_team.budget import Budget, Usage, check_count, difference
-from kairo_team.engine.lone_agent import run_alone
+from kairo_team.engine.run.lone_agent import run_alone
 from kairo_team.errors import ConstraintExit, InvalidReply, KairoError, ModelCallError, TurnEnded, known, repeated
 from kairo_team.messages import Message, ModelRequest
 from kairo_team.models.governed_model import prompt_bound
@@ -123,7 +123,7 @@ class MiniAgent:
         """Do a task: in a team with the team's `context`, else alone, `run("Find ...", budget=Budget(tokens=4000))`.
 
         In a team `HaltError` is raised when a limit is reached, and the text so far is kept. Alone every end is an
-        `AgentOutput`; the other arguments are those of `kairo_team.engine.lone_agent.run_alone`.
+        `AgentOutput`; the other arguments are those of `kairo_team.engine.run.lone_agent.run_alone`.
         """
         if context is None:
             return await run_alone(self, assignment, **alone)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kairo_team._util.frozen import check_kind, known_arguments
-from kairo_team.engine.preflight import bind, plan_problems
+from kairo_team.engine.plan.preflight import bind, plan_problems
 from kairo_team.errors import TeamFailed
 from kairo_team.plugins import resolve
 from kairo_team.results import AgentOutput, Artifact, TeamStatus
@@ -16,7 +16,7 @@ from kairo_team.team import Role, Team, TeamConfig, TeamExecutionRequest
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
     from kairo_team.contracts import MemberContext, Models, TeamCoordinator
-    from kairo_team.engine.runtime import Runtime
+    from kairo_team.engine.work.runtime import Runtime
     from kairo_team.results import TeamResult
     from kairo_team.tasks import Assignment
 

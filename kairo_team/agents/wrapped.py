@@ -12,7 +12,7 @@ from anyio.lowlevel import current_token
 from pydantic_core import to_json, to_jsonable_python
 
 from kairo_team.agents.limits import describe_limits
-from kairo_team.engine.lone_agent import run_alone
+from kairo_team.engine.run.lone_agent import run_alone
 from kairo_team.errors import KairoError
 from kairo_team.results import AgentOutput, AgentStatus, Artifact
 

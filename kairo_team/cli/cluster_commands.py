@@ -35,7 +35,7 @@ from kairo_team.cli.options import (
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.cli.run_table import show_commands
 from kairo_team.cli.sources import file_source, loaded, with_id
-from kairo_team.engine.runtime import Runtime
+from kairo_team.engine.work.runtime import Runtime
 from kairo_team.errors import InsufficientBudget, JournalError, MissingExtra, Misuse, RunExists
 from kairo_team.recorded import ENDED
 

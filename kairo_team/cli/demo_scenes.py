@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kairo_team.cli.desk import Desk
     from kairo_team.cli.job import Ended, Job
     from kairo_team.durable.sql_journal import SqlJournal
-    from kairo_team.engine.runtime import ContentMode
+    from kairo_team.engine.work.runtime import ContentMode
     from kairo_team.results import TaskOutcome, TeamResult
     from kairo_team.views.run_story import AttemptStory, RunStory
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kairo_team.cli.job import Ended, Job
-    from kairo_team.engine.runtime import ContentMode
+    from kairo_team.engine.work.runtime import ContentMode
 
 UNWRITTEN: Final = 1
 """Exit code when the result could not be written, as on a full disk."""

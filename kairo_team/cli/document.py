@@ -27,7 +27,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team.cli.run_table import INTERRUPTED
-from kairo_team.engine.preflight import PlanCheck
+from kairo_team.engine.plan.preflight import PlanCheck
 from kairo_team.results import TeamResult, adapter
 
 if TYPE_CHECKING:

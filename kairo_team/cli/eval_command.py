@@ -29,7 +29,7 @@ from kairo_team.cli.options import (
 )
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.cli.sources import named_coordinator
-from kairo_team.engine.digests import check_unchanged, digests_of
+from kairo_team.engine.records.digests import check_unchanged, digests_of
 from kairo_team.errors import KairoError, PlanMismatch, RunNotFound, known
 from kairo_team.evals.comparison import Comparison
 from kairo_team.evals.dataset import Dataset
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from kairo_team.cli.desk import Desk
     from kairo_team.cli.streams import Screen
     from kairo_team.durable.sql_journal import SqlJournal
-    from kairo_team.engine.runtime import ContentMode
+    from kairo_team.engine.work.runtime import ContentMode
     from kairo_team.evals.eval_run import EvalJob
 
 BELOW: Final = 8

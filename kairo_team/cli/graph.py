@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team import api as front
 from kairo_team.cli.refusal import Refusal, explain
-from kairo_team.engine.preflight import bind, plan_problems
+from kairo_team.engine.plan.preflight import bind, plan_problems
 from kairo_team.errors import PlanRefused
 from kairo_team.tasks import TaskGraph
 

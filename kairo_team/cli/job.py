@@ -21,14 +21,14 @@ from kairo_team.cli.interrupts import Interrupts
 from kairo_team.cli.journals import command, go_on_commands, quoted
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.durable.sql_journal import SqlJournal
-from kairo_team.engine.budget_split import root_budget
-from kairo_team.engine.runtime import Runtime
-from kairo_team.engine.task_pool import background
+from kairo_team.engine.live.task_pool import background
+from kairo_team.engine.work.runtime import Runtime
 from kairo_team.errors import HaltError, InsufficientBudget, JournalError, KairoError, Misuse, PlanMismatch, RunExists
 from kairo_team.gates import DeferGate
 from kairo_team.models.fallback import Fallback
 from kairo_team.models.resolver import ModelResolver
 from kairo_team.results import TeamResult, TeamStatus
+from kairo_team.team import root_budget
 from kairo_team.views import LiveView, PlainView
 from kairo_team.views.json_lines import JsonLines
 from kairo_team.views.text import one_line
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from kairo_team.cli.streams import Screen
     from kairo_team.cluster.cluster import Cluster
     from kairo_team.contracts import Subscriber, TeamCoordinator
-    from kairo_team.engine.preflight import PlanCheck
-    from kairo_team.engine.runtime import ContentMode
-    from kairo_team.engine.task_pool import Watch
+    from kairo_team.engine.live.task_pool import Watch
+    from kairo_team.engine.plan.preflight import PlanCheck
+    from kairo_team.engine.work.runtime import ContentMode
     from kairo_team.team import Team, TeamExecutionRequest
     from kairo_team.views.eval_progress import EvalProgress
 

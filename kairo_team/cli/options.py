@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kairo_team.cluster.delivery import EngineName
-from kairo_team.engine.runtime import ContentMode
+from kairo_team.engine.work.runtime import ContentMode
 
 TeamFile = Annotated[
     str,

@@ -29,16 +29,16 @@ from kairo_team.cluster.wire import (
     WorkEnd,
     refusal_of,
 )
-from kairo_team.engine.attempts import Worker, run_attempt
-from kairo_team.engine.constraints import RunConstraints
-from kairo_team.engine.earlier_calls import Divergences, EarlierCalls, describe_divergence
-from kairo_team.engine.enforced_end import CallSupervisor
-from kairo_team.engine.event_bus import NOTHING_AROUND
-from kairo_team.engine.questions import Inbox
-from kairo_team.engine.recovery import suspensions_of
-from kairo_team.engine.run_services import Overshoots, RunServices
-from kairo_team.engine.task_pool import background
-from kairo_team.engine.work_context import WorkContext
+from kairo_team.engine.live.enforced_end import CallSupervisor
+from kairo_team.engine.live.event_bus import NOTHING_AROUND
+from kairo_team.engine.live.task_pool import background
+from kairo_team.engine.records.earlier_calls import Divergences, EarlierCalls, describe_divergence
+from kairo_team.engine.records.questions import Inbox
+from kairo_team.engine.records.recovery import suspensions_of
+from kairo_team.engine.run.attempts import Worker, run_attempt
+from kairo_team.engine.work.constraints import RunConstraints
+from kairo_team.engine.work.run_services import Overshoots, RunServices
+from kairo_team.engine.work.work_context import WorkContext
 from kairo_team.errors import JournalError
 from kairo_team.events import ModelCalled, ToolCalled
 from kairo_team.governance.slices import Borrower
@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     from kairo_team.constraints import Violation
     from kairo_team.contracts import Records
     from kairo_team.durable.postgres import AttemptRecords
-    from kairo_team.engine.event_bus import Around
-    from kairo_team.engine.runtime import Runtime
+    from kairo_team.engine.live.event_bus import Around
+    from kairo_team.engine.work.runtime import Runtime
     from kairo_team.events import Event
     from kairo_team.governance.slices import Ask, Grant
     from kairo_team.human import HumanDecision, HumanRequest

@@ -17,8 +17,8 @@ from kairo_team.cluster.reaper import Reaper
 from kairo_team.cluster.remote_attempt import RemoteAttempt
 from kairo_team.cluster.units import Unit
 from kairo_team.durable.postgres import PostgresJournal
-from kairo_team.engine.digests import digests_of, without_given
-from kairo_team.engine.work_context import WorkContext
+from kairo_team.engine.records.digests import digests_of, without_given
+from kairo_team.engine.work.work_context import WorkContext
 from kairo_team.errors import JournalError, KairoError, Misuse
 
 if TYPE_CHECKING:

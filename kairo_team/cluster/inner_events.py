@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from kairo_team._util.trace_context import without_span
-from kairo_team.engine.event_bus import Bus
+from kairo_team.engine.live.event_bus import Bus
 from kairo_team.events import Event, TeamEnded, event_from_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kairo_team.engine.runtime import Runtime
-    from kairo_team.engine.task_pool import Watch
+    from kairo_team.engine.live.task_pool import Watch
+    from kairo_team.engine.work.runtime import Runtime
 
 _COMMON: Final = len(fields(Event))
 

@@ -18,8 +18,8 @@ from kairo_team.budget import Usage, difference
 from kairo_team.cluster.inner_events import InnerEvents
 from kairo_team.cluster.units import Unit
 from kairo_team.cluster.wire import Divergence, OfferedTool, Overshoot, Question, ToolUse, Work, WorkEnd, refused
-from kairo_team.engine.attempts import failed_attempt, interrupted_attempt, read_again
-from kairo_team.engine.task_pool import background
+from kairo_team.engine.live.task_pool import background
+from kairo_team.engine.run.attempts import failed_attempt, interrupted_attempt, read_again
 from kairo_team.errors import HaltError, InsufficientBudget, JournalError, KairoError
 from kairo_team.governance.halts import REASONS
 from kairo_team.governance.holds import Waiter
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kairo_team.budget import HaltReason
     from kairo_team.cluster.cluster import Cluster
     from kairo_team.cluster.mailbox import Letter, Letters
-    from kairo_team.engine.work_context import WorkContext
+    from kairo_team.engine.work.work_context import WorkContext
     from kairo_team.tasks import Assignment
 
 _logger = logging.getLogger("kairo_team")

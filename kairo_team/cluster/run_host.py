@@ -15,7 +15,7 @@ from kairo_team.recorded import ENDED
 if TYPE_CHECKING:
     from kairo_team.cluster.cluster import Cluster
     from kairo_team.cluster.units import Unit
-    from kairo_team.engine.runtime import Runtime
+    from kairo_team.engine.work.runtime import Runtime
     from kairo_team.team import Team
 
 _logger = logging.getLogger("kairo_team")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from kairo_team.budget import NO_USAGE, HaltReason, Usage
 from kairo_team.constraints import Violation
-from kairo_team.engine.runtime import ContentMode
+from kairo_team.engine.work.runtime import ContentMode
 from kairo_team.errors import HaltError, InsufficientBudget, KairoError
 from kairo_team.governance.slices import Grant
 from kairo_team.human import HumanRequest

@@ -20,8 +20,8 @@ from kairo_team.cluster.cluster import RUNS, queue_of, version_of
 from kairo_team.cluster.facts import DeliveryRefused, UnitBegun, UnitEnded, unheard
 from kairo_team.cluster.run_host import RunHost, Unrecorded
 from kairo_team.cluster.units import Claimed, Unit, claim, kind_of
-from kairo_team.engine.digests import digests_of
-from kairo_team.engine.runtime import Runtime
+from kairo_team.engine.records.digests import digests_of
+from kairo_team.engine.work.runtime import Runtime
 from kairo_team.errors import JournalError, known
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from kairo_team.durable.codec import encode
 from kairo_team.durable.database import insert
 from kairo_team.durable.recovery import steps_of
+from kairo_team.engine.records.recovery import place_of
 from kairo_team.engine.records.replay import RAISED_BUDGET, Added, CutShort, Replan
-from kairo_team.engine.recovery import place_of
 from kairo_team.errors import Misuse, RunExists, known
 from kairo_team.human import HumanRequest
 from kairo_team.results import Attempt

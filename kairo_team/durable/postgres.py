@@ -21,7 +21,7 @@ from kairo_team.durable.processes import Process, has_died, is_alive
 from kairo_team.durable.requests import encode_request
 from kairo_team.durable.sql_journal import SqlJournal
 from kairo_team.durable.sql_run_journal import SqlRunJournal
-from kairo_team.engine.recovery import RunAccount
+from kairo_team.engine.records.recovery import RunAccount
 from kairo_team.errors import JournalError
 
 if TYPE_CHECKING:

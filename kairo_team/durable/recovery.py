@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team.budget import NO_USAGE, Usage, to_dollars
 from kairo_team.durable.codec import CorruptRecord, outline
-from kairo_team.engine.questions import WITHDRAWN, Decided
-from kairo_team.engine.recovery import RunAccount
+from kairo_team.engine.records.questions import WITHDRAWN, Decided
+from kairo_team.engine.records.recovery import RunAccount
 from kairo_team.recorded import ENDED, Place, RecordedCall, RecordedQuestion, RecordedRun, RecoveredRun
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from pydantic import BaseModel
 from kairo_team._util.frozen import with_article
 
 _LIBRARY: Final = (
-    "budget", "conditions", "engine.planning", "engine.questions", "engine.records.replay", "engine.run_services",
-    "human", "messages", "results", "tasks", "team", "tools.result", "verdicts",
+    "budget", "conditions", "engine.plan.planning", "engine.records.questions", "engine.records.replay",
+    "engine.work.run_services", "human", "messages", "results", "tasks", "team", "tools.result", "verdicts",
 )  # fmt: skip
 """Modules whose value classes are written by their name alone: it stays when a class moves."""
 

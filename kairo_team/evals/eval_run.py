@@ -15,8 +15,8 @@ from kairo_team._util.plugin_shapes import check_plug_in
 from kairo_team.agents.team_agent import TeamAgent
 from kairo_team.budget import Budget, check_count
 from kairo_team.coordinators.reviewers import Reviewers
-from kairo_team.engine.digests import criteria_digest
-from kairo_team.engine.team_run import TeamRun
+from kairo_team.engine.records.digests import criteria_digest
+from kairo_team.engine.run.team_run import TeamRun
 from kairo_team.errors import HaltError, InsufficientBudget, Misuse, RunExists, RunFinished, known
 from kairo_team.evals.dataset import Case, Dataset, id_of
 from kairo_team.evals.eval_result import EvalResult, Outcome, Trial
@@ -29,7 +29,7 @@ from kairo_team.verdicts import VerdictOutcome
 
 if TYPE_CHECKING:
     from kairo_team.contracts import Agent, ChatModel, EvaluationStrategy, MemberContext, TeamCoordinator
-    from kairo_team.engine.runtime import Runtime
+    from kairo_team.engine.work.runtime import Runtime
     from kairo_team.results import TaskOutcome, TeamResult
     from kairo_team.tasks import Assignment
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from kairo_team.engine.preflight import bind
+from kairo_team.engine.plan.preflight import bind
 from kairo_team.tasks import TaskGraph, edges_of
 from kairo_team.views.text import count, one_line
 

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from kairo_team.budget import Budget, Usage, to_dollars
 from kairo_team.durable import recovery
 from kairo_team.durable.codec import outline, outline_field
-from kairo_team.engine.budget_split import root_budget
 from kairo_team.engine.records.replay import RAISED_BUDGET, recorded_plan
 from kairo_team.results import Attempt, TaskOutcome
 from kairo_team.tasks import TaskStatus
-from kairo_team.team import TeamConfig, TeamExecutionRequest
+from kairo_team.team import TeamConfig, TeamExecutionRequest, root_budget
 
 if TYPE_CHECKING:
     from kairo_team.durable.sql_journal import SqlJournal

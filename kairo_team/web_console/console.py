@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from kairo_team.durable.sql_journal import SqlJournal
-from kairo_team.engine.runtime import Runtime
+from kairo_team.engine.work.runtime import Runtime
 from kairo_team.errors import MissingExtra
 from kairo_team.web_console.address import Address
 from kairo_team.web_console.live_runs import LiveRuns

@@ -20,8 +20,8 @@ from kairo_team.web_console.sources import Standing, Waiting
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kairo_team.engine.run_handle import Run
-    from kairo_team.engine.runtime import Runtime
+    from kairo_team.engine.records.run_handle import Run
+    from kairo_team.engine.work.runtime import Runtime
     from kairo_team.events import Event, TeamEnded
     from kairo_team.human import HumanDecision, HumanRequest
 

@@ -29,7 +29,7 @@ from kairo_team.web_console.run_page import AT_ONCE, MOST_TASKS, RunPages
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-    from kairo_team.engine.run_handle import Run
+    from kairo_team.engine.records.run_handle import Run
     from kairo_team.recorded import RecordedRun
     from kairo_team.web_console.sources import Source
 

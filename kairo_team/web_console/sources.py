@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from kairo_team.budget import Budget
     from kairo_team.durable.sql_journal import SqlJournal
-    from kairo_team.engine.run_handle import Run
-    from kairo_team.engine.runtime import Runtime
+    from kairo_team.engine.records.run_handle import Run
+    from kairo_team.engine.work.runtime import Runtime
     from kairo_team.events import Event
     from kairo_team.human import HumanDecision, HumanRequest
     from kairo_team.recorded import RecordedRun

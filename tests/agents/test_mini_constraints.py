@@ -66,7 +66,7 @@ async def test_audit_g15_a_lone_agent_that_takes_the_refusal_for_its_end_is_not_
                 await context.model(FunctionModel(lambda _: "x")).complete(kt.ModelRequest([kt.Message.user("go")]))
             return kt.AgentOutput(kt.Artifact("all of it"))
 
-    from kairo_team.engine.lone_agent import run_alone
+    from kairo_team.engine.run.lone_agent import run_alone
 
     output = await run_alone(
         Stubborn(), "Tell.", constraints=[Rule(lambda context: bool(context.agent_state.messages), EXIT)]

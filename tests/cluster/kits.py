@@ -21,8 +21,8 @@ from kairo_team.cluster.cluster import Cluster, version_of
 from kairo_team.cluster.mailbox import Letters
 from kairo_team.cluster.units import Claimed
 from kairo_team.cluster.worker import Worker
-from kairo_team.engine.digests import digests_of
-from kairo_team.engine.work_context import WorkContext
+from kairo_team.engine.records.digests import digests_of
+from kairo_team.engine.work.work_context import WorkContext
 from kairo_team.tck import TeamCoordinatorTCK
 from tests.cluster.stage import Crew, new_database
 

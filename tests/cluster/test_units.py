@@ -21,7 +21,7 @@ from kairo_team.cluster.units import Unit, claim
 from kairo_team.durable.codec import encode
 from kairo_team.durable.database import execute
 from kairo_team.durable.processes import LATE, Observer, Process, has_connection, has_died
-from kairo_team.engine.digests import digests_of
+from kairo_team.engine.records.digests import digests_of
 from kairo_team.errors import JournalError
 from kairo_team.tck.journal_stage import request_of, team_of
 from tests.cluster import stage

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 import kairo_team as kt
 from kairo_team import events
 from kairo_team.coordinators import ExpertTeamCoordinator, TaskDispatchCoordinator
-from kairo_team.engine.ready_tasks import ReadyTasks
+from kairo_team.engine.tasks.ready_tasks import ReadyTasks
 from kairo_team.testing import FunctionModel, ScriptedAgent, run_in_virtual_time
 from tests.coordinators.bench import (
     COMPLETED,

@@ -10,7 +10,7 @@ import pytest
 import kairo_team as kt
 from kairo_team.cluster.cluster import version_of
 from kairo_team.coordinators import AgentPlanner, ExpertTeamCoordinator
-from kairo_team.engine.digests import check_unchanged, digests_of
+from kairo_team.engine.records.digests import check_unchanged, digests_of
 from kairo_team.errors import PlanMismatch
 from kairo_team.evaluators import Criterion, Rubric, checks
 from kairo_team.gates import DeferGate

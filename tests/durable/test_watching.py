@@ -13,8 +13,8 @@ import pytest
 import kairo_team as kt
 from kairo_team import events
 from kairo_team._util.threads import run_in_thread
-from kairo_team.engine import budget_split
-from kairo_team.engine.event_bus import discard_event
+from kairo_team.engine.live.event_bus import discard_event
+from kairo_team.engine.tasks import member_budgets as budget_split
 from kairo_team.errors import Misuse
 from kairo_team.testing import EventRecorder, FunctionModel
 from tests.durable.desk import RUN, Images, Provider, begin, desk, go_on

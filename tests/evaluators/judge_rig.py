@@ -10,8 +10,8 @@ from typing import Any
 import kairo_team as kt
 from kairo_team._util.frozen import EMPTY
 from kairo_team.engine.records.journal import MemoryRecords
-from kairo_team.engine.run_services import RunServices
-from kairo_team.engine.work_context import WorkContext
+from kairo_team.engine.work.run_services import RunServices
+from kairo_team.engine.work.work_context import WorkContext
 from kairo_team.governance import Governor
 from kairo_team.governance.pricing import PriceBook
 from kairo_team.models.resolver import ModelResolver

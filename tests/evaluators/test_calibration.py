@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import kairo_team as kt
-from kairo_team.engine.lone_agent import work_alone
+from kairo_team.engine.run.lone_agent import work_alone
 from kairo_team.errors import HaltError
 from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy
 from kairo_team.evaluators.calibration.calibrated import CalibratedEvaluationStrategy

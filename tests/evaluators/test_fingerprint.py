@@ -26,7 +26,7 @@ from pydantic import BaseModel, field_validator
 
 import kairo_team as kt
 from kairo_team.coordinators import ExpertTeamCoordinator
-from kairo_team.engine.digests import criteria_digest
+from kairo_team.engine.records.digests import criteria_digest
 from kairo_team.evaluators import (
     CalibratedEvaluationStrategy,
     CascadeEvaluationStrategy,

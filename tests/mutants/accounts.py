@@ -132,7 +132,7 @@ MUTANTS = [
     Mutant(
         "a top-up from nowhere",
         "a raised limit is not set aside",
-        "engine/steering.py",
+        "engine/work/steering.py",
         "        self._set_aside(budget)\n",
         "",
         (f"{TESTS}a_top_up_sets_more_aside_first",),

@@ -11,7 +11,7 @@ from typing import Any
 import kairo_team as kt
 from kairo_team import events
 from kairo_team.budget import HaltReason
-from kairo_team.engine.task_run import RunState
+from kairo_team.engine.tasks.task_run import RunState
 from kairo_team.events import Event
 from tests.mutants.honest import Arming, Honest, HonestTCK, Telling
 from tests.mutants.kit_mutant import registry_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import kairo_team as kt
-from kairo_team.engine.preflight import bind, plan_problems
+from kairo_team.engine.plan.preflight import bind, plan_problems
 from kairo_team.errors import HaltError, InsufficientBudget, PlanRefused
 from kairo_team.results import Attempt
 from kairo_team.tck import TeamCoordinatorTCK

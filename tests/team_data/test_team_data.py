@@ -17,7 +17,7 @@ import pytest
 import kairo_team as kt
 from kairo_team.agents import TeamAgent
 from kairo_team.coordinators import AgentPlanner, BestOf, ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
-from kairo_team.engine.digests import digests_of
+from kairo_team.engine.records.digests import digests_of
 from kairo_team.evaluators import AgentEvaluationStrategy, Criterion, Rubric, checks
 from kairo_team.governance import CostLimit, Timeout, WarnAt
 from kairo_team.governance.policies import McpPolicy, PiiRedactor

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import kairo_team as kt
-from kairo_team.engine.digests import digests_of
+from kairo_team.engine.records.digests import digests_of
 from kairo_team.evaluators import Criterion, Rubric, checks
 
 IDS = st.text("abcxyz", min_size=1, max_size=4)

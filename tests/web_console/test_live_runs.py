@@ -15,7 +15,7 @@ pytest.importorskip("httpx", reason="the tests of the console need httpx")
 
 import kairo_team as kt
 from kairo_team.agents import TeamAgent
-from kairo_team.engine import member_model
+from kairo_team.engine.work import member_model
 from kairo_team.errors import RunFinished, RunNotFound
 from kairo_team.testing import FunctionModel, MemoryJournal
 from kairo_team.web_console import live_runs

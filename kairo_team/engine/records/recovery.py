@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from kairo_team.budget import NO_USAGE, Budget, Usage
-from kairo_team.engine.budget_split import root_budget
-from kairo_team.engine.earlier_calls import EarlierCalls, is_open
-from kairo_team.engine.questions import Inbox
+from kairo_team.engine.records.earlier_calls import EarlierCalls, is_open
+from kairo_team.engine.records.questions import Inbox
 from kairo_team.engine.records.replay import RAISED_BUDGET, CutShort, recorded_plan
-from kairo_team.engine.suspension import Suspension
+from kairo_team.engine.records.suspension import Suspension
 from kairo_team.results import Attempt, TaskOutcome
+from kairo_team.team import root_budget
 
 if TYPE_CHECKING:
     from kairo_team.recorded import Place, RecordedCall, RecordedQuestion, RecoveredRun

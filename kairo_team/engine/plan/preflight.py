@@ -8,12 +8,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team.budget import Budget, BudgetNode
-from kairo_team.engine.budget_split import EVALUATE, PLAN, BudgetSplit, root_budget
-from kairo_team.engine.digests import why_not_frozen
-from kairo_team.engine.event_bus import discard_event
-from kairo_team.engine.grown_tasks import most_tasks, templates, worst_case
+from kairo_team.engine.live.event_bus import discard_event
+from kairo_team.engine.plan.grown_tasks import most_tasks, templates, worst_case
+from kairo_team.engine.records.digests import why_not_frozen
 from kairo_team.engine.records.journal import MemoryRecords
-from kairo_team.engine.suspension import EarlierSessions
+from kairo_team.engine.records.suspension import EarlierSessions
+from kairo_team.engine.tasks.member_budgets import EVALUATE, PLAN, BudgetSplit
 from kairo_team.errors import InsufficientBudget, KairoError, PlanRefused, known
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.guardrails import GuardrailChain
@@ -21,6 +21,7 @@ from kairo_team.governance.ledger import DIMENSIONS
 from kairo_team.models.fallback import single_models
 from kairo_team.output_types import output_type_problem
 from kairo_team.tasks import TaskGraph, exact_weight
+from kairo_team.team import root_budget
 from kairo_team.tools.permissions import ToolPermissions
 from kairo_team.tools.sources import blocked_sources
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from kairo_team.budget import BudgetPolicy
     from kairo_team.conditions import Condition
     from kairo_team.contracts import ChatModel, Models, Planner, TeamCoordinator
-    from kairo_team.engine.runtime import Runtime
+    from kairo_team.engine.work.runtime import Runtime
     from kairo_team.governance.pricing import PriceBook
     from kairo_team.tasks import Task
     from kairo_team.team import Member, Team, TeamConfig, TeamExecutionRequest

@@ -25,9 +25,9 @@ from kairo_team.models.call_keys import answering
 from kairo_team.models.tool_calls import sound_request, with_own_ids
 
 if TYPE_CHECKING:
-    from kairo_team.engine.constraints import AskedModel
-    from kairo_team.engine.run_services import RunServices
-    from kairo_team.engine.work_context import WorkContext
+    from kairo_team.engine.work.constraints import AskedModel
+    from kairo_team.engine.work.run_services import RunServices
+    from kairo_team.engine.work.work_context import WorkContext
     from kairo_team.governance.guardrails import GuardrailPayload
     from kairo_team.messages import ModelResponse
 

@@ -14,8 +14,8 @@ from kairo_team.tasks import TaskStatus
 
 if TYPE_CHECKING:
     from kairo_team.contracts import Records
-    from kairo_team.engine.earlier_calls import EarlierCalls
-    from kairo_team.engine.questions import Inbox
+    from kairo_team.engine.records.earlier_calls import EarlierCalls
+    from kairo_team.engine.records.questions import Inbox
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.ledger import Units
     from kairo_team.results import TaskOutcome

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kairo_team.contracts import Records, RunJournal
-    from kairo_team.engine.event_bus import Around
+    from kairo_team.engine.live.event_bus import Around
     from kairo_team.engine.records.replay import EarlyEnd
     from kairo_team.governance.governor import Governor
     from kairo_team.team import Team, TeamConfig, TeamExecutionRequest

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     import anyio
 
     from kairo_team.budget import Budget
-    from kairo_team.engine.enforced_end import ScopeStopper
-    from kairo_team.engine.ready_tasks import Entry
+    from kairo_team.engine.live.enforced_end import ScopeStopper
     from kairo_team.engine.records.replay import PlanRecords
+    from kairo_team.engine.tasks.ready_tasks import Entry
     from kairo_team.governance.governor import Governor
     from kairo_team.human import HumanRequest
     from kairo_team.results import DoneCall

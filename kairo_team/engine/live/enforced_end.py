@@ -15,7 +15,7 @@ import anyio
 from anyio.lowlevel import checkpoint, current_token
 
 from kairo_team._util.open_scopes import Mark, marker
-from kairo_team.engine.timers import Timeouts
+from kairo_team.engine.live.timers import Timeouts
 from kairo_team.plugin_calls import AWAITED_CALL, cancelled_itself, plain_failure_of
 
 _logger = logging.getLogger("kairo_team")

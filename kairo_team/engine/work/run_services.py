@@ -16,11 +16,11 @@ from anyio.lowlevel import current_token
 
 from kairo_team._util.late_pydantic import to_jsonable_python
 from kairo_team.budget import Usage
-from kairo_team.engine.constraints import RunConstraints
-from kairo_team.engine.earlier_calls import CallsUnderWay, Divergences, describe_doubts
-from kairo_team.engine.event_bus import NOTHING_AROUND
+from kairo_team.engine.live.event_bus import NOTHING_AROUND
+from kairo_team.engine.live.task_pool import Watch
+from kairo_team.engine.records.earlier_calls import CallsUnderWay, Divergences, describe_doubts
 from kairo_team.engine.records.replay import CutShort
-from kairo_team.engine.task_pool import Watch
+from kairo_team.engine.work.constraints import RunConstraints
 from kairo_team.errors import HaltError
 from kairo_team.events import CallsDiverged, Content
 from kairo_team.governance.guardrails import GuardrailChain, joined
@@ -35,13 +35,13 @@ from kairo_team.tools.sources import Connections
 
 if TYPE_CHECKING:
     from kairo_team.contracts import ChatModel, Engine, GuardrailPolicy, HumanGate, Models, Records, RunJournal
-    from kairo_team.engine.earlier_calls import EarlierCalls
-    from kairo_team.engine.enforced_end import CallSupervisor
-    from kairo_team.engine.event_bus import Around
-    from kairo_team.engine.questions import Inbox, Questions
-    from kairo_team.engine.run_scope import RunScope
-    from kairo_team.engine.runtime import OuterAttempt, Runtime
-    from kairo_team.engine.steering import Steering
+    from kairo_team.engine.live.enforced_end import CallSupervisor
+    from kairo_team.engine.live.event_bus import Around
+    from kairo_team.engine.records.earlier_calls import EarlierCalls
+    from kairo_team.engine.records.questions import Inbox, Questions
+    from kairo_team.engine.records.run_scope import RunScope
+    from kairo_team.engine.work.runtime import OuterAttempt, Runtime
+    from kairo_team.engine.work.steering import Steering
     from kairo_team.errors import JournalError
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.pricing import PriceBook

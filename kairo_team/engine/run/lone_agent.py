@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from kairo_team._util.clock import LoopClock
 from kairo_team.budget import Budget
 from kairo_team.contracts import check_constraints, check_guardrails
-from kairo_team.engine.constraints import RunConstraints
-from kairo_team.engine.event_bus import discard_event
+from kairo_team.engine.live.event_bus import discard_event
+from kairo_team.engine.live.task_pool import background
 from kairo_team.engine.records.journal import MemoryRecords
-from kairo_team.engine.run_services import RunServices
-from kairo_team.engine.task_pool import background
-from kairo_team.engine.work_context import WorkContext
+from kairo_team.engine.work.constraints import RunConstraints
+from kairo_team.engine.work.run_services import RunServices
+from kairo_team.engine.work.work_context import WorkContext
 from kairo_team.errors import ConstraintExit, GuardrailDenied, HaltError, InsufficientBudget, PlanRefused, innermost
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.pricing import PriceBook
@@ -33,7 +33,7 @@ from kairo_team.tools.sources import blocked_sources
 
 if TYPE_CHECKING:
     from kairo_team.contracts import ChatModel, GuardrailPolicy, Journal, MemberContext, ResourceConstraint
-    from kairo_team.engine.runtime import Runtime
+    from kairo_team.engine.work.runtime import Runtime
 
 _logger = logging.getLogger("kairo_team")
 
@@ -78,7 +78,7 @@ async def run_alone(
     if (journal is None) != (run_id is None):
         raise ValueError("journal= and run_id= go together: the work is recorded under that id, such as 'tides-1'")
     if journal is not None and run_id is not None:
-        from kairo_team.engine.recorded_agent import run_recorded  # which imports the runtime
+        from kairo_team.engine.run.recorded_agent import run_recorded  # which imports the runtime
 
         given: dict[str, Any] = {"budget": budget or Budget(), "role": role, "output_type": output_type}
         rules = {"constraints": guards, "guardrails": rails}

@@ -15,14 +15,14 @@ from kairo_team import events
 from kairo_team._util.frozen import maker, trusted
 from kairo_team.budget import NO_USAGE, HaltReason, Usage, difference
 from kairo_team.conditions import Unreadable
-from kairo_team.engine.budget_split import EVALUATE
-from kairo_team.engine.digests import criteria_digest
-from kairo_team.engine.enforced_end import BLOCKING, ScopeStopper
-from kairo_team.engine.function_agent import FunctionAgent
-from kairo_team.engine.growth import upstream_of
+from kairo_team.engine.live.enforced_end import BLOCKING, ScopeStopper
+from kairo_team.engine.live.function_agent import FunctionAgent
+from kairo_team.engine.plan.growth import upstream_of
+from kairo_team.engine.records.digests import criteria_digest
 from kairo_team.engine.records.replay import MISSING, Cancellation, CutShort
-from kairo_team.engine.task_run import GENERATING, TaskState
-from kairo_team.engine.work_context import WorkContext
+from kairo_team.engine.tasks.member_budgets import EVALUATE
+from kairo_team.engine.tasks.task_run import GENERATING, TaskState
+from kairo_team.engine.work.work_context import WorkContext
 from kairo_team.errors import (
     BadOutput,
     ConstraintExit,
@@ -52,17 +52,17 @@ from kairo_team.tools.made_calls import MadeCall
 from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict, VerdictOutcome
 
 if TYPE_CHECKING:
-    from kairo_team.engine.budget_split import BudgetSplit
-    from kairo_team.engine.dispatcher import Dispatcher
-    from kairo_team.engine.enforced_end import CallSupervisor
-    from kairo_team.engine.event_bus import Around
-    from kairo_team.engine.planning import RunPlan
-    from kairo_team.engine.run_scope import RunScope
-    from kairo_team.engine.run_services import RunServices
-    from kairo_team.engine.steering import Steering
-    from kairo_team.engine.suspension import EarlierSessions
-    from kairo_team.engine.task_run import TaskRun
-    from kairo_team.engine.timers import Timeouts
+    from kairo_team.engine.live.enforced_end import CallSupervisor
+    from kairo_team.engine.live.event_bus import Around
+    from kairo_team.engine.live.timers import Timeouts
+    from kairo_team.engine.plan.planning import RunPlan
+    from kairo_team.engine.records.run_scope import RunScope
+    from kairo_team.engine.records.suspension import EarlierSessions
+    from kairo_team.engine.tasks.dispatcher import Dispatcher
+    from kairo_team.engine.tasks.member_budgets import BudgetSplit
+    from kairo_team.engine.tasks.task_run import TaskRun
+    from kairo_team.engine.work.run_services import RunServices
+    from kairo_team.engine.work.steering import Steering
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.scope import GovernorScope
     from kairo_team.plugin_calls import Tracebacks

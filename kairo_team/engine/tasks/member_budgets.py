@@ -17,8 +17,8 @@ from kairo_team.governance.ledger import Limits, Units, units_of
 if TYPE_CHECKING:
     from kairo_team.budget import BudgetNode, BudgetPolicy
     from kairo_team.contracts import Records
-    from kairo_team.engine.suspension import EarlierSessions
-    from kairo_team.team import Team, TeamConfig
+    from kairo_team.engine.records.suspension import EarlierSessions
+    from kairo_team.team import Team
 
 _NO_TIME: Final = 1e-9
 """Seconds that are over at once; a budget of none is not allowed."""
@@ -27,14 +27,6 @@ PLAN: Final = "plan"
 """The purpose of what a planner spends."""
 EVALUATE: Final = "evaluate"
 """The purpose of what reviews spend."""
-
-
-def root_budget(config: TeamConfig) -> Budget:
-    """Return a run's budget, with the earlier of its seconds and the team's timeout as deadline."""
-    budget, timeout = config.budget, config.team_timeout
-    if timeout is None or (budget.seconds is not None and budget.seconds <= timeout):
-        return budget
-    return replace(budget, seconds=timeout)
 
 
 def until(deadline: datetime | None, budget: Budget, spent: Usage | None) -> Budget:

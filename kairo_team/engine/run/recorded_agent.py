@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from kairo_team.engine.runtime import Runtime
+from kairo_team.engine.work.runtime import Runtime
 from kairo_team.errors import GuardrailDenied, HaltError, InsufficientBudget, RunFinished, RunNotFound, TeamAborted
 from kairo_team.events import AttemptFinished
 from kairo_team.results import AgentOutput, AgentStatus, Artifact

@@ -13,10 +13,10 @@ from anyio.lowlevel import checkpoint_if_cancelled
 
 from kairo_team import events
 from kairo_team.budget import Budget, HaltReason
-from kairo_team.engine.budget_split import Needs, lacks
-from kairo_team.engine.ready_tasks import group_of, part_of_shared
 from kairo_team.engine.records.replay import RecordedStart, Unpaid
-from kairo_team.engine.task_run import (
+from kairo_team.engine.tasks.member_budgets import Needs, lacks
+from kairo_team.engine.tasks.ready_tasks import group_of, part_of_shared
+from kairo_team.engine.tasks.task_run import (
     CANCELLED,
     COMPLETED,
     FAILED,
@@ -32,10 +32,10 @@ from kairo_team.governance.ledger import DIMENSIONS, NOTHING, larger, units_of
 from kairo_team.tasks import exact_weight
 
 if TYPE_CHECKING:
-    from kairo_team.engine.ready_tasks import Entry, ReadyTasks
     from kairo_team.engine.records.replay import PlanRecords
-    from kairo_team.engine.suspension import EarlierSessions
-    from kairo_team.engine.task_run import WaitsFor
+    from kairo_team.engine.records.suspension import EarlierSessions
+    from kairo_team.engine.tasks.ready_tasks import Entry, ReadyTasks
+    from kairo_team.engine.tasks.task_run import WaitsFor
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.ledger import Units
     from kairo_team.tasks import Task

@@ -20,12 +20,11 @@ from kairo_team._util.plugin_shapes import as_list, check_function, check_instan
 from kairo_team._util.threads import run_in_thread
 from kairo_team.budget import Usage
 from kairo_team.contracts import check_constraints, check_guardrails
-from kairo_team.engine.budget_split import root_budget
-from kairo_team.engine.digests import check_unchanged, digests_of, executed, executing
+from kairo_team.engine.live.task_pool import in_own_task
+from kairo_team.engine.records.digests import check_unchanged, digests_of, executed, executing
 from kairo_team.engine.records.journal import MemoryRecords
-from kairo_team.engine.recovery import suspensions_of
-from kairo_team.engine.run_handle import Run, Runs
-from kairo_team.engine.task_pool import in_own_task
+from kairo_team.engine.records.recovery import suspensions_of
+from kairo_team.engine.records.run_handle import Run, Runs
 from kairo_team.errors import JournalError, Misuse, NoQuestion, RunFinished, RunNotFound, known
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.guardrails import GuardrailChain
@@ -39,6 +38,7 @@ from kairo_team.plugin_calls import failure_of
 from kairo_team.plugins import resolve
 from kairo_team.prompts import Prompts
 from kairo_team.recorded import ENDED, Place, RecoveredRun
+from kairo_team.team import root_budget
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
@@ -54,9 +54,9 @@ if TYPE_CHECKING:
         Subscriber,
         TeamCoordinator,
     )
-    from kairo_team.engine.constraints import AskedModel
-    from kairo_team.engine.earlier_calls import CallsUnderWay
-    from kairo_team.engine.suspension import Suspension
+    from kairo_team.engine.records.earlier_calls import CallsUnderWay
+    from kairo_team.engine.records.suspension import Suspension
+    from kairo_team.engine.work.constraints import AskedModel
     from kairo_team.governance.pricing import Price
     from kairo_team.governance.scope import GovernorScope
     from kairo_team.human import HumanDecision, HumanRequest

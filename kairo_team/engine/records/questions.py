@@ -17,8 +17,8 @@ from kairo_team.plugin_calls import failure_of, shown
 
 if TYPE_CHECKING:
     from kairo_team.contracts import HumanGate
-    from kairo_team.engine.enforced_end import CallSupervisor
-    from kairo_team.engine.run_scope import RunScope
+    from kairo_team.engine.live.enforced_end import CallSupervisor
+    from kairo_team.engine.records.run_scope import RunScope
 
 _logger = logging.getLogger("kairo_team")
 

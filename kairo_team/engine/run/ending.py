@@ -14,11 +14,11 @@ import anyio
 from kairo_team import events
 from kairo_team._util.frozen import FrozenDict, maker
 from kairo_team.budget import HaltReason
-from kairo_team.engine.dispatcher import Dispatcher
-from kairo_team.engine.growth import ends_of, join, made_by_loop
-from kairo_team.engine.ready_tasks import Entry, ReadyTasks
+from kairo_team.engine.plan.growth import ends_of, join, made_by_loop
 from kairo_team.engine.records.replay import NO_STEPS, EarlyEnd, NewPlanRecords, without_secrets
-from kairo_team.engine.task_run import COMPLETED, PENDING, SUSPENDED, TaskRun, TaskState
+from kairo_team.engine.tasks.dispatcher import Dispatcher
+from kairo_team.engine.tasks.ready_tasks import Entry, ReadyTasks
+from kairo_team.engine.tasks.task_run import COMPLETED, PENDING, SUSPENDED, TaskRun, TaskState
 from kairo_team.errors import HaltError, Interrupted, JournalError, PlanRefused, TeamAborted, innermost
 from kairo_team.governance.ledger import DIMENSIONS, DOLLARS, shown
 from kairo_team.plugin_calls import judged_failure_of, without_failures, words_of
@@ -29,8 +29,8 @@ from kairo_team.verdicts import VerdictOutcome
 
 if TYPE_CHECKING:
     from kairo_team.contracts import RunJournal
-    from kairo_team.engine.run_scope import RunScope
-    from kairo_team.engine.suspension import EarlierSessions
+    from kairo_team.engine.records.run_scope import RunScope
+    from kairo_team.engine.records.suspension import EarlierSessions
     from kairo_team.human import HumanRequest
     from kairo_team.team import TeamConfig
 

@@ -16,46 +16,46 @@ from kairo_team._util.clock import LoopClock
 from kairo_team._util.frozen import check_kind
 from kairo_team._util.threads import poster
 from kairo_team.budget import to_picodollars
-from kairo_team.engine.attempts import Asked, AttemptRunner
-from kairo_team.engine.budget_split import BudgetSplit, open_governor, root_budget, until
-from kairo_team.engine.constraints import ENDED_EARLY
-from kairo_team.engine.digests import digests_of, executed
-from kairo_team.engine.dispatcher import Dispatcher
-from kairo_team.engine.earlier_calls import EarlierCalls, describe_doubts
-from kairo_team.engine.ending import LAST_EVENT, RunEnd, end_early, finish, log_end, record_end
-from kairo_team.engine.enforced_end import CallSupervisor
-from kairo_team.engine.growth import Growth
-from kairo_team.engine.planning import RunPlan, make_step, planned_task
-from kairo_team.engine.preflight import able_members
-from kairo_team.engine.questions import Inbox, Questions
-from kairo_team.engine.ready_tasks import ReadyTasks
+from kairo_team.engine.live.enforced_end import CallSupervisor
+from kairo_team.engine.live.task_pool import TaskPool, background
+from kairo_team.engine.plan.growth import Growth
+from kairo_team.engine.plan.planning import RunPlan, make_step, planned_task
+from kairo_team.engine.plan.preflight import able_members
+from kairo_team.engine.records.digests import digests_of, executed
+from kairo_team.engine.records.earlier_calls import EarlierCalls, describe_doubts
 from kairo_team.engine.records.journal import Places, body_here, enter_body, within
+from kairo_team.engine.records.questions import Inbox, Questions
 from kairo_team.engine.records.replay import MISSING, TRACE, recorded_budget, recorded_end, without_secrets
-from kairo_team.engine.run_scope import RunScope
-from kairo_team.engine.run_services import interruptible, open_services
-from kairo_team.engine.runtime import ContentMode, Runtime
-from kairo_team.engine.steering import Steering
-from kairo_team.engine.suspension import EarlierSessions, Suspension
-from kairo_team.engine.task_pool import TaskPool, background
-from kairo_team.engine.task_run import COMPLETED, FAILED, RunState, TaskRun, TaskState, check_move
-from kairo_team.engine.work_context import WorkContext
+from kairo_team.engine.records.run_scope import RunScope
+from kairo_team.engine.records.suspension import EarlierSessions, Suspension
+from kairo_team.engine.run.attempts import Asked, AttemptRunner
+from kairo_team.engine.run.ending import LAST_EVENT, RunEnd, end_early, finish, log_end, record_end
+from kairo_team.engine.tasks.dispatcher import Dispatcher
+from kairo_team.engine.tasks.member_budgets import BudgetSplit, open_governor, until
+from kairo_team.engine.tasks.ready_tasks import ReadyTasks
+from kairo_team.engine.tasks.task_run import COMPLETED, FAILED, RunState, TaskRun, TaskState, check_move
+from kairo_team.engine.work.constraints import ENDED_EARLY
+from kairo_team.engine.work.run_services import interruptible, open_services
+from kairo_team.engine.work.runtime import ContentMode, Runtime
+from kairo_team.engine.work.steering import Steering
+from kairo_team.engine.work.work_context import WorkContext
 from kairo_team.errors import Interrupted, JournalError, Misuse, TeamAborted
 from kairo_team.human import HumanDecision, HumanRequest
 from kairo_team.plugin_calls import failure_of, problem_of, tidy_block
 from kairo_team.prompts import Prompts
 from kairo_team.results import Artifact, Attempt, TeamResult, TeamStatus
 from kairo_team.tasks import Task, TaskGraph
-from kairo_team.team import Role
+from kairo_team.team import Role, root_budget
 from kairo_team.tools.tool import as_tool
 from kairo_team.verdicts import EvaluationVerdict, VerdictOutcome
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
     from kairo_team.contracts import HumanGate, Records, RunJournal
-    from kairo_team.engine.earlier_calls import SentCall
-    from kairo_team.engine.event_bus import Around, Bus
-    from kairo_team.engine.ready_tasks import Entry
-    from kairo_team.engine.run_handle import Run
+    from kairo_team.engine.live.event_bus import Around, Bus
+    from kairo_team.engine.records.earlier_calls import SentCall
+    from kairo_team.engine.records.run_handle import Run
+    from kairo_team.engine.tasks.ready_tasks import Entry
     from kairo_team.results import RepeatWrites, TaskOutcome
     from kairo_team.team import Team, TeamExecutionRequest
     from kairo_team.tools.tool import Tool

@@ -11,8 +11,8 @@ from anyio.lowlevel import checkpoint
 
 from kairo_team.budget import HaltReason
 from kairo_team.constraints import AgentState, ResourceAction, ResourceContext
-from kairo_team.engine.enforced_end import ScopeStopper
-from kairo_team.engine.task_pool import background
+from kairo_team.engine.live.enforced_end import ScopeStopper
+from kairo_team.engine.live.task_pool import background
 from kairo_team.errors import ConstraintExit
 from kairo_team.events import ConstraintViolated
 from kairo_team.governance.constraint_chain import ConstraintChain
@@ -20,7 +20,7 @@ from kairo_team.governance.constraint_chain import ConstraintChain
 if TYPE_CHECKING:
     from kairo_team.constraints import Violation
     from kairo_team.contracts import ResourceConstraint
-    from kairo_team.engine.enforced_end import CallSupervisor
+    from kairo_team.engine.live.enforced_end import CallSupervisor
     from kairo_team.governance.constraint_chain import Supervise
     from kairo_team.governance.governor import Governor
     from kairo_team.messages import Message, ModelRequest, ModelResponse

@@ -14,10 +14,10 @@ from anyio import sleep_forever
 
 from kairo_team._util.frozen import FrozenDict, freeze_json, plain_text
 from kairo_team.budget import Usage, difference
-from kairo_team.engine.constraints import ConstrainedModel
-from kairo_team.engine.earlier_calls import SentCall
-from kairo_team.engine.event_bus import NOTHING_AROUND
-from kairo_team.engine.member_model import MemberModel
+from kairo_team.engine.live.event_bus import NOTHING_AROUND
+from kairo_team.engine.records.earlier_calls import SentCall
+from kairo_team.engine.work.constraints import ConstrainedModel
+from kairo_team.engine.work.member_model import MemberModel
 from kairo_team.errors import JournalError, known
 from kairo_team.events import (
     AttemptProgress,
@@ -43,11 +43,11 @@ from kairo_team.tools.tool import Tool, as_tool
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
     from kairo_team.contracts import CallLog, ChatModel, GovernedChatModel, GuardrailPolicy, RunJournal, ToolSource
-    from kairo_team.engine.constraints import AskedModel
-    from kairo_team.engine.earlier_calls import CallsUnderWay
-    from kairo_team.engine.event_bus import Around
-    from kairo_team.engine.run_services import RunServices
-    from kairo_team.engine.runtime import Runtime
+    from kairo_team.engine.live.event_bus import Around
+    from kairo_team.engine.records.earlier_calls import CallsUnderWay
+    from kairo_team.engine.work.constraints import AskedModel
+    from kairo_team.engine.work.run_services import RunServices
+    from kairo_team.engine.work.runtime import Runtime
     from kairo_team.errors import GuardrailDenied, ModelCallError, TurnEnded
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.guardrails import GuardrailPhase, GuardrailRuling

@@ -1,0 +1,1 @@
+"""What runs: timers, enforced ends, the pool of tasks, the event bus, functions as agents."""

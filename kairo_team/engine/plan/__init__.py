@@ -1,0 +1,1 @@
+"""Plans: the checks before work, planning, growth."""

@@ -1,0 +1,1 @@
+"""A run from attempts to its end, as coordinators drive it."""

@@ -1,0 +1,1 @@
+"""What an attempt works with: the runtime, services, models, constraints, the context."""
