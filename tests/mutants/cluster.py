@@ -662,8 +662,8 @@ MUTANTS = [
         SECRET,
         "a mistake in the URL shows it",
         DATABASE,
-        '        raise ValueError(f"this is no database URL: it is written {_LIKE!r}") from None\n',
-        '        raise ValueError(f"this is no database URL: {url}") from None\n',
+        '        raise ValueError(f"this is not a database URL: write {_LIKE!r}") from None\n',
+        '        raise ValueError(f"this is not a database URL: {url}") from None\n',
         (_SAFETY + "a_url_with_a_mistake_is_refused_without_its_password",),
     ),
     Mutant(
