@@ -241,7 +241,7 @@ MUTANTS = [
         ENDS_ITSELF,
         "a delivery that nobody has begun keeps a worker from its end",
         WORKER,
-        '  # the receiver ends when they have\n                _settle(done, RuntimeError("the worker ends"))\n',
+        '  # the receiver waits for these\n                _settle(done, RuntimeError("the worker ends"))\n',
         "\n                pass\n",
         (_LOST + "a_delivery_that_nobody_has_begun_holds_up_no_worker_that_ends",),
     ),
