@@ -1,4 +1,4 @@
-"""`Cluster`: runs whose attempts are made by workers on any number of machines, over one PostgreSQL database."""
+"""`Cluster`: runs attempts on workers, on any number of machines that share one PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class Cluster:
     ) -> Attempt:
         """Run an attempt on a worker; see `contracts.Engine`."""
         if not isinstance(context, WorkContext):
-            raise Misuse(f"attempts of runs are made with the context of a run, not with {context!r:.80}")
+            raise Misuse(f"Cluster.attempt needs the context of a run's member, not {context!r:.80}")
         if not self._started:
             await run_in_thread(self.start)
         run_id = context.services.run_id

@@ -257,7 +257,8 @@ class _Connector(procrastinate.PsycopgConnector):
         try:
             return await _cancellable(super().execute_query_one_async(query, **arguments))
         except ConnectorException:
-            # If only the reply was lost, this worker has a job that it does not know of: it must end to lose the job.
+            # If only the reply was lost, this worker has a job that it does not know of. It must end, so that the job
+            # counts as lost.
             self._lost.set()
             raise
 

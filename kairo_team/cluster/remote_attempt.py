@@ -99,7 +99,7 @@ class RemoteAttempt:
             if error is None:
                 raise
             return failed_attempt(context, self._number, error)
-        assert end is not None, "what cancels the scope interrupts the work, or halts"
+        assert end is not None, "the scope is cancelled only after an interruption or a halt"
         return self._read(end)
 
     def _read(self, end: WorkEnd) -> Attempt:

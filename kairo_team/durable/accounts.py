@@ -282,8 +282,8 @@ def change(connection: Connection, name: str, limit: Budget, parent: str | None)
 
 def _check_same(row: Any, parent: str | None) -> None:
     if parent not in (None, row["parent"]):
-        where = "under no other" if row["parent"] is None else f"under {row['parent']!r}"
-        raise Misuse(f"account {row['name']!r} is {where}, and stays there: make another account under {parent!r}")
+        where = "under no other account" if row["parent"] is None else f"under {row['parent']!r}"
+        raise Misuse(f"account {row['name']!r} is {where} and cannot be moved: create another account under {parent!r}")
 
 
 def _change_limits(connection: Connection, row: Any, limit: Budget) -> None:
@@ -297,14 +297,14 @@ def _change_limits(connection: Connection, row: Any, limit: Budget) -> None:
         if wanted < taken:
             used, aside = _usage(*_row(row, "used")), _usage(*_row(row, "aside"))
             raise Misuse(
-                f"account {name!r} has used {used} and set aside {aside}: its limit of {_DIMENSIONS[n]} is at least "
-                f"the sum of both, not {getattr(limit, _DIMENSIONS[n])}; runs give back what is set aside when they end"
+                f"account {name!r} has used {used} and set aside {aside}: its limit of {_DIMENSIONS[n]} must be at "
+                f"least the sum of both, not {getattr(limit, _DIMENSIONS[n])}; a run gives back the rest when it ends"
             )
         sql = f"SELECT run_id FROM charge WHERE epoch IS NOT NULL AND aside_{kind} IS NULL AND account = ANY(?)"
         free = [one["run_id"] for one in connection.execute(f"{sql} ORDER BY run_id", (names,))]
         if free:
             raise Misuse(
-                f"account {name!r} cannot limit {_DIMENSIONS[n]} yet: runs at work have no such limit, "
+                f"account {name!r} cannot limit {_DIMENSIONS[n]} yet: these running runs have no such limit: "
                 f"{known(free[:_MOST_NAMED])}{' and more' if len(free) > _MOST_NAMED else ''}; cancel them or wait"
             )
         connection.execute(f"UPDATE account SET {kind} = ? WHERE name = ?", (wanted, name))

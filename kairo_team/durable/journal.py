@@ -86,7 +86,7 @@ class SqliteJournal(SqlJournal):
             yield connection, owner.id
 
     def _delete_owners(self, connection: Connection) -> None:
-        """Delete the owners that have no run and whose process is gone, with their lock files."""
+        """Delete the owners without running runs whose process is gone, with their lock files."""
         sql = "SELECT id FROM owner WHERE id NOT IN (SELECT owner FROM run WHERE state = 'running')"
         for row in connection.execute(sql).fetchall():
             if not is_alive(self.path, row["id"]):

@@ -80,7 +80,7 @@ class SqlJournal(ABC):
         """Name the process that has a run: `process 12 on host`."""
 
     def _delete_owners(self, connection: Connection) -> None:  # noqa: B027 - not every kind has any
-        """Delete owners without runs whose process is gone."""
+        """Delete owners without running runs whose process is gone."""
 
     def _session(self, run_id: str, epoch: int, parent: str | None) -> Writing:
         """Return a session of a run."""
