@@ -142,8 +142,7 @@ def _rows(cursor: Any) -> Callable[[Sequence[Any]], Row]:
 @cache
 def _translated(sql: str) -> bytes:
     """Return a statement with psycopg's parameter marks."""
-    # Bytes, because psycopg's types accept a `str` only if it is a literal.
-    return sql.replace("%", "%%").replace("?", "%s").encode()
+    return sql.replace("%", "%%").replace("?", "%s").encode()  # psycopg's types accept no `str` but a literal
 
 
 def _as_text(value: Any) -> Any:
@@ -337,8 +336,7 @@ class PostgresDatabase(Database):
     def connecting(self, *, own: str | None = None) -> Generator[PostgresConnection]:
         """Connect for a block; while the database cannot be reached, retry for `patience` seconds.
 
-        Connections are kept for later blocks, except a block's `own` connection, which may hold locks: `own` names its
-        purpose.
+        Connections are kept for later blocks, except `own` ones, which may hold locks; `own` names the purpose.
         """
         if self._pid != os.getpid():
             raise JournalError(self.place, "a forked process needs a journal of its own: make it there")
@@ -415,10 +413,7 @@ class PostgresDatabase(Database):
 
     @contextmanager
     def changing(self) -> Generator[Connection]:
-        """Change the database in one transaction, concurrently with other processes.
-
-        The block must lock the rows that its decisions depend on.
-        """
+        """Change the database in one transaction, concurrently with others; lock the rows that decisions depend on."""
         with self.connecting() as connection, self._named("it cannot be written"):
             with self._breakable():
                 connection.execute("BEGIN")
@@ -477,8 +472,7 @@ class PostgresDatabase(Database):
 
     @staticmethod
     def decode(text: str) -> Any:
-        """Return a recorded value of classes that are imported already."""
-        # Other programs may write to the database: their values must not decide which modules are imported here.
+        """Return a recorded value, importing nothing, because other programs may write to the database."""
         return decode_loaded(text)
 
     def settling(self, session: Writing) -> Sequence[Statement]:
