@@ -343,7 +343,7 @@ async def test_the_double_finds_criteria_by_id_text_words_or_a_function() -> Non
 
 
 def test_the_double_refuses_what_is_no_question() -> None:
-    with pytest.raises(ValueError, match="no question of a judge"):
+    with pytest.raises(ValueError, match="not a question of a judge"):
         ScriptedJudge().write(kt.ModelRequest([kt.Message.user("hello")]))
 
 
