@@ -259,7 +259,7 @@ class Lender:
 
 
 class Borrower:
-    """The governor of work with a lent budget. It asks the lender before it holds more than its slice."""
+    """The governor of work on a slice. It asks for more before it holds more than the slice."""
 
     def __init__(
         self,
@@ -332,7 +332,7 @@ class Borrower:
             self._take(await self._ask(ask, on_wait), before)
         except BaseException as error:
             self._allowance = self._guaranteed()
-            if not isinstance(error, Exception):  # the call is cancelled: give back what the lender may still grant
+            if not isinstance(error, Exception):  # the call is cancelled: give back what may still be granted
                 self._give_back(self.governor.usage, self._holding(), self._asks)
             if isinstance(error, HaltError):  # the lender's governor or an ancestor is halted
                 halts.repeat(self._node, error)
