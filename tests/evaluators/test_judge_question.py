@@ -322,7 +322,7 @@ async def test_the_signs_that_are_looked_for_can_be_others_or_none() -> None:
         ({"trusted": 1}, "trusted must be True or False"),
         ({"seed": 1.5}, "seed must be a whole number"),
         ({"signs": ["moon"]}, "signs must be regular expressions by name"),
-        ({"signs": {"x": "("}}, "no regular expression"),
+        ({"signs": {"x": "("}}, "not a regular expression"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(fields: Any, complaint: str) -> None:

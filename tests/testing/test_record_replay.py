@@ -261,7 +261,7 @@ def test_wrong_settings_are_refused(path: Path) -> None:
     mode: Any = "rewind"
     with pytest.raises(ValueError, match="mode must be one of 'auto', 'record', 'replay', not 'rewind'"):
         RecordReplayModel(path, mode=mode)
-    with pytest.raises(ValueError, match="mode='record' needs the model"):
+    with pytest.raises(ValueError, match="mode='record' needs a model"):
         RecordReplayModel(path, mode="record")
 
 
