@@ -1,4 +1,4 @@
-"""Contract kits: inherit from one in a test, make your implementation, and pytest proves it, clause by clause.
+"""Contract kits: inherit from one in a test, make your implementation, and pytest checks it clause by clause.
 
 ```python
 from kairo_team.tck import EvaluationStrategyTCK
@@ -10,8 +10,8 @@ class TestDosage(EvaluationStrategyTCK):
     good_artifacts = ["take 5 mg"]; bad_artifacts = ["take some"]
 ```
 
-The clauses are those of the protocol's docstring in `kairo_team.contracts`. New contract tests come in minor releases
-only. Needs the extra `tck`.
+The docstring of the protocol in `kairo_team.contracts` states the clauses. New contract tests come only in minor
+releases. Needs the extra `tck`.
 """
 
 from importlib.util import find_spec
@@ -61,7 +61,7 @@ def _prepare() -> None:
         raise MissingExtra(f"kairo_team.tck (without {', '.join(missing)})", "tck")
     import pytest
 
-    pytest.register_assert_rewrite(__name__)  # the kits' asserts show what they compared
+    pytest.register_assert_rewrite(__name__)  # failed asserts of the kits show the compared values
 
 
 if not TYPE_CHECKING:  # a type checker would take any name for one that is there
@@ -81,5 +81,5 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
         "resource_constraint": "ResourceConstraintTCK",
         "running": "run_kit",
     }
-    """Where the names live. Each is imported when it is first used: pytest loads this plugin at every start."""
+    """Names by module. Each is imported on first use: pytest loads this plugin at every start."""
     __getattr__, __dir__ = lazy_names(__name__, _HOMES, before=_prepare)

@@ -1,4 +1,4 @@
-"""The kit of `Agent`: one member at work, watched from outside, with a model that follows a script."""
+"""The kit of `Agent`: one member at work, observed from outside, with a scripted model."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ from kairo_team.tck.agent_work import WorkTests
 
 
 class AgentTCK(EndTests, SpendingTests, WorkTests):
-    """The contract kit of agents: override `make_agent` and say what it can do."""
+    """The contract kit of agents: override `make_agent` and declare the agent's capabilities."""

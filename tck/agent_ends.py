@@ -1,4 +1,4 @@
-"""How an agent's work ends: with an output, a halt, a cancellation or a failure, and what is left of it then."""
+"""How an agent's work ends: with an output, a halt, a cancellation or a failure, and what it leaves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HALTED = HaltError(HaltReason.DOLLAR_BUDGET_EXCEEDED, Usage(7, 5, loops=2), "som
 SHORT = InsufficientBudget("tokens", 900, 20, "somewhere", needed=300)
 Ended = HaltError | InsufficientBudget
 SOON = 0.1
-"""Seconds after which work is cut off: little enough for kits in real time."""
+"""Seconds after which work is cut off; short enough for kits in real time."""
 PROMPT = 2.0
 """Seconds in which cancelled work must have ended."""
 HALF = "the first half of a text"
@@ -29,7 +29,7 @@ USED_UP = 100_000
 
 
 def use_up(assignment: Assignment, context: MemberContext) -> Assignment:
-    """Spend all that the agent has, before it begins."""
+    """Spend the agent's whole budget before it begins."""
     with context.governor.reserve(tokens=USED_UP) as hold:
         hold.settle(prompt_tokens=USED_UP)
     return assignment
@@ -43,7 +43,7 @@ class EndTests(AgentStage):
         scene = self.stage()
         result = await scene.play()
         output, error = scene.output, _raised(scene)
-        assert error is None, f"run, which is to be async, raised {error!r}; {why(result)}"
+        assert error is None, f"run, which must be async, raised {error!r}; {why(result)}"
         assert isinstance(output, AgentOutput | Artifact | str), f"run returned {output!r:.200}; {why(result)}"
         assert result[TASK].status is TaskStatus.COMPLETED, why(result)
 
@@ -76,7 +76,7 @@ class EndTests(AgentStage):
         asked = len(scene.model.requests)
         assert asked == 0, f"its tokens were used up before it began, and it asked the model {asked} times"
         error = _raised(scene)
-        assert isinstance(error, HaltError), f"HaltError is to come out of it, not {error!r}; {why(result)}"
+        assert isinstance(error, HaltError), f"it must raise HaltError, not {error!r}; {why(result)}"
         assert error.reason is HaltReason.TOKEN_BUDGET_EXCEEDED
 
     @clause("C3")
@@ -93,7 +93,7 @@ class EndTests(AgentStage):
         began = anyio.current_time()
         with anyio.move_on_after(SOON) as scope:
             await scene.play()
-        assert scope.cancelled_caught, "the caller's cancellation did not go on"
+        assert scope.cancelled_caught, "the caller's cancellation did not pass through"
         await _check_cancelled(scene, began)
 
     @clause("C4", needs="uses_models")
@@ -155,7 +155,7 @@ class EndTests(AgentStage):
 
     @classmethod
     def _two_calls(cls, second: Any) -> Scene:
-        """Make an agent that has something when it asks its model again, if it ever does."""
+        """Make an agent that has kept something by the time it asks its model again, if it ever does."""
         if cls.uses_tools:
             return cls.stage([Say(HALF, ["tides"]), second], tool=looking([]))
         return cls.stage([Say(HALF, cut=True), second])
@@ -181,9 +181,9 @@ async def _check_cancelled(scene: Scene, began: float) -> None:
     took = anyio.current_time() - began
     assert took < PROMPT, f"it was cut off after {SOON} seconds and ended after {took:g}"
     outputs = list(scene.agent.outputs.values())
-    assert not outputs, f"cancellation is to pass through, but it gave back {outputs[0]!r:.200}"
+    assert not outputs, f"cancellation must pass through, but it gave back {outputs[0]!r:.200}"
     passed = [isinstance(error, anyio.get_cancelled_exc_class()) for error in scene.agent.raised]
-    assert passed == [True], f"cancellation is to pass through, but out came {scene.agent.raised!r}"
+    assert passed == [True], f"cancellation must pass through, but it raised {scene.agent.raised!r}"
     await anyio.sleep(SOON)
     assert scene.model.in_flight == 0, "it left a call of its model running"
     assert not scene.model.later, "cancelled, it asked its model again"
@@ -195,7 +195,7 @@ def _check_partial(scene: Scene, result: TeamResult) -> None:
     artifact = result[TASK].artifact
     assert artifact is not None, f"{HALF!r} is to come back, and nothing did; {why(result)}"
     assert HALF in artifact.text, f"{HALF!r} is to come back, not {artifact.text!r:.200}"
-    assert artifact.partial, "what was cut off is a partial artifact"
+    assert artifact.partial, "work that was cut off must come back as a partial artifact"
     spent = result[TASK].usage
     booked = (spent.prompt_tokens + spent.completion_tokens) >= sum(scene.model.used)
     assert booked, f"the model reported {sum(scene.model.used)} tokens, and {spent} is booked"

@@ -17,27 +17,27 @@ from kairo_team.tools.tool import tool
 LOOK: Final = "look"
 """The name of the kit's tool."""
 LONG: Final = 1000.0
-"""Seconds of a call that is meant to be cut off."""
+"""Seconds of a call that the test cuts off."""
 _MOST_CALLS: Final = 500
-"""More than any contract test needs: an agent that never ends is stopped here."""
+"""More calls than any contract test needs, to stop an agent that never ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """What the model answers to one request."""
+    """The model's answer to one request."""
 
     text: str = "a fine text"
     look: Sequence[str] = ()
-    """For each text it asks for the tool `look` once."""
+    """Texts; the model calls the tool `look` once for each."""
     usage: Usage | None = Usage(17, 5)
     seconds: float = 0.0
     cut: bool = False
-    """Its finish reason is that it was cut off at its limit."""
+    """Whether the reply ends because it reached its limit of tokens."""
 
 
 Step = Say | Exception
 Script = Callable[[ModelRequest], Step] | Sequence[Step]
-"""What the model does, step by step, the last again and again; or a function of the request."""
+"""The model's steps, the last of which repeats for ever; or a function of the request."""
 
 
 class KitModel:
@@ -47,12 +47,12 @@ class KitModel:
 
     def __init__(self, script: Script) -> None:
         self.requests: list[ModelRequest] = []
-        """Every request that reached it."""
+        """Every request that reached the model."""
         self.replies: list[ModelResponse] = []
         """Every reply it gave."""
         self.in_flight = 0
         self.later = 0
-        """How many requests came once a call had ended: calls at once are none."""
+        """Number of requests after a call had ended; calls made at once do not count."""
         self._ended = False
         self._script = script
 
@@ -74,7 +74,7 @@ class KitModel:
 
     @property
     def used(self) -> tuple[int, int]:
-        """The tokens of prompts and replies that it reported."""
+        """The reported tokens of prompts and of replies."""
         usages = [reply.usage or Usage() for reply in self.replies]
         return sum(usage.prompt_tokens for usage in usages), sum(usage.completion_tokens for usage in usages)
 
@@ -98,11 +98,11 @@ def request_text(request: ModelRequest) -> str:
 
 
 Look = Callable[[str], Awaitable[str]]
-"""The kit's tool: an async function of one text that returns a text, marked as one that only reads."""
+"""The kit's tool: an async function of one text that returns a text, marked as read-only."""
 
 
 def looking(calls: list[str], error: Exception | None = None) -> Look:
-    """Make the tool `look`, which writes down what it is called with."""
+    """Make the tool `look`, which records its arguments in `calls`."""
 
     @tool(name=LOOK, side_effect="read")
     async def look(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What an agent spends: booked to the last call, reported exactly, and within its budget."""
+"""The spending of an agent: every call is booked, usage is reported exactly, and the budget holds."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ PAID = 20_000
 
 
 def greedy(request: ModelRequest) -> Say:
-    """Use all that the reply may have."""
+    """Use all tokens that the reply may have."""
     return Say(usage=Usage(11, request.max_tokens or PAID))
 
 
 def curious(request: ModelRequest) -> Say:
-    """Ask for the tool as long as it is offered."""
+    """Call the tool as long as it is offered."""
     return Say("so far", ["tides"]) if request.tools else Say("all in all")
 
 

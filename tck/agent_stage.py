@@ -1,4 +1,4 @@
-"""What the agent kit's tests stand on: the factories, the capabilities, and one member watched at its work."""
+"""The base of the agent kit's tests: the factories, the capabilities, and one member observed at work."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ FINE: Final = (Say(),)
 
 
 class Watched:
-    """Stands between a member and its agent, and writes down what goes in and what comes out."""
+    """A wrapper around the member's agent that records its input and output."""
 
     def __init__(self, agent: Agent | Function, change: Change | None = None) -> None:
         self.agent = agent
         self.reentrant = not hasattr(agent, "run") or bool(getattr(agent, "reentrant", False))
         self.own_loop = bool(getattr(agent, "own_loop", False))
         self.outputs: dict[str, Any] = {}
-        """What it gave back, by task."""
+        """Outputs by task."""
         self.raised: list[BaseException] = []
-        """What came out of it, cancellation too."""
+        """Everything that the agent raised, cancellations included."""
         self.most_at_once = 0
         self.change = change
         self.around: Callable[[], Mapping[str, Any]] | None = None
-        """What to look at before and after; what is different then stands in `changed`."""
+        """Returns values to compare before and after a call; `changed` gets the names of those that differ."""
         self.left_alone = True
-        """Whether its assignments were afterwards as before."""
+        """Whether all assignments were unchanged after the calls."""
         self.changed: list[str] = []
         self._now = 0
 
@@ -77,7 +77,7 @@ class Watched:
 
 @dataclass(slots=True)
 class Scene:
-    """One member, its model, and the runs it does."""
+    """One member, its model, and its runs."""
 
     agent: Watched
     model: KitModel
@@ -87,7 +87,7 @@ class Scene:
     seen: EventRecorder = field(default_factory=EventRecorder)
 
     async def play(self, **config: Any) -> TeamResult:
-        """Let the member do its tasks, each after two that bring it facts; `config` are fields of `TeamConfig`."""
+        """Run the member's tasks, each after two tasks that supply facts; `config` are fields of `TeamConfig`."""
         runtime = Runtime(subscribers=[self.seen])
         members = [Member("source", _write_facts), self.member]
         team = Team("kit", members, runtime=runtime, **self.team)
@@ -98,11 +98,11 @@ class Scene:
 
     @property
     def output(self) -> Any:
-        """What the agent gave back for the only task; None when it gave nothing."""
+        """The agent's output for the only task; None without one."""
         return self.agent.outputs.get(TASK)
 
     def reported_output(self) -> AgentOutput:
-        """Return that as an `AgentOutput`; skips the test when the agent gives back something simpler."""
+        """Return the output as an `AgentOutput`; skip the test if the agent returns something simpler."""
         if self.output is None:
             pytest.skip("it returned no AgentOutput")
         if not isinstance(self.output, AgentOutput):
@@ -116,7 +116,7 @@ async def _write_facts(assignment: Assignment) -> str:
 
 
 def text_of(output: Any) -> str:
-    """Return the text of an agent's output; an empty one if it has none."""
+    """Return the text of an agent's output; empty without one."""
     if isinstance(output, AgentOutput | Artifact):
         return output.text
     return output if isinstance(output, str) else ""
@@ -134,19 +134,19 @@ class AgentStage(ContractTCK):
     contract: ClassVar[type] = Agent
 
     uses_models: ClassVar[bool] = True
-    """It works by the model it is made with. False: `make_agent` does nothing with the model."""
+    """Whether the agent uses the model it is made with. False: `make_agent` ignores the model."""
     uses_tools: ClassVar[bool] = False
-    """It can be made with a tool that its model may ask for, turn after turn: `make_agent_with_tool`."""
+    """Whether an agent can be made with a tool that its model may call in every turn: `make_agent_with_tool`."""
     reads_assignment: ClassVar[bool] = True
-    """It is made for any task. False: it is made for one kind of task, and takes from the assignment what it needs."""
+    """Whether the agent does any task. False: it does one kind of task, and reads only parts of the assignment."""
     governs_calls: ClassVar[bool] = True
-    """Its models and tools are those of the context, or governed alike. False: it books what its own use."""
+    """Whether models and tools come from the context, or are governed alike. False: the agent books its own usage."""
     raises_what_models_raise: ClassVar[bool] = True
-    """What its model and tool raise comes out of it. False: it works in a run of its own that makes a value of it."""
+    """Whether the agent lets errors of its model and tool pass. False: it turns them into a value, in its own run."""
     keeps_partial: ClassVar[bool] = True
-    """It calls `context.keep`. False: it has nothing before it has all."""
+    """Whether the agent calls `context.keep`. False: it has nothing to keep before it is done."""
     wraps_up: ClassVar[bool] = False
-    """It knows what is left of its budget and answers on the last turn it can pay. Needs `uses_tools`."""
+    """Whether the agent watches its budget and answers on the last turn it can pay. Needs `uses_tools`."""
 
     @classmethod
     def make_agent(cls, model: ChatModel) -> Agent | Function:
@@ -155,7 +155,7 @@ class AgentStage(ContractTCK):
 
     @classmethod
     def make_agent_with_tool(cls, model: ChatModel, tool: Look) -> Agent | Function:
-        """Make one whose model may ask for `tool`: an async function of a text, marked by `kairo_team.tool`, `look`."""
+        """Make an agent whose model may call `tool`: an async function of a text, made by `kairo_team.tool`."""
         raise make_it(cls, "make_agent_with_tool(cls, model, tool)")
 
     @classmethod
@@ -171,7 +171,7 @@ class AgentStage(ContractTCK):
         role: Role | None = None,
         **team: Any,
     ) -> Scene:
-        """Put an agent and its model together; `task` are further fields of each task, `budget` is each one's."""
+        """Put an agent and its model together; `task` are more fields of each task, `budget` is the task's."""
         skip_unless(tool is None or cls.uses_tools, "uses_tools is False")
         model = KitModel(script)
         agent = cls.make_agent(model) if tool is None else cls.make_agent_with_tool(model, tool)

@@ -1,4 +1,4 @@
-"""How an agent works: what its model is given, what guards its models and tools, and what it leaves unchanged."""
+"""How an agent works: the input of its model, the guards of its models and tools, and what it must not change."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ AGAIN: Mapping[str, str] = {
 }
 SUBJECTS = 10
 _OUR_OWN = {"kairo_team_reservations"}
-"""The context variable in which a governed call finds what its caller holds."""
+"""The context variable through which a governed call finds the caller's holds."""
 
 
 class WorkTests(AgentStage):
@@ -107,11 +107,11 @@ class WorkTests(AgentStage):
     @clause("C9")
     async def test_c09_it_changes_nothing_around_it(self) -> None:
         scene = self.stage()
-        await scene.play()  # what a library does when it is first used is not looked at
+        await scene.play()  # changes that a library makes on first use do not count
         scene.agent.around = _surroundings
         await scene.play()
         assert not scene.agent.changed, f"one run changed: {', '.join(scene.agent.changed)}"
-        assert scene.agent.left_alone, "it changed its assignment, or the task in it, which is the plan's"
+        assert scene.agent.left_alone, "it changed its assignment or the plan's task in it"
 
     @clause("C9")
     async def test_c09_it_does_not_seed_the_random_numbers_of_others(self) -> None:
@@ -124,7 +124,7 @@ class WorkTests(AgentStage):
                 after.append(random.getstate())
         finally:
             random.setstate(before)
-        assert after[0] != after[1], "after it ran, `random` goes on alike, however it was seeded before"
+        assert after[0] != after[1], "it seeded `random`: the numbers afterwards ignore the seed before"
 
     @clause("C11", needs="governs_calls")
     async def test_c11_every_tool_call_is_permitted(self) -> None:
@@ -197,7 +197,7 @@ class WorkTests(AgentStage):
             assert asked == most, f"JSON alone took {most} model calls, and {said!r} took {asked}"
 
     async def _answered(self, said: str) -> tuple[TeamResult, int]:
-        """Return what comes of a task with an output type, and how often the model was asked, which says this."""
+        """Return the result of a task with an output type, and the number of model calls; the model answers `said`."""
         types = {"answer": dict[str, str]}
         scene = self.stage([Say(said)], task={"output_type": "answer"}, output_types=types)
         return await scene.play(), len(scene.model.requests)
@@ -273,7 +273,7 @@ def _attributes(agent: Any) -> dict[str, Any]:
 
 
 def _known(value: Any) -> Any:
-    """Return what shows a change: a copy of a plain container, else which object it is."""
+    """Return a value that shows a change: a copy of a plain container, else the object's identity."""
     return type(value)(value) if type(value) in {list, dict, set} else value if _plain(value) else id(value)
 
 
@@ -296,7 +296,7 @@ def _surroundings() -> dict[str, Any]:
 
 
 class _Guard:
-    """Permits what is no secret."""
+    """A permission guard that allows everything but secrets."""
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
@@ -308,7 +308,7 @@ class _Guard:
 
 
 class _Deny:
-    """Refuses everything of one phase."""
+    """A guardrail that denies everything in one phase."""
 
     def __init__(self, phase: GuardrailPhase) -> None:
         self.phases = {phase}
@@ -319,14 +319,14 @@ class _Deny:
 
 
 class _Replace:
-    """Puts one word in the place of another, in one phase."""
+    """A guardrail that replaces one word by another, in one phase."""
 
     def __init__(self, phase: GuardrailPhase, old: str, new: str) -> None:
         self.phases = {phase}
         self._old, self._new = old, new
 
     async def evaluate(self, context: GuardrailContext) -> GuardrailDecision:
-        """Change the payload, where the word is in it."""
+        """Replace the word in the payload."""
         payload: Any = context.payload
         changed = payload.map_text(self._replace)
         return GuardrailDecision.allow() if changed is payload else GuardrailDecision.modify("a word", changed)

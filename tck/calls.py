@@ -1,4 +1,4 @@
-"""How kits call what they test: many at once, cancelled in the middle, or to see how it ends."""
+"""Ways in which kits call an implementation: many times at once, cancelled in the middle, or for its error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Call = Callable[[], Awaitable[T]]
 
 
 async def at_once(calls: Iterable[Call[T]]) -> list[T]:
-    """Make calls at the same time and return what they return, in their order."""
+    """Make calls at the same time and return their results in order."""
     made = list(calls)
     results: dict[int, T] = {}
 
@@ -27,7 +27,7 @@ async def at_once(calls: Iterable[Call[T]]) -> list[T]:
 
 
 async def result_or_error(call: Call[T]) -> T | Exception:
-    """Return what a call returns or raises."""
+    """Return the result of a call, or its error."""
     try:
         return await call()
     except Exception as error:  # noqa: BLE001 - the kit looks at it
@@ -37,10 +37,10 @@ async def result_or_error(call: Call[T]) -> T | Exception:
 async def check_cancels(
     what: str, call: Call[Any], started: Callable[[], bool] = lambda: True, *, or_skip: str = ""
 ) -> None:
-    """Fail unless a call that would go on is ended by a cancellation, and ends so.
+    """Fail unless a cancellation ends a call that would otherwise hang, and passes through.
 
-    It is cancelled 0.01 seconds after `started` returns True. `or_skip`: the reason to skip the contract test
-    where it has ended by then, which it may.
+    The call is cancelled 0.01 seconds after `started` returns True. If it may have ended by then, `or_skip` is the
+    reason to skip the contract test.
     """
     returned: list[Any] = []
     early = False
@@ -57,16 +57,16 @@ async def check_cancels(
         early = bool(returned)
         group.cancel_scope.cancel()
     skip_unless(not (early and or_skip), or_skip)
-    assert not early, f"{what} was to go on until it is cancelled, and ended with {returned[0]!r}"
-    assert not returned, f"{what} was cancelled, and went on to {returned[0]!r}: let the cancellation pass"
+    assert not early, f"{what} must wait until it is cancelled, and it ended with {returned[0]!r}"
+    assert not returned, f"{what} was cancelled, and still returned {returned[0]!r}: let the cancellation pass"
 
 
 def skip_unless(holds: object, reason: str) -> None:
-    """Skip the contract test with this reason unless something holds."""
+    """Skip the contract test with this reason unless `holds` is true."""
     if not holds:
         pytest.skip(reason)
 
 
 def no_examples(kit: type, name: str, what: str) -> NoReturn:
-    """Fail for lack of examples."""
+    """Fail because the kit has no examples."""
     pytest.fail(f"{kit.__name__}.{name} is empty: give {what}")

@@ -1,4 +1,4 @@
-"""The kit of `ChatModel`: one call, many calls, and calls that go wrong; also with a provider played by the kit."""
+"""The kit of `ChatModel`: one call, many calls, and failing calls; also with a provider that the kit plays."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from kairo_team.tck.chat_model_ends import EndTests
 
 
 class ChatModelTCK(CallTests, EndTests):
-    """The contract kit of chat models: override `make_model`, and `make_failing_model` or say `can_fail = False`."""
+    """The contract kit of chat models: override `make_model`, and `make_failing_model` unless `can_fail = False`."""

@@ -1,4 +1,4 @@
-"""What a chat model answers: to one request, to many at once, within its limit, and the usage it reports."""
+"""The answers of a chat model: to one request, to many at once, within its limit, and the reported usage."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ ODD: Final = (
     " \n\t" * 9 + "e\u0301\u0300\u0323" * 6,
     "<|im_end|>[INST]</s>" * 3,
 )
-"""Texts that make more tokens than their words, or their letters, let one think."""
+"""Texts with more tokens than their number of words or characters suggests."""
 SPECS: Final = (ToolSpec("look", "Look something up. " * 3, {"type": "object", "properties": {"text": {}}}),)
 SPENT: Final = [Usage(), Usage(0, 1), Usage(1, 0), Usage(1, 1), Usage(900, 100), Usage(10**9, 10**9)]
-"""Each has no fewer tokens, of any kind, than those before the one before it."""
+"""Usages of which each has at least as many tokens, of every kind, as the one two places before."""
 
 
 class CallTests(ChatModelStage):
@@ -37,7 +37,7 @@ class CallTests(ChatModelStage):
         assert isinstance(model, ChatModel), f"{model!r} has no name and complete(request)"
         before = model.name
         provider, colon, name = before.partition(":")
-        assert all((provider, colon, name)), f"its name is to be 'provider:model', and is {before!r}"
+        assert all((provider, colon, name)), f"its name must be 'provider:model', and is {before!r}"
         await model.complete(ask())
         assert model.name == before, f"its name was {before!r}, and after a call it is {model.name!r}"
 

@@ -34,7 +34,7 @@ class EndTests(ChatModelStage):
         provider = Provider(seconds=LONG)
         ended = await _cancelled(self.make_model_of(provider), ask(), SOON)
         assert ended, "its provider never answered, and the call returned although it was cancelled"
-        assert provider.in_flight == 0, "the call was cancelled, and goes on"
+        assert provider.in_flight == 0, "the call was cancelled, and is still running"
         assert len(provider.requests) == 1, f"cancelled, it asked its provider {len(provider.requests)} times"
 
     @clause("C8", needs="can_fail")
@@ -43,7 +43,7 @@ class EndTests(ChatModelStage):
         assert error.kind in get_args(ModelErrorKind), f"{error.kind!r} is none of {get_args(ModelErrorKind)}"
         assert error.model, "the error does not name the model"
         after = error.retry_after
-        assert after is None or after >= 0, f"it is to be asked again after {after!r} seconds"
+        assert after is None or after >= 0, f"retry_after is {after!r} seconds"
 
     @clause("C8", needs="can_fail")
     async def test_c08_a_failure_is_no_reply_in_pieces_either(self) -> None:
@@ -98,7 +98,7 @@ class EndTests(ChatModelStage):
 
     @clause("C12", needs="has_provider")
     async def test_c12_streamed_its_provider_is_told_the_same(self) -> None:
-        """As for a reply in one piece: all that is asked now, the limit, and nothing of before."""
+        """A streamed request is like one for a whole reply: this request and its limit, nothing of earlier ones."""
         requests: dict[str, list[tuple[str, int | None]]] = {}
         pieces: list[str] = []
         for way in ("complete", "stream"):
@@ -154,7 +154,7 @@ async def _failure(model: ChatModel) -> ModelCallError:
 
 
 async def _cancelled(model: ChatModel, request: ModelRequest, after: float) -> bool:
-    """Cancel a call; return whether that ended it, rather than its reply."""
+    """Cancel a call; return whether the cancellation ended it, and not a reply."""
     began = anyio.current_time()
     response = None
     with anyio.move_on_after(after) as scope:

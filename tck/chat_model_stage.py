@@ -1,4 +1,4 @@
-"""What the chat model kit's tests stand on: the factories, the capabilities, and a provider played by the kit."""
+"""The base of the chat model kit's tests: the factories, the capabilities, and a provider that the kit plays."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from kairo_team.tck.kit import ContractTCK, make_it
 
 ANSWER: Final = ModelResponse("a fine text", usage=Usage(23, 5))
 LONG: Final = 1000.0
-"""Seconds of a call that is meant to be cut off."""
+"""Seconds of a call that the test cuts off."""
 SOON: Final = 0.1
-"""Seconds after which it is."""
+"""Seconds after which the test cuts a call off."""
 PROMPT: Final = 5.0
-"""Seconds in which it must have ended."""
+"""Seconds within which a call that was cut off must have ended."""
 
 
 class Provider:
-    """The other end of a model: the implementation hands it every request, and makes a reply of what comes back."""
+    """The provider of a model: the implementation sends it every request, and turns the answer into a reply."""
 
     def __init__(self, reply: Callable[[ModelRequest], ModelResponse] = lambda _: ANSWER, seconds: float = 0.0) -> None:
         self.requests: list[ModelRequest] = []
@@ -33,7 +33,7 @@ class Provider:
         self._seconds = seconds
 
     async def answer(self, request: ModelRequest) -> ModelResponse:
-        """Take one request; what this raises is the provider's failure."""
+        """Answer one request; an exception is the provider's failure."""
         self.requests.append(request)
         self.in_flight += 1
         try:
@@ -59,9 +59,9 @@ class ChatModelStage(ContractTCK):
     contract: ClassVar[type] = ChatModel
 
     has_provider: ClassVar[bool] = False
-    """The kit can play its provider: `make_model_of`. Without it the kit cannot see what its provider gets."""
+    """Whether the kit can play the model's provider: `make_model_of`. Else the kit cannot see the provider's input."""
     can_fail: ClassVar[bool] = True
-    """It can be made so that its provider does not answer: `make_failing_model`."""
+    """Whether a model can be made whose provider does not answer: `make_failing_model`."""
 
     @classmethod
     def make_model(cls) -> ChatModel:
@@ -70,17 +70,17 @@ class ChatModelStage(ContractTCK):
 
     @classmethod
     def make_model_of(cls, provider: Provider) -> ChatModel:
-        """Make one whose provider is the kit's: each request goes to `await provider.answer(request)`."""
+        """Make a model with the kit's provider: each request goes to `await provider.answer(request)`."""
         raise make_it(cls, "make_model_of(cls, provider), or say has_provider = False,")
 
     @classmethod
     def make_failing_model(cls) -> ChatModel:
-        """Make one whose provider answers nothing: it cannot be reached, or refuses every request."""
+        """Make a model whose provider never answers: it cannot be reached, or refuses every request."""
         raise make_it(cls, "make_failing_model(cls), or say can_fail = False,")
 
     @classmethod
     def optional(cls, model: ChatModel, name: str) -> Any:
-        """Return an optional part of the model; skips the test where it has none."""
+        """Return an optional attribute of the model; skip the test without it."""
         found = getattr(model, name, None)
         if found is None:
             pytest.skip(f"it has no {name}")
@@ -88,7 +88,7 @@ class ChatModelStage(ContractTCK):
 
 
 def reported_usage(response: ModelResponse) -> Usage:
-    """Return the usage a reply reports; skips the test where it reports none."""
+    """Return the usage that a reply reports; skip the test without one."""
     if response.usage is None:
         pytest.skip("its replies report no usage")
     return response.usage

@@ -22,7 +22,7 @@ Measure = Literal["turns", "tokens", "seconds", "dollars"]
 
 
 def context_of(turns: int = 0, tokens: int = 0, seconds: float = 0.0, dollars: Decimal | int = 0) -> ResourceContext:
-    """Make the context of an attempt that is about to begin its next turn and has used so much."""
+    """Make the context of an attempt with this usage that is about to begin its next turn."""
     usage = Usage(tokens // 2, tokens - tokens // 2, Decimal(dollars), loops=turns, seconds=seconds)
     return ResourceContext(turns, tokens, seconds, AgentState(turns_completed=turns), "m", usage)
 
@@ -33,40 +33,40 @@ class ConstraintAnswers(ContractTCK):
     contract: ClassVar[type] = ResourceConstraint
 
     fine_contexts: ClassVar[Sequence[ResourceContext]] = ()
-    """In which `make_constraint`'s is not violated."""
+    """Contexts that do not violate the constraint of `make_constraint`."""
     violating_contexts: ClassVar[Sequence[ResourceContext]] = ()
-    """In which `make_violated_constraint`'s is violated."""
+    """Contexts that violate the constraint of `make_violated_constraint`."""
     measure: ClassVar[Measure | None] = None
-    """What is compared with `limit`; None where it is none of these, or more than one."""
+    """The amount that is compared with `limit`; None if it is another amount, or several."""
     limit: ClassVar[float | Decimal] = 0
-    """How much is too much: violated from exactly there on."""
+    """The limit, at which and above which the constraint is violated."""
     cannot_crash: ClassVar[bool] = False
-    """It only compares numbers; else `make_crashing_constraint` is required."""
+    """Whether the constraint only compares numbers. False: `make_crashing_constraint` is required."""
     can_wait: ClassVar[bool] = False
-    """Its `validate` waits for something: `make_waiting_constraint` is required."""
+    """Whether `validate` waits for something: then `make_waiting_constraint` is required."""
     watches: ClassVar[bool] = False
     """It has a `watch`."""
     reached_in_runs: ClassVar[bool] = True
-    """`make_violated_constraint`'s is violated within ten turns of 10 tokens, a dollar and a minute each."""
+    """Whether ten turns, of 10 tokens, a dollar and a minute each, violate `make_violated_constraint`'s constraint."""
 
     @classmethod
     def make_constraint(cls) -> ResourceConstraint:
-        """Make a constraint that an attempt which has done nothing does not violate. A fresh one each time."""
+        """Make a constraint that an attempt without usage does not violate. A fresh one each time."""
         raise make_it(cls, "make_constraint(cls)")
 
     @classmethod
     def make_violated_constraint(cls) -> ResourceConstraint:
-        """Make one that the `violating_contexts` violate: another where that depends on something outside."""
+        """Make one that the `violating_contexts` violate; by default the same as `make_constraint`."""
         return cls.make_constraint()
 
     @classmethod
     def make_crashing_constraint(cls) -> ResourceConstraint:
-        """Make one that cannot find out what it measures, such as one whose service is down."""
+        """Make one that cannot measure, for example because its service is down."""
         raise make_it(cls, "make_crashing_constraint(cls), or say cannot_crash = True")
 
     @classmethod
     def make_waiting_constraint(cls) -> ResourceConstraint:
-        """Make one that waits for ever for what it measures."""
+        """Make one that waits for ever for its measurement."""
         raise make_it(cls, "make_waiting_constraint(cls), or say can_wait = False")
 
     # ------------------------------------------------------------------ its answers
@@ -127,7 +127,7 @@ class ConstraintAnswers(ContractTCK):
 
     @clause("C2")
     async def test_c02_the_context_stays_as_it_was(self) -> None:
-        """What it is shown is unchanged."""
+        """`validate` does not change the context."""
         for context in (*self.fine_contexts, *self.violating_contexts):
             shown = replace(context)
             await self.make_constraint().validate(shown)
@@ -158,19 +158,19 @@ class ConstraintAnswers(ContractTCK):
 
     @clause("C4")
     async def test_c04_a_violation_leads_to_one_action(self) -> None:
-        """`on_violation` is no coroutine and returns the same `ResourceAction` every time."""
+        """`on_violation` is not async and returns the same `ResourceAction` every time."""
         for context in self.violating_contexts:
             constraint = self.make_violated_constraint()
             validation = await constraint.validate(context)
             asked = [constraint.on_violation(validation), constraint.on_violation(replace(validation))]
             asked.append(self.make_violated_constraint().on_violation(replace(validation)))
             assert not any(inspect.isawaitable(action) for action in asked), "on_violation is async; it may not wait"
-            assert all(isinstance(action, ResourceAction) for action in asked), f"{asked[0]!r} is no ResourceAction"
+            assert all(isinstance(action, ResourceAction) for action in asked), f"{asked[0]!r} is not a ResourceAction"
             assert len(set(asked)) == 1, f"the same violation led to {asked}"
 
     @clause("C5")
     async def test_c05_what_it_cannot_measure_is_not_fine(self) -> None:
-        """Its own failure is raised or is a violation."""
+        """A failure of the constraint is raised or is a violation."""
         skip_unless(not self.cannot_crash, "cannot_crash is True")
         for context in self.fine_contexts:
             found = await result_or_error(asking(self.make_crashing_constraint(), context))
@@ -178,7 +178,7 @@ class ConstraintAnswers(ContractTCK):
             assert not fine, "it could not measure, and reported no violation"
 
     def used(self, amount: float | Decimal, **others: Any) -> ResourceContext:
-        """Make a context in which so much of what is measured is used."""
+        """Make a context with this usage of the measured amount."""
         assert self.measure is not None
         kind: Callable[[Any], Any] = {"seconds": float, "dollars": Decimal}.get(self.measure, int)
         used: dict[str, Any] = {**others, self.measure: kind(amount)}
@@ -186,13 +186,13 @@ class ConstraintAnswers(ContractTCK):
 
 
 def checked(validation: Any) -> ResourceValidation:
-    """Return what is a validation, and fail for anything else."""
-    assert isinstance(validation, ResourceValidation), f"{validation!r} is no ResourceValidation"
+    """Return the validation; fail for any other value."""
+    assert isinstance(validation, ResourceValidation), f"{validation!r} is not a ResourceValidation"
     return validation
 
 
 def asking(constraint: ResourceConstraint, context: ResourceContext) -> Callable[[], Awaitable[ResourceValidation]]:
-    """Return a call of its `validate`."""
+    """Return a call of the constraint's `validate`."""
     return lambda: constraint.validate(context)
 
 

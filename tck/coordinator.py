@@ -1,4 +1,4 @@
-"""The kit of `TeamCoordinator`: everything of a run that can be seen from outside."""
+"""The kit of `TeamCoordinator`: everything that a run shows outside."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class TeamCoordinatorTCK(
     PlanningTests,
     GateTests,
 ):
-    """The contract kit of coordinators: override `make_coordinator` and say what it supports.
+    """The contract kit of coordinators: override `make_coordinator` and declare what it supports.
 
-    One with a choreography of its own says `supports_plan = False`, and overrides `make_team` where it needs certain
-    members; every member of the team must have the agent it is given. Risk is MEDIUM unless a test sets another.
+    For a coordinator with its own choreography set `supports_plan = False`, and override `make_team` if it needs
+    certain members; every member of the team must have the given agent. Risk is MEDIUM unless a test sets another.
     """

@@ -17,11 +17,11 @@ from kairo_team.tck.coordinator_stage import CoordinatorStage, Function, Watched
 from kairo_team.tck.kit import clause
 
 ONE = Usage(7, 3, Decimal("0.1"), 1, 1)
-"""What the kit's members book in each attempt; a loop is counted by itself."""
+"""Usage that the kit's members book in each attempt; the governor counts the loop."""
 
 
 class BudgetTests(CoordinatorStage):
-    """What a run spends is booked once at every place and reported."""
+    """The spending of a run is booked once at every place, and reported."""
 
     @clause("C12")
     async def test_c12_every_member_works_under_a_governor_carved_from_the_teams(self) -> None:
@@ -87,7 +87,7 @@ class BudgetTests(CoordinatorStage):
 
 
 def _book(then: Function) -> Function:
-    """Return a function that books what an attempt cost elsewhere, then goes on."""
+    """Return a function that books usage from elsewhere, then calls `then`."""
 
     async def work(assignment: Assignment, context: MemberContext) -> Any:
         _record(context)
@@ -116,7 +116,7 @@ def _record(context: MemberContext) -> None:
 
 
 def _check_booked(result: TeamResult, calls: int) -> None:
-    """So many attempts, and each booked the same."""
+    """Check that there were `calls` attempts, and that each booked the same."""
     usage = result.usage
     assert calls, f"nobody was called: {result!r}"
     found = (usage.prompt_tokens, usage.completion_tokens, usage.dollars, usage.tool_calls, usage.loops)

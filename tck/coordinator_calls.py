@@ -1,4 +1,4 @@
-"""The coordinator kit on `execute`: C1, when it acts and what it raises; C2, what it refuses; C3, many at once."""
+"""The coordinator kit on `execute`: C1, when it acts and raises; C2, what it refuses; C3, many runs at once."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class CallTests(CoordinatorStage):
     @clause("C1")
     async def test_c01_a_call_that_is_never_awaited_leaves_no_warning(self) -> None:
         show = self.stage(write)
-        gc.collect(1)  # others' garbage is gone or old: the collection below finds this call's alone, and is quick
+        gc.collect(1)  # older garbage is gone or aged: the collection below is quick and finds only this call's
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             await _close(show.coordinator.execute(show.request, show.team))
@@ -170,7 +170,7 @@ class CallTests(CoordinatorStage):
         following = self.stage(next_agent, goal="Next.")
         following.coordinator = first.coordinator
         result = await following.play()
-        assert next_agent.calls, f"the next run called nobody: {result!r}"
+        assert next_agent.calls, f"the next run called no member: {result!r}"
         for call in next_agent.calls:
             assert call.goal == "Next.", f"the next run was about {call.goal!r}"
             assert not call.directives, f"directives of the first run came to the next: {call.directives}"
@@ -190,7 +190,7 @@ class CallTests(CoordinatorStage):
 
     @clause("C3")
     async def test_c03_runs_that_failed_leave_nothing_behind(self) -> None:
-        """One whose members break, and one whose money ends; each time the same plan is run again."""
+        """After a run with failing members, and after one that ran out of budget, the same plan runs again."""
         one, tasks = self.make_coordinator(), [Task("a", "Do a."), Task("b", "Do b.", depends_on=["a"])]
         for function in (fail, _overspend):
             for work in (function, write):
@@ -215,14 +215,14 @@ async def _raise_group(assignment: Assignment, context: MemberContext) -> str:
 
 
 async def _close(execution: Any) -> None:
-    """Throw away what `execute` returned, as an owner does that never awaits it."""
+    """Drop what `execute` returned, like an owner that never awaits it."""
     close: Callable[[], None] | None = getattr(execution, "close", None)
     assert close is not None, f"`execute` is an async method: it returns a coroutine, not {execution!r}"
     close()
 
 
 async def _check_refused(show: Show, agent: Watched, result: TeamResult) -> None:
-    """Check that it was refused before any work, with an error like every other failed run."""
+    """Check that the run was refused before any work, with an error like every other failed run."""
     assert result.status is TeamStatus.FAILED, f"it cannot start, and ended {result!r}"
     assert not agent.calls, f"it cannot start, and members were called {len(agent.calls)} times"
     assert result.error, "a refusal must have an error"
@@ -235,7 +235,7 @@ async def _check_refused(show: Show, agent: Watched, result: TeamResult) -> None
 
 
 async def _shape(show: Show) -> Any:
-    """Run it, and return all of the result and of each task's events that must not depend on what else runs."""
+    """Play the run; return the parts of the result and of the tasks' events that other runs must not change."""
     result = await show.play()
     outcomes = [(one.task_id, one.status, one.artifact, one.attempts) for one in result.outcomes]
     emitted: dict[str, list[str]] = {}

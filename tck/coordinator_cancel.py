@@ -20,7 +20,7 @@ from kairo_team.team import RiskProfile
 
 
 class CancelTests(CoordinatorStage):
-    """Whoever awaits a run and is cancelled gets that, and leaves nothing running."""
+    """A caller that is cancelled gets the cancellation, and leaves nothing running."""
 
     @clause("C11")
     async def test_c11_in_flight(self) -> None:
@@ -73,7 +73,7 @@ class CancelTests(CoordinatorStage):
 
     @clause("C11", needs="supports_review")
     async def test_c11_while_reviewing(self) -> None:
-        """It is no evaluator's failure, which LOW risk would accept."""
+        """Cancellation during a review is not an evaluator's failure, which LOW risk would accept."""
         ended: list[float] = []
         agent, low = Watched(sleep), RiskProfile.LOW
         tasks = [Task("a", "Do a.")]
@@ -125,7 +125,7 @@ async def _at_once() -> None:
 
 
 async def _cancel_caller(show: Show, moment: Callable[[], Awaitable[object]]) -> None:
-    """Cancel the caller in that moment; the cancellation must reach it."""
+    """Cancel the caller at that moment; the cancellation must reach the caller."""
     came_back: list[object] = []
     with anyio.CancelScope() as scope:
         async with anyio.create_task_group() as group:

@@ -1,4 +1,4 @@
-"""The coordinator kit on runs that are cut short: C10, the deadline and the kill."""
+"""The coordinator kit on runs that end early: C10, the deadline and the kill."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kairo_team.tck.kit import clause
 GRACE: Final = 0.5
 """Seconds of clean-up that the kit's runs allow."""
 SLACK: Final = 0.25
-"""Seconds by which an end may be late besides."""
+"""Seconds by which an end may also be late."""
 
 
 async def shield(assignment: Assignment, context: MemberContext) -> str:
@@ -30,7 +30,7 @@ async def shield(assignment: Assignment, context: MemberContext) -> str:
 
 
 async def swallow(assignment: Assignment, context: MemberContext) -> str:
-    """Go on after every cancellation."""
+    """Keep working after every cancellation."""
     while True:
         try:
             await anyio.sleep(1000)
@@ -54,7 +54,7 @@ async def fail_late(assignment: Assignment, context: MemberContext) -> str:
 
 
 class CutTests(CoordinatorStage):
-    """Deadlines and kills: work ends for real, and what there is comes back."""
+    """Deadlines and kills: work ends for real, and finished or kept work comes back."""
 
     # ------------------------------------------------------------------ C10: deadline
 
@@ -175,7 +175,7 @@ async def _kill(show: Show, *, after: float = 1.0) -> tuple[TeamResult, float]:
 
 
 def _check_cut(agent: Watched, show: Show, result: TeamResult, status: TeamStatus) -> None:
-    """All hung; they were cancelled, what was never handed out was skipped, and what was kept is there."""
+    """Check that hanging attempts were cancelled, other tasks skipped, and kept work came back."""
     assert result.status is status, f"it should end {status.value}, and ended {result!r}"
     assert agent.calls, "nobody was at work"
     assert agent.cancelled == len(agent.calls), f"{len(agent.calls)} were at work, {agent.cancelled} were cancelled"
@@ -188,8 +188,8 @@ def _check_cut(agent: Watched, show: Show, result: TeamResult, status: TeamStatu
         assert outcome.status is wanted, f"task {outcome.task_id!r} should be {wanted}, not {outcome.status}"
         kept = outcome.artifact
         if any(call.task.id == outcome.task_id for call in agent.calls):
-            assert kept is not None and kept.text == "half a text", f"what was kept should come back, not {kept!r}"  # noqa: PT018 - one claim
-            assert kept.partial, f"what was kept is a partial artifact, not {kept!r}"
+            assert kept is not None and kept.text == "half a text", f"the kept work should come back, not {kept!r}"  # noqa: PT018 - one claim
+            assert kept.partial, f"kept work must be a partial artifact, not {kept!r}"
     assert show.seen.of(TeamEnded), "no last event"
 
 
@@ -199,4 +199,4 @@ def _check_half_done(result: TeamResult, status: TeamStatus) -> None:
     wanted = [("slow", "cancelled"), ("after", "skipped"), ("x", "completed"), ("y", "completed")]
     assert found == wanted, f"the outcomes should be {wanted}, not {found}"
     texts = [outcome.artifact and outcome.artifact.text for outcome in result.outcomes]
-    assert texts == ["half a text", None, "text of x", "text of y"], f"what was made should come back, not {texts}"
+    assert texts == ["half a text", None, "text of x", "text of y"], f"the finished work should come back, not {texts}"

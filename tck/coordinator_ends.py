@@ -91,7 +91,7 @@ class EndTests(CoordinatorStage):
 
         show = self.stage(write, runtime={"subscribers": [broken]})
         result = await show.play()
-        assert result.status is TeamStatus.COMPLETED, f"beside a broken subscriber it ended {result!r}"
+        assert result.status is TeamStatus.COMPLETED, f"with a broken subscriber it ended {result!r}"
         await check_ends(show, result)
 
     # ------------------------------------------------------------------ C5: numbers

@@ -94,7 +94,7 @@ async def _halted(assignment: Assignment, context: MemberContext) -> AgentOutput
 
 
 class _RaisesWhenCalled:
-    """An agent whose `run` raises before there is anything to await."""
+    """An agent whose `run` raises at the call, before it returns an awaitable."""
 
     reentrant = True
 
@@ -103,7 +103,7 @@ class _RaisesWhenCalled:
 
 
 class _ReturnsNoCoroutine:
-    """An agent whose `run` is no coroutine."""
+    """An agent whose `run` is not async."""
 
     reentrant = True
 
@@ -132,7 +132,7 @@ ENDED: Final[Mapping[str, Any]] = {"returns a blank": _blank, "was blocked": _bl
 
 
 class FailureTests(CoordinatorStage):
-    """What a failed attempt is, and what it leaves alone."""
+    """Failed attempts, and what they must not affect."""
 
     @clause("C13")
     async def test_c13_an_attempt_that_raises_is_a_failed_attempt(self) -> None:
@@ -187,9 +187,9 @@ class FailureTests(CoordinatorStage):
             result = await self.stage(function, task_timeout=5.0).play()
             kept = [outcome.artifact for outcome in result.outcomes if outcome.attempts]
             assert all(one is not None and one.partial and one.text == "half a text" for one in kept), (
-                f"an agent that {name}: what it kept comes back as partial, not {kept}"
+                f"an agent that {name}: the text it kept must come back as partial, not {kept}"
             )
-            assert "half a text" not in (result.output or ""), f"an agent that {name}: what it kept is the output"
+            assert "half a text" not in (result.output or ""), f"an agent that {name}: the text it kept is the output"
 
     @clause("C13")
     async def test_c13_an_attempt_that_the_budget_ended_is_a_failed_attempt(self) -> None:
@@ -255,7 +255,7 @@ class FailureTests(CoordinatorStage):
         agent = Watched(fail_at("bad"))
         await self.stage(agent, tasks=tasks).play()
         (call,) = [call for call in agent.calls if call.task.id == "end"]
-        assert list(call.upstream) == ["good"], f"what failed was handed on: {dict(call.upstream)}"
+        assert list(call.upstream) == ["good"], f"a failed artifact was handed on: {dict(call.upstream)}"
 
 
 def _branches() -> list[Task]:
@@ -272,7 +272,7 @@ def _branches() -> list[Task]:
 
 
 async def _break_early(assignment: Assignment, context: MemberContext) -> Any:
-    """Break one branch at once and one a little later; the others take their time."""
+    """Fail one branch at once and one a little later; the others end later."""
     name = assignment.task.id
     if name == "bad":
         return await fail(assignment, context)

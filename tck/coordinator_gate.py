@@ -1,4 +1,4 @@
-"""What the coordinator kit asks of people: what a review left open, they decide."""
+"""The coordinator kit on human gates: people decide what a review left open."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BRANCHES = (
 
 
 class Person:
-    """A gate that answers by a script, the last answer for ever; an exception in it is raised. Keeps what it is asked.
+    """A gate that answers from a script, then repeats the last answer; keeps its questions, raises scripted exceptions.
 
     `"hang"` never answers.
     """
@@ -53,13 +53,13 @@ class Person:
 
 
 class GateTests(ReviewStage):
-    """What the run's gate is asked, and what its answers lead to."""
+    """Questions to the run's gate, and the effect of its answers."""
 
     # ------------------------------------------------------------------ what is asked
 
     @clause("C19", needs="supports_gate")
     async def test_c19_a_person_is_asked_what_a_review_left_open(self) -> None:
-        """And sees the artifact, what it is about and why; events report question and answer."""
+        """The question has the artifact, its task and the cause; events report question and answer."""
         person = Person(HumanDecision.approve())
         run = await self.play(Reviewer(OPEN), tasks=ONE, gate=person)
         assert [one.task_id for one in person.asked] == [one.task_id for one in run.outcomes], "not asked once each"
@@ -143,7 +143,7 @@ class GateTests(ReviewStage):
 
     @clause("C19", needs="supports_gate")
     async def test_c19_a_person_who_wants_changes_gets_one_more_attempt(self) -> None:
-        """Its member reads what is wanted, starts from the artifact, and the review decides about what it makes."""
+        """The member gets the wanted changes and the artifact; the review decides about the new artifact."""
         wanted = "name the second moon"
         run = await self.play(Reviewer(OPEN, PASS), tasks=ONE, gate=Person(HumanDecision.revise(wanted)))
         assert run.result.status is TeamStatus.COMPLETED, run.result.error
@@ -175,7 +175,7 @@ class GateTests(ReviewStage):
 
     @clause("C14", "C19", needs="supports_gate supports_revision")
     async def test_c19_used_up_reviews_go_to_a_person_with_the_best_artifact(self) -> None:
-        """That one is what is decided about."""
+        """The person decides about the best artifact."""
         script = [_wants(number, score) for number, score in enumerate((0.2, 0.9, 0.4))]
         person = Person(HumanDecision.approve())
         run = await self.play(Reviewer(*script), tasks=ONE, gate=person, max_feedback_rounds=2)
@@ -186,13 +186,13 @@ class GateTests(ReviewStage):
 
     @clause("C10", needs="supports_gate")
     async def test_c10_the_deadline_ends_a_question(self) -> None:
-        """Who never answers does not keep the run."""
+        """A person who never answers does not keep the run open."""
         began = anyio.current_time()
         run = await self.play(Reviewer(OPEN), gate=Person("hang"), team_timeout=5.0)
         took = anyio.current_time() - began
         assert run.result.status is TeamStatus.TIMEOUT, f"it ended {run.result.status}"
         assert took <= 5.0 + self.late(1.0), f"the deadline was at 5 s, it ended after {took:g} s"
-        run.check_refused("a question nobody answered")
+        run.check_refused("an unanswered question")
 
     # ------------------------------------------------------------------ put off
 
@@ -213,7 +213,7 @@ class GateTests(ReviewStage):
 
     @clause("C19", needs="supports_gate supports_resume")
     async def test_c19_an_answered_run_goes_on_and_repeats_nothing(self) -> None:
-        """Approval lets the dependents go on; earlier work stays as it was, and is not asked for again."""
+        """After approval the dependents run; earlier work stays the same and is not repeated."""
         run, show = await self._put_off()
         before, done = {one.task_id: one for one in run.outcomes}, len(run.writer.asked)
         result = await _resume(show, run.result, HumanDecision.approve())
@@ -240,7 +240,7 @@ class GateTests(ReviewStage):
                 assert result[outcome.task_id].artifact == outcome.artifact, f"{outcome.task_id!r} lost its artifact"
 
     async def _put_off(self) -> tuple[Reviewed, Show]:
-        """Play a run of two branches; what the first reviewed task made is left to a person, who puts it off."""
+        """Play a run of two branches; the person defers the question about the first reviewed task."""
         chosen: list[str] = []
 
         async def first_is_open(context: EvaluationContext) -> EvaluationVerdict:
@@ -271,7 +271,7 @@ def _pending(show: Show, result: TeamResult) -> list[str]:
 
 
 async def _resume(show: Show, result: TeamResult, decision: HumanDecision) -> TeamResult:
-    """Answer everything the run waits for alike, and go on."""
+    """Give all questions of the run the same answer, and resume it."""
     runtime: Runtime = show.team.runtime
     _pending(show, result)
     for question in runtime.pending(result.run_id):

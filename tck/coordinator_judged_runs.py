@@ -1,4 +1,4 @@
-"""What the coordinator kit asks of runs with reviews: their slots, their ends, and what judges cost."""
+"""The coordinator kit on runs with reviews: their slots, their ends, and the cost of judges."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class JudgedRunTests(ReviewStage):
 
     @clause("C10", needs="supports_review")
     async def test_c10_the_deadline_ends_a_review_in_flight(self) -> None:
-        """It is cancelled for real and gives no verdict."""
+        """The review is cancelled for real and gives no verdict."""
         ended: list[float] = []
         began = anyio.current_time()
         run = await self.play(Reviewer(hanging(ended)), review_timeout=None, team_timeout=5.0)
@@ -98,7 +98,7 @@ class JudgedRunTests(ReviewStage):
 
     @clause("C12", needs="supports_review")
     async def test_c12_reviews_never_pass_the_budget(self) -> None:
-        """A judge that is refused its call is no review, and not a bad artifact."""
+        """If the budget refuses a judge's call, there is no review, and the artifact is not bad."""
         judge, tasks = Judge("good " * 5), [Task(f"t{number}", "Write it.") for number in range(8)]
         run = await self.play(Reviewer(_asks(judge, often=8)), tasks=tasks, budget=Budget(tokens=300))
         _check_paid(run, judge)
@@ -110,7 +110,7 @@ class JudgedRunTests(ReviewStage):
 
 
 def _asks(judge: Judge, often: int = 1) -> Any:
-    """Return a review that asks a model some times, then passes."""
+    """Return a review that asks a model `often` times, then passes."""
     request = ModelRequest([Message.user("Is this good enough?")], max_tokens=5)
 
     async def ask(context: EvaluationContext) -> EvaluationVerdict:

@@ -1,4 +1,4 @@
-"""The coordinator kit on limits: C12, they hold at any fan-out, and what was held for nothing comes back."""
+"""The coordinator kit on limits: C12, they hold at any fan-out, and unused holds come back."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Meter(PaidModel):
 
 
 class Case(NamedTuple):
-    """A team that may want more than there is."""
+    """A team that may ask for more than its budget."""
 
     tasks: int
     calls: int
@@ -46,7 +46,7 @@ class Case(NamedTuple):
     cents: int | None
     loops: int | None
     of_member: int | None
-    """Tokens that each member may spend, if the team has so many."""
+    """Tokens that each member may spend, if the team has enough."""
     chain: bool
     """Each task depends on the one before."""
 
@@ -57,7 +57,7 @@ class Case(NamedTuple):
         return Budget(tokens=self.tokens, dollars=dollars, loops=self.loops)
 
     def member_budget(self, members: int) -> Budget | None:
-        """Return what each of so many members may spend; None where the team does not have it."""
+        """Return the budget of each of that many members; None if the team has too little."""
         of_member = self.of_member
         fits = of_member is not None and (self.tokens is None or of_member * members <= self.tokens)
         return Budget(tokens=of_member) if fits else None
@@ -82,7 +82,7 @@ CASES = st.builds(
 
 
 class LimitTests(CoordinatorStage):
-    """A run never spends more than it may."""
+    """A run never exceeds its budget."""
 
     @law("C12", examples=40, case=CASES)
     async def test_c12_spent_never_passes_a_limit_and_the_result_knows_it(self, case: Case) -> None:
@@ -146,7 +146,7 @@ class LimitTests(CoordinatorStage):
             halt = HaltReason.TOKEN_BUDGET_EXCEEDED
             assert result.halt is halt, f"`halt` must be why the team stopped: {halt}, not {result.halt}"
             texts = [artifact and artifact.text for artifact in (result["t0"].artifact, result["t1"].artifact)]
-            assert texts == ["text of t0", "text of t1"], f"what was paid for comes back, not {texts}"
+            assert texts == ["text of t0", "text of t1"], f"paid work must come back, not {texts}"
 
     @clause("C12")
     async def test_c12_nothing_is_bought_with_nothing(self) -> None:
@@ -165,7 +165,7 @@ class LimitTests(CoordinatorStage):
 
     @clause("C12")
     async def test_c12_what_is_held_comes_back(self) -> None:
-        """Calls that hold far more than they use wait for each other; no call is refused."""
+        """Calls that hold far more than they use wait for each other, and none is refused."""
         model = Meter(3)
         agent = Watched(_call(model, 2, 1, most=60))
         result = await self.stage(agent, tasks=tasks(8), budget=Budget(tokens=400)).play()
@@ -206,13 +206,13 @@ class _Unpriced:
 
 
 def tasks(count: int, *, chain: bool = False) -> list[Task]:
-    """Return so many tasks, side by side or each after the one before."""
+    """Return `count` tasks, independent or in a chain."""
     after = [[f"t{number - 1}"] if chain and number else [] for number in range(count)]
     return [Task(f"t{number}", "Do it.", depends_on=names) for number, names in enumerate(after)]
 
 
 def _call(model: Any, calls: int, fan: int, most: int = 20) -> Function:
-    """Return a function that calls a model, one call after the other, and so in several places at once."""
+    """Return a function that makes `calls` calls of a model in a row, in `fan` tasks at once."""
     request = ModelRequest([Message.user("Write about tides, please.")], max_tokens=most)
 
     async def ask(context: MemberContext, refused: list[Exception]) -> None:
@@ -225,7 +225,7 @@ def _call(model: Any, calls: int, fan: int, most: int = 20) -> Function:
 
     async def work(assignment: Assignment, context: MemberContext) -> str:
         refused: list[Exception] = []
-        async with anyio.create_task_group() as group:  # a call in flight is not cut short by another's refusal
+        async with anyio.create_task_group() as group:  # the refusal of one call does not cut another off
             for _ in range(fan):
                 group.start_soon(ask, context, refused)
         if refused:

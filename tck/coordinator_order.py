@@ -1,4 +1,4 @@
-"""The coordinator kit on order: C8, dataflow and what is handed on; C9, leases and slots."""
+"""The coordinator kit on order: C8, dataflow and upstream artifacts; C9, leases and slots."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kairo_team.tck.coordinator_stage import CoordinatorStage, Function, Show, W
 from kairo_team.tck.kit import clause, law
 
 SOON: Final = 0.05
-"""Seconds that starting a task may take besides."""
+"""Seconds that the start of a task may take."""
 
 
 @st.composite
@@ -32,7 +32,7 @@ def plans(draw: st.DrawFn) -> list[tuple[Task, float]]:
 
 
 class OrderTests(CoordinatorStage):
-    """When tasks start, and what they are handed."""
+    """When tasks start, and which artifacts they get."""
 
     # ------------------------------------------------------------------ C8: dataflow
 
@@ -55,7 +55,7 @@ class OrderTests(CoordinatorStage):
         took = await _play(self.stage(agent, tasks=tasks))
         assert agent.began["b"] - agent.began["a"] <= 1 + self.late(SOON), (
             f"'b' could start after 1 second, and started after {agent.began['b'] - agent.began['a']:g}: "
-            "nothing but 'a' stands before it"
+            "it depends only on 'a'"
         )
         assert took <= 10 + self.late(SOON), f"10 seconds are enough for the plan, it took {took:g}"
 
@@ -191,7 +191,7 @@ def _take(seconds: Mapping[str, float], then: Function = write) -> Function:
 
 
 async def _play(show: Show) -> float:
-    """Run it to its good end; return the seconds that took."""
+    """Play the run to a successful end; return the seconds that it took."""
     began = anyio.current_time()
     result = await show.play()
     assert result.status is TeamStatus.COMPLETED, f"it ended {result!r}"

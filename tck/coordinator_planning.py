@@ -1,4 +1,4 @@
-"""What the coordinator kit asks of planning: what a planner's failure leads to, and that its work is governed too."""
+"""The coordinator kit on planning: the effect of a planner's failure, and the budget and time of planning."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PLAN = (Task("search", "Look it up."), Task("text", "Write it.", depends_on=["se
 
 
 class Planning:
-    """A planner that plans by a function of its context, and counts how often it was asked."""
+    """A planner that calls a function of its context, and counts its calls."""
 
     def __init__(self, plans: Plans) -> None:
         self.asked = 0
@@ -76,7 +76,7 @@ NO_PLANS: dict[str, Plans] = {
 
 
 class PlanningTests(CoordinatorStage):
-    """A planner's plan, its failures, its money and its time."""
+    """The plan of a planner, its failures, budget and time."""
 
     @classmethod
     def planned(cls, plans: Plans, writer: Any, *, fallback: bool = False, **how: Any) -> Show:
@@ -87,7 +87,7 @@ class PlanningTests(CoordinatorStage):
 
     @clause("C18", needs="supports_planner")
     async def test_c18_a_planners_plan_is_the_plan(self) -> None:
-        """It is run as it is, in its order."""
+        """The plan runs unchanged, in its order."""
         for fallback in (False, True):
             writer = Writer()
             show = self.planned(_good, writer, fallback=fallback)
@@ -100,7 +100,7 @@ class PlanningTests(CoordinatorStage):
 
     @clause("C18", needs="supports_planner")
     async def test_c18_without_a_plan_the_run_fails(self) -> None:
-        """No other plan takes its place unasked, no member is called, and no plan.ready is emitted."""
+        """No other plan replaces it by default, no member is called, and no plan.ready is emitted."""
         for name, plans in NO_PLANS.items():
             writer = Writer()
             show = self.planned(plans, writer)
@@ -108,7 +108,7 @@ class PlanningTests(CoordinatorStage):
 
     @clause("C17", "C18", needs="supports_planner")
     async def test_c18_a_plan_that_nobody_can_do_fails_the_run(self) -> None:
-        """Every task of it is skipped, also those somebody could have done."""
+        """Every task of the plan is skipped, even those that a member could do."""
         writer = Writer()
         show = self.planned(_unknown_role, writer)
         result = await show.play()
@@ -119,7 +119,7 @@ class PlanningTests(CoordinatorStage):
 
     @clause("C18", needs="supports_planner")
     async def test_c18_where_that_was_asked_for_one_task_takes_the_place_of_the_plan(self) -> None:
-        """Whatever kept the planner from it: the goal is done as one task, with a warning, and the run is DEGRADED."""
+        """Whatever the failure: the goal becomes one task, with a warning, and the run is DEGRADED."""
         for name, plans in (NO_PLANS | {"names an unknown role": _unknown_role}).items():
             writer, where = Writer(), f"a planner that {name}, with a fallback"
             show = self.planned(plans, writer, fallback=True)
@@ -143,14 +143,14 @@ class PlanningTests(CoordinatorStage):
 
     @clause("C12", needs="supports_planner")
     async def test_c12_planning_never_passes_the_budget(self) -> None:
-        """Asked again and again, its model is refused in time; no member is called by a plan that was not made."""
+        """The planner's model is refused in time, however often it is asked; without a plan no member is called."""
         judge, writer = Judge("words " * 5), Writer()
         show = self.planned(_asking(judge, _good, often=50), writer, budget=Budget(tokens=100))
         result = await show.play()
         show.seen.assert_lawful()
         assert result.usage.tokens == judge.spent, f"spent {judge.spent} tokens, the result has {result.usage.tokens}"
         assert judge.spent <= 100, f"the budget was 100 tokens, planning spent {judge.spent}"
-        assert not writer.asked, "a member was called, and there is no plan"
+        assert not writer.asked, "a member was called without a plan"
 
     @clause("C10", needs="supports_planner")
     async def test_c10_the_deadline_covers_planning(self) -> None:
@@ -169,7 +169,7 @@ class PlanningTests(CoordinatorStage):
 
     @clause("C11", needs="supports_planner")
     async def test_c11_the_callers_cancellation_ends_planning(self) -> None:
-        """It is no planner's failure."""
+        """Cancellation is not a planner's failure."""
         for fallback in (False, True):
             ended: list[float] = []
             show = self.planned(hanging(ended), Writer(), fallback=fallback)
@@ -182,7 +182,7 @@ class PlanningTests(CoordinatorStage):
 
 
 def _asking(judge: Judge, then: Plans, often: int = 1) -> Plans:
-    """Return plans for which a model is asked before."""
+    """Return a planning function that first asks a model."""
 
     async def plan(context: MemberContext) -> Any:
         for _ in range(often):
@@ -193,7 +193,7 @@ def _asking(judge: Judge, then: Plans, often: int = 1) -> Plans:
 
 
 def _check_failed(result: TeamResult, show: Show, writer: Writer, where: str) -> None:
-    """See that the run failed while planning."""
+    """Check that the run failed while planning."""
     show.seen.assert_lawful()
     assert result.status is TeamStatus.FAILED, f"{where}: the run is {result.status}"
     assert not writer.asked, f"{where}: a member was called"

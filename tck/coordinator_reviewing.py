@@ -1,4 +1,4 @@
-"""What the kit's tests of reviews stand on: a member and an evaluator that keep what they were shown, and one run."""
+"""The base of the kit's tests of reviews: a member and an evaluator that keep their input, and one run."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from kairo_team.verdicts import EvaluationContext, EvaluationVerdict, VerdictOut
 
 Review = Callable[[EvaluationContext], Awaitable[Any]]
 TWO = (Task("first", "Write it."), Task("second", "Go on with it.", depends_on=["first"]))
-"""A plan whose second task works on what the first one made."""
+"""A plan whose second task uses the artifact of the first."""
 
 
 class Writer:
-    """A member that keeps its assignments; what it writes of a task is another text each time."""
+    """A member that keeps its assignments, and writes a new text for each attempt at a task."""
 
     reentrant = True
 
     def __init__(self, write: Callable[[Assignment, int], str] | None = None) -> None:
-        """`write` makes a text of the assignment and how often the task was handed out, this time included."""
+        """`write` takes the assignment and the number of the attempt at its task, from 1, and returns a text."""
         self.asked: list[Assignment] = []
         self._write = write or _next_version
 
@@ -50,15 +50,15 @@ def _next_version(assignment: Assignment, number: int) -> str:
 
 
 class Reviewer:
-    """An evaluator with a script for every task: the n-th review gets the n-th answer, later ones the last.
+    """An evaluator with a script for each task: the n-th review gets the n-th answer, later reviews the last.
 
-    A function is called with the context, and what it returns is awaited and handed on.
+    If an answer is a function, its result for the context is awaited and returned.
     """
 
     def __init__(self, *answers: Any) -> None:
         self.asked: list[EvaluationContext] = []
         self.prior: list[tuple[EvaluationVerdict, ...]] = []
-        """What stood in `prior_verdicts` when each review was asked for."""
+        """The `prior_verdicts` of each review at the time of the call."""
         self._answers = answers
 
     async def evaluate(self, context: EvaluationContext) -> Any:
@@ -71,12 +71,12 @@ class Reviewer:
         return await cast("Review", answer)(context) if callable(answer) else answer
 
     def of(self, task_id: str) -> list[EvaluationContext]:
-        """Return what was asked about one task, in order."""
+        """Return the contexts of one task, in order."""
         return [one for one in self.asked if one.task.id == task_id]
 
 
 def hanging(ended: list[float]) -> Any:
-    """Return a review, or a planner's plan, that never ends; `ended` gets the time at which that was given up."""
+    """Return a review, or a planner's plan, that never ends; `ended` gets the time of its cancellation."""
 
     async def hang(context: EvaluationContext | MemberContext) -> Any:
         try:
@@ -96,7 +96,7 @@ class Judge(PaidModel):
 
 @dataclass(slots=True)
 class Reviewed:
-    """A run that has ended, with what its member and its evaluator were shown."""
+    """A run that has ended, with its member and its evaluator."""
 
     result: TeamResult
     writer: Writer
@@ -110,13 +110,13 @@ class Reviewed:
         return [outcome for outcome in self.result.outcomes if outcome.task_id in asked]
 
     def check_refused(self, where: str) -> None:
-        """See that nothing that was reviewed is accepted."""
+        """Check that no reviewed artifact is accepted."""
         for outcome in self.outcomes:
             assert not is_accepted(outcome), f"{where}: accepted {outcome.task_id!r} without a PASS"
         assert self.result.status is not TeamStatus.COMPLETED, f"{where}: the run is COMPLETED"
 
     def check_visible(self, where: str) -> None:
-        """See that what is accepted without a PASS shows in the run's status and in the task's last event."""
+        """Check that acceptance without a PASS shows in the run's status and in the task's last event."""
         without = [one for one in self.outcomes if is_accepted(one) and outcome_of(one) is not VerdictOutcome.PASS]
         if without:
             status = self.result.status
@@ -127,7 +127,7 @@ class Reviewed:
             assert ended.verdict == outcome_of(outcome), f"{where}: task.completed has {ended.verdict!r}"
 
     def check_handed_on(self, where: str) -> None:
-        """See that only accepted artifacts are handed on, as they are."""
+        """Check that only accepted artifacts are handed on, unchanged."""
         for assignment in self.writer.asked:
             for name, artifact in assignment.upstream.items():
                 giver = self.result[name]
@@ -159,12 +159,12 @@ def is_accepted(outcome: TaskOutcome) -> bool:
 
 
 def outcome_of(outcome: TaskOutcome) -> VerdictOutcome | None:
-    """Return what the review of a task decided; None when there is no verdict."""
+    """Return the outcome of a task's review; None without a verdict."""
     return None if outcome.verdict is None else outcome.verdict.outcome
 
 
 def fixed_parts_of(verdict: EvaluationVerdict | None) -> tuple[Any, ...]:
-    """Return the parts of a verdict that must not change; an empty tuple when there is none."""
+    """Return the parts of a verdict that must not change; an empty tuple without a verdict."""
     return () if verdict is None else (verdict.outcome.value, verdict.cause, verdict.score)
 
 

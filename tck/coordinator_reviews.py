@@ -1,4 +1,4 @@
-"""What the coordinator kit asks of reviews: what is accepted, and what an evaluator's own failure leads to."""
+"""The coordinator kit on reviews: which artifacts are accepted, and the effect of an evaluator's own failure."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def _raises_a_group(context: EvaluationContext) -> Any:
 
 
 class _NoVerdict:
-    """Looks like a PASS, with a score that is no number."""
+    """An imitation of a PASS, with a score that is not a number."""
 
     outcome = Outcome.PASS
     score = math.nan
@@ -71,11 +71,11 @@ CRASHES: dict[str, Any] = {
     "returns an outcome": Outcome.PASS,
     "returns a look-alike": _NoVerdict(),
 }
-"""What an evaluator may do instead of giving a verdict."""
+"""Ways in which an evaluator fails to give a verdict."""
 
 
 class _CallRaises(Reviewer):
-    """Raises before there is anything to await."""
+    """An evaluator that raises at the call, before it returns an awaitable."""
 
     def evaluate(self, context: EvaluationContext) -> Any:
         self.asked.append(context)
@@ -95,7 +95,7 @@ class ReviewTests(ReviewStage):
 
     @clause("C14", needs="supports_review")
     async def test_c14_a_pass_is_accepted_at_any_risk(self) -> None:
-        """It completes the run; the verdict comes back with its score."""
+        """A PASS completes the run; the result has the verdict with its score."""
         for risk in RiskProfile:
             run = await self.play(Reviewer(EvaluationVerdict.passed(0.75)), risk_profile=risk)
             assert run.result.status is TeamStatus.COMPLETED, f"under {risk}: {run.result.error}"
@@ -139,7 +139,7 @@ class ReviewTests(ReviewStage):
 
     @clause("C14", needs="supports_review")
     async def test_c14_a_defect_is_not_accepted_where_no_round_is_left(self) -> None:
-        """REVISE without another round is no acceptance but at LOW risk, which shows."""
+        """REVISE without a round left is accepted only at LOW risk, visibly."""
         for risk in RiskProfile:
             where = f"revise under {risk}"
             verdict = EvaluationVerdict.revise("too short", score=0.5)
@@ -215,7 +215,7 @@ class ReviewTests(ReviewStage):
 
     @clause("C15", needs="supports_review")
     async def test_c15_no_word_of_an_evaluators_failure_reaches_a_member(self) -> None:
-        """It is no finding, no text, no reason for another attempt, and no artifact."""
+        """The failure is not a finding, a text, a reason for another attempt, or an artifact."""
         for risk in (LOW, MEDIUM):
             for name, reviewer in _crashing():
                 run = await self.play(reviewer, risk_profile=risk)
@@ -230,7 +230,7 @@ def _check_unchanged(run: Reviewed, verdict: EvaluationVerdict, where: str) -> N
 
 
 def _check_no_review(run: Reviewed, causes: set[Cause], where: str) -> None:
-    """See that every review became REVIEW_EXCEEDED with one of the causes, in result and event."""
+    """Check that every review became REVIEW_EXCEEDED with one of the causes, in result and event."""
     verdicts = [outcome.verdict for outcome in run.outcomes]
     for verdict in [*verdicts, *(event.verdict for event in run.seen.of(EvaluationResult))]:
         assert verdict is not None, f"{where}: there is no verdict"
@@ -240,9 +240,9 @@ def _check_no_review(run: Reviewed, causes: set[Cause], where: str) -> None:
 
 
 def check_secret(run: Reviewed, where: str) -> None:
-    """No assignment and no artifact contains a word of what a broken evaluator returned or raised."""
+    """Check that no assignment and no artifact contains a word that a broken evaluator returned or raised."""
     for assignment in run.writer.asked:
         assert SECRET not in repr(assignment), f"{where}: its words are in an assignment: {assignment!r}"
-        assert not assignment.findings, f"{where}: the member is to mend {assignment.findings!r}"
+        assert not assignment.findings, f"{where}: the member got the findings {assignment.findings!r}"
     for artifact in (run.result.artifact, *(outcome.artifact for outcome in run.result.outcomes)):
         assert SECRET not in repr(artifact), f"{where}: its words are an artifact"

@@ -1,4 +1,4 @@
-"""What the coordinator kit asks of revisions: who revises what, how often, and what comes back in the end."""
+"""The coordinator kit on revisions: who revises which artifact, how often, and which one comes back."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ REVISE = EvaluationVerdict.revise("too short", findings=[SHORT], score=0.5)
 
 
 def wants(number: int, score: float | None = None) -> EvaluationVerdict:
-    """Return a REVISE that wants something else than those of other numbers do."""
+    """Return a REVISE whose finding is specific to this number."""
     finding = Finding(f"defect-{number}", observed=f"defect {number}", expected="none")
     return EvaluationVerdict.revise(f"defect {number}", findings=[finding], score=score)
 
 
 _BEST = {(0.3, 0.8, 0.5): 2, (0.6, 0.2, 0.1): 1, (0.4, 0.5, 0.9): 3, (0.2, 0.7, 0.7): 2}
-"""Scores in the order of three reviews, and which artifact is the best."""
+"""Scores of three reviews, in order, and the number of the best artifact."""
 
 
 class RevisionTests(ReviewStage):
-    """From REVISE to another attempt, and the ends of it."""
+    """The way from a REVISE to another attempt, and to the end."""
 
     # ------------------------------------------------------------------ one revision
 
     @clause("C16", needs="supports_revision")
     async def test_c16_the_next_attempt_has_the_findings_and_the_artifact(self) -> None:
-        """What it makes is reviewed in its turn, and is what comes back."""
+        """The new artifact is reviewed in turn, and comes back."""
         run = await self.play(Reviewer(REVISE, PASS))
         assert run.result.status is TeamStatus.COMPLETED, run.result.error
         for outcome in run.outcomes:
@@ -110,7 +110,7 @@ class RevisionTests(ReviewStage):
             assert tried == [2] * len(tried), f"the second artifact was asked for as numbers {tried}"
             again = [(tuple(one.findings), one.previous) for one in asked[1:3]]
             assert len(dict.fromkeys(map(repr, again))) == 1, f"tries at one artifact differ: {again}"
-            if len(asked) > 2:  # who does not try again ends here
+            if len(asked) > 2:  # a coordinator that does not retry ends here
                 assert is_accepted(run.result[name]), "a try that broke spent a round"
 
     @clause("C16", needs="supports_revision")
@@ -140,7 +140,7 @@ class RevisionTests(ReviewStage):
 
     @clause("C16", needs="supports_revision")
     async def test_c16_reviews_that_find_the_same_wanting_end(self) -> None:
-        """Three in a row without a better score are no progress; with a better one they are."""
+        """Three reviews in a row without a better score end it; a better score counts as progress."""
         for scores, reviews, cause in (
             ((0.5,) * 9, 3, Cause.NO_PROGRESS),
             ((0.9, 0.8, 0.7, 0.6), 3, Cause.NO_PROGRESS),
@@ -157,7 +157,7 @@ class RevisionTests(ReviewStage):
 
     @clause("C16", needs="supports_revision")
     async def test_c16_an_unchanged_artifact_is_not_judged_again(self) -> None:
-        """Its verdict stands, and the round is spent: to ask until it passes is no review."""
+        """The earlier verdict stays, and the round is spent: asking until it passes would not be a review."""
         run = await self.play(Reviewer(REVISE, PASS), Writer(lambda assignment, _: assignment.task.id))
         for name, asked in count_tasks(run.reviewer.asked).items():
             assert asked == 1, f"one artifact of {name!r} was reviewed {asked} times"
@@ -190,7 +190,7 @@ class RevisionTests(ReviewStage):
 
     @clause("C15", needs="supports_revision")
     async def test_c15_an_evaluator_that_breaks_later_spends_no_round(self) -> None:
-        """After one REVISE the review breaks: there is no third attempt, and no member gets the error."""
+        """If the review breaks after one REVISE, there is no third attempt, and no member gets the error."""
         for name, answer in CRASHES.items():
             run = await self.play(Reviewer(REVISE, answer), tasks=ONE)
             where = f"an evaluator that {name} after a REVISE"
@@ -205,7 +205,7 @@ class RevisionTests(ReviewStage):
 
     @clause("C14", needs="supports_revision")
     async def test_c14_what_is_used_up_is_not_accepted_above_low_risk(self) -> None:
-        """Nobody being there to ask does not make it good."""
+        """Without a person to ask an artifact does not become acceptable."""
         for risk in RiskProfile:
             run = await self.play(Reviewer(REVISE), risk_profile=risk, max_feedback_rounds=1)
             if risk is not LOW:
@@ -226,7 +226,7 @@ def _text(run: Reviewed, name: str) -> str | None:
 
 
 def _check_used_up(run: Reviewed, cause: Cause, where: str) -> None:
-    """See that the review of what was refused is REVIEW_EXCEEDED with that cause."""
+    """Check that the review of a refused artifact is REVIEW_EXCEEDED with that cause."""
     for outcome in run.outcomes:
         verdict = outcome.verdict
         assert verdict is not None, f"{where}: there is no verdict"

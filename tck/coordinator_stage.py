@@ -1,4 +1,4 @@
-"""What the coordinator kit's tests stand on: the factories, the capabilities, and one run watched from outside."""
+"""The base of the coordinator kit's tests: the factories, the capabilities, and one run observed from outside."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from kairo_team.testing.recorder import EventRecorder
 
 Function = Callable[[Assignment, MemberContext], Awaitable[Any]]
 REVIEWED = "kit-review"
-"""The name under which the kit's evaluator stands in a team."""
+"""The name of the kit's evaluator in a team."""
 LONG: Final = 10.0
-"""Seconds in which work that was left running would show."""
+"""Seconds within which work that was left running would show."""
 
 
 @dataclass(slots=True)
 class Show:
-    """One run, before and after: what it is made of, and what was seen of it."""
+    """One run: its parts, and the events that were seen."""
 
     coordinator: TeamCoordinator
     request: TeamExecutionRequest
@@ -44,7 +44,7 @@ class Show:
 
     @asynccontextmanager
     async def live(self) -> AsyncGenerator[Run]:
-        """Start it by its runtime, for a block that watches and steers it; leaving the block early cancels it."""
+        """Start the run for a block that watches and steers it; leaving the block early cancels the run."""
         runtime: Runtime = self.team.runtime
         async with runtime, runtime.stream(self.team, self.request, coordinator=self.coordinator) as run:
             yield run
@@ -69,40 +69,40 @@ class CoordinatorStage(ContractTCK):
     contract: ClassVar[type] = TeamCoordinator
 
     supports_plan: ClassVar[bool] = True
-    """It runs the plan of the request. False: it makes its own tasks, of at least one member of the team."""
+    """Whether it runs the plan of the request. False: it makes its own tasks, for at least one member of the team."""
     supports_review: ClassVar[bool] = True
-    """It has artifacts reviewed by the evaluator it was made with."""
+    """Whether the evaluator it was made with reviews artifacts."""
     reviews_named_tasks: ClassVar[bool] = False
-    """It reviews only tasks that name an evaluator of the team: the kit's plans then do, and it is made without one."""
+    """Whether only tasks that name an evaluator of the team are reviewed. Then the kit's plans name one."""
     supports_revision: ClassVar[bool] = True
-    """A REVISE verdict leads to another attempt with the findings."""
+    """Whether a REVISE verdict leads to another attempt with the findings."""
     supports_planner: ClassVar[bool] = False
-    """It can be made with a planner: `make_planning_coordinator`."""
+    """Whether it can be made with a planner: `make_planning_coordinator`."""
     joins_output: ClassVar[bool] = True
-    """Its output is the accepted ends of its plan; False: it sets another."""
+    """Whether the output joins the accepted final tasks of the plan. False: it sets another output."""
     supports_gate: ClassVar[bool] = True
-    """What its reviews leave open goes to the run's human gate."""
+    """Whether the run's human gate decides what reviews leave open."""
     supports_resume: ClassVar[bool] = True
-    """A question that is put off suspends the run, and `Runtime.resume` goes on with it."""
+    """Whether a deferred question suspends the run, and `Runtime.resume` resumes it."""
     tolerates_failures: ClassVar[bool] = False
-    """A run with some tasks accepted and some not is DEGRADED at any risk, as on the task board."""
+    """Whether a run with only some tasks accepted is DEGRADED at any risk, as on the task board."""
 
     @classmethod
     def late(cls, seconds: float) -> float:
-        """Return by how much something may be late: by these seconds in virtual time, and a minute more in real time.
+        """Return the seconds by which something may be late: `seconds` in virtual time, a minute more in real time.
 
-        In real time other programs work beside the run, and what is due at once comes when the machine has time.
+        In real time other programs use the machine too.
         """
         return seconds if cls.virtual_time else seconds + 60.0
 
     @classmethod
     def make_coordinator(cls, *, evaluator: EvaluationStrategy | None = None) -> TeamCoordinator:
-        """Make a coordinator; with an evaluator one that has every artifact reviewed by it. A fresh one each time."""
+        """Make a coordinator; an `evaluator` must review every artifact. A fresh one each time."""
         raise make_it(cls, "make_coordinator(cls, *, evaluator=None)")
 
     @classmethod
     def make_planning_coordinator(cls, planner: Planner, *, fallback: bool = False) -> TeamCoordinator:
-        """Make one that plans with this planner; with `fallback`, one task from the goal where planning fails."""
+        """Make one that plans with this planner; with `fallback`, one task from the goal if planning fails."""
         raise make_it(cls, "make_planning_coordinator(cls, planner, *, fallback=False)")
 
     @classmethod
@@ -125,9 +125,9 @@ class CoordinatorStage(ContractTCK):
         context: Mapping[str, Any] | None = None,
         **config: Any,
     ) -> Show:
-        """Put a run together. `tasks` are its plan, for a coordinator that takes one; else it makes its own.
+        """Put a run together. `tasks` is the plan, for a coordinator that takes one.
 
-        `runtime` and `team` are further fields of those, `config` those of `TeamConfig`.
+        `runtime`, `team` and `config` are more fields of the runtime, the team and `TeamConfig`.
         """
         seen = EventRecorder()
         more = dict(runtime or {})
@@ -149,7 +149,7 @@ class CoordinatorStage(ContractTCK):
 
 
 class Watched:
-    """An agent that works by a function, and knows who is at work: it may be called any number of times at once."""
+    """An agent that calls a function and records who is at work; may be called any number of times at once."""
 
     reentrant = True
 
@@ -157,11 +157,11 @@ class Watched:
         self.calls: list[Assignment] = []
         self.contexts: list[MemberContext] = []
         self.began: dict[str, float] = {}
-        """When the first attempt at each task began, by its id."""
+        """Time at which the first attempt at each task began, by task id."""
         self.at_work: Counter[str] = Counter()
-        """How many attempts there are at the moment, by role."""
+        """Number of attempts now at work, by role."""
         self.most = 0
-        """How many there were at once."""
+        """Most attempts at once."""
         self.most_of_one = 0
         """How many of one role."""
         self.cancelled = 0
@@ -169,7 +169,7 @@ class Watched:
         self._function = function
 
     async def run(self, assignment: Assignment, context: MemberContext) -> Any:
-        """Do what the function does."""
+        """Call the function."""
         role = context.role.id
         self.calls.append(assignment)
         self.contexts.append(context)
@@ -214,7 +214,7 @@ async def say_nothing(assignment: Assignment, context: MemberContext) -> None:
 
 
 def fail_at(*broken: str) -> Function:
-    """Return a function that breaks at the tasks of these ids, and does the others at once."""
+    """Return a function that fails at the tasks with these ids, and does the others at once."""
 
     async def work(assignment: Assignment, context: MemberContext) -> str:
         return await (fail if assignment.task.id in broken else write)(assignment, context)
@@ -223,7 +223,7 @@ def fail_at(*broken: str) -> Function:
 
 
 def hang_at(broken: str) -> Function:
-    """Return a function that never ends at the task of this id, and does the others in a second."""
+    """Return a function that never ends at the task with this id, and does the others in a second."""
 
     async def work(assignment: Assignment, context: MemberContext) -> str:
         return await (hang if assignment.task.id == broken else sleep)(assignment, context)
@@ -232,7 +232,7 @@ def hang_at(broken: str) -> Function:
 
 
 async def check_ends(show: Show, result: TeamResult) -> None:
-    """Check that a run began and ended once, with the end its result has, and that nothing followed."""
+    """Check that a run began and ended once, that the end agrees with the result, and that nothing followed."""
     seen = show.seen
     ended = seen.of(TeamEnded)
     assert seen.types[:1] == ["team.started"], f"the first event is team.started, not {seen.types[:1]}"

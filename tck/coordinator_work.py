@@ -1,4 +1,4 @@
-"""The coordinator kit on tasks: C6, their events; C7, their outcomes; C17, who does them; C20, the output."""
+"""The coordinator kit on tasks: C6, events; C7, outcomes; C17, members; C20, the output."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class WorkTests(CoordinatorStage):
             assert result.plan is not None, "the result must have the plan that was run"
             planned = [task.id for task in result.plan.tasks]
             found = [outcome.task_id for outcome in result.outcomes]
-            assert found == planned, f"the outcomes are those of {planned}, in this order, not {found}"
+            assert found == planned, f"the outcomes must be of {planned}, in this order, not {found}"
             assert result.run_id == show.request.run_id, f"the result bears the id {result.run_id!r}"
 
     @clause("C7", needs="supports_plan")
@@ -238,7 +238,7 @@ class WorkTests(CoordinatorStage):
 
     @clause("C20", needs="joins_output")
     async def test_c20_a_run_that_failed_has_a_partial_output_and_says_why(self) -> None:
-        """What was finished, or kept, is there, and does not look like a success."""
+        """Finished and kept work comes back, marked as not successful."""
 
         async def keep_and_fail(assignment: Assignment, context: MemberContext) -> str:
             context.keep("half a page")
@@ -248,7 +248,7 @@ class WorkTests(CoordinatorStage):
         assert result.output is None, f"it failed, and its output is {result.output!r}"
         there = result.partial_output or ""
         assert "half a page" in there, f"a member kept 'half a page', and the partial output is {there!r}"
-        assert result.error, "it failed, and there is no reason"
+        assert result.error, "it failed without an error"
 
     @clause("C20", needs="supports_plan joins_output")
     async def test_c20_what_was_finished_is_no_output_where_the_run_failed(self) -> None:
@@ -257,11 +257,11 @@ class WorkTests(CoordinatorStage):
         if result.status is TeamStatus.FAILED:
             found = (result.output, result.partial_output)
             assert found == (None, "text of a"), f"output and partial output of a failed run are {found}"
-        assert result.warnings, "a task was lost, and there is no warning"
+        assert result.warnings, "a task was lost without a warning"
 
     @clause("C20", needs="joins_output")
     async def test_c20_what_was_cut_short_says_why(self) -> None:
-        """Also where it was accepted: the run's warnings name the limit."""
+        """The run's warnings name the limit, even if the artifact was accepted."""
         result = await self.stage(_run_out_of_turns).play()
         if result.status is not TeamStatus.COMPLETED:
             stated = "; ".join([*result.warnings, result.error or ""])
@@ -269,7 +269,7 @@ class WorkTests(CoordinatorStage):
 
 
 async def _waver(assignment: Assignment, context: MemberContext) -> str:
-    """Fail at every first sight of a task, if it is tried again."""
+    """Fail the first attempt at each task, if tasks are retried."""
     if context.governor.usage.loops > 1:
         return await write(assignment, context)
     return await fail(assignment, context)
@@ -281,7 +281,7 @@ async def _emit_progress(assignment: Assignment, context: MemberContext) -> str:
 
 
 async def _later_first(assignment: Assignment, context: MemberContext) -> str:
-    """Take the longer the later in the alphabet."""
+    """Take longer for a later letter of the alphabet."""
     await anyio.sleep(ord(assignment.task.id[0]) / 100)
     return await write(assignment, context)
 
@@ -294,7 +294,7 @@ def _check_events(show: Show, result: TeamResult) -> None:
     """Check that the events of the tasks agree with the result."""
     show.seen.assert_lawful()
     planned = [outcome.task_id for outcome in result.outcomes]
-    for ready in show.seen.of(PlanReady)[-1:]:  # a plan may be made anew
+    for ready in show.seen.of(PlanReady)[-1:]:  # a plan may be replaced
         later = [event for event in show.seen.of(PlanGrew) if event.seq > ready.seq]
         told = [*ready.tasks, *(task.id for event in later for task in event.added)]
         assert sorted(told) == sorted(planned), f"plan.ready and plan.grew have the tasks {told}, the result {planned}"
@@ -319,7 +319,7 @@ def _check_output(result: TeamResult) -> None:
     if len(texts) == 1:
         assert output == texts[0], f"one task ends the plan: its text is the output, not {output!r}"
     places = [output.find(text) for text in texts]
-    assert -1 not in places, f"the output lacks artifacts of the ends {ends}: {output!r}"
+    assert -1 not in places, f"the output must contain the artifacts of {ends}: {output!r}"
     assert places == sorted(places), f"the output has the artifacts of {ends} in another order: {output!r}"
     inner = [result[name].artifact for name in accepted if name not in ends]
     repeated = [one.text for one in inner if one is not None and one.text in output and one.text not in texts]

@@ -1,4 +1,4 @@
-"""The kit of `Delivery`: what is sent in a transaction and received in this process and in others, which may die."""
+"""The kit of `Delivery`: messages sent in a transaction, and received in this and other processes, which may die."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from kairo_team.tck.delivery_sending import SendingTests
 class DeliveryTCK(ProcessTests, ReceivingTests, SendingTests):
     """The contract kit of delivery engines: override `database_url` and `make_delivery`.
 
-    It runs in real time and in threads, and starts processes that import the module of the kit's class.
+    The kit runs in real time and in threads, and starts processes that import the module of its class.
     """

@@ -1,4 +1,4 @@
-"""The other process of the kit of deliveries."""
+"""The second process of the delivery kit."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 
 
 def receive(module: str, kit: str, process: str, queue: str, hold: str) -> None:
-    """Receive from a queue until standard input ends; each delivery is a line of output.
+    """Receive from a queue until standard input ends; print each delivery as a line.
 
-    The engine is that of a kit's class; with `hold` no work ends. The database's URL comes in the environment.
+    The kit class makes the engine. With `hold` no work ends. The environment has the database's URL.
     """
     made: Any = reduce(getattr, kit.split("."), import_module(module))
     delivery = made.make_delivery(os.environ["KAIRO_KIT_URL"])

@@ -1,4 +1,4 @@
-"""Several processes: they share a queue, and one of them dies."""
+"""Several processes share a queue, and one of them dies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ProcessTests(DeliveryStage):
 
     @blocking_clause("C9")
     def test_c09_processes_share_a_queue(self) -> None:
-        """None gets what another has, and what a full one cannot begin goes to the other."""
+        """Each delivery goes to one process; if one is full, the other gets the rest."""
         deliveries = Deliveries(hold=True)
         with self.scene() as scene, scene.receiving(deliveries, concurrency=1):
             deliveries.wait(scene.send(scene.unit("first")))
@@ -34,13 +34,13 @@ class ProcessTests(DeliveryStage):
 
     @blocking_clause("C11", "C12", "C14")
     def test_c11_a_dead_process_is_in_nobodys_way(self) -> None:
-        """What it had is soon not under way; its room is not taken; what it had is sent anew, or forgotten."""
+        """The deliveries of the dead process soon end, take no room, and can be sent again or forgotten."""
         deliveries = Deliveries()
         with self.scene() as scene:
             with another_process(scene, hold=True) as other:
                 had = [scene.send(scene.unit("one")), scene.send(scene.unit("two"))]
                 scene.wait_until("the other process has both", lambda: {*other.given} >= {*had})
-                assert scene.under_way(*had) == {*had}, "of what a living process works on"
+                assert scene.under_way(*had) == {*had}, "a living process works on both"
                 other.kill()
             with scene.receiving(deliveries, concurrency=1):
                 deliveries.wait(scene.send(scene.unit("new")))
@@ -52,7 +52,7 @@ class ProcessTests(DeliveryStage):
 
 
 class OtherProcess:
-    """A process that receives from a queue, and says what it is given."""
+    """A process that receives from a queue, and prints its deliveries."""
 
     def __init__(self, scene: Scene, process: subprocess.Popen[str]) -> None:
         self._scene, self._process = scene, process
@@ -79,14 +79,14 @@ class OtherProcess:
         assert self._ready.is_set(), f"another process ended with {self._process.returncode} before it received"
 
     def kill(self) -> None:
-        """Kill it, so that it ends nothing."""
+        """Kill the process, so that it finishes nothing."""
         self._process.kill()
         self._process.wait()
 
 
 @contextmanager
 def another_process(scene: Scene, *, hold: bool) -> Generator[OtherProcess]:
-    """Receive in another process: what it is given it ends at once, or never."""
+    """Receive in another process, which ends each delivery at once or, with `hold`, never."""
     kit = scene.kit
     program = "import sys; from kairo_team.tck.delivery_child import receive; receive(*sys.argv[1:])"
     arguments = [kit.__module__, kit.__qualname__, scene.unit("other"), scene.queue, "hold" if hold else ""]
@@ -105,5 +105,5 @@ def another_process(scene: Scene, *, hold: bool) -> Generator[OtherProcess]:
         finally:
             assert process.stdin is not None
             if process.poll() is None:
-                process.stdin.close()  # it leaves
+                process.stdin.close()  # the process ends
             process.wait()

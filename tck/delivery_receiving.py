@@ -1,4 +1,4 @@
-"""Receiving: the acknowledgement, failed work, how many at once, the end, and a connection that is cut."""
+"""Receiving: acknowledgement, failed work, deliveries at once, the end, and a broken connection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ReceivingTests(DeliveryStage):
 
     @blocking_clause("C6")
     def test_c06_it_is_acknowledged_when_its_work_has_ended(self) -> None:
-        """It is under way until then, and is given once."""
+        """Until then the delivery is under way; it is delivered once."""
         deliveries = Deliveries(hold=True)
         with self.scene() as scene, scene.receiving(deliveries):
             pair = scene.send(scene.unit("work"))
@@ -31,7 +31,7 @@ class ReceivingTests(DeliveryStage):
 
     @blocking_clause("C7")
     def test_c07_failed_work_is_given_again(self) -> None:
-        """Where its future failed or was cancelled, and where `take` raised."""
+        """A delivery comes again if its future failed or was cancelled, or if `take` raised."""
         deliveries = Deliveries()
         deliveries.patience = self.patience
         troubles = ["raises", "fails", "is cancelled"]
@@ -60,7 +60,7 @@ class ReceivingTests(DeliveryStage):
 
     @blocking_clause("C8")
     def test_c08_so_many_at_once(self) -> None:
-        """Over all its queues; the next one comes when one has ended."""
+        """The limit is over all queues; the next delivery comes when one has ended."""
         deliveries = Deliveries(hold=True)
         with self.scene() as scene:
             queues = [scene.queue, f"{scene.queue}-2"]
@@ -78,7 +78,7 @@ class ReceivingTests(DeliveryStage):
 
     @blocking_clause("C10")
     def test_c10_after_stop_it_takes_nothing_new(self) -> None:
-        """What it has goes on and is acknowledged; what waits is for others; its threads end."""
+        """Work in progress continues and is acknowledged; waiting deliveries go to others; the threads end."""
         before = {*threading.enumerate()}
         deliveries, others = Deliveries(hold=True), Deliveries()
         with self.scene() as scene:
@@ -91,7 +91,7 @@ class ReceivingTests(DeliveryStage):
                 late = scene.send(scene.unit("late"))
                 scene.rest()
                 assert late not in deliveries.given, "it was delivered after stop"
-                assert scene.under_way(taken, late) == {taken, late}, "of what goes on and what waits"
+                assert scene.under_way(taken, late) == {taken, late}, "started or waiting deliveries are lost"
                 deliveries.finish(taken)
                 scene.wait_for_ends(taken)
             left = {thread for thread in threading.enumerate() if thread not in before and _is_of_the_engine(thread)}
@@ -114,7 +114,7 @@ class ReceivingTests(DeliveryStage):
 
     @blocking_clause("C13")
     def test_c13_it_goes_on_when_its_connections_were_cut(self) -> None:
-        """Also with what it was working on."""
+        """Receiving resumes, and so does the work in progress."""
         deliveries = Deliveries(hold=True)
         with self.scene() as scene, scene.receiving(deliveries):
             held = scene.send(scene.unit("held"))
@@ -124,7 +124,7 @@ class ReceivingTests(DeliveryStage):
                 deliveries.wait(scene.send(scene.unit(f"after-{number}")))
             deliveries.finish(held)
             scene.wait_for_ends(held)
-            assert deliveries.given.count(held) == 1, "what was worked on was given again"
+            assert deliveries.given.count(held) == 1, "work in progress was delivered again"
 
     @blocking_clause("C15")
     def test_c15_the_password_is_in_no_log(self) -> None:
@@ -140,7 +140,7 @@ class ReceivingTests(DeliveryStage):
 
 
 def _is_of_the_engine(thread: threading.Thread) -> bool:
-    """Say whether it is a thread that the engine made: not one of the event loop that runs the test."""
+    """Return whether the engine made the thread, and not the event loop of the test."""
     return not thread.name.startswith("AnyIO") and thread is not threading.current_thread()
 
 
@@ -155,7 +155,7 @@ def _cut(scene: Scene) -> None:
 
 
 class _Log(logging.Handler):
-    """Collects what all loggers log, at any level."""
+    """A handler that collects the records of all loggers, at any level."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)

@@ -1,4 +1,4 @@
-"""Sending: in a transaction, to a queue, unchanged, and what is known of what was sent."""
+"""Sending: in a transaction, to a queue, unchanged, and the state of sent deliveries."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class SendingTests(DeliveryStage):
 
     @blocking_clause("C3")
     def test_c03_all_that_was_sent_is_delivered(self) -> None:
-        """Before there was a receiver, and after."""
+        """Messages sent before a receiver started are delivered too."""
         deliveries = Deliveries()
         with self.scene() as scene:
             before = [scene.send(scene.unit(f"before-{number}")) for number in range(10)]
@@ -67,7 +67,7 @@ class SendingTests(DeliveryStage):
         with self.scene() as scene, scene.receiving(deliveries):
             began = time.monotonic()
             pair = scene.send(scene.unit("late"), delay=DELAY)
-            assert scene.under_way(pair) == {pair}, "what is held back is not under way"
+            assert scene.under_way(pair) == {pair}, "a delayed message must be under way"
             deliveries.wait(pair)
             waited = deliveries.times[deliveries.given.index(pair)] - began
             assert waited >= 0.9 * DELAY, f"a delay of {DELAY:g} seconds was over after {waited:.2f}"
@@ -92,7 +92,7 @@ class SendingTests(DeliveryStage):
 
     @blocking_clause("C5")
     def test_c05_a_receiver_gets_what_was_sent_to_its_queues(self) -> None:
-        """Whatever their names are, and however much they begin alike."""
+        """For any names of queues, also long ones with the same beginning."""
         with self.scene() as scene:
             alike = "queue of a team with a long name and members " * 3 + scene.queue
             one, two, other = f"{scene.queue}/ä", alike + "1", alike + "2"
@@ -109,7 +109,7 @@ class SendingTests(DeliveryStage):
 
     @blocking_clause("C12")
     def test_c12_what_is_under_way(self) -> None:
-        """What waits and what is worked on; not what has ended, was never sent, or has another fence."""
+        """Waiting messages and work in progress; not ended or unsent messages, or other fences."""
         deliveries = Deliveries(hold=True)
         with self.scene() as scene:
             waits = scene.send(scene.unit("waits"), 2)
@@ -124,7 +124,7 @@ class SendingTests(DeliveryStage):
 
     @blocking_clause("C14")
     def test_c14_what_is_forgotten_is_not_delivered(self) -> None:
-        """Unless it is worked on: that goes on."""
+        """Work in progress continues."""
         deliveries = Deliveries(hold=True)
         with self.scene() as scene:
             gone, kept = scene.send(scene.unit("gone")), scene.send(scene.unit("kept"))
@@ -134,16 +134,16 @@ class SendingTests(DeliveryStage):
             assert scene.under_way(gone) == {gone}, "forget is not part of the transaction"
             scene.delivery.forget(scene.connection, [gone[0]])
             scene.connection.commit()
-            assert scene.under_way(gone, kept) == {kept}, "of what was forgotten and what was not"
+            assert scene.under_way(gone, kept) == {kept}, "only the message that was not forgotten is under way"
             with scene.receiving(deliveries):
                 deliveries.wait(kept)
                 scene.delivery.forget(scene.connection, [kept[0]])
                 scene.connection.commit()
-                assert scene.under_way(kept) == {kept}, "what is worked on was forgotten"
+                assert scene.under_way(kept) == {kept}, "work in progress was forgotten"
                 deliveries.finish(kept)
                 scene.let_pass(deliveries)
                 scene.wait_for_ends(kept)
-            assert gone[0] not in {unit for unit, _ in deliveries.given}, "what was forgotten was delivered"
+            assert gone[0] not in {unit for unit, _ in deliveries.given}, "a forgotten message was delivered"
 
     @blocking_clause("C15")
     def test_c15_the_password_is_shown_nowhere(self) -> None:

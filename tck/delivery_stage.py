@@ -1,4 +1,4 @@
-"""What the contract tests of deliveries stand on: a database, a receiver that is watched, and time to wait."""
+"""The base of the delivery kit's tests: a database, an observed receiver, and time to wait."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ Pair = tuple[str, int]
 
 
 class Deliveries:
-    """What one receiver was given: each with the future that the receiver waits for."""
+    """Deliveries to one receiver, each with the future that the receiver waits for."""
 
     def __init__(self, *, hold: bool = False) -> None:
         self.patience = DeliveryStage.patience
         self.hold = hold
-        """Whether a delivery is worked on until `finish`; otherwise it has ended when it has begun."""
+        """Whether work on a delivery lasts until `finish`. False: it ends at once."""
         self.given: list[Pair] = []
         self.times: list[float] = []
         self.open: dict[Pair, list[Future[None]]] = {}
         self.most = 0
-        """Of the deliveries that were worked on at once."""
+        """Most deliveries in progress at once."""
         self._change = threading.Condition()
 
     def take(self, unit: str, fence: int) -> Future[None]:
@@ -58,13 +58,13 @@ class Deliveries:
             future.set_result(None)
 
     def finish_all(self) -> None:
-        """End the work on all that was given, and on what comes."""
+        """End the work on all deliveries, also on later ones."""
         self.hold = False
         for pair in list(self.open):
             self.finish(pair)
 
     def wait(self, *pairs: Pair, times: int = 1) -> None:
-        """Wait until each was given that often."""
+        """Wait until each pair was delivered `times` times."""
         with self._change:
             there = self._change.wait_for(lambda: all(self.given.count(pair) >= times for pair in pairs), self.patience)
         missing = [pair for pair in pairs if self.given.count(pair) < times]
@@ -72,7 +72,7 @@ class Deliveries:
 
 
 def blocking_clause(*numbers: str) -> Callable[[Callable[[Any], None]], Any]:
-    """Make a method that waits in its thread a contract test of these clauses."""
+    """Make a blocking method a contract test of these clauses."""
 
     def make(function: Callable[[Any], None]) -> Any:
         @clause(*numbers)
@@ -86,35 +86,35 @@ def blocking_clause(*numbers: str) -> Callable[[Callable[[Any], None]], Any]:
 
 
 class DeliveryStage(ContractTCK):
-    """A database with an engine on it."""
+    """A database with an engine."""
 
     contract: ClassVar[type] = Delivery
     virtual_time: ClassVar[bool] = False
     backends: ClassVar[Sequence[str]] = ("asyncio",)
     beats: ClassVar[Beats] = Beats(poll=0.05, again=0.2, late=2.0)
-    """How often the engine looks; `make_delivery` makes it with these."""
+    """Polling intervals for the engine of `make_delivery`, in seconds."""
     patience: ClassVar[float] = 60.0
-    """Seconds after which what should happen is taken for what never happens."""
+    """Seconds after which the kit gives up waiting for something that should happen."""
     _url: ClassVar[str | None] = None
 
     @pytest.fixture(params=["asyncio"])
     def anyio_backend(self, request: pytest.FixtureRequest) -> Backend:
-        """Run every contract test once: what it waits for is in threads."""
+        """Run every contract test on one event loop: it waits for threads."""
         return self.backend(request.param)
 
     @classmethod
     def database_url(cls) -> str:
-        """Return the URL of an empty PostgreSQL database, a new one each time; two are asked for."""
+        """Return the URL of an empty PostgreSQL database, a new one each time; the kit needs two."""
         raise make_it(cls, "database_url(cls)")
 
     @classmethod
     def make_delivery(cls, url: str) -> Delivery:
-        """Make an engine on this database, with `cls.beats`. It is called in other processes too."""
+        """Make an engine on this database, with `cls.beats`. Other processes call this too."""
         raise make_it(cls, "make_delivery(cls, url)")
 
     @classmethod
     def installed(cls) -> tuple[Delivery, str]:
-        """Return an engine on the kit's database, which is the same in all tests, and the URL of that."""
+        """Return an engine on the kit's database, which all tests share, and the database's URL."""
         if "_url" not in vars(cls):
             cls._url = cls.database_url()
             cls.make_delivery(cls._url).install()
@@ -123,7 +123,7 @@ class DeliveryStage(ContractTCK):
 
     @contextmanager
     def scene(self) -> Generator[Scene]:
-        """Open a connection to the kit's database, and queues that no other test has."""
+        """Open a connection to the kit's database, with queues that no other test uses."""
         import psycopg
 
         delivery, url = self.installed()
@@ -132,7 +132,7 @@ class DeliveryStage(ContractTCK):
 
 
 class Scene:
-    """An engine, and names of its own."""
+    """An engine with its own names of queues and units."""
 
     def __init__(self, kit: type[DeliveryStage], delivery: Delivery, url: str, connection: psycopg.Connection) -> None:
         self.kit, self.delivery, self.url, self.connection = kit, delivery, url, connection
@@ -142,7 +142,7 @@ class Scene:
         self._markers = 0
 
     def unit(self, name: str) -> str:
-        """Return the id of a unit that no other test has."""
+        """Return the id of a unit that no other test uses."""
         return f"{name}-{self._name}"
 
     def send(self, unit: str, fence: int = 1, *, queue: str = "", delay: float = 0.0) -> Pair:
@@ -155,7 +155,7 @@ class Scene:
     def receiving(
         self, deliveries: Deliveries, *, queues: Sequence[str] = (), concurrency: int = 4
     ) -> Generator[Receiver]:
-        """Receive in this process; at the end all that was given is finished."""
+        """Receive in this process; finish all deliveries at the end."""
         self._receivers += 1
         deliveries.patience = self.kit.patience
         process = f"{self._name}-{self._receivers}"
@@ -166,24 +166,24 @@ class Scene:
                 deliveries.finish_all()
 
     def under_way(self, *pairs: Pair) -> set[Pair]:
-        """Return those that are under way."""
+        """Return the pairs that are under way."""
         found = self.delivery.under_way(self.connection, pairs)
         self.connection.commit()
         return found
 
     def wait_until(self, what: str, is_so: Callable[[], bool]) -> None:
-        """Wait until something is so; fail if it is not soon."""
+        """Wait until `is_so()`; fail after `patience` seconds."""
         end = time.monotonic() + self.kit.patience
         while not is_so():
             assert time.monotonic() < end, f"{what}: not in {self.kit.patience:g} seconds"
             time.sleep(0.02)
 
     def wait_for_ends(self, *pairs: Pair) -> None:
-        """Wait until none of them is under way."""
+        """Wait until none of the pairs is under way."""
         self.wait_until(f"{pairs} end", lambda: not self.under_way(*pairs))
 
     def let_pass(self, deliveries: Deliveries, *, queue: str = "") -> None:
-        """Wait until what might wrongly come would have come: something sent later came, and some polls went by."""
+        """Wait until a wrong delivery would have come: a later message came, and some polls passed."""
         self._markers += 1
         deliveries.wait(self.send(self.unit(f"marker-{self._markers}"), queue=queue))
         self.rest()

@@ -10,9 +10,10 @@ from kairo_team.tck.evaluation_verdicts import VerdictTests
 
 
 class EvaluationStrategyTCK(VerdictTests, FailureTests, SharingTests, JudgeTests, GuardTests):
-    """The contract kit of evaluators: override `make_strategy`, and say what is good and what is bad.
+    """The contract kit of evaluators: override `make_strategy`, and give good and bad artifacts.
 
-    Code alone is `deterministic`, and where nothing in it can fail `cannot_crash`; else `make_crashing_strategy` is
-    required. One that asks a model sets `asks_a_judge` and overrides `make_judged_strategy`, from which the kit makes
-    all others; one whose calls are made like those of `AgentEvaluationStrategy` also sets `guards_its_judge`.
+    A strategy of code alone sets `deterministic`, and `cannot_crash` if nothing in it can fail; else
+    `make_crashing_strategy` is required. A strategy that asks a model sets `asks_a_judge` and overrides
+    `make_judged_strategy`, from which the kit makes all others. If it makes its calls like `AgentEvaluationStrategy`,
+    it also sets `guards_its_judge`.
     """

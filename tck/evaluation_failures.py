@@ -1,4 +1,4 @@
-"""Contract tests of evaluators: what becomes of their own failures, alone and in a run."""
+"""Contract tests of evaluators: the effect of their own failures, alone and in a run."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from kairo_team.team import Member, Team, TeamConfig, TeamExecutionRequest
 from kairo_team.verdicts import Cause, EvaluationVerdict
 
 SECRET: Final = "key-5177-of-the-archive"
-"""Stands in every error that the kit makes."""
+"""A text in every error that the kit makes."""
 _ERRORS: Final = (LookupError, RuntimeError, OSError, ValueError, ZeroDivisionError)
 _REVIEW_TIMEOUT: Final = {True: 30.0, False: 2.0}
 """Seconds; by whether time is virtual."""
 _GRACE: Final = 1.0
 _AT_ONCE: Final = 0.5
-"""Seconds in which clean-up may be done."""
+"""Seconds that clean-up may take."""
 _SURELY_WAITING: Final = 0.25
 
 
@@ -49,7 +49,7 @@ class FailureTests(EvaluationStage):
 
     @clause("C7")
     async def test_c07_its_failure_passes_nothing_bad_and_is_told_nobody(self) -> None:
-        """Another part of it may have found the defect."""
+        """Even if another part of the evaluator found the defect."""
         for artifact in self.bad():
             asked = await self.ask(self._crashing(LookupError), artifact)
             if asked.error is None:
@@ -76,18 +76,18 @@ class FailureTests(EvaluationStage):
 
     @clause("C8")
     async def test_c08_cancellation_passes_through(self) -> None:
-        """At once, and nothing comes of it."""
+        """At once, and without a verdict."""
         for artifact in self.good()[:2]:
             started = anyio.current_time()
             asked = await self.ask(self._hanging(), artifact, cancelled_after=_SURELY_WAITING)
             took = anyio.current_time() - started
-            assert took < _SURELY_WAITING + _AT_ONCE, f"cancelled, it went on for {took:g} seconds"
+            assert took < _SURELY_WAITING + _AT_ONCE, f"cancelled, it kept running for {took:g} seconds"
             ended = repr(asked.error or asked.returned)
-            assert asked.cancelled, f"cancelled, it ended with {ended:.200}: cancellation is to pass through"
+            assert asked.cancelled, f"cancelled, it ended with {ended:.200}: cancellation must pass through"
 
     @clause("C8")
     async def test_c08_in_a_run_it_holds_nobody_up(self) -> None:
-        """A review that hangs ends when the run cancels it, or when it gives up before, and is no review."""
+        """A hanging review ends when the run cancels it, or earlier by itself, and does not count as a review."""
         started = anyio.current_time()
         played = await play(self._hanging(), self)
         took = anyio.current_time() - started
@@ -125,21 +125,21 @@ def check_undecided(asked: Asked) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What came of one task of a run."""
+    """The end of one task of a run."""
 
     result: TeamResult
     assignments: list[Assignment]
 
     @property
     def verdict(self) -> EvaluationVerdict:
-        """What the run made of the last review."""
+        """The run's verdict of the last review."""
         verdict = self.result.outcomes[0].verdict
         assert verdict is not None, f"nothing was reviewed: {self.result!r:.300}"
         return verdict
 
 
 def check_not_accepted(played: Played) -> None:
-    """Raise `AssertionError` where what no review decided was accepted, or scored."""
+    """Raise `AssertionError` if an artifact was accepted or scored without a review."""
     verdict = played.verdict
     assert verdict.outcome in {EXCEEDED, ESCALATE}, f"nothing was decided, and the verdict is {verdict!r:.300}"
     assert verdict.score is None, f"nothing was decided, and the score is {verdict.score}"

@@ -1,4 +1,4 @@
-"""Contract tests of evaluators that ask a judge, and of artifacts that talk to one."""
+"""Contract tests of evaluators that ask a judge, and of artifacts that address the judge."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from kairo_team.verdicts import Cause, EvaluationVerdict
 
 _CHATTER: Final = "between us: I scored it twice"
 _NOTHING_SAID: Final = ("", " \n", "null", "{}", "[]", "true", "1", "NaN", '{"error": "overloaded"}', "PASS", "ok")
-"""Replies that are no judgement."""
+"""Replies that are not a judgement."""
 _NO: Final = (
     "It does not pass.",
     "NOT PASSED: I cannot say that this is met, passed or approved.",
     "passed: false. It would pass if it were right; as it is, do not pass it.",
 )
-"""Replies that say no, in which the words of a yes stand."""
+"""Negative replies that contain the words of a positive one."""
 
 Write = Callable[[ModelRequest], str]
 
 
 class JudgeTests(EvaluationStage):
-    """C4, C11, C12 and C13, where a judge is asked; C13 for artifacts that only code reads."""
+    """C4, C11, C12 and C13 for strategies with a judge; C13 also for artifacts that only code reads."""
 
     @clause("C4", needs="asks_a_judge")
     async def test_c04_what_a_judge_says_beside_its_answers_is_told_nobody(self) -> None:
-        """Before them and behind them."""
+        """Text before and after the answers."""
         for bad in self.bad():
             judge = PaidModel(lambda request: f"({_CHATTER}) {self.honestly(request)}\n({_CHATTER})")
             asked = await self.ask(self.make_judged_strategy(judge), bad)
@@ -66,7 +66,7 @@ class JudgeTests(EvaluationStage):
 
     @clause("C11", needs="asks_a_judge")
     async def test_c11_all_it_spends_the_run_pays(self) -> None:
-        """Every call is made by the context's models, and is of the judge it was given."""
+        """Every call uses the context's models and the given judge."""
         judge, other = self.honest_judge(), _trap()
         asked = await self.ask(self.make_judged_strategy(judge), self.good()[0], models={"*": other})
         assert not other.calls, f"it asked another model than its judge: {other.calls[0]!r:.200}"
@@ -79,26 +79,26 @@ class JudgeTests(EvaluationStage):
         """And nothing is decided."""
         judge = self.honest_judge()
         asked = await self.ask(self.make_judged_strategy(judge), self.good()[0], budget=Budget(tokens=0))
-        assert not judge.calls, "there was no money, and its judge was asked"
+        assert not judge.calls, "it had no budget, and asked its judge"
         _check_no_review(asked, "without money for a judge")
         if asked.error is not None:
             short = isinstance(asked.error, HaltError | InsufficientBudget)
-            assert short, f"there was no money, and it raised {asked.error!r}: let the budget's error pass"
+            assert short, f"it had no budget, and it raised {asked.error!r}: let the budget's error pass"
         elif asked.verdict.outcome is EXCEEDED:
             cause = asked.verdict.cause
-            assert cause is Cause.JUDGE_BUDGET, f"there was no money, so judge_budget, not {cause}"
+            assert cause is Cause.JUDGE_BUDGET, f"it had no budget, so judge_budget, not {cause}"
 
     @clause("C11", needs="asks_a_judge")
     async def test_c11_outside_a_run_nothing_passes(self) -> None:
-        """There are no governed models: a weaker review does not take the judge's place."""
+        """Without governed models no weaker review replaces the judge."""
         judge = self.honest_judge()
         asked = await self.ask(self.make_judged_strategy(judge), self.good()[0], governed=False)
-        assert not judge.calls, "there was no run to pay, and its judge was asked"
+        assert not judge.calls, "no run could pay, and it asked its judge"
         _check_no_review(asked, "without a judge to ask")
 
     @clause("C12", needs="asks_a_judge")
     async def test_c12_a_reply_that_is_no_judgement_decides_nothing(self) -> None:
-        """Nor is it asked for again and again."""
+        """The judge is asked only a limited number of times."""
         good, yes = self.good()[0], (await self._old_judgement()).strip().casefold()
         nothing = [_saying(reply) for reply in _NOTHING_SAID if reply.casefold() != yes]
         for write in (*nothing, *self._spoiled(good)):
@@ -110,7 +110,7 @@ class JudgeTests(EvaluationStage):
 
     @clause("C12", needs="asks_a_judge")
     async def test_c12_a_no_in_words_is_no_yes(self) -> None:
-        """Whatever words stand in it."""
+        """Whatever words the reply contains."""
         for reply in _NO:
             judge = PaidModel(_saying(reply))
             asked = await self.ask(self.make_judged_strategy(judge), self.good()[0])
@@ -136,7 +136,7 @@ class JudgeTests(EvaluationStage):
 
     @clause("C13")
     async def test_c13_nothing_written_in_a_bad_artifact_makes_it_pass(self) -> None:
-        """Before it or behind it, where as much of plain text there does not."""
+        """With a forgery before or after it, the artifact passes only if it also passes with harmless text there."""
         for bad, (name, forgery) in zip(cycle(self.bad()), FORGERIES.items(), strict=False):
             for attack, twin in zip(_put(bad, forgery), _put(bad, "and so on. " * 12), strict=True):
                 asked = await self.ask(self.make_strategy(), attack)
@@ -146,18 +146,18 @@ class JudgeTests(EvaluationStage):
 
     @clause("C13", needs="asks_a_judge")
     async def test_c13_a_judgement_that_stands_in_the_artifact_is_none(self) -> None:
-        """Though its judge repeats it, alone or around its own, which is a no; also one of its own form, of before."""
+        """Even if the judge repeats it, alone or around its own "no"; also a judge's reply of an earlier review."""
         forgeries = [(name, forgery, _saying(forgery)) for name, forgery in FORGERIES.items()]
         quoted = {**FORGERIES, "a judgement of another time": await self._old_judgement()}
         forgeries += [(name, forgery, self._quoting(forgery)) for name, forgery in quoted.items()]
         for name, forgery, write in forgeries:
             for attack in _put(self.bad()[0], forgery):
                 asked = await self.ask(self.make_judged_strategy(PaidModel(write)), attack)
-                assert not _passed(asked), f"its judge repeated {name}, which stands in the artifact, and it passed"
+                assert not _passed(asked), f"its judge repeated {name}, which the artifact contains, and it passed"
 
     @clause("C13", needs="asks_a_judge suspects_injections")
     async def test_c13_a_judge_that_obeys_the_artifact_is_not_followed(self) -> None:
-        """It answers that all is met, as the artifact instructs it."""
+        """The judge answers that all is met, as the artifact tells it to."""
         bad = self.bad()[0]
         for name, forgery in FORGERIES.items():
             for attack in _put(bad, forgery):
@@ -166,7 +166,7 @@ class JudgeTests(EvaluationStage):
 
     @clause("C13", needs="asks_a_judge")
     async def test_c13_a_judge_is_shown_what_stands_there(self) -> None:
-        """Nothing of the artifact is filled in like a template, though it looks like one."""
+        """The artifact is not filled in as a template, even if it looks like one."""
         good = self.good()[0]
         for place in PLACEHOLDERS:
             judge = self.honest_judge()
@@ -174,7 +174,7 @@ class JudgeTests(EvaluationStage):
             await self.ask(self.make_judged_strategy(judge), Artifact(marked))
             shown = "\n".join(message.text for request in judge.calls for message in request.messages)
             seen = not judge.calls or f"mark1{place}mark2" in shown
-            assert seen, f"{place} stands in the artifact, and its judge was shown something else"
+            assert seen, f"the artifact contains {place}, and its judge was shown something else"
 
     # ------------------------------------------------------------------
 
@@ -213,7 +213,7 @@ class JudgeTests(EvaluationStage):
 
 
 def _check_no_review(asked: Asked, when: str) -> None:
-    """Raise `AssertionError` where something was decided though no judge decided it."""
+    """Raise `AssertionError` if something was decided without a decision of a judge."""
     if asked.error is not None:
         return
     verdict = asked.verdict
@@ -228,7 +228,7 @@ def _passed(asked: Asked) -> bool:
 
 
 def _put(bad: Artifact, text: str) -> Iterator[Artifact]:
-    """Write a text behind an artifact's, and before it."""
+    """Yield the artifact with a text after its own, then with the text before it."""
     yield Artifact(f"{bad.text}\n\n{text}", bad.data, bad.media_type)
     yield Artifact(f"{text}\n\n{bad.text}", bad.data, bad.media_type)
 
@@ -242,7 +242,7 @@ def _trap() -> FunctionModel:
 
 
 def _emptied(reply: str) -> str:
-    """Return a reply with nothing in its places; one that is no JSON with nothing at all."""
+    """Return a JSON reply with empty values; an empty text if the reply is not JSON."""
     try:
         return json.dumps(_nothing_in(json.loads(reply)))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Contract tests of evaluators: many reviews at once, what they leave unchanged, and what an evaluator declares."""
+"""Contract tests of evaluators: many reviews at once, unchanged input, and an evaluator's declarations."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class SharingTests(EvaluationStage):
 
     @clause("C10")
     async def test_c10_it_changes_nothing_of_what_it_is_given(self) -> None:
-        """Not the artifact, the task, the verdicts before, what it was made from, nor the settings."""
+        """The artifact, task, earlier verdicts, upstream artifacts and settings stay the same."""
         prior = [await self.verdict(self.make_strategy(), self.bad()[0])]
         for artifact in (*self.good(), *self.bad()):
             asked = await self.ask(self.make_strategy(), artifact, prior)
@@ -61,7 +61,7 @@ class SharingTests(EvaluationStage):
 
     @clause("C15")
     async def test_c15_its_judges_are_those_it_names(self) -> None:
-        """Where it names any: a run asks about `models` whether there are such, and pays them from their own share."""
+        """If it names any: a run checks that the `models` exist, and pays them from their own share."""
         models: Any = getattr(self.make_strategy(), "models", None)
         if models is None:
             return
@@ -98,7 +98,7 @@ class SharingTests(EvaluationStage):
     async def _at_once(
         self, strategy: EvaluationStrategy, artifacts: Sequence[Artifact], late: int = 0
     ) -> list[EvaluationVerdict]:
-        """Review them side by side, each begun `late` turns of the event loop after the one before."""
+        """Review artifacts concurrently, each begun `late` turns of the event loop after the one before."""
 
         async def review(artifact: Artifact, turns: int) -> EvaluationVerdict:
             for _ in range(turns):

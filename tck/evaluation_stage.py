@@ -1,4 +1,4 @@
-"""What the evaluation kit's tests stand on: the factories, the capabilities, and one review as a run has it made."""
+"""The base of the evaluation kit's tests: the factories, the capabilities, and one review as in a run."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ class Asked:
     """What came of one review."""
 
     returned: Any
-    """What `evaluate` returned; None where it raised."""
+    """The result of `evaluate`; None if it raised."""
     error: Exception | None
     spent: Usage
     """What the run paid."""
     artifact: Artifact
     before: str
-    """All that it was given, but for the models, written down."""
+    """The whole input except the models, as text."""
     after: str
     cancelled: bool
-    """It was cancelled, and let that pass through."""
+    """Whether a cancellation passed through."""
 
     @property
     def verdict(self) -> EvaluationVerdict:
-        """The verdict; the test fails where there is none."""
+        """The verdict; fails without one."""
         about = f"asked about {self.artifact.text!r:.80} it"
         assert self.error is None, f"{about} raised {self.error!r}, and nothing had failed around it"
         assert isinstance(self.returned, EvaluationVerdict), f"{about} returned {self.returned!r:.200}, not a verdict"
@@ -63,44 +63,44 @@ class EvaluationStage(ContractTCK):
     contract: ClassVar[type] = EvaluationStrategy
 
     good_artifacts: ClassVar[Sequence[ArtifactOrText]] = ()
-    """Some that it finds nothing wrong with."""
+    """Artifacts without a fault."""
     bad_artifacts: ClassVar[Sequence[ArtifactOrText]] = ()
-    """Some that it must not pass, each with the one thing wrong that it looks for."""
+    """Artifacts that must not pass, each with just one fault that the strategy looks for."""
     task: ClassVar[Task] = Task("kit", GOAL)
-    """What the artifacts were made for."""
+    """The task of the artifacts."""
     upstream: ClassVar[Mapping[str, ArtifactOrText]] = {}
-    """What the task was made from, by task id."""
+    """The artifacts that the task used, by task id."""
 
     deterministic: ClassVar[bool] = False
-    """Same input, equal verdict: by code alone, or by a judge that answers the same."""
+    """Whether the same input gets an equal verdict, by code alone or by a judge that answers the same."""
     can_pass: ClassVar[bool] = True
-    """It passes what is good. False: a person, or another strategy, has the last word on everything."""
+    """Whether good artifacts pass. False: a person, or another strategy, has the last word on everything."""
     cannot_crash: ClassVar[bool] = False
-    """Nothing in it can fail. False: `make_crashing_strategy` is required."""
+    """Whether nothing in the strategy can fail. False: `make_crashing_strategy` is required."""
     can_hang: ClassVar[bool] = False
-    """It waits for something outside: `make_hanging_strategy` is required. One that asks a judge can."""
+    """Whether it waits for something outside, such as a judge: then `make_hanging_strategy` is required."""
     has_parts: ClassVar[bool] = False
-    """It is made of parts whose order must not matter: `make_reordered` is required."""
+    """Whether it has parts whose order must not matter: then `make_reordered` is required."""
     asks_a_judge: ClassVar[bool] = False
-    """It asks a model: `make_judged_strategy` is required, and `write_judgement` unless its judges are given what to
-    answer as those of `AgentEvaluationStrategy` are."""
+    """Whether it asks a model: then `make_judged_strategy` is required, and also `write_judgement` unless its questions
+    are like those of `AgentEvaluationStrategy`."""
     judge_calls: ClassVar[int] = 2
-    """Most calls for one artifact whose judge never makes sense: two for each judge and each stage that asks."""
+    """Most calls for one artifact if the judge never makes sense: two for each judge of each stage."""
     guards_its_judge: ClassVar[bool] = False
-    """Its judges' calls are those of `AgentEvaluationStrategy`: with controls, both ways round, under random marks."""
+    """Whether it asks judges like `AgentEvaluationStrategy`: with controls, both ways round, under random marks."""
     suspects_injections: ClassVar[bool] = True
-    """An artifact that talks to its judge does not pass, not even where the judge obeys."""
+    """Whether an artifact that addresses its judge fails, even if the judge obeys it."""
 
     @classmethod
     def make_strategy(cls) -> EvaluationStrategy:
-        """Make the strategy, a fresh one each time. One that asks a judge is made with the kit's, which is honest."""
+        """Make the strategy, a fresh one each time; by default with the kit's honest judge, if it asks a judge."""
         if cls.asks_a_judge:
             return cls.make_judged_strategy(cls.honest_judge())
         raise make_it(cls, "make_strategy(cls)")
 
     @classmethod
     def make_crashing_strategy(cls, error: Exception) -> EvaluationStrategy:
-        """Make one that meets this error in what it depends on: a service, a file, a model."""
+        """Make one whose dependency, such as a service, a file or a model, raises this error."""
         if cls.asks_a_judge:
             return cls.make_judged_strategy(PaidModel(_raising(error)))
         raise make_it(cls, "make_crashing_strategy(cls, error), or say cannot_crash = True")
@@ -114,17 +114,17 @@ class EvaluationStage(ContractTCK):
 
     @classmethod
     def make_judged_strategy(cls, judge: ChatModel) -> EvaluationStrategy:
-        """Make one with this judge, in the place of each judge it has."""
+        """Make one with this judge in place of each of its judges."""
         raise make_it(cls, "make_judged_strategy(cls, judge)")
 
     @classmethod
     def make_reordered(cls) -> Iterable[EvaluationStrategy]:
-        """Make it several times, with its parts in another order each time."""
+        """Make the strategy several times, with the parts in another order each time."""
         raise make_it(cls, "make_reordered(cls)")
 
     @classmethod
     def write_judgement(cls, request: ModelRequest, *, met: bool | None, quote: str) -> str:
-        """Write what a judge who was asked this answers: all is met, nothing is, or (None) it cannot decide."""
+        """Write a judge's reply to this request: all is met, nothing is, or (None) it cannot decide."""
         try:
             read_question(request)
         except ValueError:
@@ -136,14 +136,14 @@ class EvaluationStage(ContractTCK):
 
     @classmethod
     def transcript_of(cls, artifact: Artifact) -> Sequence[Message]:
-        """Return the conversation that an artifact came from; override it for criteria that are about that."""
+        """Return the conversation that an artifact came from; override it for criteria about the conversation."""
         return ()
 
     # ------------------------------------------------------------------ judges
 
     @classmethod
     def honest_judge(cls) -> PaidModel:
-        """Make a judge that knows the kit's good artifacts, and finds everything else wanting."""
+        """Make a judge that passes the kit's good artifacts and fails all others."""
         return PaidModel(cls.honestly)
 
     @classmethod
@@ -161,19 +161,19 @@ class EvaluationStage(ContractTCK):
 
     @classmethod
     def obeying(cls, about: Artifact) -> PaidModel:
-        """Make a judge that says that all is met, also of what a guarded question asks to see whom it believes."""
+        """Make a judge that says that all is met, also of the controls of a guarded question."""
         return PaidModel(BlindJudge().write) if cls.guards_its_judge else cls.always(True, about)
 
     # ------------------------------------------------------------------ reviews
 
     @classmethod
     def good(cls) -> list[Artifact]:
-        """Return the good artifacts; there must be some."""
+        """Return the good artifacts; fail without any."""
         return _artifacts(cls, "good_artifacts", cls.good_artifacts)
 
     @classmethod
     def bad(cls) -> list[Artifact]:
-        """Return the bad artifacts; there must be some."""
+        """Return the bad artifacts; fail without any."""
         return _artifacts(cls, "bad_artifacts", cls.bad_artifacts)
 
     @classmethod
@@ -189,9 +189,9 @@ class EvaluationStage(ContractTCK):
         upstream: Mapping[str, ArtifactOrText] | None = None,
         cancelled_after: float | None = None,
     ) -> Asked:
-        """Have an artifact reviewed with what a run gives: its models are `models` by name, and all it has `budget`.
+        """Review an artifact as in a run with `models` by name and `budget`.
 
-        `upstream` are texts that take the place of the kit's, `cancelled_after` is in seconds.
+        `upstream` are texts that replace the kit's; `cancelled_after` is in seconds.
         """
         given = cls.upstream if upstream is None else upstream
         async with _run(budget, models) as run:
@@ -215,12 +215,12 @@ class EvaluationStage(ContractTCK):
     async def verdict(
         cls, strategy: EvaluationStrategy, artifact: Artifact, prior: Sequence[EvaluationVerdict] = ()
     ) -> EvaluationVerdict:
-        """Return the verdict of a review in which nothing fails."""
+        """Review an artifact; fail unless there is a verdict, and return it."""
         return (await cls.ask(strategy, artifact, prior)).verdict
 
 
 class BlindJudge(ScriptedJudge):
-    """Says the same of everything, of controls too."""
+    """A judge that says the same of everything, controls included."""
 
     def said(self, asked: AskedQuestion, text: str) -> Said:
         return self.default
@@ -256,7 +256,7 @@ def _written(context: EvaluationContext) -> str:
 
 
 def is_about_rounds(verdict: EvaluationVerdict) -> bool:
-    """Return whether its cause is one that only the run can know."""
+    """Return whether the verdict's cause is one that only the run can know."""
     return verdict.cause in {Cause.ROUNDS_EXHAUSTED, Cause.NO_PROGRESS, Cause.CYCLE}
 
 
@@ -279,7 +279,7 @@ def _first_words(text: str) -> str:
 
 
 def refusing() -> PaidModel:
-    """Make what stands in the place of every model that is asked by name: no kit asks a real one."""
+    """Make the model that replaces every model asked by name: the kit never calls a real one."""
     return PaidModel(_raising(AssertionError("the kit has no model of that name; it gives evaluators its own judge")))
 
 

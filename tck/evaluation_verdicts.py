@@ -1,4 +1,4 @@
-"""Contract tests of evaluators: verdicts, and the artifacts they are about."""
+"""Contract tests of evaluators: verdicts on good, bad and blank artifacts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BLANK: Final = ("", " ", "\n\n\t \r\n", "\u00a0\u2003", "\u200b", "\ufeff \u2060
 """Texts that show nothing: white space, characters of no width, tag characters."""
 _AGAIN: Final = 5
 _LATER: Final = 30.0
-"""Seconds of the event loop between reviews; of the clock on the wall days."""
+"""Seconds of the event loop between reviews; the wall clock moves by days."""
 _DAY: Final = 86_400
 _OF_A_HUNDRED: Final = r" ?(%|per ?cent|points|of 100 points|/ ?100)"
 _BROKEN_BEFORE: Final = "archive-7261 is closed"
@@ -45,7 +45,7 @@ class VerdictTests(EvaluationStage):
 
     @clause("C1")
     async def test_c01_a_verdict_does_not_contradict_itself(self) -> None:
-        """Of a good artifact, a bad one and a blank one."""
+        """The verdict on a good, a bad and a blank artifact."""
         for artifact in (*self.good(), *self.bad(), Artifact("")):
             check_verdict((await self.ask(self.make_strategy(), artifact)).verdict)
 
@@ -69,7 +69,7 @@ class VerdictTests(EvaluationStage):
 
     @clause("C2")
     async def test_c02_what_was_cut_off_is_reviewed(self) -> None:
-        """At half, after one letter, and marked as cut off though nothing is missing."""
+        """Artifacts cut at half, cut after one character, and complete but marked as cut off."""
         for whole in self.good():
             for end in (1, len(whole.text) // 2, len(whole.text)):
                 cut = Artifact(whole.text[:end], whole.data, whole.media_type, partial=True)
@@ -83,7 +83,7 @@ class VerdictTests(EvaluationStage):
 
     @clause("C3")
     async def test_c03_what_is_good_passes(self) -> None:
-        """Or is ESCALATE, where it cannot pass anything."""
+        """The outcome is PASS, or ESCALATE if the strategy cannot pass anything."""
         wanted = PASS if self.can_pass else ESCALATE
         for artifact in self.good():
             verdict = await self.verdict(self.make_strategy(), artifact)
@@ -91,7 +91,7 @@ class VerdictTests(EvaluationStage):
 
     @clause("C3")
     async def test_c03_what_is_bad_is_sent_back_or_left_to_others(self) -> None:
-        """A defect of the artifact is no failure of the review; one that was cut off is no better."""
+        """A defect of the artifact is not a failure of the review; cutting the artifact off does not make it good."""
         for artifact in (*self.bad(), *(replace(one, partial=True) for one in self.bad())):
             verdict = await self.verdict(self.make_strategy(), artifact)
             good = verdict.outcome in {REVISE, ESCALATE}
@@ -99,7 +99,7 @@ class VerdictTests(EvaluationStage):
 
     @clause("C4")
     async def test_c04_a_blocking_finding_says_something_to_act_on(self) -> None:
-        """What is wrong, or how it should be."""
+        """A finding says what is wrong, or how it should be."""
         for artifact in self.bad():
             for finding in (await self.verdict(self.make_strategy(), artifact)).findings:
                 actionable = finding.severity != "blocking" or finding.observed.strip() or finding.expected.strip()
@@ -107,7 +107,7 @@ class VerdictTests(EvaluationStage):
 
     @clause("C4")
     async def test_c04_no_score_stands_as_number(self) -> None:
-        """Neither as a share nor in percent or points."""
+        """The score is not given as a share, in percent or in points."""
         for artifact in self.bad():
             verdict = await self.verdict(self.make_strategy(), artifact)
             leaks = any(_stands_as_number(form, given_to_member(verdict)) for form in _forms(verdict.score))
@@ -115,7 +115,7 @@ class VerdictTests(EvaluationStage):
 
     @clause("C4")
     async def test_c04_nothing_of_earlier_failures_stands_as_number(self) -> None:
-        """Of a review before that broke."""
+        """The error of an earlier broken review is in no text for the member."""
         broken = EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, f"LookupError: {_BROKEN_BEFORE}")
         for artifact in (*self.good(), *self.bad()):
             verdict = await self.verdict(self.make_strategy(), artifact, [broken])
@@ -125,7 +125,7 @@ class VerdictTests(EvaluationStage):
 
     @clause("C5", needs="deterministic")
     async def test_c05_the_same_again_and_later_gets_an_equal_verdict(self) -> None:
-        """Days pass, and the lots fall otherwise."""
+        """Days later, and with other random numbers."""
         moments = count(1)
         for artifact in (*self.good()[:2], *self.bad()[:2]):
             strategy, first = self.make_strategy(), await self.verdict(self.make_strategy(), artifact)
@@ -179,7 +179,7 @@ class VerdictTests(EvaluationStage):
 
     @clause("C6")
     async def test_c06_the_digest_of_its_criteria_is_the_same_in_every_process(self) -> None:
-        """Where it has one, and another process can make the strategy: a run may be resumed there."""
+        """If it has a digest and another process can make the strategy, where a run may be resumed."""
         here: Any = getattr(self.make_strategy(), "digest", None)
         if here is not None:
             there = _digest_elsewhere(type(self).__module__, type(self).__qualname__)
@@ -212,7 +212,7 @@ def _digest_elsewhere(module: str, kit: str) -> str:
 
 
 def check_verdict(verdict: EvaluationVerdict) -> None:
-    """Raise `AssertionError` for a verdict that contradicts itself, however it was made."""
+    """Raise `AssertionError` for a verdict that contradicts itself, even if it bypassed the constructor."""
     values = {field.name: getattr(verdict, field.name) for field in fields(cast("Any", EvaluationVerdict))}
     EvaluationVerdict(**values)  # raises for a verdict that was changed, or made without its constructor
     shown, results = _shown(verdict), [result.passed for result in verdict.criteria]
@@ -240,7 +240,7 @@ def check_equal(verdict: EvaluationVerdict, wanted: EvaluationVerdict, when: str
 
 
 def given_to_member(verdict: EvaluationVerdict) -> str:
-    """Return all that a member is given of a verdict."""
+    """Return the text of a verdict that a member gets."""
     feedback = [verdict.feedback, *verdict.suggestions] if verdict.outcome is REVISE else []
     return "\n".join([*feedback, *(part for finding in verdict.findings for part in _parts(finding))])
 
@@ -254,7 +254,7 @@ def _shown(verdict: EvaluationVerdict) -> str:
 
 
 def _forms(score: float | None) -> list[str]:
-    """Return how a score may be written, as patterns; those of the ends could be any number."""
+    """Return patterns for a score in text; none for 0 and 1, which could be any number."""
     if score is None or not 0 < score < 1:
         return []
     shares = {f"{score:.{places}f}" for places in (2, 3, 4)} | {f"{score:g}", repr(score)}
@@ -264,13 +264,13 @@ def _forms(score: float | None) -> list[str]:
 
 
 def _stands_as_number(form: str, text: str) -> bool:
-    """Return whether a number of that form stands in a text, and not as a part of another."""
+    """Return whether a text contains a number of that form that is not part of another number."""
     return re.search(rf"(?<![\d.]){form}(?!\d)", text) is not None
 
 
 @contextmanager
 def _another_moment(number: int) -> Generator[None]:
-    """Move the clock of the wall, and the numbers of chance, for code that asks them."""
+    """Shift the wall clock and the random numbers inside the block."""
     lots, clock = random.getstate(), time.time
     random.seed(number)
     time.time = lambda: clock() + number * _DAY

@@ -1,4 +1,4 @@
-"""What the guardrail kit's tests stand on, and what a policy says of payloads."""
+"""The base of the guardrail kit's tests, and the tests of a policy's decisions."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ class GuardrailDecisions(ContractTCK):
     contract: ClassVar[type] = GuardrailPolicy
 
     allowed_payloads: ClassVar[Payloads] = ()
-    """What passes unchanged, without an event; best one of each phase in which it is asked."""
+    """Payloads that pass unchanged, without an event; give one for each phase of the policy."""
     denied_payloads: ClassVar[Payloads] = ()
     modified_payloads: ClassVar[Payloads] = ()
     warned_payloads: ClassVar[Payloads] = ()
     removed: ClassVar[Sequence[str]] = ()
-    """What is in the `modified_payloads` and in no piece of text afterwards."""
+    """Texts in the `modified_payloads` that are in no piece of text afterwards."""
     denies_at: ClassVar[int] = 1
-    """Which showing of a denied payload, in a row, is denied; above 1 for a policy that counts."""
+    """Number of the first call in a row at which a payload is denied; above 1 for a policy that counts."""
     looks_at_arguments: ClassVar[bool] = True
-    """It removes from arguments of tool calls too."""
+    """Whether the policy also removes text from arguments of tool calls."""
     idempotent: ClassVar[bool] = True
-    """What it modified it lets pass as it is."""
+    """Whether the policy allows its own modified payloads unchanged."""
     cannot_crash: ClassVar[bool] = False
-    """It only looks at what it is shown; else `make_crashing_policy` is required."""
+    """Whether the policy looks only at the payload. False: `make_crashing_policy` is required."""
     can_wait: ClassVar[bool] = False
-    """It waits for something: `make_waiting_policy` is required."""
+    """Whether the policy waits for something: then `make_waiting_policy` is required."""
 
     @classmethod
     def make_policy(cls) -> GuardrailPolicy:
@@ -63,17 +63,17 @@ class GuardrailDecisions(ContractTCK):
 
     @classmethod
     def make_crashing_policy(cls) -> GuardrailPolicy:
-        """Make one that cannot decide, such as one whose service is down."""
+        """Make one that cannot decide, for example because its service is down."""
         raise make_it(cls, "make_crashing_policy(cls), or say cannot_crash = True")
 
     @classmethod
     def make_waiting_policy(cls) -> GuardrailPolicy:
-        """Make one that waits for ever for what it needs to decide."""
+        """Make one that waits for ever before it decides."""
         raise make_it(cls, "make_waiting_policy(cls), or say can_wait = False")
 
     @classmethod
     def about(cls, payload: GuardrailPayload, **metadata: Any) -> GuardrailContext:
-        """Make the context in which a payload is shown; overridden for other metadata, such as `server` and `tool`."""
+        """Make the context of a payload; override it for other metadata, such as `server` and `tool`."""
         target = getattr(payload, "name", "kit:model")
         given = {"run_id": "r", "task_id": "t", "purpose": "generate", "server": None, "side_effect": "system"}
         return GuardrailContext(payload.phase, "m", target, payload, {**given, "tool": target, **metadata})
@@ -82,16 +82,16 @@ class GuardrailDecisions(ContractTCK):
 
     @clause("C1")
     async def test_c01_examples_are_decided_as_they_are_given(self) -> None:
-        """What is allowed, denied, modified and warned of is what the kit was given."""
+        """The policy allows, denies, modifies and warns of the payloads that the kit was given for each."""
         if not self.allowed_payloads:
             no_examples(type(self), "allowed_payloads", "at least one payload that passes")
         for wanted, payload in self.examples():
             decision = await self.decided(payload, wanted)
-            assert decision.action is wanted, f"{payload} was to {wanted}, and it decided to {decision}"
+            assert decision.action is wanted, f"{payload} must {wanted}, and it decided to {decision}"
 
     @law("C1", text=st.text(max_size=200), picks=st.lists(st.integers(0, 10**6), max_size=8))
     async def test_c01_anything_written_gets_a_decision(self, text: str, picks: list[int]) -> None:
-        """Whatever stands in a payload of its phases, it returns a decision and does not raise."""
+        """For any text in a payload of its phases, it returns a decision and does not raise."""
         for payload in self._payloads_of(f"{text} {self._words(picks)}"):
             decision: Any = await self.ready().evaluate(self.about(payload))
             assert isinstance(decision, GuardrailDecision), (
@@ -109,7 +109,7 @@ class GuardrailDecisions(ContractTCK):
 
     @clause("C3", needs="modified_payloads")
     async def test_c03_a_modified_payload_is_of_the_same_kind(self) -> None:
-        """It is of the same phase, about the same tool, and without what was to be removed."""
+        """The modified payload has the same phase and tool, and does not contain the removed texts."""
         for payload in self.modified_payloads:
             made = (await self.decided(payload, MODIFY)).payload
             assert type(made) is type(payload), f"it was shown {payload} and made {made}"
@@ -118,7 +118,7 @@ class GuardrailDecisions(ContractTCK):
 
     @clause("C3", needs="removed")
     async def test_c03_arguments_of_tool_calls_are_changed_too(self) -> None:
-        """What is removed from a reply's text is removed from the arguments of the tools it asks for."""
+        """A text that is removed from a reply is also removed from the arguments of its tool calls."""
         skip_unless(self.looks_at_arguments, "looks_at_arguments is False")
         skip_unless(self.covers(GuardrailPhase.POST_MODEL), "post_model is not among its phases")
         for text in self.removed:
@@ -151,7 +151,7 @@ class GuardrailDecisions(ContractTCK):
 
     @law("C3", needs="idempotent", picks=st.lists(st.integers(0, 10**6), min_size=1, max_size=12))
     async def test_c03_modifying_twice_is_modifying_once(self, picks: list[int]) -> None:
-        """Whatever is put together from the words of the examples."""
+        """For any text made of the words of the examples."""
         for payload in self._payloads_of(self._words(picks)):
             await self._check_twice(payload)
 
@@ -167,7 +167,7 @@ class GuardrailDecisions(ContractTCK):
 
     @clause("C5")
     async def test_c05_what_it_saw_in_one_run_is_not_known_in_another(self) -> None:
-        """A policy `for_run` starts afresh; one without keeps nothing."""
+        """`for_run` returns a policy without state; a policy without `for_run` keeps none."""
         policy, for_run = self.make_policy(), hasattr(self.make_policy(), "for_run")
         first = await self._show_all(ready(policy), "t")
         again = await self._show_all(ready(policy), "t")
@@ -190,7 +190,7 @@ class GuardrailDecisions(ContractTCK):
 
     @clause("C6")
     async def test_c06_its_own_failure_lets_nothing_pass(self) -> None:
-        """It raises or denies; asked through a chain, as everybody asks, that is a denial in its name."""
+        """A policy that fails raises or denies; a chain turns both into a denial in its name."""
         skip_unless(not self.cannot_crash, "cannot_crash is True")
         for payload in self.allowed_payloads:
             found: Any = await result_or_error(asking(ready(self.make_crashing_policy()), self.about(payload)))
@@ -225,14 +225,14 @@ class GuardrailDecisions(ContractTCK):
 
     @classmethod
     def examples(cls) -> list[tuple[GuardrailAction, GuardrailPayload]]:
-        """Return every example with what is to come of it."""
+        """Return every example with the wanted decision."""
         given = {ALLOW: cls.allowed_payloads, DENY: cls.denied_payloads}
         given |= {MODIFY: cls.modified_payloads, WARN: cls.warned_payloads}
         return [(action, payload) for action, payloads in given.items() for payload in payloads]
 
     @classmethod
     def ready(cls) -> GuardrailPolicy:
-        """Make a policy as a run asks it."""
+        """Make a policy as a run uses it."""
         return ready(cls.make_policy())
 
     @classmethod
@@ -242,14 +242,14 @@ class GuardrailDecisions(ContractTCK):
 
     @classmethod
     async def decided(cls, payload: GuardrailPayload, wanted: GuardrailAction) -> GuardrailDecision:
-        """Return what a fresh policy says at last of a payload."""
+        """Return a fresh policy's last decision about a payload."""
         policy = cls.ready()
         for _ in range(cls.denies_at - 1 if wanted is DENY else 0):
             await policy.evaluate(cls.about(payload))
         return await policy.evaluate(cls.about(payload))
 
     async def _show_all(self, policy: GuardrailPolicy, task: str) -> list[Decided]:
-        """Show every example of one task in turn, those to deny as often as that takes."""
+        """Evaluate every example for one task in turn, a payload to deny `denies_at` times."""
         decisions: list[Decided] = []
         for wanted, payload in self.examples():
             for _ in range(self.denies_at if wanted is DENY else 1):
@@ -270,15 +270,15 @@ class GuardrailDecisions(ContractTCK):
 
     def _check_removed(self, made: Any) -> None:
         left = [text for text in self.removed if any(text in piece for piece in made.texts)]
-        assert not left, f"{left} was to be removed, and is still in {made}"
+        assert not left, f"{left} must be removed, and is still in {made}"
 
     def _words(self, picks: Sequence[int]) -> str:
-        """Put a text together from the words of the examples."""
+        """Make a text of the words of the examples."""
         words = [word for _, payload in self.examples() for piece in payload.texts for word in piece.split(" ")]
         return " ".join(words[pick % len(words)] for pick in picks) if words else ""
 
     def _payloads_of(self, text: str) -> list[GuardrailPayload]:
-        """Make a payload that says this for each of the policy's phases."""
+        """Make a payload with this text for each of the policy's phases."""
         made: list[GuardrailPayload] = [
             ModelInput([Message.system("Be kind."), Message.user(text)]),
             ModelOutput(ModelResponse(text, [ToolCall("1", "look", {"query": text})])),
@@ -289,19 +289,19 @@ class GuardrailDecisions(ContractTCK):
 
 
 def ready(policy: GuardrailPolicy) -> GuardrailPolicy:
-    """Return the policy as a run asks it."""
+    """Return the policy as a run uses it."""
     made: GuardrailPolicy = getattr(policy, "for_run", lambda: policy)()
     return made
 
 
 def declared(policy: GuardrailPolicy) -> tuple[Any, ...]:
-    """Return what a policy declares."""
+    """Return a policy's name, order and phases."""
     phases = getattr(policy, "phases", None)
     return (getattr(policy, "name", None), getattr(policy, "order", 0), phases and frozenset(phases))
 
 
 def asking(policy: GuardrailPolicy, context: GuardrailContext) -> Callable[[], Awaitable[GuardrailDecision]]:
-    """Return a call of its `evaluate`."""
+    """Return a call of the policy's `evaluate`."""
     return lambda: policy.evaluate(context)
 
 

@@ -1,4 +1,4 @@
-"""The kit of `GuardrailPolicy`: what it decides, and what comes of that at each boundary of a run."""
+"""The kit of `GuardrailPolicy`: its decisions, and their effect at each boundary of a run."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class Trip:
     model_calls: int = 0
     tool_calls: int = 0
     arrived: list[GuardrailPayload] = field(default_factory=list[GuardrailPayload])
-    """What was seen of it on the other side."""
+    """The payloads that arrived on the other side."""
     refused: str | None = None
-    """What the member was given the last time it was refused."""
+    """The text that the member got at the last refusal."""
 
     async def make(self, assignment: Assignment, context: MemberContext) -> str:
         """Send it."""
@@ -111,13 +111,13 @@ class Trip:
 class GuardrailPolicyTCK(GuardrailDecisions):
     """The contract kit of guardrails.
 
-    Override `make_policy`, and give payloads of each kind: `allowed_payloads`, and what there is of `denied_payloads`,
-    `modified_payloads` and `warned_payloads`.
+    Override `make_policy` and give `allowed_payloads`. Also give `denied_payloads`, `modified_payloads` and
+    `warned_payloads` if the policy makes such decisions.
     """
 
     @clause("C6")
     async def test_c06_its_failure_is_a_denial_in_a_run(self) -> None:
-        """What would have been allowed does not pass where it cannot decide."""
+        """An allowed payload does not pass if the policy cannot decide."""
         skip_unless(not self.cannot_crash, "cannot_crash is True")
         for payload in self.allowed_payloads:
             trip, _ = await self._play(payload, self.make_crashing_policy())
@@ -148,7 +148,7 @@ class GuardrailPolicyTCK(GuardrailDecisions):
 
     @clause("C10")
     async def test_c10_what_it_allows_arrives_as_it_was(self) -> None:
-        """What is allowed is the same on the other side, without an event."""
+        """An allowed payload arrives unchanged, without an event."""
         for payload in self.allowed_payloads:
             trip, played = await self._play(payload, self.make_policy())
             assert trip.refused is None, f"{payload} was refused: {trip.refused}"
@@ -157,7 +157,7 @@ class GuardrailPolicyTCK(GuardrailDecisions):
 
     @clause("C10", needs="modified_payloads")
     async def test_c10_what_it_modifies_is_all_that_is_seen(self) -> None:
-        """On the other side is what it made, and nothing else."""
+        """Only the modified payload arrives."""
         for payload in self.modified_payloads:
             made = (await self.decided(as_in_a_run(payload), MODIFY)).payload
             trip, played = await self._play(payload, self.make_policy())
@@ -166,7 +166,7 @@ class GuardrailPolicyTCK(GuardrailDecisions):
 
     @clause("C10", needs="warned_payloads")
     async def test_c10_what_it_warns_of_passes_and_is_told(self) -> None:
-        """It arrives as it was, and an event has the warning."""
+        """The payload arrives unchanged, and an event has the warning."""
         for payload in self.warned_payloads:
             trip, played = await self._play(payload, self.make_policy())
             assert trip.arrived == [as_in_a_run(payload)], f"{payload} arrived as {trip.arrived}"
@@ -183,9 +183,7 @@ class GuardrailPolicyTCK(GuardrailDecisions):
     ) -> tuple[Trip, Played]:
         """Send a payload through a run whose only guardrail is this one."""
         trip = Trip(payload, self.about(payload).metadata, times, streams, self.allowed_payloads)
-        permissions = ToolPermissions(
-            mcp=McpPolicy(McpSecurityPolicy.ALLOW_ALL)
-        )  # what is tested decides, and nothing before it
+        permissions = ToolPermissions(mcp=McpPolicy(McpSecurityPolicy.ALLOW_ALL))  # only the tested policy decides
         if where == "member":
             return trip, await play(trip.make, member={"guardrails": [policy]}, permissions=permissions)
         return trip, await play(trip.make, guardrails=[policy], permissions=permissions)

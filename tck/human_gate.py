@@ -1,4 +1,4 @@
-"""The kit of `HumanGate`: the decisions of a gate after a person's answer, and after silence."""
+"""The kit of `HumanGate`: decisions of a gate after a person's answer, and without an answer."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from kairo_team.tools.tool import Tool
 from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict, Finding
 
 Person = Callable[[str], HumanDecision | None]
-"""Given what a person is shown, which has the question's text in it, returns what they decide; None: they say nothing,
-for ever. It raises where they cannot be reached."""
+"""Takes the text that a person sees, which contains the question's text, and returns the decision. None: no answer,
+ever. Raises if the person cannot be reached."""
 
 DECISIONS: Final[Mapping[HumanAction, HumanDecision]] = {
     "approve": HumanDecision.approve("well done"),
@@ -40,23 +40,23 @@ class HumanGateTCK(ContractTCK):
     contract: ClassVar[type] = HumanGate
 
     asks: ClassVar[bool] = True
-    """It asks the person at once. False: it puts every question off."""
+    """Whether the gate asks the person at once. False: it defers every question."""
     actions: ClassVar[Sequence[HumanAction]] = ("approve", "revise", "reject", "defer")
-    """What a person can say to it."""
+    """The decisions that a person can make at this gate."""
     silence: ClassVar[float] = 600.0
-    """Seconds after which the kit takes a gate that nobody answers for one that waits on; keep it short, and above the
-    gate's own patience, where time is real."""
+    """Seconds without an answer after which the kit assumes that the gate waits for ever. In real time keep it short,
+    but above the gate's own patience."""
 
     @classmethod
     def make_gate(cls, person: Person) -> HumanGate:
-        """Make a gate at which this person sits. A fresh one each time."""
+        """Make a gate that asks this person. A fresh one each time."""
         raise make_it(cls, "make_gate(cls, person)")
 
     # ------------------------------------------------------------------ one question
 
     @clause("C1", needs="asks")
     async def test_c01_what_the_person_decides_is_what_it_returns(self) -> None:
-        """Each action, and the words with it."""
+        """For each action, with its feedback."""
         for action in self.actions:
             wanted = DECISIONS[action]
             decision = await self.make_gate(_says(wanted)).decide(_question())
@@ -69,7 +69,7 @@ class HumanGateTCK(ContractTCK):
 
     @clause("C1", needs="asks")
     async def test_c01_the_person_is_shown_the_question(self) -> None:
-        """Its text is in what they see."""
+        """The person sees the question's text."""
         shown: list[str] = []
 
         def person(text: str) -> HumanDecision:
@@ -94,7 +94,7 @@ class HumanGateTCK(ContractTCK):
 
     @clause("C1")
     async def test_c01_the_question_stays_as_it_was(self) -> None:
-        """It changes nothing, after any answer."""
+        """No answer changes the question."""
         for decision in (*DECISIONS.values(), None):
             question = _question()
             await self._asked(_says(decision), question)
@@ -109,16 +109,16 @@ class HumanGateTCK(ContractTCK):
 
     @clause("C2")
     async def test_c02_a_person_who_cannot_be_reached_decides_nothing(self) -> None:
-        """Its own failure is no approval."""
+        """A failure of the gate is not an approval."""
         _check_nothing("nobody can be reached", await self._asked(_unreachable, _question()))
 
     @clause("C2", needs="asks")
     async def test_c02_another_questions_answer_is_no_answer(self) -> None:
-        """Of two questions at once only one is answered: the other stays open."""
+        """If only one of two questions at once is answered, the other stays open."""
         person = _by_number({1: None, 2: DECISIONS[self.actions[0]]})
         gate = self.make_gate(person)
         first, _ = await at_once([lambda: self._patiently(gate, _number(1)), lambda: self._patiently(gate, _number(2))])
-        _check_nothing("nobody answered the first of two questions", first)
+        _check_nothing("the first of two questions has no answer", first)
 
     # ------------------------------------------------------------------ several, and cancelled
 
@@ -159,11 +159,11 @@ class HumanGateTCK(ContractTCK):
 
     @clause("C5", needs="asks")
     async def test_c05_what_the_person_decides_is_done(self) -> None:
-        """Approved is accepted and rejected is not, at any risk."""
+        """An approved artifact is accepted and a rejected one is not, at any risk."""
         for risk in RiskProfile:
             for action in set(_YES_AND_NO) & set(self.actions):
                 played = await self._review(_says(HumanDecision(action)), risk)
-                assert played is not None, f"the person decided to {action}, and the run went on for ever"
+                assert played is not None, f"the person decided to {action}, and the run never ended"
                 assert played.accepted is (action == "approve"), f"{action} at {risk} risk: {played.outcome}"
 
     @clause("C5")
@@ -172,17 +172,17 @@ class HumanGateTCK(ContractTCK):
         for person in (_says(None), _unreachable):
             for risk in (RiskProfile.MEDIUM, RiskProfile.HIGH):
                 played = await self._review(person, risk)
-                assert played is None or not played.accepted, f"nobody answered, and it was accepted: {played}"
+                assert played is None or not played.accepted, f"accepted without an answer: {played}"
 
     @clause("C5")
     async def test_c05_where_nobody_answers_no_tool_is_used(self) -> None:
-        """What needs approval does not happen."""
+        """A tool that needs approval is not called."""
         for person in (_says(None), _unreachable):
-            assert not await self._use_tool(person), "nobody approved, and the tool was used"
+            assert not await self._use_tool(person), "the tool was used without an approval"
 
     @clause("C5", needs="asks")
     async def test_c05_a_tool_is_used_once_it_is_approved(self) -> None:
-        """And not when it is rejected."""
+        """A rejected tool is not called."""
         for action in set(_YES_AND_NO) & set(self.actions):
             used = await self._use_tool(_says(HumanDecision(action)))
             assert used is (action == "approve"), f"the person decided to {action}, and the tool was used: {used}"
@@ -199,13 +199,13 @@ class HumanGateTCK(ContractTCK):
         return _WAITS
 
     async def _review(self, person: Person, risk: RiskProfile) -> Played | None:
-        """Run a task whose review is left to the person; None where that waits on."""
+        """Run a task whose review is left to the person; return None if the run keeps waiting."""
         with anyio.move_on_after(self.silence):
             return await play(_write, evaluator=_LeavesOpen(), gate=self.make_gate(person), risk=risk)
         return None
 
     async def _use_tool(self, person: Person) -> bool:
-        """Have a member use a tool that needs approval, and say whether it ran."""
+        """Let a member use a tool that needs approval, and return whether it ran."""
         ran: list[Any] = []
 
         async def call(arguments: Mapping[str, Any]) -> str:
@@ -278,7 +278,7 @@ def _asking(gate: HumanGate, question: HumanRequest) -> Callable[[], Awaitable[H
 
 
 def _check_nothing(why: str, found: Any) -> None:
-    """Fail when there is a decision that no person made."""
+    """Fail if there is a decision that no person made."""
     decided = isinstance(found, HumanDecision) and found.action != "defer"
     assert not decided, f"{why}, and it decided to {found.action}"
     fine = found is None or found is _WAITS or isinstance(found, HumanDecision | Exception)

@@ -1,4 +1,4 @@
-"""The kit of `Journal`: processes that record runs on one store, die, and go on with each other's runs."""
+"""The kit of `Journal`: processes record runs in one store, die, and resume each other's runs."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ from kairo_team.tck.journal_watching import WatchTests
 
 
 class JournalTCK(AtOnceTests, LawTests, OwnerTests, PeopleTests, RecordTests, WatchTests):
-    """The contract kit of journals: override `make_journal`, `make_another`, `crash`, and `fail`, or say it cannot."""
+    """The contract kit of journals: override `make_journal`, `make_another`, `crash`, and `fail` if `can_fail`."""

@@ -1,4 +1,4 @@
-"""Many sessions at once, in one process and in several, and what a cancellation leaves."""
+"""Many sessions at once, in one process and in several, and the effect of a cancellation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kairo_team.tck.kit import clause
 RUNS: Final = 4
 TASKS: Final = 6
 CALLS: Final = 4
-"""Calls of each task, one after the other."""
+"""Calls of each task, in sequence."""
 
 
 class AtOnceTests(JournalStage):
@@ -24,7 +24,7 @@ class AtOnceTests(JournalStage):
 
     @clause("C12")
     async def test_c12_runs_do_not_share_what_has_one_name(self) -> None:
-        """Keys, numbers of calls, questions' answers, progress."""
+        """Keys, call numbers, answers to questions and progress are separate."""
         async with self.store() as store:
             process = await store.process()
             one, two = await process.begin("one"), await process.begin("two")
@@ -44,7 +44,7 @@ class AtOnceTests(JournalStage):
 
     @clause("C12")
     async def test_c12_many_sessions_at_once(self) -> None:
-        """Of two processes; every call of every task is there once, with its own end."""
+        """With two processes, every call of every task is recorded once, with its own end."""
         async with self.store() as store:
             processes = [await store.process(), await store.process()]
             sessions = {f"r{n}": await processes[n % 2].begin(f"r{n}") for n in range(RUNS)}
@@ -89,7 +89,7 @@ class AtOnceTests(JournalStage):
 
     @clause("C13")
     async def test_c13_who_does_not_wait_for_it_loses_nothing(self) -> None:
-        """Whoever waited for it to be written was cancelled; it is written all the same, and others go on waiting."""
+        """If a caller that waits for a record is cancelled, the record is written, and other callers keep waiting."""
         async with self.store() as store:
             process = await store.process()
             session = await process.begin()
@@ -114,7 +114,7 @@ async def _work(session: RunJournal, task: int) -> list[int]:
 
 
 async def _cancelled(call: Any) -> bool:
-    """Make a call in a scope that is cancelled already; return whether it was ended by that."""
+    """Make a call in a cancelled scope; return whether the cancellation ended it."""
     with anyio.CancelScope() as scope:
         scope.cancel()
         await call()

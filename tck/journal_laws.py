@@ -1,4 +1,4 @@
-"""A law of journals: whatever is recorded, and however processes die, what comes back is a beginning of it."""
+"""A law of journals: for any records and deaths of processes, a recovered run is a prefix of the recorded one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from kairo_team.tck.journal_stage import (
 from kairo_team.tck.kit import law
 
 Act = tuple[str, int]
-"""What is done, and with which of a few keys, calls or questions."""
+"""An action, and the number of the key, call or question that it uses."""
 OFTEN: Final = ("put", "send", "answer", "end", "emit", "ask", "reply")
 ACTS: Final = (*OFTEN, *OFTEN, "put", "send", "answer", "close", "written", "crash", "take", "stop", "suspend")
 DRAWN: Final = st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 9)), min_size=10, max_size=40)
@@ -37,16 +37,16 @@ ANSWERS: Final = (HumanDecision.approve("well done"), HumanDecision.reject("not 
 
 @dataclass(frozen=True)
 class _State:
-    """What is recorded of a run at one moment."""
+    """The records of a run at one moment."""
 
     steps: dict[str, object] = field(default_factory=dict[str, object])
     calls: dict[int, tuple[str, int]] = field(default_factory=dict[int, tuple[str, int]])
-    """How each call stands, and the tokens it is charged."""
+    """State and charged tokens of each call."""
     questions: dict[str, HumanDecision | None] = field(default_factory=dict[str, HumanDecision | None])
     seq: int = 0
 
     def is_of(self, run: RecoveredRun) -> bool:
-        """Whether this is what was recovered; its events may be further on."""
+        """Return whether the recovered run has these records; it may have more events."""
         return (
             list(self.steps.items()) == list(run.steps.items())
             and list(self.calls.values()) == [(one.state, one.usage.tokens) for one in run.calls]
@@ -56,16 +56,16 @@ class _State:
 
 
 class _Play:
-    """A run that is recorded by one process after another, and what may be there of it."""
+    """A run that one process after another records, and its possible records."""
 
     def __init__(self, store: Store, process: Process, served: Served) -> None:
         self._store = store
         self._process = process
         self._served = served
         self._states = [_State()]
-        """What may be recorded now: each is the beginning of the next, and the last is all."""
+        """Possible records now: each is a prefix of the next, and the last has everything."""
         self._open: dict[int, int] = {}
-        """Calls of this session without an end: their place among all calls, and their number."""
+        """Calls of this session without an end: numbers by position among all calls."""
 
     async def act(self, act: Act) -> None:
         """Do something."""
@@ -113,7 +113,7 @@ class _Play:
         self._record(questions=asked if question.id in asked else {**asked, question.id: None})
 
     async def _reply(self, number: int) -> None:
-        """Answer a question that is there for certain, from another process."""
+        """Answer a question that is certainly recorded, from another process."""
         question_id, decision = question_of("r", number % 3).id, ANSWERS[number % 2]
         if all(one.questions.get(question_id, decision) is None for one in self._states):
             await (await self._store.process()).do("answer", question_id, decision)
@@ -147,7 +147,7 @@ class _Play:
         await self._go_on(take_over=False)
 
     async def _go_on(self, *, take_over: bool) -> None:
-        """Recover the run in a new process; fail unless what comes back is a beginning of what was recorded."""
+        """Recover the run in a new process; fail unless it is a prefix of the recorded run."""
         self._process = await self._store.process()
         run = (await self._process.recover(take_over=take_over))["r"]
         fitting = [one for one in self._states if one.is_of(run)]
@@ -157,7 +157,7 @@ class _Play:
         self._served = Served(run.journal, seq=run.seq)
 
     async def end(self, *, keeps_events: bool) -> None:
-        """Have it all written, let the process die, and compare."""
+        """Wait until everything is written, let the process die, and compare."""
         await self._written()
         await self._crash(0)
         if keeps_events:
@@ -167,11 +167,11 @@ class _Play:
 
 
 class LawTests(JournalStage):
-    """C3 to C5, C8, C14, C15, C17 and C19, of drawn runs."""
+    """C3 to C5, C8, C14, C15, C17 and C19, with drawn runs."""
 
     @law("C3", "C4", "C5", "C15", examples=25, acts=DRAWN)
     async def test_c03_whatever_happens_a_beginning_of_what_was_recorded_is_there(self, acts: Sequence[Act]) -> None:
-        """And all of it that was waited for; through deaths, take-overs, interruptions and waits for a person."""
+        """Everything that was waited for is there, after deaths, take-overs, interruptions and questions to people."""
         async with self.store() as store:
             process = await store.process()
             play = _Play(store, process, Served(await process.begin()))

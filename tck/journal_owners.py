@@ -1,4 +1,4 @@
-"""Who has a run: the first that begins it, one process at a time, and after a take-over nobody else."""
+"""The owner of a run: the process that began it, one process at a time, and after a take-over only the new one."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class OwnerTests(JournalStage):
 
     @clause("C1")
     async def test_c01_an_id_is_used_once(self) -> None:
-        """By this process, by another one, and after the run has ended or its process has died."""
+        """An id is refused in this and other processes, also after the run has ended or its process has died."""
         async with self.store() as store:
             process, other = await store.process(), await store.process()
             session = await process.begin()
@@ -86,7 +86,7 @@ class OwnerTests(JournalStage):
 
     @clause("C7")
     async def test_c07_a_run_of_a_living_process_is_not_given_to_another(self) -> None:
-        """Nor to itself; and to ask for it does it no harm."""
+        """Not even to the same process; the attempt does not harm the run."""
         async with self.store() as store:
             process, other = await store.process(), await store.process()
             session = await process.begin()
@@ -102,7 +102,7 @@ class OwnerTests(JournalStage):
 
     @clause("C7")
     async def test_c07_a_run_of_a_dead_process_is_free_at_once(self) -> None:
-        """While other processes live; and it is one's again when it is recovered."""
+        """While other processes live; a recovered run has one owner again."""
         async with self.store() as store:
             process, other, third = [await store.process() for _ in range(3)]
             await process.begin()
@@ -116,7 +116,7 @@ class OwnerTests(JournalStage):
 
     @clause("C7")
     async def test_c07_a_run_that_is_unknown_or_has_ended_cannot_go_on(self) -> None:
-        """Whether its process lives or has died, and with `take_over` too."""
+        """Whether its process is alive or dead, and also with `take_over`."""
         async with self.store() as store:
             process, other = await store.process(), await store.process()
             for name in ("recover", "digests"):
@@ -133,7 +133,7 @@ class OwnerTests(JournalStage):
 
     @clause("C7")
     async def test_c07_a_suspended_run_is_nobodys(self) -> None:
-        """Its process lives, and another one may go on with it."""
+        """Another process may resume it, although its process is alive."""
         async with self.store() as store:
             process, other = await store.process(), await store.process()
             session = await process.begin()
@@ -149,7 +149,7 @@ class OwnerTests(JournalStage):
 
     @clause("C8")
     async def test_c08_after_a_take_over_the_earlier_session_is_over(self) -> None:
-        """Whatever it tries, nothing of it is recorded, and it is told so."""
+        """The earlier session records nothing more, and every method raises."""
         async with self.store() as store:
             session = await (await store.process()).begin()
             session.put("plan:1", "a plan")
@@ -169,7 +169,7 @@ class OwnerTests(JournalStage):
 
     @clause("C8")
     async def test_c08_what_it_was_recording_then_is_there_whole_or_not_at_all(self) -> None:
-        """Nothing of it comes later, between the records of the next session."""
+        """No record of the earlier session comes later, between the records of the next one."""
         async with self.store() as store:
             session = await (await store.process()).begin()
             for number in range(200):
@@ -185,7 +185,7 @@ class OwnerTests(JournalStage):
 
     @clause("C8")
     async def test_c08_who_has_lost_a_run_is_told(self) -> None:
-        """Also where it records nothing for a while; sessions of other runs are not."""
+        """Even if it records nothing for a while; sessions of other runs are not called."""
         async with self.store() as store:
             process = await store.process()
             lost, other = Served(await process.begin()), Served(await process.begin("other"), "other")
@@ -209,7 +209,7 @@ class OwnerTests(JournalStage):
 
     @clause("C8")
     async def test_c08_no_run_begins_inside_it(self) -> None:
-        """Who has the run would not know of it, nor of what it spends."""
+        """The new owner would not know of the inner run and its spending."""
         async with self.store() as store:
             process = await store.process()
             await process.begin()
@@ -248,7 +248,7 @@ class OwnerTests(JournalStage):
 
     @clause("C9", needs="can_fail")
     async def test_c09_a_journal_that_fails_says_so_and_records_nothing_more(self) -> None:
-        """Every time; what was there is still there."""
+        """Every method raises, every time; earlier records are still there."""
         async with self.store() as store:
             process = await store.process()
             session = await process.begin()
@@ -289,7 +289,7 @@ async def _check_finished(process: Process, run_id: str) -> None:
 
 
 def _try_all(session: RunJournal, number: int) -> None:
-    """Record one of everything that does not wait."""
+    """Make one record of each kind that does not wait."""
     session.put("late", True)
     session.put("plan:1", "a late plan")
     session.put_answer("late:answer", "an answer", number, USED)
@@ -299,7 +299,7 @@ def _try_all(session: RunJournal, number: int) -> None:
 
 
 async def check_over(session: RunJournal) -> None:
-    """Fail unless a session can neither send anything nor have it written, and says so with a `JournalError`."""
+    """Fail unless `sent` and `written` of a session raise a `JournalError`."""
     for name, call in (("sent", lambda: send(session)), ("written", session.written)):
         try:
             await call()

@@ -1,4 +1,4 @@
-"""Questions that wait, their answers from any process, and how a session ends."""
+"""Pending questions, their answers from any process, and the end of a session."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PeopleTests(JournalStage):
 
     @clause("C14")
     async def test_c14_every_process_sees_the_questions_that_wait_oldest_first(self) -> None:
-        """Of all runs, or of one with the runs inside it; closed ones are gone."""
+        """The questions are those of all runs, or of one run with its inner runs; closed ones are gone."""
         async with self.store() as store:
             process, other = await store.process(), await store.process()
             places = {"r": None, "r.1": Place("r", STEP, "group"), "a": None}
@@ -63,7 +63,7 @@ class PeopleTests(JournalStage):
 
     @clause("C14", "C15")
     async def test_c14_a_question_that_is_asked_again_stays_as_it_is(self) -> None:
-        """With its answer, and in its place."""
+        """A repeated question keeps its answer and its place."""
         async with self.store() as store:
             process, other = await store.process(), await store.process()
             session = await process.begin()
@@ -87,7 +87,7 @@ class PeopleTests(JournalStage):
 
     @clause("C15")
     async def test_c15_an_answer_comes_with_the_recovered_run(self) -> None:
-        """Each to its question, whether the process that asked lives or not, and it is not pending any more."""
+        """Each answer comes with its question, whether the asking process lives or not; the question is not pending."""
         async with self.store() as store:
             process, other = await store.process(), await store.process()
             session = await process.begin()
@@ -113,7 +113,7 @@ class PeopleTests(JournalStage):
 
     @clause("C15")
     async def test_c15_the_first_answer_counts(self) -> None:
-        """The same again is one, another one is refused."""
+        """The same answer may be given again; another one is refused."""
         async with self.store() as store:
             process, other = await store.process(), await store.process()
             session = await process.begin()
@@ -145,7 +145,7 @@ class PeopleTests(JournalStage):
 
     @clause("C15")
     async def test_c15_what_does_not_wait_has_no_answer(self) -> None:
-        """An unknown question, one that was closed, and an answer that is no decision."""
+        """An unknown question, a closed one, and an answer that is not a decision are refused."""
         async with self.store() as store:
             process = await store.process()
             session = await process.begin()
@@ -163,7 +163,7 @@ class PeopleTests(JournalStage):
 
     @clause("C14", "C15")
     async def test_c15_a_question_is_asked_and_answered_while_its_run_lives(self) -> None:
-        """The answer is to exactly this question, and comes with the recovered run too."""
+        """The answer belongs to exactly this question, and comes with the recovered run too."""
         async with self.store() as store:
             process, other = await store.process(), await store.process()
             await process.begin()
@@ -190,7 +190,7 @@ class PeopleTests(JournalStage):
 
     @clause("C14", "C15")
     async def test_c14_a_deferred_question_waits_behind_the_others(self) -> None:
-        """It has no decision yet, and takes one."""
+        """A deferred question has no decision yet, and can get one."""
         async with self.store() as store:
             process, other = await store.process(), await store.process()
             session = await process.begin()
@@ -211,7 +211,7 @@ class PeopleTests(JournalStage):
 
     @clause("C15")
     async def test_c15_a_run_that_waits_is_told_that_its_question_was_deferred(self) -> None:
-        """Until it asks anew; then the question is back in its place."""
+        """Until the run asks again: then the question is back in its place."""
         async with self.store() as store:
             process, other = await store.process(), await store.process()
             await process.begin()
@@ -231,7 +231,7 @@ class PeopleTests(JournalStage):
 
     @clause("C16")
     async def test_c16_the_result_is_there_once_the_session_has_ended(self) -> None:
-        """Of every end, in every process; before it there is none."""
+        """For every status, in every process; before the end there is no result."""
         async with self.store() as store:
             process, other = await store.process(), await store.process()
             for status in TeamStatus:

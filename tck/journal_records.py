@@ -1,4 +1,4 @@
-"""What a journal gives back: every step and call, in order, exactly, and nothing of it half."""
+"""The records that a journal returns: every step and call, in order, exact and whole."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from kairo_team.tck.kit import clause
 from kairo_team.team import TeamExecutionRequest
 
 MANY: Final = 60
-"""Steps that are recorded one right after the other."""
+"""Number of steps recorded in quick succession."""
 ENDS: Final[Mapping[str, Usage]] = {"failed": USED, "unknown": HELD, "unsent": NOTHING}
-"""How calls end that have no answer, and what is charged for them."""
+"""States of ended calls without an answer, with their charge."""
 
 
 @dataclass(frozen=True)
 class Note:
-    """A value class as a user writes it."""
+    """A user's value class."""
 
     text: str
     at: datetime
@@ -74,7 +74,7 @@ class RecordTests(JournalStage):
 
     @clause("C2")
     async def test_c02_a_call_survives_the_death_that_follows(self) -> None:
-        """And what was recorded before it."""
+        """Earlier records survive too."""
         async with self.store() as store:
             process = await store.process()
             session = await process.begin()
@@ -96,7 +96,7 @@ class RecordTests(JournalStage):
 
     @clause("C3")
     async def test_c03_what_is_written_is_there_in_order(self) -> None:
-        """The order is that of the first value of each key."""
+        """The order follows the first value of each key."""
         async with self.store() as store:
             process = await store.process()
             session = await process.begin()
@@ -122,7 +122,7 @@ class RecordTests(JournalStage):
 
     @clause("C3")
     async def test_c03_calls_and_steps_are_in_one_order(self) -> None:
-        """A step that was recorded after the end of a call is not there without that end."""
+        """If a step was recorded after the end of a call, it is never there without that end."""
         async with self.store() as store:
             process = await store.process()
             session = await process.begin()
@@ -152,7 +152,7 @@ class RecordTests(JournalStage):
 
     @clause("C4")
     async def test_c04_no_answer_is_there_without_the_end_of_its_call(self) -> None:
-        """Nor an end without its answer, wherever the process dies."""
+        """An end is not there without its answer either, wherever the process dies."""
         async with self.store() as store:
             process = await store.process()
             session = await process.begin()
@@ -167,7 +167,7 @@ class RecordTests(JournalStage):
 
     @clause("C5")
     async def test_c05_every_call_is_as_it_was_recorded(self) -> None:
-        """Where, by whom, how it ended, and what is charged."""
+        """Step, member, state and charge of a call."""
         async with self.store() as store:
             process = await store.process()
             session = await process.begin()
@@ -195,7 +195,7 @@ class RecordTests(JournalStage):
 
     @clause("C5")
     async def test_c05_sessions_add_up(self) -> None:
-        """Each has its own calls, none replaces an earlier one's."""
+        """Each session has its own calls; none replaces a call of an earlier session."""
         async with self.store() as store:
             process = await store.process()
             session = await process.begin()
@@ -217,7 +217,7 @@ class RecordTests(JournalStage):
 
     @clause("C5")
     async def test_c05_a_recovered_run_that_did_nothing_is_the_same(self) -> None:
-        """Also what it had worked, and where its events were."""
+        """The seconds of work and the number of the last event stay too."""
         async with self.store() as store:
             process = await store.process()
             session = await process.begin()
@@ -234,7 +234,7 @@ class RecordTests(JournalStage):
 
     @clause("C5")
     async def test_c05_runs_inside_come_with_the_run_around_them(self) -> None:
-        """At any depth, and those that have ended too; no others."""
+        """At any depth, ended ones included; no other runs."""
         async with self.store() as store:
             process = await store.process()
             outer = await process.begin("r")
@@ -262,7 +262,7 @@ class RecordTests(JournalStage):
 
     @clause("C6")
     async def test_c06_the_recovered_journal_has_the_values(self) -> None:
-        """And those it records itself; for other keys it gives the default."""
+        """The journal also has the values that it records itself, and returns the default for other keys."""
         async with self.store() as store:
             process = await store.process()
             session = await process.begin()
@@ -280,7 +280,7 @@ class RecordTests(JournalStage):
 
     @clause("C6")
     async def test_c06_tools_without_an_end_are_in_doubt(self) -> None:
-        """Answered ones are not, nor are models; a doubt stays until the run has ended."""
+        """Answered calls and model calls are not; a call stays in doubt until the run has ended."""
         async with self.store() as store:
             process = await store.process()
             session = await process.begin()
@@ -314,7 +314,7 @@ class RecordTests(JournalStage):
 
     @clause("C10")
     async def test_c10_a_value_is_recorded_as_it_was_then(self) -> None:
-        """It may change afterwards, in the session that recorded it."""
+        """The session may change the object later."""
         async with self.store() as store:
             process = await store.process()
             session = await process.begin()
@@ -372,7 +372,7 @@ class RecordTests(JournalStage):
 
     @clause("C11")
     async def test_c11_what_was_put_is_there_at_once(self) -> None:
-        """Before it is written, and also when it replaces something."""
+        """Before it is written, also if it replaces a value."""
         async with self.store() as store:
             session = await (await store.process()).begin()
             number = await send(session)
@@ -385,7 +385,7 @@ class RecordTests(JournalStage):
 
 
 def check_calls(run: RecoveredRun, *, sent: Mapping[str, int]) -> None:
-    """Fail unless exactly so many calls of each kind are recorded, all of them only sent and charged in full."""
+    """Fail unless the recorded calls are `sent` in number, by kind, all without an end and charged in full."""
     found = {what: [one for one in run.calls if one.what == what] for what in {*sent, *(one.what for one in run.calls)}}
     numbers = {what: len(calls) for what, calls in found.items()}
     assert numbers == sent, f"{sent} calls could be sent, and recorded are {numbers}"
@@ -403,5 +403,5 @@ def _amounts(usage: Usage) -> tuple[int, Decimal, int]:
 
 
 def _content(run: RecoveredRun) -> Any:
-    """Return all that is recorded of a run."""
+    """Return all records of a run."""
     return replace(run, journal=None)  # type: ignore[arg-type]  # only to be compared

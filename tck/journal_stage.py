@@ -1,4 +1,4 @@
-"""What the journal kit's tests stand on: the factories, and processes that share a store and die when they are told."""
+"""The base of the journal kit's tests: the factories, and processes that share a store and die on demand."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ USED: Final = Usage(20, 5, Decimal("0.000000000007"))
 ONE_CALL: Final = Usage(tool_calls=1)
 NOTHING: Final = Usage()
 STEP: Final = "attempt:1:tides:1"
-"""The work that calls are made in, unless the test says otherwise."""
+"""The step in which calls are made, unless the test gives another."""
 DIGESTS: Final = {"instructions of role 'writer'": "0a1b", "template 'task'": "2c3d"}
 
 
 class Process:
-    """A process with a journal of its own; its journal is called in threads, as by the engine."""
+    """A process with its own journal, which is called in threads, like the engine does."""
 
     def __init__(self, kit: type[JournalStage], journal: Journal) -> None:
         self._kit = kit
@@ -44,7 +44,7 @@ class Process:
         return await run_in_thread(partial(self.journal.begin, request_of(run_id), team_of(), DIGESTS, place))
 
     async def recover(self, run_id: str = "r", *, take_over: bool = False) -> dict[str, RecoveredRun]:
-        """Take a run; return it, and the runs inside it, by their ids."""
+        """Recover a run; return it and its inner runs by id."""
         found = await run_in_thread(partial(self.journal.recover, run_id, take_over=take_over))
         runs = {one.request.run_id: one for one in found}
         assert len(runs) == len(found), f"it recovered {sorted(one.request.run_id for one in found)}: each once"
@@ -59,12 +59,12 @@ class Process:
         await run_in_thread(partial(self._kit.crash, self.journal))
 
     async def lose_its_disk(self) -> None:
-        """Let it record nothing more."""
+        """Let the journal fail: it records nothing more."""
         await run_in_thread(partial(self._kit.fail, self.journal))
 
 
 class Served:
-    """A run as its session serves it: how far it is, and what it is told."""
+    """A served run: its progress, and the calls of its `on_cancel` and `on_lost`."""
 
     def __init__(self, session: RunJournal, run_id: str = "r", seconds: float = 0.0, seq: int = 0) -> None:
         self.session = session
@@ -76,22 +76,22 @@ class Served:
         self._take = session.serve(lambda: (self.seconds, self.seq), self.cancelled.append, self.lost.append)
 
     def emit(self, events: int) -> None:
-        """Emit some events."""
+        """Emit this number of events."""
         for _ in range(events):
             self.seq += 1
             if self._take is not None:
                 self._take(event_of(self.run_id, self.seq))
 
     async def told(self, what: list[Any], within: float) -> list[Any]:
-        """Wait until it is told something, or for so many seconds; return all that it was told."""
+        """Wait until `what` has an entry, at most `within` seconds; return `what`."""
         with anyio.move_on_after(within):
-            while not what:  # noqa: ASYNC110 - it is told in any thread
+            while not what:  # noqa: ASYNC110 - any thread may add the entry
                 await anyio.sleep(0.01)
         return what
 
 
 class Store:
-    """What the journals of several processes share."""
+    """The store that the journals of several processes share."""
 
     def __init__(self, kit: type[JournalStage]) -> None:
         self._kit = kit
@@ -125,11 +125,11 @@ class JournalStage(ContractTCK):
     virtual_time: ClassVar[bool] = False
 
     can_fail: ClassVar[bool] = True
-    """It can be made to fail: `fail`."""
+    """Whether the kit can make it fail: `fail`."""
     keeps_events: ClassVar[bool] = True
     """It records events."""
     patience: ClassVar[float] = 10.0
-    """Seconds in which a living run is told that it was cancelled, or lost."""
+    """Seconds within which a living run learns that it was cancelled or lost."""
 
     @classmethod
     def make_journal(cls) -> Journal:
@@ -138,22 +138,22 @@ class JournalStage(ContractTCK):
 
     @classmethod
     def make_another(cls, journal: Journal) -> Journal:
-        """Make one on the same store, as another process does."""
+        """Make another journal on the same store, as another process does."""
         raise make_it(cls, "make_another(cls, journal)")
 
     @classmethod
     def crash(cls, journal: Journal) -> None:
-        """Let the process of this journal die: nothing that it has not recorded yet is recorded any more."""
+        """Let the process of this journal die: records that are not written yet are lost."""
         raise make_it(cls, "crash(cls, journal)")
 
     @classmethod
     def fail(cls, journal: Journal) -> None:
-        """Let it fail from now on, as with a disk that is full; its process lives on."""
+        """Let the journal fail from now on, as with a full disk; its process lives on."""
         raise make_it(cls, "fail(cls, journal), or say can_fail = False,")
 
     @classmethod
     def close(cls, journal: Journal) -> None:
-        """Release what a journal holds, such as its thread; called once for each, also for one that has crashed."""
+        """Release a journal's resources, such as its thread; called once for each journal, also after a crash."""
 
     @asynccontextmanager
     async def store(self) -> AsyncGenerator[Store]:
@@ -200,7 +200,7 @@ def event_of(run_id: str, seq: int) -> Event:
 
 
 def check_same(what: str, found: object, wanted: object) -> None:
-    """Fail unless what was found is what it must be."""
+    """Fail unless `found` equals `wanted`."""
     assert found == wanted, f"{what}: it must be {wanted!r:.300}, and is {found!r:.300}"
 
 

@@ -1,4 +1,4 @@
-"""Runs that are interrupted, or cancelled from another process, and their events."""
+"""Interrupted runs, runs cancelled from another process, and events."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class WatchTests(JournalStage):
 
     @clause("C17")
     async def test_c17_an_interrupted_run_records_nothing_more_and_can_go_on(self) -> None:
-        """What it had recorded is there, and its process lives."""
+        """The earlier records are there, and the process lives."""
         async with self.store() as store:
             process, other = await store.process(), await store.process()
             session = await process.begin()
@@ -50,7 +50,7 @@ class WatchTests(JournalStage):
 
     @clause("C17", needs="keeps_events")
     async def test_c17_an_interrupted_run_records_the_last_it_told(self) -> None:
-        """What it tells after the interruption too, up to its end; but not once another process has the run."""
+        """Events after the interruption count too, up to its end, until another process has the run."""
         async with self.store() as store:
             process, other, third = [await store.process() for _ in range(3)]
             served = Served(await process.begin())
@@ -64,7 +64,7 @@ class WatchTests(JournalStage):
             check_same("the events", [one.seq for one in await other.do("events_after", "r")], [1, 2, 3])
             again = Served(run.journal, seq=run.seq)
             again.session.interrupt("once more")
-            await check_over(again.session)  # only what is written can be seen by another process
+            await check_over(again.session)  # waits: another process sees only what is written
             await third.recover()
             again.emit(1)
             again.session.end(result_of("r", TeamStatus.CANCELLED))
@@ -96,13 +96,13 @@ class WatchTests(JournalStage):
             check_same("`interrupted`", session.interrupted, True)
             await check_over(session)
             await send(kept)
-            assert (outer.lost, inner.lost) == ([], []), "a run that was interrupted was told that it is lost"
+            assert (outer.lost, inner.lost) == ([], []), "`on_lost` was called for an interrupted run"
 
     # ------------------------------------------------------------------ cancelled from elsewhere
 
     @clause("C18")
     async def test_c18_a_run_that_nobody_has_ends_at_once(self) -> None:
-        """One that is suspended, one that was interrupted, and one whose process has died; its questions are gone."""
+        """A suspended run, an interrupted one, and one whose process has died; their questions are gone."""
         async with self.store() as store:
             process, other = await store.process(), await store.process()
             sessions = {run_id: await process.begin(run_id) for run_id in ("suspended", "interrupted", "dead")}
@@ -122,7 +122,7 @@ class WatchTests(JournalStage):
 
     @clause("C18")
     async def test_c18_a_living_run_is_told(self) -> None:
-        """Once, with the reason; it ends as it does, and then it has ended."""
+        """Once, with the reason. The run then ends by itself."""
         async with self.store() as store:
             process, other = await store.process(), await store.process()
             session, kept = await process.begin(), Served(await process.begin("kept"), "kept")
@@ -176,7 +176,7 @@ class WatchTests(JournalStage):
 
     @clause("C19", needs="keeps_events")
     async def test_c19_every_event_is_there_once_in_order(self) -> None:
-        """Of several sessions; with each record those up to the run's progress."""
+        """Events of several sessions; each record comes with the events up to the run's progress."""
         async with self.store() as store:
             process = await store.process()
             session = await process.begin()
@@ -188,7 +188,7 @@ class WatchTests(JournalStage):
             await process.die()
             process = await store.process()
             run = (await process.recover())["r"]
-            assert run.seq == 35, f"35 events were recorded, and the run goes on after number {run.seq}"
+            assert run.seq == 35, f"35 events were recorded, and the run resumes after number {run.seq}"
             served = Served(run.journal, seq=run.seq)
             served.emit(10)
             run.journal.end(result_of("r", TeamStatus.COMPLETED))
@@ -203,7 +203,7 @@ class WatchTests(JournalStage):
 
     @clause("C19", needs="keeps_events")
     async def test_c19_a_death_leaves_the_first_events_without_a_gap(self) -> None:
-        """The recovered run goes on with the number after them; each run has its own."""
+        """The recovered run continues with the next number; each run has its own numbers."""
         async with self.store() as store:
             process = await store.process()
             served = {run_id: Served(await process.begin(run_id), run_id) for run_id in ("r", "other")}
@@ -223,7 +223,7 @@ class WatchTests(JournalStage):
 
     @clause("C8", "C19", needs="keeps_events")
     async def test_c19_events_of_a_session_that_is_over_are_not_there(self) -> None:
-        """Nor do they stand between those of the next one."""
+        """Nor are they between the events of the next session."""
         async with self.store() as store:
             process = await store.process()
             session = await process.begin()

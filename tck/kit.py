@@ -1,4 +1,4 @@
-"""What every kit stands on: contract tests that carry the numbers of their clauses, and who may change them."""
+"""The base of every kit: contract tests, which name their clauses, and the rules for overriding them."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ K = TypeVar("K", bound="ContractTCK")
 ContractTest = Callable[Concatenate[K, P], Awaitable[None]]
 
 PATIENCE: Final = 3600.0
-"""Seconds, of virtual time where time is virtual, after which a contract test fails: something hangs."""
+"""Seconds after which a contract test fails as hanging; of virtual time, if time is virtual."""
 _LAWS: Final = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow],
     derandomize=True,
     database=None,
     report_multiple_bugs=False,
-    phases=[Phase.explicit, Phase.generate, Phase.shrink],  # to explain a failure takes many times as long as all else
+    phases=[Phase.explicit, Phase.generate, Phase.shrink],  # the phase `explain` takes many times as long as the others
 )
 
 
 class ContractTCK:
     """A contract kit: a class of contract tests that a subclass runs against its own implementation.
 
-    A subclass overrides the kit's factory class methods and declares by the kit's class attributes what the
-    implementation can do; what it cannot is reported as skipped. A contract test may be overridden only to mark it
+    A subclass overrides the kit's factory class methods, and declares the implementation's capabilities by the kit's
+    class attributes; tests of missing capabilities are skipped. A contract test may be overridden only to mark it
     `@pytest.mark.xfail(reason=...)`; any other change fails the kit. The tests run on asyncio and on trio.
     """
 
     contract: ClassVar[type]
-    """The protocol whose clauses are tested."""
+    """The protocol whose clauses the kit tests."""
     virtual_time: ClassVar[bool] = True
-    """False for an implementation that waits for worker threads or other processes: time is real then."""
+    """Whether time is virtual. False for an implementation that waits for worker threads or other processes."""
     backends: ClassVar[Sequence[str]] = virtual_time_backends
-    """The event loops it runs on. Without "trio" or "asyncio", the tests on that one are skipped."""
+    """The event loops on which the implementation runs; tests on others are skipped."""
     pytestmark: ClassVar[list[pytest.MarkDecorator]] = [pytest.mark.anyio]
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Check the overrides of every subclass, also of a subclass that overrides this method."""
+        """Check the spelling of every subclass's overrides."""
         super().__init_subclass__(**options)
         guard = "test_every_contract_test_is_in_force"
         if guard in vars(cls):
@@ -64,7 +64,7 @@ class ContractTCK:
 
     @classmethod
     def backend(cls, name: str) -> Backend:
-        """Return a backend for anyio, in virtual time unless the kit sets real time."""
+        """Return a backend for anyio, in virtual time if `virtual_time`."""
         return virtual_time(name) if cls.virtual_time else (name, {})
 
     def test_every_contract_test_is_in_force(self) -> None:
@@ -79,8 +79,8 @@ class ContractTCK:
 def clause(*numbers: str, needs: str | None = None) -> Callable[[ContractTest[K, P]], ContractTest[K, P]]:
     """Make an async method a contract test of these clauses.
 
-    `needs` names the class attributes, separated by spaces, without which the test is skipped. The test fails when it
-    takes an hour.
+    `needs` lists class attributes, separated by spaces; the test is skipped if one is false. The test fails after an
+    hour.
     """
 
     def make(function: ContractTest[K, P]) -> ContractTest[K, P]:
@@ -125,7 +125,7 @@ def law(
 
 
 def contract_tests(kit: type[ContractTCK]) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Yield the contract tests of a kit by name, as the kit that states them has them."""
+    """Yield the contract tests of a kit by name, each as first defined, without overrides."""
     found: dict[str, Callable[..., Any]] = {}
     for base in reversed(kit.__mro__):
         for name, member in vars(base).items():
@@ -135,7 +135,7 @@ def contract_tests(kit: type[ContractTCK]) -> Iterator[tuple[str, Callable[..., 
 
 
 def changed_tests(kit: type[ContractTCK]) -> list[str]:
-    """Return the contract tests that a subclass of a kit removed, or overrode without a reason to fail."""
+    """Return the contract tests that a subclass removed, or overrode without an xfail reason."""
     return [name for name, function in contract_tests(kit) if not _in_force(kit, name, function)]
 
 
@@ -146,12 +146,13 @@ def _in_force(kit: type[ContractTCK], name: str, function: Callable[..., Any]) -
 
 
 def _check_spelling(kit: type[ContractTCK]) -> None:
-    """Raise `TypeError` for an attribute that is nearly one of the kit's: which would change nothing."""
+    """Raise `TypeError` for an attribute whose name is nearly one of the kit's."""
+    # A misspelt override would have no effect.
     known = {name for base in kit.__mro__[1:] for name in vars(base) if not name.startswith(("_", "test_"))}
     for name in vars(kit).keys() - known:
         near = get_close_matches(name, known, n=1, cutoff=0.85)
         if near and not name.startswith(("_", "test_")):
-            raise TypeError(f"{kit.__name__}.{name} is no attribute of the kit; did you mean {near[0]!r}?")
+            raise TypeError(f"{kit.__name__}.{name} is not an attribute of the kit; did you mean {near[0]!r}?")
 
 
 def _check_capability(kit: type[ContractTCK], needs: str | None) -> None:
@@ -166,7 +167,7 @@ def _add_clauses(error: Exception, contract: type, numbers: tuple[str, ...]) -> 
 
 
 def make_it(kit: type[ContractTCK], signature: str) -> NotImplementedError:
-    """Return the error of a factory that was not overridden."""
+    """Return the error for a factory that was not overridden."""
     return NotImplementedError(
         f"{kit.__name__} does not define what to test: override the class method {signature}, a fresh one each time"
     )

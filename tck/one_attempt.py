@@ -1,4 +1,4 @@
-"""One attempt in a run, watched from outside: where kits of governance see whether what was decided happens."""
+"""One attempt in a run, observed from outside: governance kits check that decisions take effect."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Work = Callable[[Assignment, MemberContext], Awaitable[str]]
 TURNS = 20
 """Most turns of `keep_asking`."""
 TURN_TOKENS, TURN_SECONDS, TURN_DOLLARS = 10, 60, 1
-"""What one call of a `TurnModel` uses."""
+"""Usage of one call of a `TurnModel`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Played:
 
     @property
     def accepted(self) -> bool:
-        """Whether its artifact was accepted."""
+        """Whether the artifact was accepted."""
         return self.outcome.status is TaskStatus.COMPLETED
 
 
@@ -64,7 +64,7 @@ async def play(
     risk: RiskProfile = RiskProfile.MEDIUM,
     **team: Any,
 ) -> Played:
-    """Run one task of one member, tried once; `member` and `team` are further fields of those."""
+    """Run one task of one member, tried once; `member` and `team` are more fields of the member and the team."""
     seen = EventRecorder()
     runtime = Runtime(subscribers=[seen, *([watch] if watch else [])], gate=gate)
     people = [Member("m", agent, **member)]
@@ -82,7 +82,7 @@ async def ask(context: MemberContext, model: ChatModel, text: str = "Go on.") ->
 
 
 class TurnModel:
-    """A model each of whose calls takes a minute and costs ten tokens and a dollar; or never ends."""
+    """A model whose calls each take a minute and cost ten tokens and a dollar, or never end."""
 
     name = "kit:turns"
 
@@ -103,7 +103,7 @@ class TurnModel:
 
 
 def keep_asking(model: ChatModel) -> Work:
-    """Make an agent that asks a model again and again, and keeps what it got."""
+    """Make an agent that asks a model again and again, and keeps each reply."""
 
     async def work(assignment: Assignment, context: MemberContext) -> str:
         for turn in range(TURNS):

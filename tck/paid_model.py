@@ -1,4 +1,4 @@
-"""A model that counts what it was paid, to compare it with the spending a run books."""
+"""A model that counts its cost, to compare it with the spending that a run books."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kairo_team.testing.scripted import FunctionModel
 
 
 class PaidModel(FunctionModel):
-    """A model that answers by a function, and knows what its replies cost."""
+    """A model that answers by a function, and counts the tokens of its replies."""
 
     def __init__(self, answers: Callable[[ModelRequest], Any], *, dollars_per_token: Decimal = Decimal(0)) -> None:
         super().__init__(answers, name="kit:paid", dollars_per_token=dollars_per_token)
@@ -20,7 +20,7 @@ class PaidModel(FunctionModel):
 
     @property
     def spent(self) -> int:
-        """Tokens that its replies cost."""
+        """The tokens of all replies."""
         return self.paid.tokens
 
     async def complete(self, request: ModelRequest) -> ModelResponse:

@@ -1,4 +1,4 @@
-"""The kit of `PermissionGuard`: what it answers to any call, and what comes of that in a run."""
+"""The kit of `PermissionGuard`: its answer to any call, and the effect in a run."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from kairo_team.tools.permissions import ToolPermissions
 from kairo_team.tools.tool import Tool
 
 Call = tuple[str, Mapping[str, Any], SideEffect]
-"""A call: the tool's name, its arguments, and what the tool declares to do."""
+"""A call: the tool's name, the arguments, and the tool's declared side effect."""
 
 _EFFECTS: Final[Sequence[SideEffect]] = ("read", "write", "system")
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What a run accepts as a tool's name."""
+"""Tool names that a run accepts."""
 
 
 class PermissionGuardTCK(ContractTCK):
     """The contract kit of permission guards.
 
-    Override `make_guard`, and give what there is of `allowed_calls`, `denied_calls` and `asked_calls`.
+    Override `make_guard`, and give `allowed_calls`, `denied_calls` and `asked_calls` as far as the guard has such.
     """
 
     contract: ClassVar[type] = PermissionGuard
@@ -44,13 +44,13 @@ class PermissionGuardTCK(ContractTCK):
     denied_calls: ClassVar[Sequence[Call]] = ()
     asked_calls: ClassVar[Sequence[Call]] = ()
     allows_unknown_tools: ClassVar[bool] = False
-    """It allows system tools whose names it does not know."""
+    """Whether the guard allows system tools with unknown names."""
     looks_at_paths: ClassVar[bool] = False
-    """It can open one folder to a tool: `make_folder_guard` and `folder_call` are required."""
+    """Whether the guard can open one folder to a tool: then `make_folder_guard` and `folder_call` are required."""
     cannot_crash: ClassVar[bool] = False
-    """It only looks at what it is shown; else `make_crashing_guard` is required."""
+    """Whether the guard looks only at the call. False: `make_crashing_guard` is required."""
     can_wait: ClassVar[bool] = False
-    """It waits for something: `make_waiting_guard` is required."""
+    """Whether the guard waits for something: then `make_waiting_guard` is required."""
 
     @classmethod
     def make_guard(cls) -> PermissionGuard:
@@ -69,24 +69,24 @@ class PermissionGuardTCK(ContractTCK):
 
     @classmethod
     def make_crashing_guard(cls) -> PermissionGuard:
-        """Make one that cannot decide, such as one whose service is down."""
+        """Make one that cannot decide, for example because its service is down."""
         raise make_it(cls, "make_crashing_guard(cls), or say cannot_crash = True")
 
     @classmethod
     def make_waiting_guard(cls) -> PermissionGuard:
-        """Make one that waits for ever for what it needs to decide."""
+        """Make one that waits for ever before it decides."""
         raise make_it(cls, "make_waiting_guard(cls), or say can_wait = False")
 
     # ------------------------------------------------------------------ answers
 
     @clause("C1")
     async def test_c01_examples_are_decided_as_they_are_given(self) -> None:
-        """What is allowed, denied and asked about is what the kit was given; every refusal has a reason."""
+        """The guard allows, denies and asks about the calls that the kit was given for each; a refusal has a reason."""
         if not self.calls():
             no_examples(type(self), "allowed_calls, denied_calls or asked_calls", "at least one call")
         for wanted, call in self.calls():
             decision = _checked(await self.make_guard().check(*call), call)
-            assert decision.action == wanted, f"{call} was to {wanted}, and it decided to {decision}"
+            assert decision.action == wanted, f"{call} must {wanted}, and it decided to {decision}"
 
     @clause("C1")
     async def test_c01_every_tool_gets_an_answer_whatever_its_name(self) -> None:
@@ -159,7 +159,7 @@ class PermissionGuardTCK(ContractTCK):
 
     @clause("C4", needs="looks_at_paths")
     async def test_c04_a_link_counts_as_where_it_leads_now(self) -> None:
-        """It led into the folder when it was looked at first."""
+        """A link that once led into the folder is denied when it leads out."""
         with TemporaryDirectory() as made:
             folder = make_folder(Path(made))
             guard, link = self.make_folder_guard(folder), folder / "to_notes.txt"
@@ -175,7 +175,7 @@ class PermissionGuardTCK(ContractTCK):
 
     @clause("C5")
     async def test_c05_its_own_failure_allows_nothing(self) -> None:
-        """It raises or denies, and in a run the tool is not used."""
+        """The guard raises or denies, and in a run the tool is not called."""
         skip_unless(not self.cannot_crash, "cannot_crash is True")
         for _, call in self.calls():
             found: Any = await result_or_error(asking(self.make_crashing_guard(), call))
@@ -218,11 +218,11 @@ class PermissionGuardTCK(ContractTCK):
         for answer in answers:
             approved = isinstance(answer, HumanDecision) and answer.action == "approve"
             for tried in await self._use(self.make_guard(), self.asked_calls, answer):
-                assert bool(tried.ran) is approved, f"{tried.call} is to be asked about; the answer {answer}; {tried}"
+                assert bool(tried.ran) is approved, f"{tried.call} needs a person; the answer is {answer}; {tried}"
 
     @clause("C7")
     async def test_c07_a_tool_that_declares_nothing_is_a_system_tool(self) -> None:
-        """What is decided about it is what is decided about a system tool."""
+        """The decision is the same as about a system tool."""
         for _, (name, arguments, _) in self.calls():
             decision = await self.make_guard().check(name, arguments, "system")
             for tried in await self._use(self.make_guard(), [(name, arguments, "system")], declared=False):
@@ -233,7 +233,7 @@ class PermissionGuardTCK(ContractTCK):
 
     @classmethod
     def calls(cls) -> list[tuple[PermissionAction, Call]]:
-        """Return every example with what is to be answered."""
+        """Return every example with the wanted answer."""
         given: dict[PermissionAction, Sequence[Call]] = {
             "allow": cls.allowed_calls,
             "deny": cls.denied_calls,
@@ -244,7 +244,7 @@ class PermissionGuardTCK(ContractTCK):
     async def _use(
         self, guard: PermissionGuard, calls: Sequence[Call], answer: Any = "nobody", *, declared: bool = True
     ) -> list[Tried]:
-        """Have a member of a run make calls, with a gate that gives an answer, or none."""
+        """Let a member of a run make calls, with a gate that gives this answer, or none."""
         tries = [Tried((call[0], freeze(call[1]), call[2])) for call in calls if _NAME.fullmatch(call[0])]
 
         async def work(assignment: Assignment, context: MemberContext) -> str:
@@ -262,7 +262,7 @@ class PermissionGuardTCK(ContractTCK):
 
 
 class Tried:
-    """A call that a member made: whether the tool ran, what the member read, and what the guard's reason was."""
+    """A member's call: whether the tool ran, the text that the member read, and the guard's reason."""
 
     def __init__(self, call: Call) -> None:
         self.call = call
@@ -272,7 +272,7 @@ class Tried:
         self.is_error = False
 
     async def make(self, context: MemberContext, *, declared: bool) -> None:
-        """Make it; `declared`: the tool declares its side effect."""
+        """Make the call; `declared`: whether the tool declares its side effect."""
         name, arguments, effect = self.call
         tool = Tool(name, self._run, side_effect=effect) if declared else Tool(name, self._run)
         result = await context.tool(tool).call(arguments)
@@ -287,7 +287,7 @@ class Tried:
 
 
 class _Overheard:
-    """The guard, and the reasons it gave."""
+    """A wrapper around the guard that keeps its reasons."""
 
     def __init__(self, guard: PermissionGuard) -> None:
         self.reasons: list[str] = []
@@ -301,7 +301,7 @@ class _Overheard:
 
 
 class _Gate:
-    """Gives one answer to everything."""
+    """A gate that gives one answer to everything."""
 
     def __init__(self, answer: HumanDecision | None) -> None:
         self._answer = answer
@@ -311,7 +311,7 @@ class _Gate:
 
 
 def asking(guard: PermissionGuard, call: Call) -> Callable[[], Awaitable[PermissionDecision]]:
-    """Return a call of its `check`."""
+    """Return a call of the guard's `check`."""
     return lambda: guard.check(*call)
 
 

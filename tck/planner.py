@@ -1,4 +1,4 @@
-"""The kit of `Planner`: what may be a plan, and what making one may do."""
+"""The kit of `Planner`: valid plans, and the limits on making one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _GOALS = st.sampled_from(["Write about tides.", "x", "Räume {{ goal }} auf", '"
 
 
 def _bad_plans(team: Team) -> dict[str, list[Task]]:
-    """Return what is no plan for a team, by what is wrong with it."""
+    """Return invalid plans for a team, by fault."""
     member = team.members[0].id
     one = Task("a", "Do it.", member=member)
     return {
@@ -47,7 +47,7 @@ def _bad_plans(team: Team) -> dict[str, list[Task]]:
 
 
 class PlannerTCK(PlannerStage):
-    """The contract kit of planners: override `make_planner`, and `write_plan` where it asks a model."""
+    """The contract kit of planners: override `make_planner`, and `write_plan` if the planner asks a model."""
 
     # ------------------------------------------------------------------ what a plan is
 
@@ -65,7 +65,7 @@ class PlannerTCK(PlannerStage):
 
     @clause("C1", "C7", needs="asks_model")
     async def test_c01_without_a_plan_it_raises(self) -> None:
-        """What a model cannot say is no None and no empty plan; nor is a model that cannot be reached."""
+        """A bad reply, or a model that cannot be reached, does not give None or an empty plan."""
         for answer in (NOT_A_PLAN, "", "null", "[]", "{}", ConnectionError("no line")):
             planned = await self.plan(answer)
             _check_raised(planned, f"the model answered {answer!r}")
@@ -91,7 +91,7 @@ class PlannerTCK(PlannerStage):
 
     @clause("C4")
     async def test_c04_one_object_plans_for_many_teams(self) -> None:
-        """Side by side and one after the other, every plan is for the team that was asked for."""
+        """At once and in sequence, every plan is for the requested team."""
         teams = {"alpha": self.make_team("ann", "ben"), "beta": self.make_team("cid", "dot", "eve")}
         model = PaidModel(lambda request: self._by_goal(request, teams))
         planner = self.make_planner(model)
@@ -120,7 +120,7 @@ class PlannerTCK(PlannerStage):
 
     @clause("C8", needs="supports_preview")
     async def test_c08_the_preview_is_the_plan(self) -> None:
-        """It is known without asking anybody."""
+        """The preview makes no model call."""
         for names in (["ann"], ["ann", "ben"], ["cid", "dot", "eve"]):
             team, request = self.make_team(*names), TeamExecutionRequest("Write about tides.")
             planned = await self.plan(team=team, request=request)
@@ -148,7 +148,7 @@ class PlannerTCK(PlannerStage):
 
     @clause("C7", needs="asks_model")
     async def test_c07_a_plan_in_a_code_fence_or_between_sentences_is_read(self) -> None:
-        """Where plans are not written in JSON there is nothing to see."""
+        """Only for plans that are written in JSON."""
         team = self.make_team("ann", "ben")
         written = self.answer(two_tasks(team))
         if not written.lstrip().startswith("{"):
@@ -161,7 +161,7 @@ class PlannerTCK(PlannerStage):
 
     @clause("C7", needs="asks_model")
     async def test_c07_a_second_answer_that_cannot_be_run_is_the_last(self) -> None:
-        """It returns no substitute for a plan: the caller decides what to do without one."""
+        """The planner returns no substitute for a plan: the caller decides what to do without one."""
         team = self.make_team("ann", "ben")
         for name, tasks in _bad_plans(team).items():
             planned = await self.plan(self.answer(tasks), team=team)
@@ -171,7 +171,7 @@ class PlannerTCK(PlannerStage):
 
     @clause("C9", needs="supports_replan")
     async def test_c09_a_plan_that_is_there_is_kept(self) -> None:
-        """New tasks stand beside it, and may depend on its tasks."""
+        """New tasks are added to the plan, and may depend on the tasks there."""
         team = self.make_team("ann", "ben")
         kept = two_tasks(team)
         new = Task("more", "Go on.", member="ben", depends_on=["search"])
@@ -185,7 +185,7 @@ class PlannerTCK(PlannerStage):
 
     @clause("C9", needs="supports_replan asks_model")
     async def test_c09_no_id_is_used_again(self) -> None:
-        """A new task with the id of one that stays is no plan."""
+        """A plan with a new task that has the id of a kept one is invalid."""
         team = self.make_team("ann", "ben")
         request = TeamExecutionRequest("Write about tides.", plan=TaskGraph(two_tasks(team)))
         again = self.answer([Task("search", "Look it up again.", member="ben")])
@@ -212,7 +212,7 @@ class PlannerTCK(PlannerStage):
 
     @clause("C5", needs="asks_model")
     async def test_c05_a_refusal_of_money_passes_through(self) -> None:
-        """It is no reason for another plan: of less than its question costs, nothing is planned."""
+        """The refusal does not lead to another plan: with less budget than its question costs, nothing is planned."""
         question = (await self.plan()).model.calls[0]
         planned = await self.plan(budget=Budget(tokens=len(_text(question).split()) - 1))
         assert planned.graph is None, f"it had no money for a question, and planned {planned.graph!r}"
@@ -220,7 +220,7 @@ class PlannerTCK(PlannerStage):
 
     @clause("C5", needs="asks_model")
     async def test_c05_cancellation_passes_through(self) -> None:
-        """A planner that waits for its model ends when its caller no longer waits."""
+        """A planner that waits for its model ends when its caller is cancelled."""
         came_back: list[object] = []
 
         async def hang(request: ModelRequest) -> str:
@@ -238,7 +238,7 @@ class PlannerTCK(PlannerStage):
     def _by_goal(self, request: ModelRequest, teams: dict[str, Team]) -> str:
         """Answer with a plan for the team whose goal is asked about."""
         named = [name for name in teams if name in _text(request)]
-        assert len(named) == 1, f"what the model is asked has the goals {named}, not the one of its plan"
+        assert len(named) == 1, f"the model's request has the goals {named}, not one"
         return self.answer(two_tasks(teams[named[0]]))
 
 
@@ -251,7 +251,7 @@ def _text(request: ModelRequest) -> str:
 
 
 def _check_runs(planned: Planned, where: str) -> None:
-    """See that there is a plan, and that the team can run it."""
+    """Check that there is a plan, and that the team can run it."""
     assert planned.tasks, where
     request = TeamExecutionRequest(planned.request.goal, plan=cast("TaskGraph", planned.graph))
     found = check(planned.team, request)

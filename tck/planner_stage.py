@@ -1,4 +1,4 @@
-"""What the planner kit's tests stand on: the factories, the capabilities, and one plan made inside a run."""
+"""The base of the planner kit's tests: the factories, the capabilities, and one plan made inside a run."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ class Bystander:
 
 @dataclass(slots=True)
 class Planned:
-    """What came of asking a planner."""
+    """The outcome of asking a planner."""
 
     model: PaidModel
     team: Team
     request: TeamExecutionRequest
     graph: Any = None
-    """What it returned; None when it raised."""
+    """The planner's result; None if it raised."""
     error: BaseException | None = None
     """What it raised."""
     result: TeamResult | None = field(default=None, repr=False)
-    """The run it was asked in, which ends with the plan."""
+    """The run that asked the planner, which ends with the plan."""
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """The tasks of the plan; fails where there is none."""
+        """The tasks of the plan; fails without a plan."""
         assert self.error is None, f"the planner raised {self.error!r}"
         assert isinstance(self.graph, TaskGraph), f"the planner returned {self.graph!r:.200}, not a TaskGraph"
         return tuple(self.graph.tasks)
@@ -71,22 +71,22 @@ class PlannerStage(ContractTCK):
     contract: ClassVar[type] = Planner
 
     asks_model: ClassVar[bool] = False
-    """It asks the model it is made with: `write_plan` returns that model's reply."""
+    """Whether the planner asks the model it is made with: then `write_plan` returns that model's reply."""
     supports_preview: ClassVar[bool] = False
-    """It knows its plan without a model call: `preview(request, team)` returns it."""
+    """Whether `preview(request, team)` returns the plan without a model call."""
     supports_replan: ClassVar[bool] = False
-    """Asked with a plan in the request, it keeps its tasks and adds others."""
+    """Whether it keeps the tasks of a plan in the request and adds others."""
 
     @classmethod
     def make_planner(cls, model: ChatModel) -> Planner:
-        """Make a planner; one that asks models asks this one. A fresh one each time."""
+        """Make a planner; if it asks a model, it asks this one. A fresh one each time."""
         raise make_it(cls, "make_planner(cls, model)")
 
     @classmethod
     def write_plan(cls, tasks: Sequence[Task]) -> str:
-        """Write a plan as the model does that is asked for it; its tasks name members, and need not be a plan at all.
+        """Write the model's reply with these tasks, which name members and may be an invalid plan.
 
-        Overridden where `asks_model` is true.
+        Override it if `asks_model` is true.
         """
         raise make_it(cls, "write_plan(cls, tasks)")
 
@@ -94,21 +94,21 @@ class PlannerStage(ContractTCK):
 
     @classmethod
     def make_team(cls, *names: str, agent: Any = None) -> Team:
-        """Make a team with a member for each name, which is its role's; a name that comes twice is one role of two."""
+        """Make a team with a member for each name, which is its role; a repeated name is one role of two members."""
         agent = agent or Bystander()
         return Team("kit", [Member(Role(name, f"You are {name}.", {f"can-{name}"}), agent) for name in names])
 
     @classmethod
     def answer(cls, tasks: Iterable[Task]) -> str:
-        """Return what the model answers; something else is never read where no model is asked."""
+        """Return the model's answer with these tasks; a fixed text if the planner asks no model."""
         return cls.write_plan(list(tasks)) if cls.asks_model else NOT_A_PLAN
 
     async def plan(
         self, *answers: Any, team: Team | None = None, request: TeamExecutionRequest | None = None, **config: Any
     ) -> Planned:
-        """Have one plan made; the model gives the answers in order, then the last one for ever.
+        """Make one plan; the model gives the answers in order, then repeats the last one.
 
-        An answer that is a function is called with the model's request. `config` are fields of `TeamConfig`.
+        A function among the answers is called with the model's request. `config` are fields of `TeamConfig`.
         """
         team = team or self.make_team("ann", "ben")
         model = PaidModel(_script(answers or (self.answer(two_tasks(team)),)))
@@ -119,7 +119,7 @@ class PlannerStage(ContractTCK):
 
 
 async def ask(planner: Planner, planned: Planned) -> None:
-    """Ask a planner inside a run, as a coordinator does; the run ends when the plan stands."""
+    """Ask a planner inside a run, as a coordinator does; the run ends when the plan is ready."""
     team, request = replace(planned.team, runtime=Runtime()), planned.request
 
     async def make(run: TeamRun) -> Any:
@@ -136,7 +136,7 @@ async def ask(planner: Planner, planned: Planned) -> None:
 
 
 def two_tasks(team: Team) -> list[Task]:
-    """Return tasks for the first and the last member, one after the other."""
+    """Return a task for the first member, then one for the last that depends on it."""
     first, last = team.members[0].id, team.members[-1].id
     return [Task("search", "Look it up.", member=first), Task("text", "Write.", member=last, depends_on=["search"])]
 

@@ -1,6 +1,6 @@
-"""The pytest plugin that prints what the kits found: one report for each implementation.
+"""The pytest plugin that prints the results of the kits: one report for each implementation.
 
-Pytest loads it by itself. It costs nothing where no kit is used.
+Pytest loads the plugin by itself. It costs nothing without a kit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CHANGED: Final = "the test was changed, and proves nothing"
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Write on a contract test's report which clauses of which contract it is about."""
+    """Add the contract and the clauses of a contract test to its report."""
     report = yield
     kit: Any = getattr(item, "cls", None)
     of_setup = call.when != "call" and report.passed  # a test that is skipped is torn down all the same
@@ -36,7 +36,7 @@ def pytest_runtest_makereport(
 
 
 def _wrong(kit: Any, name: str, call: pytest.CallInfo[None]) -> str:
-    """Return why a contract test failed, or why it counts for nothing though it passed; "" where it is fine."""
+    """Return why a contract test failed, or why its pass does not count; "" if it is fine."""
     from kairo_team.tck.kit import changed_tests
     from kairo_team.tck.reports import reason_of
 
@@ -46,7 +46,7 @@ def _wrong(kit: Any, name: str, call: pytest.CallInfo[None]) -> str:
 
 
 def _clauses(kit: type, name: str) -> tuple[str, ...]:
-    """Return the clauses of a contract test by name, also of one that is overridden; none for any other test."""
+    """Return the clauses of a contract test by name, also if it is overridden; empty for any other test."""
     stated: list[tuple[str, ...]] = [getattr(vars(base).get(name), "clauses", ()) for base in kit.__mro__]
     return next(filter(None, stated), ())
 
@@ -76,7 +76,7 @@ def _reports(stats: dict[str, list[Any]]) -> Iterator[KitReport]:
 
 
 def _contract(named: str) -> type | None:
-    """Return a contract by module and name; None for one that is not in this process, or made in a function."""
+    """Return a contract by module and name; None if it is not in this process, or is local to a function."""
     module, _, name = named.partition(":")
     if module.startswith("kairo_team."):
         import_module(module)

@@ -1,4 +1,4 @@
-"""What a kit found out about one implementation, clause by clause."""
+"""The report of a kit on one implementation, clause by clause."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Final, Literal, cast
 from kairo_team.tck.clauses import clauses_of
 
 Outcome = Literal["passed", "skipped", "failed", "expected"]
-"""`expected`: it fails, and is marked as xfail."""
+"""`expected`: the test fails, and is marked as xfail."""
 _NAMED: Final = 2
-"""Contract tests that fail for one reason and are named; more are counted."""
+"""Most contract tests named for one reason; the rest are counted."""
 _LONGEST: Final = 300
-"""Characters of a reason that are shown."""
+"""Longest shown reason, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContractResult:
-    """How one contract test went."""
+    """The result of one contract test."""
 
     test: str
     clauses: Sequence[str]
@@ -28,7 +28,7 @@ class ContractResult:
 
 @dataclass(frozen=True, slots=True)
 class KitReport:
-    """How the contract tests of one implementation went."""
+    """The results of the contract tests of one implementation."""
 
     implementation: str
     """The name of the test class."""
@@ -36,9 +36,9 @@ class KitReport:
     results: Sequence[ContractResult]
 
     def clauses(self, outcome: Outcome) -> list[str]:
-        """Return the clauses with that outcome, in order; a clause has the worst of its tests'.
+        """Return the clauses with that outcome, in order; a clause has the worst outcome of its tests.
 
-        A clause is skipped only when all of its tests are.
+        A clause is skipped only if all of its tests are.
         """
         return [number for number in clauses_of(self.contract) if self._outcome(number) == outcome]
 
@@ -48,7 +48,7 @@ class KitReport:
         return next((outcome for outcome in order if outcome in found), None)
 
     def lines(self) -> list[str]:
-        """Return the report for people: one line, and one for each reason why a clause does not hold."""
+        """Return the report for people: a summary line, and a line for each reason why clauses do not hold."""
         passed, known = self.clauses("passed"), clauses_of(self.contract)
         head = f"{self.implementation}: {len(passed)} of {len(known)} clauses of {self.contract.__name__} hold"
         return [head, *(f"  {line}" for line in dict.fromkeys((*self._skipped(), *self._broken())))]
@@ -74,7 +74,7 @@ class KitReport:
 
 
 def _joined(results: Sequence[ContractResult]) -> str:
-    """Return the line of contract tests that are broken for one reason, such as a factory that is missing."""
+    """Return the line of contract tests that fail for one reason, such as a missing factory."""
     tests = [*dict.fromkeys(result.test for result in results)]
     numbers = " ".join(_in_order(result.clauses for result in results))
     outcome = "FAILED" if results[0].outcome == "failed" else "fails, as expected"
@@ -84,7 +84,7 @@ def _joined(results: Sequence[ContractResult]) -> str:
 
 
 def _cut(reason: str) -> str:
-    """Return a reason without what is beyond a few lines' length; pytest shows all of it with the failure."""
+    """Cut a reason to a few lines; pytest shows all of it with the failure."""
     return reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]} ..."
 
 
@@ -97,7 +97,7 @@ def _number(clause: str) -> int:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return why a contract test failed: the error's type and the first line it says, of a group its first error's."""
+    """Return why a contract test failed: the error's type and first line; of a group, those of the first error."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     lines = str(error).splitlines()

@@ -1,4 +1,4 @@
-"""The kit of `ResourceConstraint`: what it returns for an attempt, and what follows in a run."""
+"""The kit of `ResourceConstraint`: its answers about an attempt, and their effect in a run."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ _CAUTIOUS = {ResourceAction.GRACEFUL_EXIT, ResourceAction.EMERGENCY_STOP}
 class ResourceConstraintTCK(ConstraintAnswers):
     """The contract kit of constraints.
 
-    Override `make_constraint`, give `fine_contexts` and `violating_contexts`, and say what it measures, if it measures
-    one thing: `measure` and `limit`. Contexts are made by hand or by `context_of`.
+    Override `make_constraint`, and give `fine_contexts` and `violating_contexts`, made by hand or by `context_of`. If
+    the constraint measures one amount, also give `measure` and `limit`.
     """
 
     @clause("C5")
@@ -65,7 +65,7 @@ class ResourceConstraintTCK(ConstraintAnswers):
 
     @clause("C6", needs="watches")
     async def test_c06_a_watch_ends_with_the_violation(self) -> None:
-        """It returns a violation, with reason and metrics, and `on_violation` knows what to do."""
+        """The watch returns a violation with reason and metrics, and `on_violation` returns an action for it."""
         constraint: Any = self.make_violated_constraint()
         found = checked(await constraint.watch())
         assert found.violated, "it ended without a violation"
@@ -88,7 +88,7 @@ class ResourceConstraintTCK(ConstraintAnswers):
 
     @clause("C7", needs="watches")
     async def test_c07_a_watch_is_cancelled(self) -> None:
-        """The attempt ended: so does its watch."""
+        """The watch ends with the attempt."""
         constraint: Any = self.make_constraint()
         await check_cancels("watch", constraint.watch)
 
@@ -109,7 +109,7 @@ class ResourceConstraintTCK(ConstraintAnswers):
 
     @clause("C8", needs="reached_in_runs")
     async def test_c08_what_it_decides_happens(self) -> None:
-        """After its violation no further call starts, or the outcome warns; what was kept comes back."""
+        """After the violation no further call starts, or the outcome warns; kept work comes back."""
         for where in ("member", "team"):
             constraint, model = self.make_violated_constraint(), TurnModel()
             noted = _Noted(model)
@@ -131,14 +131,14 @@ class ResourceConstraintTCK(ConstraintAnswers):
 
     @clause("C8")
     async def test_c08_other_constraints_stay_in_force(self) -> None:
-        """One that allows no call at all refuses it, before and after this one in the list."""
+        """A constraint that allows no call refuses it, both before and after this one in the list."""
         for place in (0, 1):
             model = TurnModel()
             constraints: list[ResourceConstraint] = [self.make_constraint()]
             constraints.insert(place, _NoCall())
             played = await play(keep_asking(model), member={"constraints": constraints})
             assert [one.constraint for one in played.seen.of(ConstraintViolated)] == ["no-call"]
-            assert not model.calls, "beside this one, another constraint no longer holds"
+            assert not model.calls, "with this constraint, another one no longer holds"
 
     # ------------------------------------------------------------------ shared
 
@@ -152,7 +152,7 @@ class ResourceConstraintTCK(ConstraintAnswers):
 
 
 class _NoCall:
-    """Refuses the first model call."""
+    """A constraint that refuses the first model call."""
 
     name = "no-call"
 
@@ -164,7 +164,7 @@ class _NoCall:
 
 
 class _Noted:
-    """A subscriber that notes the first violation, and how many calls a model had begun then."""
+    """A subscriber that notes the first violation, and the number of model calls begun by then."""
 
     def __init__(self, model: TurnModel) -> None:
         self.action: ResourceAction | None = None
@@ -184,7 +184,7 @@ def _check_decided(noted: _Noted, played: Played, calls: int, name: str) -> None
         wanted = f"kept after turn {noted.calls}" if noted.action is ResourceAction.GRACEFUL_EXIT else "kept after"
         assert noted.calls <= 1 or text.startswith(wanted), f"what was kept is lost: {text!r}"
         return
-    assert played.result.output == "everything", f"it decided on {noted.action}, and the work did not go on"
+    assert played.result.output == "everything", f"it decided on {noted.action}, and the work stopped"
     warned = any(name in warning for warning in outcome.warnings)
     assert warned is (noted.action is ResourceAction.WARN_CONTINUE), f"the outcome's warnings are {outcome.warnings}"
 

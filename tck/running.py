@@ -1,4 +1,4 @@
-"""Kits run without pytest, to test the kits: a wrong implementation, and the kit's report on it."""
+"""Run kits without pytest, to test the kits themselves: the report on a wrong implementation."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from kairo_team.tck.reports import ContractResult, KitReport, reason_of
 def run_kit(
     kit: type[ContractTCK], *, backend: str = "asyncio", tests: str = "", stop_at_failure: bool = False
 ) -> KitReport:
-    """Run the contract tests of a kit class on one event loop and return the report; what they find is not raised.
+    """Run the contract tests of a kit class on one event loop and return the report; do not raise their failures.
 
-    `tests`: only those whose name contains this. Contract tests that draw values run on both event loops. Raises
-    `Misuse` inside an event loop: it makes its own.
+    `tests`: run only tests whose name contains this. Contract tests that draw values run on both event loops. Raises
+    `Misuse` inside an event loop, because it makes its own.
     """
     _check_outside()
     results: list[ContractResult] = []
@@ -39,7 +39,7 @@ def _check_outside() -> None:
         current_token()
     except NoEventLoopError:
         return
-    raise Misuse("run_kit makes event loops of its own, and here one runs: call it from plain code")
+    raise Misuse("run_kit makes its own event loops and cannot run inside one: call it from plain code")
 
 
 def _run(kit: type[ContractTCK], name: str, function: Callable[..., Any], backend: str) -> ContractResult:

@@ -1,4 +1,4 @@
-"""What a permission guard must have an answer to: names, arguments, and paths that lead elsewhere."""
+"""Calls that a permission guard must answer: strange names, arguments, and paths that lead elsewhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NAMES: Final = (
     *("mcp__crm__lookup", "crm_lookup", "crm/lookup", "sub.tool", "bash ", " ", "", "*", "a(b)", "../bash", "\u2028"),
     *("b\u0430sh", "outil_\u00e9t\u00e9", "\u5de5\u5177", "bash\x00", "n" * 500),
 )
-"""Names of tools, those no model can be offered too: plain, of servers, look-alikes, empty, long."""
+"""Names of tools, also names that no model can get: plain, of servers, look-alikes, empty, long."""
 ARGUMENTS: Final[Sequence[Mapping[str, Any]]] = (
     {},
     {"command": "rm -rf /", "path": "/etc/passwd"},

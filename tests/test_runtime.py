@@ -282,5 +282,5 @@ async def test_a_model_nobody_serves_is_refused_before_anything_starts() -> None
 
 
 def test_what_is_no_model_is_refused() -> None:
-    with pytest.raises(ModelUnavailable, match="is no chat model"):
+    with pytest.raises(ModelUnavailable, match="is not a chat model"):
         kt.Runtime(models={"openai:*": 5}).models.resolve("openai:x")  # type: ignore[dict-item]  # the mistake is the point

@@ -99,5 +99,5 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
             "ToolOutput"
         ),
     }
-    """Where the names live. Each is imported when it is first used: a run needs few of them."""
+    """Names by module. Each is imported on first use: a run needs only a few."""
     __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -26,11 +26,11 @@ Supervise = Callable[[Awaitable[ResourceValidation], str], Awaitable[ResourceVal
 
 
 class ConstraintChain:
-    """Constraints in the order in which they are asked. The most severe action wins.
+    """Ask constraints in the order given. The most severe action wins.
 
-    A constraint that raises, or returns what it may not, counts as an emergency stop in its name. The caller's
-    cancellation passes through. The chain keeps nothing: one chain guards any number of attempts at once, and may be
-    given to a team or a member as its constraints.
+    A constraint that raises, or returns an invalid answer, counts as an emergency stop in its name. The caller's
+    cancellation passes through. The chain has no state: one chain guards any number of attempts at once. A team or a
+    member takes it as its constraints.
     """
 
     __slots__ = ("constraints",)
@@ -42,16 +42,16 @@ class ConstraintChain:
     def from_config(cls, config: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> ConstraintChain:
         """Make a chain from the parsed content of any YAML, TOML or JSON file: `{"name": "timeout", "seconds": 60}`.
 
-        It is a list, or a mapping that has it under `kairo.constraint.constraints`, outer keys left out or not. The
-        names are those of the built-in constraints, then those published under the entry-point group
-        `kairo_team.constraints`, which are imported only when named here. What `warn-at` warns of is an entry itself:
-        `{"name": "warn-at", "constraint": {...}, "share": 0.8}`. `ValueError` for an unknown name, a bad option, or
-        one constraint twice.
+        `config` is a list, or a mapping with the list under `kairo.constraint.constraints`; outer keys may be left
+        out. A name is looked up among the built-in constraints, then in the entry-point group
+        `kairo_team.constraints`, where only a constraint named here is imported. `warn-at` takes another entry:
+        `{"name": "warn-at", "constraint": {...}, "share": 0.8}`. Raises `ValueError` for an unknown name, a bad
+        option, or a constraint that is configured twice.
         """
         return cls(_CONFIGURED.make_all(config, _build))
 
     async def evaluate(self, context: ResourceContext) -> ConstraintReport:
-        """Ask each constraint in turn; the first emergency stop ends it."""
+        """Ask each constraint in turn, up to the first emergency stop."""
         if not self.constraints:
             return _ALLOWED
         validations: list[ResourceValidation] = []
@@ -76,7 +76,7 @@ class ConstraintChain:
 
     @property
     def watched(self) -> tuple[int, ...]:
-        """The positions of constraints that have a `watch`."""
+        """Positions of the constraints that have a `watch`."""
         return tuple(i for i, one in enumerate(self.constraints) if callable(getattr(one, "watch", None)))
 
     async def watch(self, position: int, supervise: Supervise | None = None) -> Violation | None:
@@ -103,7 +103,7 @@ async def _supervised(
 async def _ask(
     constraint: ResourceConstraint, position: int, look: Callable[[], Awaitable[ResourceValidation]]
 ) -> tuple[ResourceValidation, Violation | None]:
-    """Have one constraint validate, and decide on a violation; its own failure is an emergency stop."""
+    """Let one constraint validate, and decide on a violation; a failure of the constraint is an emergency stop."""
     name = name_of(constraint)
     metrics: Mapping[str, Any] = {}
     try:

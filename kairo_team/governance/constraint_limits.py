@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class _Limit(ABC):
-    """Something that is used up. The metrics are `used`, `limit` and `unit`; dollars are written as strings."""
+    """A limit on something that is used up. Its metrics are `used`, `limit` and `unit`; dollars are strings."""
 
     __slots__ = ()
     name: ClassVar[str]
@@ -84,7 +84,7 @@ class _Count(_Limit):
 
 @dataclass(frozen=True, slots=True)
 class MaxIterations(_Count):
-    """At most `n` turns in one attempt: turn `n + 1` is never begun. GRACEFUL_EXIT."""
+    """Allow at most `n` turns in one attempt: turn `n + 1` never begins. GRACEFUL_EXIT."""
 
     name: ClassVar[str] = "max-iterations"
     unit: ClassVar[str] = "iterations"
@@ -96,9 +96,9 @@ class MaxIterations(_Count):
 
 @dataclass(frozen=True, slots=True)
 class TokenBudget(_Count):
-    """No further turn once `n` tokens are used, all the task's tries together. GRACEFUL_EXIT.
+    """Begin no further turn once all attempts of the task together have used `n` tokens. GRACEFUL_EXIT.
 
-    It is checked between calls, so the last call may exceed it: `Budget(tokens=...)` holds it exactly.
+    It is checked between calls, so the last call may exceed it. `Budget(tokens=...)` is never exceeded.
     """
 
     name: ClassVar[str] = "token-budget"
@@ -111,7 +111,7 @@ class TokenBudget(_Count):
 
 @dataclass(frozen=True, slots=True)
 class CostLimit(_Limit):
-    """No further turn once this many US dollars are spent, all the task's tries together. GRACEFUL_EXIT."""
+    """Begin no further turn once all attempts of the task together have spent `dollars` (US). GRACEFUL_EXIT."""
 
     name: ClassVar[str] = "cost-limit"
     unit: ClassVar[str] = "dollars"
@@ -133,7 +133,7 @@ class CostLimit(_Limit):
 
 @dataclass(frozen=True, slots=True)
 class Timeout(_Limit):
-    """Interrupts an attempt after `seconds`, in the middle of a call too. EMERGENCY_STOP.
+    """Interrupt an attempt after `seconds`, also in the middle of a call. EMERGENCY_STOP.
 
     On a team it also interrupts the whole run that many seconds after its start.
     """
@@ -163,11 +163,11 @@ class Timeout(_Limit):
 
 @dataclass(frozen=True, slots=True)
 class ExternalSignal:
-    """Stops the work at a signal from outside, in the middle of a call too. EMERGENCY_STOP.
+    """Stop the work at a signal from outside, also in the middle of a call. EMERGENCY_STOP.
 
     `signal` is the path of a file whose existence is the signal, or a function, sync or async, that returns True.
-    It is checked before each turn, after each reply, and every `every` seconds. A function must be quick. A file
-    that cannot be looked for stops the work too.
+    The signal is checked before each turn, after each reply, and every `every` seconds. A function must be quick. If
+    the check for the file fails, the work stops too.
     """
 
     name: ClassVar[str] = "external-signal"
@@ -188,7 +188,7 @@ class ExternalSignal:
         return ResourceAction.EMERGENCY_STOP
 
     async def watch(self) -> ResourceValidation:
-        """Look for the signal again and again, until it is there."""
+        """Check every `every` seconds until the signal is there."""
         while True:
             found = await self._look()
             if found.violated:
@@ -209,7 +209,7 @@ class ExternalSignal:
 
 
 def _is_there(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file exists; raise when that cannot be found out."""
+    """Return whether a file exists; raise if that cannot be determined."""
     try:
         Path(path).stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -219,9 +219,9 @@ def _is_there(path: str | os.PathLike[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class WarnAt:
-    """Warns once a share of another constraint's limit is used. WARN_CONTINUE.
+    """Warn once a share of another constraint's limit is used. WARN_CONTINUE.
 
-    It does not enforce that constraint: put both into the list. Any constraint with a method `share(context)` will do.
+    The other constraint is not enforced: put both into the list. It must have a method `share(context)`.
     """
 
     constraint: ResourceConstraint
@@ -240,11 +240,11 @@ class WarnAt:
 
     @property
     def name(self) -> str:
-        """The share and what it is a share of."""
+        """The share, and the constraint whose limit it is a share of."""
         return f"warn-at {self.share:.3g} {name_of(self.constraint)}"
 
     async def validate(self, context: ResourceContext) -> ResourceValidation:
-        """Compare the share that is used with the one to warn at."""
+        """Compare the used share with `share`."""
         measure: Any = self.constraint
         used = float(measure.share(context))
         violated = used >= self.share

@@ -67,9 +67,9 @@ _blank = object.__new__
 class Governor:
     """One node of a budget tree: spending counts on every ancestor, and no spending passes a limit.
 
-    `beside` opens a shared governor: one budget over children of several parents. A child that is carved with `shared`
-    counts on its parent and the parent's ancestors, and on the shared governor and those above it. Every limit and
-    every halt of both lines holds for it.
+    `beside` opens a shared governor: one budget over children of several parents. A child carved with `shared` counts
+    on its parent and the parent's ancestors, and on the shared governor and its ancestors. Every limit and every halt
+    of both lines applies to the child.
 
     Its seconds start when it is made. The guards read `clock` (seconds, any origin; default `time.monotonic`), possibly
     from several threads. `restored_usage`, seconds included, counts against the budget again; no top-up lifts
@@ -120,11 +120,11 @@ class Governor:
             tree.release()
 
     def repeat_steps(self, count: int) -> None:
-        """Do not refuse the next `count` iterations for what is spent: they repeat recorded calls, which paid it."""
+        """Do not refuse the next `count` iterations because of spending: they repeat calls that are paid already."""
         self._node.tree.repeats[self._node] = count
 
     def _repeats_step(self) -> bool:
-        """Return whether the iteration that begins repeats recorded calls, and count it."""
+        """Return whether the next iteration repeats recorded calls; if so, count it."""
         repeats = self._node.tree.repeats
         left = repeats.pop(self._node, 0)
         if left > 1:
@@ -232,7 +232,7 @@ class Governor:
             tree.release()
 
     def restore(self, usage: Usage, sign: int = 1) -> None:
-        """Book what an earlier session spent here, without its seconds, unchecked; the sign -1 takes it back."""
+        """Book the usage of an earlier session here, without seconds and without a check; sign -1 takes it back."""
         with self._node.tree.lock:
             charge(self._node, usage, sign)
 
@@ -244,12 +244,12 @@ class Governor:
         halts.stop(self._node, HaltReason(reason))
 
     def beside(self, name: str, budget: Budget = FREE, *, restored_usage: Usage | None = None) -> Governor:
-        """Open a shared governor: `budget` is the ceiling of all children, here and below, that are carved with it.
+        """Open a shared governor; `budget` is the ceiling of all children carved with it, here and below.
 
-        It is no child: nothing is set aside for it, its usage does not count here, and its path begins with its own
-        name. What is carved from it is a shared governor with both ceilings. What stands under it is stopped and closed
-        with it, and it is closed with this one. `restored_usage`, seconds included, counts against its budget again.
-        Raises `GovernorClosed` after `close`.
+        A shared governor is not a child: nothing is set aside for it, its usage does not count here, and its path
+        begins with its own name. A governor carved from it is shared too, with both ceilings. Stopping or closing it
+        also stops or closes its children; closing this governor closes it. `restored_usage`, seconds included, counts
+        against that budget again. Raises `GovernorClosed` after `close`.
         """
         node = self._node
         opened = _blank(Governor)
@@ -269,12 +269,13 @@ class Governor:
         """Make a child: `budget` is its ceiling, and `guarantee` is set aside here at once.
 
         The default guarantee is the ceiling, in the dimensions where it is finite. Above its guarantee the child uses
-        the amount that is guaranteed to no node. Its seconds start now and never outlast its ancestors'. Names may
+        amounts that are not guaranteed to any node. Its seconds start now and never outlast its ancestors'. Names may
         repeat. Raises `InsufficientBudget`, which names the dimension, if the guarantee cannot be set aside,
         `ValueError` if it is more than the ceiling, `HaltError` if halted, and `GovernorClosed` after `close`.
 
-        `shared` was opened with `beside`, here or above, or carved from such a governor: the child counts on it too,
-        and the guarantee is set aside there too. Raises `ValueError` for another one, and if this one counts on it.
+        `shared` is a governor that `beside` opened here or above, or one carved from it: the child counts on it too,
+        and the guarantee is set aside there too. Raises `ValueError` for any other governor, and if this governor
+        already counts on `shared`.
         """
         limit = UNLIMITED if budget is FREE else limits_of(budget)
         if guarantee is None:
@@ -327,12 +328,12 @@ class Governor:
 
         `part` is a share (0 to 1) of the unallotted amount without the reserve, and `reserve` a share of the limit. The
         guarantee is rounded down to whole ledger units (tokens, picodollars, loops, tool calls). It is at least one
-        unit in each dimension with a limit above 0, at least `least`, and at most the ceiling. A part of 0 is no
-        guarantee. Raises `InsufficientBudget` where `least` does not fit beside the reserve, and `GovernorClosed` like
+        unit in each dimension with a limit above 0, at least `least`, and at most the ceiling. A part of 0 gives no
+        guarantee. Raises `InsufficientBudget` where the reserve leaves less than `least`, and `GovernorClosed` like
         `carve`. A halted governor makes a halted child, and the first guard of the attempt raises.
 
-        With `shared` (as for `carve`) the guarantee is at most `shared_part` of what is unallotted there, by the same
-        rules and without a reserve.
+        With `shared` (as for `carve`) the guarantee is at most `shared_part` of the unallotted amount there, by the
+        same rules and without a reserve.
         """
         budget, limit = (FREE, UNLIMITED) if ceiling is None else (ceiling, limits_of(ceiling))
         node = self._node
@@ -357,7 +358,7 @@ class Governor:
     def carve_with(
         self, name: str, ceiling: Budget | None, guarantee: Units, *, shared: Governor | None = None
     ) -> Governor:
-        """Make a child with a guarantee in ledger units that was decided before; like `carve_share` of a halted one.
+        """Make a child with a guarantee, in ledger units, that was decided before. A halted governor makes one too.
 
         Raises `InsufficientBudget` where the guarantee does not fit, here or at `shared` (as for `carve`), and
         `GovernorClosed` after `close`.
@@ -373,16 +374,16 @@ class Governor:
         return child
 
     def _across(self, shared: Governor) -> Node:
-        """Return the shared node that a child is to stand under. Needs the lock."""
+        """Return the node of a shared governor for a new child. Needs the lock."""
         if type(shared) is not Governor or shared._node.tree is not self._node.tree:
-            raise ValueError(f"shared is a governor that Governor.beside opened in the same tree, not {shared!r}")
+            raise ValueError(f"shared must be opened by Governor.beside in the same tree, not {shared!r}")
         self._node.check_shared(shared._node)
         if shared._node.ended is not None:
             raise GovernorClosed(shared._node.name)
         return shared._node
 
     def graft(self, ended: Sequence[BudgetNode]) -> None:
-        """Show closed children of an earlier session again, but for those there are; nothing is booked for them."""
+        """Add closed children of an earlier session that are not here yet; books nothing."""
         node = self._node
         with node.tree.lock:
             for one in ended[len(node.children or ()) :]:
@@ -390,16 +391,16 @@ class Governor:
 
     @property
     def inside(self) -> Sequence[BudgetNode]:
-        """Its children and everything below them, as values."""
+        """The children and everything below, as values."""
         node = self._node
         return self.tree().children if node.children else ()
 
     def top_up(self, budget: Budget) -> None:
-        """Enlarge the guarantee and ceiling from the parent's remainder; without a parent, raise the limit.
+        """Enlarge the guarantee and ceiling from the parent's unallotted amount; without a parent, raise the limit.
 
         `None` leaves a dimension as it is; a dimension without a ceiling stays without one. A top-up lifts the
         exhaustion of the dimensions it enlarges, but no cancel, emergency stop, passed deadline or restored halt.
-        Raises `InsufficientBudget`, and changes nothing, when less is left there; `GovernorClosed` after `close`.
+        Raises `InsufficientBudget` if the parent has less left, `GovernorClosed` after `close`; both change nothing.
         """
         node = self._node
         more = units_of(budget)
@@ -446,10 +447,10 @@ class Governor:
         return (tokens, dollars, loops, tool_calls)
 
     def close(self) -> None:
-        """Close this governor: close its children, charge open holds in full, give the rest back.
+        """Close the children and this governor, charge open holds in full, give the rest back.
 
-        May be called again. Afterwards guards raise `GovernorClosed`, or `HaltError` if it was halted before. Spending
-        that is reported later is still booked.
+        May be called again. Afterwards guards raise `GovernorClosed`, or `HaltError` if the governor was halted
+        before. Spending that is reported later is still booked.
         """
         node = self._node
         tree = node.tree
@@ -463,7 +464,7 @@ class Governor:
             tree.release()
 
     def forget(self) -> None:
-        """Remove a closed governor from its parent's tree; spending booked on it later still counts there."""
+        """Remove a closed governor from the parent's tree; spending booked on it later still counts there."""
         with self._node.tree.lock:
             self._node.tree.forget(self._node)
 
@@ -472,9 +473,9 @@ class Governor:
     def scope(self) -> GovernorScope:
         """Return an async context manager whose body is cancelled as soon as this or an ancestor is stopped.
 
-        Entry raises `HaltError` if halted. Exit raises it only if this scope itself caught the cancellation: the
-        outermost stopped scope raises, a cancellation from elsewhere always passes, and a body that finished keeps its
-        value. An exception group that holds only `HaltError`s is replaced by the first of them. After
+        Entry raises `HaltError` if the governor is halted. Exit raises it only if this scope itself caught the
+        cancellation: the outermost stopped scope raises, a cancellation from elsewhere always passes, and a body that
+        finished keeps its value. An exception group with only `HaltError`s is replaced by its first. After
         `GovernorScope.cancel` the block ends without an error.
         """
         return GovernorScope(self._node)
@@ -483,7 +484,7 @@ class Governor:
 
     @property
     def halted(self) -> HaltReason | None:
-        """Why its guards refuse: its own reason, else the nearest ancestor's; `None` while they do not refuse."""
+        """Why guards refuse: the governor's own reason, else the nearest ancestor's; `None` while they do not."""
         node = self._node
         halt = in_force(node) if node.tree.halts else None
         return halt.reason if halt else None
@@ -497,7 +498,7 @@ class Governor:
 
     @property
     def final(self) -> HaltReason | None:
-        """Why work here has ended for good; `None` while it runs or a top-up could continue it."""
+        """Why work here has ended for good; `None` while it runs or a top-up could resume it."""
         node = self._node
         final = node.tree.final
         return next((final[one].reason for one in node.line() if one in final), None) if final else None
@@ -509,7 +510,7 @@ class Governor:
 
     @property
     def name(self) -> str:
-        """The name it was given; others may have the same."""
+        """The given name; other governors may have the same."""
         return self._node.name
 
     @property
@@ -558,23 +559,23 @@ class Governor:
 
     @property
     def limited(self) -> bool:
-        """Whether it or a governor above it has a limit other than seconds."""
+        """Whether this governor or an ancestor has a limit other than seconds."""
         return bool(self._node.limited)
 
     @property
     def guarantee(self) -> Budget:
-        """The amount set aside for it, top-ups included; `None` in dimensions without a guarantee."""
+        """The amount set aside for this governor, top-ups included; `None` in dimensions without a guarantee."""
         return guarantee_of(self._node)
 
     @property
     def held(self) -> Usage:
-        """What is held for calls in flight, here and below (tokens as prompt tokens)."""
+        """The amounts held for calls in flight, here and below (tokens as prompt tokens)."""
         with self._node.tree.lock:
             return usage_of(*self._node.held_units())
 
     @property
     def overshoot(self) -> Usage:
-        """By how much usage that was reported above its hold exceeds its limits (tokens as prompt tokens)."""
+        """The excess over the limits, from usage that was reported above its hold (tokens as prompt tokens)."""
         with self._node.tree.lock:
             return usage_of(*self._node.overshoot_units())
 
@@ -588,29 +589,29 @@ class Governor:
 
     @property
     def elapsed(self) -> float:
-        """Seconds from its start to `close`, or to now while it is open; restored seconds included."""
+        """Seconds from the start to `close`, or to now while open; restored seconds included."""
         return self._node.elapsed()
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether `close` was called, here or above."""
         return self._node.ended is not None
 
     @property
     def usage(self) -> Usage:
-        """What it and everything below it spent."""
+        """The usage of this governor and everything below."""
         return self._node.usage()
 
     @property
     def spent(self) -> list[int]:
-        """What it and everything below it spent, in ledger units: tokens, picodollars, loops, tool calls."""
+        """The usage here and below, in ledger units: tokens, picodollars, loops, tool calls."""
         return self._node.cells[:4]
 
     @property
     def took(self) -> Units:
-        """What it and everything below it spent, in ledger units; for tokens and dollars the most claimed at once.
+        """The usage here and below, in ledger units; for tokens and dollars at least the peak of spent and held.
 
-        Claimed is spent and held together, measured when a hold is made here.
+        The peak is measured when a hold is made here.
         """
         cells = self._node.cells
         most, most_picos = cells[PEAK], cells[PEAK + DOLLARS]
@@ -618,11 +619,11 @@ class Governor:
         return (most if most > tokens else tokens, most_picos if most_picos > picos else picos, cells[2], cells[3])  # noqa: FURB136 - `max` is slow
 
     def status(self) -> tuple[Usage, HaltReason | None]:
-        """Return what it and everything below it spent, and why it halted (or `None`)."""
+        """Return the usage here and below, and the reason of the halt (or `None`)."""
         return self._node.usage(), self.halted
 
     def tree(self) -> BudgetNode:
-        """Return this governor and everything carved from it as a value that prints for people and goes to JSON."""
+        """Return this governor and everything below as a value, which prints for people and converts to JSON."""
         with self._node.tree.lock:
             return write_down(self._node, self.path)
 
@@ -645,7 +646,7 @@ def _asked(tokens: int, dollars: Money, tool_calls: int) -> Units:
 
 
 def _line_up(node: Node, units: Units, least: Units) -> Waiter:
-    """Return a waiter for an amount that does not fit now; it is decided already if there is nothing to wait for."""
+    """Return a waiter for an amount that does not fit now; already decided if there is nothing to wait for."""
     waiter = Waiter(node, units, least)
     if not holds_already(node, units):
         waiter.decide()
@@ -657,7 +658,7 @@ def _line_up(node: Node, units: Units, least: Units) -> Waiter:
 
 
 def _least(asked: Units, minimum: Budget | Usage) -> Units:
-    """Return the least useful amounts: `minimum`, or one unit where it is missing or 0."""
+    """Return the smallest useful amounts: `minimum`, or one unit where that is missing or 0."""
     least = [1, 1, 1, 1]
     for dim, amount in ((TOKENS, minimum.tokens), (TOOL_CALLS, minimum.tool_calls), (DOLLARS, minimum.dollars)):
         if amount:
@@ -669,7 +670,7 @@ def _least(asked: Units, minimum: Budget | Usage) -> Units:
 
 
 def _reaches_a_limit(node: Node, tokens: int, picos: int, tool_calls: int) -> bool:
-    """Return whether all of a limit of the path is committed, in one of the dimensions just charged."""
+    """Return whether a limit on the path is fully committed, in one of the dimensions just charged."""
     for limited in node.limited:
         most, cells = limited.limit, limited.cells
         if tokens:
@@ -688,7 +689,7 @@ def _reaches_a_limit(node: Node, tokens: int, picos: int, tool_calls: int) -> bo
 
 
 def _record_late(node: Node, units: Units, completion: int) -> None:
-    """Book usage of a closed node at the nearest open node of each line, then raise what a guard there raises."""
+    """Book usage of a closed node at the nearest open node of each line, then run the guards there."""
     found, (tokens, picos, _, tool_calls) = node.nearest_open(), units
     for one in found:
         one.spend(tokens, completion, picos, tool_calls)
@@ -701,7 +702,7 @@ def _record_late(node: Node, units: Units, completion: int) -> None:
 
 
 def _graft(parent: Node, ended: BudgetNode) -> None:
-    """Make a closed node of a value, with all that was below it."""
+    """Make a closed node from a value, with everything below it."""
     node = parent.carve(ended.name, ended.budget, limits_of(ended.budget), NOTHING)
     node.guarantee, used = units_of(ended.guarantee), ended.usage
     node.cells[:5] = used.tokens, picodollars(used.dollars), used.loops, used.tool_calls, used.completion_tokens
@@ -721,7 +722,7 @@ def write_down(node: Node, path: str) -> BudgetNode:
 
 
 def _path_in(node: Node, path: str, child: Node) -> str:
-    """Return the path of a child of a node; what stands under a shared node keeps its own."""
+    """Return the path of a child of a node; a child that a shared node shows has the path of its parent's line."""
     return f"{path}/{child.escaped()}" if child.parent is node else child.full_path()
 
 
@@ -730,13 +731,14 @@ Ended = tuple["Node", list[int], Sequence["Ended"]]
 
 
 def _remember(node: Node) -> Ended:
-    """Keep the counts of a closed node; usage booked later does not change them (`Node.cells` is then a new list)."""
+    """Keep the current counts of a closed node and of everything below it."""
     children = node.children
+    # Late usage cannot change them: `Node._settle_late` replaces `cells` by a copy.
     return node, node.cells, [_remember(child) for child in children.values()] if children else ()
 
 
 def _write_ended(ended: Ended, path: str) -> BudgetNode:
-    """Return a closed node as a value; its children are made when they are read."""
+    """Return a closed node as a value; child values are built when they are read."""
     node, cells, below = ended
     children = ReadLater(partial(_write_all_ended, node, below, path)) if below else ()
     return _write(node, cells, path, None, children)
@@ -764,7 +766,7 @@ def _write(node: Node, cells: list[int], path: str, halt: Halt | None, children:
 
 
 def passed_limits(node: Node) -> list[tuple[str, int, int, int]]:
-    """Return the exceeded limits of a node, and of all below and beside it, with the excess. Needs the lock."""
+    """Return the exceeded limits of a node, its descendants and their shared nodes, with the excess. Needs the lock."""
     tree = node.tree
     if not tree.overdrawn:
         return []
@@ -793,7 +795,7 @@ def charge(node: Node, usage: Usage, sign: int = 1) -> None:
 
 
 def restore(node: Node, usage: Usage) -> None:
-    """Book what an earlier session spent, its active seconds included."""
+    """Book the usage of an earlier session, active seconds included."""
     charge(node, usage)
     node.started -= usage.seconds
     if node.deadline is not None:

@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from kairo_team.governance.guardrails import GuardrailContext, GuardrailDecision, GuardrailPhase, Seat
 
 _CONFIGURED: Final = Configured(
-    "guardrail", ("kairo", "guardrail", "policies"), "keep one of them, or give each a different id"
+    "guardrail", ("kairo", "guardrail", "policies"), "keep one, or give each a different id"
 )
 
 
 def policies_of(config: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> Sequence[GuardrailPolicy]:
-    """Make the configured policies; `ValueError` for an unknown name, a bad option, or one name or id twice."""
+    """Make the configured policies; `ValueError` for an unknown name, a bad option, or a repeated name or id."""
     return _CONFIGURED.make_all(config, _build)
 
 
 def _build(entry: Any) -> tuple[str, GuardrailPolicy]:
-    """Make one configured policy. Where and when it is asked goes to its constructor if that takes it."""
+    """Make one configured policy; `phases` and `order` go to the constructor if it takes them."""
     name, options = _CONFIGURED.read(entry)
     own_id: Any = options.pop("id", None) or name
     if not isinstance(own_id, str) or not (own_id.strip() or own_id == name):
-        raise ValueError(f"guardrail {name!r}: an id is a name of its own, not {own_id!r}")
+        raise ValueError(f"guardrail {name!r}: id must be a non-empty name, not {own_id!r}")
     phases, order = _phases(own_id, options), options.pop("order", None)
     takes = inspect.signature(find("guardrail", name)).parameters
     if phases is not None and "phases" in takes:
@@ -47,15 +47,15 @@ def _build(entry: Any) -> tuple[str, GuardrailPolicy]:
 
 
 def _phases(owner: str, options: dict[str, Any]) -> frozenset[GuardrailPhase] | None:
-    """Take the phases out of the options of an entry; None when it has none."""
+    """Take the phases out of the options of an entry; None if it has none."""
     given = [options.pop(key) for key in ("phase", "phases") if key in options]
     if len(given) > 1:
-        raise ValueError(f"guardrail {owner!r}: 'phase' and 'phases' mean the same: keep one of them")
+        raise ValueError(f"guardrail {owner!r}: 'phase' and 'phases' mean the same: keep one")
     return check_phases(owner, given[0]) if given else None
 
 
 def _moved(seat: Seat, phases: frozenset[GuardrailPhase] | None, order: Any) -> Seat:
-    """Return the declarations of a policy, overridden by those of the configuration."""
+    """Return the declarations of a policy, overridden by the configuration."""
     if order is not None and seat.order == -math.inf:
         raise ValueError(f"guardrail {seat.name!r}: it always goes first: leave its order out")
     if phases is not None and not phases <= seat.phases:
@@ -74,11 +74,11 @@ class Placed:
         self.order, self.name, self.phases, self.policy = seat
 
     async def evaluate(self, context: GuardrailContext) -> GuardrailDecision:
-        """Hand it on."""
+        """Call the policy."""
         return await self.policy.evaluate(context)
 
     def for_run(self) -> Placed:
-        """Return the same around what the policy makes for a run; itself where it makes nothing."""
+        """Wrap what the policy's `for_run` returns; return self if the policy has no `for_run`."""
         make: Any = getattr(self.policy, "for_run", None)
         if make is None:
             return self

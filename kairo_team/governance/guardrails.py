@@ -56,12 +56,11 @@ class Seat(NamedTuple):
 
 
 class GuardrailChain:
-    """Policies in the order in which they are asked: by `order`, then as given.
+    """Ask policies by `order`, lowest first; equal ones as given.
 
-    A policy that raises, or returns what it may not, denies in its name. The caller's cancellation and `HaltError` pass
-    through.
-    The chain itself keeps nothing: one may be asked any number of times at once, and may be given to a team or a member
-    as its guardrails.
+    A policy that raises, or returns an invalid answer, denies in its name. The caller's cancellation and `HaltError`
+    pass through. The chain itself has no state: any number of calls may use it at once. A team or a member takes it as
+    its guardrails.
     """
 
     __slots__ = ("_seats", "policies")
@@ -78,11 +77,12 @@ class GuardrailChain:
     def from_config(cls, config: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> GuardrailChain:
         """Make a chain from the parsed content of any YAML, TOML or JSON file: `{"name": "tool-loop", "deny_at": 4}`.
 
-        It is a list, or a mapping that has the list under `kairo.guardrail.policies`; the outer keys may be left out.
+        `config` is a list, or a mapping with the list under `kairo.guardrail.policies`; outer keys may be left out.
         Each entry has a name, optionally `phase` or `phases` (one or several, in any case, with `-` or `_`), `order`
-        and `id`, and the policy's own options. One with an id goes by it, and may stand there twice. The names are
-        those of the built-in policies, then those published under the entry-point group `kairo_team.guardrails`, which
-        are imported only when named here. `ValueError` for an unknown name, a bad option, or one name or id twice.
+        and `id`, and the policy's own options. An id replaces the name, so a policy may be listed again with another
+        id. A name is looked up among the built-in policies, then in the entry-point group `kairo_team.guardrails`,
+        where only a policy named here is imported. Raises `ValueError` for an unknown name, a bad option, or a
+        repeated name or id.
         """
         from kairo_team.governance.guardrail_config import policies_of
 
@@ -93,13 +93,13 @@ class GuardrailChain:
         return bool(self._seats[phase])
 
     def for_run(self) -> GuardrailChain:
-        """Return the chain for one run: each policy with a `for_run` replaced by what that returns; itself if none."""
+        """Replace each policy that has a `for_run` by what that returns; return self if none has one."""
         if not any(hasattr(policy, "for_run") for policy in self.policies):
             return self
         return joined(map(_fresh, self.policies))
 
     async def evaluate(self, context: GuardrailContext) -> GuardrailOutcome:
-        """Ask each policy of the phase in turn; a denial ends it, and a modification is what the next one sees."""
+        """Ask each policy of the phase in turn, up to the first denial; a modified payload goes to the next policy."""
         if not self.policies:
             outcome: Any = _blank(GuardrailOutcome)
             outcome._payload = context.payload  # noqa: SLF001 - calling the class would cost twice as much
@@ -116,7 +116,7 @@ class GuardrailChain:
         return GuardrailOutcome(context.payload, trail)
 
     async def remember(self, context: GuardrailContext) -> None:
-        """Show what an earlier session of the run decided on to the policies with a `for_run`: they learn from it."""
+        """Show a payload of an earlier session of the run to the policies with a `for_run`, which keep state."""
         for seat in self._seats[context.phase]:
             if hasattr(seat.policy, "for_run"):
                 await _ask(seat.policy, context)
@@ -132,9 +132,9 @@ class GuardrailChain:
 
 
 def joined(*groups: Iterable[GuardrailPolicy]) -> GuardrailChain:
-    """Make a chain that asks one group after the other, each in the order given: `order` counts within a group alone.
+    """Make a chain that asks one group after the other, each in the order given.
 
-    A `GuardrailChain` is a group in its order.
+    `order` is not compared across groups. A `GuardrailChain` is a group that is sorted already.
     """
     chain = GuardrailChain()
     chain._take([seat_of(policy) for group in groups for policy in group])  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # of this module
@@ -146,7 +146,7 @@ _blank: Final = cast("Any", object.__new__)
 
 
 async def _ask(policy: GuardrailPolicy, context: GuardrailContext) -> GuardrailDecision:
-    """Have one policy decide; its own failure is a denial."""
+    """Let one policy decide; a failure of the policy is a denial."""
     try:
         with AWAITED_CALL:
             answer: Any = policy.evaluate(context)
@@ -164,9 +164,9 @@ async def _ask(policy: GuardrailPolicy, context: GuardrailContext) -> GuardrailD
 
 
 def _check_fits(given: GuardrailPayload, answer: GuardrailPayload) -> None:
-    """Raise `ValueError` for a modification that is about something else than what was shown."""
+    """Raise `ValueError` for a modification of another phase, tool or response type than the payload's."""
     if answer.phase is not given.phase:
-        raise ValueError(f"it was shown {shown(given)} and modified it to {shown(answer)}, of another phase")
+        raise ValueError(f"it got {shown(given)} and modified it to {shown(answer)}, of another phase")
     name = getattr(given, "name", None)
     if getattr(answer, "name", None) != name:
         raise ValueError(f"it was asked about the tool {name!r} and answered about another: {shown(answer)}")
@@ -191,7 +191,7 @@ def seat_of(policy: GuardrailPolicy) -> Seat:
 def check_phases(owner: str, phases: Any) -> frozenset[GuardrailPhase]:
     """Return one or several phases as a set; `ValueError` for anything else.
 
-    They are given as such or by their values, in any case and with `-` or `_`.
+    A phase is a `GuardrailPhase` or its value, in any case and with `-` or `_`.
     """
     given: Any = (phases,) if isinstance(phases, str) else phases
     try:
@@ -222,7 +222,7 @@ def _fresh(policy: Any) -> GuardrailPolicy:
         with PLAIN_CALL:
             made = policy.for_run()
             if inspect.iscoroutine(made):
-                made.close()  # else the interpreter complains of it later, somewhere else
+                made.close()  # else the interpreter warns later that it was never awaited
                 raise TypeError("for_run must not be async")
             (fresh,) = check_guardrails("for_run", [made])
             seat_of(fresh)

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 One = TypeVar("One")
 Registry = dict["Node", dict[One, None]]
-"""What is registered at each node; changed under the lock, read without it."""
+"""Objects registered at each node; changed under the lock, read without it."""
 
 
 class Tree:
-    """What all nodes of one tree share.
+    """The state that all nodes of one tree share.
 
-    `halts`, `final` and `scopes` are read and written without the lock, by single dictionary operations, and the other
-    registries are read without it, so that a signal handler can stop the tree while its own thread holds the lock.
+    `halts`, `final` and `scopes` are read and written without the lock, by single dictionary operations. The other
+    registries are read without the lock. So a signal handler can stop the tree while its own thread holds the lock.
     """
 
     __slots__ = (
@@ -62,9 +62,9 @@ class Tree:
         self.acquire = self.lock.acquire
         self.release = self.lock.release
         self.beside: Registry[Node] = {}
-        """By node: the shared nodes that were opened beside it."""
+        """The shared nodes that `Governor.beside` opened at each node."""
         self.repeats: dict[Node, int] = {}
-        """By node: how many of its next iterations repeat what was paid before."""
+        """How many of a node's next iterations repeat calls that are paid already."""
         self.halts: dict[Node, Halt] = {}
         """The first reason of each halted node."""
         self.final: dict[Node, Halt] = {}
@@ -78,7 +78,7 @@ class Tree:
         self.lines: dict[tuple[Node, int], list[Waiter]] = {}
         """The same callers by the node and dimension they wait for, first come first."""
         self.borrower: Borrower | None = None
-        """Asks for more where the tree is a slice of one elsewhere; None for a tree of its own."""
+        """Asks for more budget if the tree is a slice of another tree; None if it is not."""
         self.overdrawn = False
         """Usage above its hold has exceeded a limit somewhere: a guarantee no longer proves that the money is left."""
 
@@ -88,7 +88,7 @@ class Tree:
             registry.setdefault(node, {})[one] = None
 
     def leave(self, registry: Registry[One], node: Node, one: One) -> None:
-        """Remove it; does nothing when it was removed before."""
+        """Remove something from a node; do nothing if it was removed before."""
         with self.lock:
             here = registry.get(node)
             if here is not None:
@@ -97,7 +97,7 @@ class Tree:
                     del registry[node]
 
     def forget(self, node: Node) -> None:
-        """Remove a closed node and all below it; usage booked there later still counts above. Needs the lock."""
+        """Remove a closed node and all nodes below; usage booked there later still counts above. Needs the lock."""
         if node.ended is None or node.parent is None or node.parent.children is None:
             return
         node.parent.children.pop(node.segment, None)
@@ -119,13 +119,13 @@ REASONS: Final = (
 """The reason for which a node halts, by dimension."""
 
 FINAL: Final = -1
-"""Stands in place of a dimension: no top-up lifts the halt."""
+"""Used instead of a dimension: no top-up lifts the halt."""
 
 _EMPTY: Final[dict[Any, None]] = {}
 
 
 class Halt:
-    """Why a node refuses to go on; `dim` is the dimension that a top-up may refill, or `FINAL`."""
+    """Why a node refuses further work; `dim` is the dimension that a top-up may refill, or `FINAL`."""
 
     __slots__ = ("dim", "lacking", "node", "reason", "stopped")
 
@@ -147,7 +147,7 @@ class Halt:
         """Whether the node also interrupts the work in its scopes."""
 
     def error(self) -> HaltError:
-        """Return the error that a guard raises, with usage and name of the node that reached its limit."""
+        """Return the error that a guard raises, with the usage and name of the node that reached a limit."""
         node = self.node
         return HaltError(self.reason, node.usage(), node.name, lacking=self.lacking, path=node.full_path())
 
@@ -187,7 +187,7 @@ def exhaust(node: Node, dim: int, lacking: InsufficientBudget | None = None) -> 
 
 
 def repeat(node: Node, error: HaltError) -> None:
-    """Halt a node because what lends it its budget is halted: guards here refuse with that error."""
+    """Halt a node of a slice because the governor it was cut from is halted: guards here refuse with that error."""
     dim = REASONS.index(error.reason) if error.reason in REASONS else FINAL
     halt = _Told(node, error.reason, dim, stopped=False)
     halt.told = error
@@ -196,16 +196,13 @@ def repeat(node: Node, error: HaltError) -> None:
 
 
 def stop(node: Node, reason: HaltReason, dim: int = FINAL) -> Halt:
-    """Halt a node, interrupt every scope in its subtree, and return its first halt. Never blocks.
-
-    A second stop interrupts no scope: each scope checks for halts after it is registered, so the first stop reached
-    all of them.
-    """
+    """Halt a node, interrupt every scope in its subtree, and return its first halt. Never blocks."""
     tree = node.tree
     halt = Halt(node, reason, dim, stopped=True)
     if dim == FINAL:
         tree.final.setdefault(node, halt)
     first = tree.halts.setdefault(node, halt)
+    # A second stop interrupts no scope: a scope checks for halts after it is registered, so the first stop reached all.
     if first is halt or not first.stopped:
         first.stopped = True
         for scope in scopes_inside(node):
@@ -221,7 +218,7 @@ def wake_waiters(node: Node) -> None:
 
 
 def scopes_inside(node: Node) -> list[GovernorScope]:
-    """Return the scopes open at a node and below it; its cost grows with this subtree, not with the whole tree."""
+    """Return the scopes open at a node and below; the cost grows with this subtree, not with the whole tree."""
     scopes = node.tree.scopes
     if _is_above_all(node):
         found = snapshot(scopes.values())
@@ -243,9 +240,9 @@ def _is_above_all(node: Node) -> bool:
 
 
 def family(node: Node) -> list[Node]:
-    """Return a node and all nodes below it: those carved from it, and those that stand under a shared node."""
+    """Return a node and all nodes below: carved nodes, and the children that count on a shared node."""
     family = [node]
-    for one in family:  # it grows while it is walked
+    for one in family:  # the loop appends to the list
         if one.children:
             family += snapshot(one.children.values())
     return family
@@ -260,12 +257,12 @@ def lift(node: Node, dim: int) -> None:
         return
     if node not in tree.final:
         tree.halts.pop(node, None)
-    if node in tree.final:  # a kill came between the two lines, when the old halt was still there
+    if node in tree.final:  # the node was stopped after the check above: `setdefault` in `stop` kept the old halt
         tree.halts.setdefault(node, tree.final[node])
 
 
 def check(node: Node) -> None:
-    """Raise `HaltError`, also of a closed node that is halted, or `GovernorClosed` if nothing may start here."""
+    """Raise `HaltError` if a halt is in force, also on a closed node; else `GovernorClosed` if the node is closed."""
     halt = in_force(node)
     if halt is not None:
         raise halt.error()
@@ -280,8 +277,8 @@ def check(node: Node) -> None:
 def check_spent(node: Node, least: int = 0) -> None:
     """Exhaust the outermost node whose tokens or dollars are used up; raise `HaltError`.
 
-    A limit is not used up while less than `least` is spent. A dollar limit of 0 never is: a team may use free models
-    only.
+    A limit is not used up while less than `least` is spent. A dollar limit of 0 is never used up: a team may use free
+    models only.
     """
     for dim in (TOKENS, DOLLARS):
         found = None
@@ -294,7 +291,7 @@ def check_spent(node: Node, least: int = 0) -> None:
 
 
 def check_begin(node: Node) -> None:
-    """Raise `HaltError` where spent tokens, or dollars under a limit above 0, let no iteration begin."""
+    """Raise `HaltError` if spent tokens, or dollars under a limit above 0, allow no iteration."""
     for one in node.limited:
         spent = one.cells
         tokens, dollars, _, _ = one.limit
@@ -314,7 +311,7 @@ def check_hopeless(node: Node, units: Units, minimum: Units) -> None:
 
 
 def _lacking(node: Node, dim: int, needed: int) -> InsufficientBudget | None:
-    """Return the shortage; None for one unit, where the usage shows that all is spent."""
+    """Return the shortage; None if one unit is needed: then the usage already shows that all is spent."""
     limit = node.limit[dim]
     if needed <= 1 or limit is None:
         return None
@@ -331,11 +328,11 @@ def stop_crossed(node: Node, added: Units) -> None:
 
 
 def snapshot(registry: Iterable[One]) -> list[One]:
-    """Return what is registered now, while other threads may change it."""
+    """Return a copy of a registry that other threads may be changing."""
     while True:
         try:
             return list(registry)
-        except RuntimeError:  # it changed while it was read
+        except RuntimeError:  # another thread changed it meanwhile
             continue
 
 

@@ -1,7 +1,7 @@
-"""Holds: `Reservation`, an amount set aside for one call, and `Waiter`, which waits for one, first come, first served.
+"""Holds: `Reservation`, an amount set aside for one call, and `Waiter`, which waits for one. First come, first served.
 
 A waiter waits at a place: a node and a dimension in which other holds are open. Each place has one line of waiters.
-When a hold there is settled or released, the waiters of the line are decided in order, and woken.
+When a hold there is settled or released, each waiter of the line is decided and woken, in order.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 # pyright: reportPrivateUsage=false
-# A function of this module fills a reservation: calling the class costs twice as much.
+# `reservation` below fills the private slots: calling the class costs twice as much.
 
 
 _mine: ContextVar[Reservation | None] = ContextVar("kairo_team_reservations", default=None)
@@ -55,9 +55,9 @@ class Reservation:
     _units: Units
     _outer: Reservation | None
     open: bool
-    """It is neither settled nor released yet."""
+    """Whether the hold is neither settled nor released yet."""
     overshoot: bool
-    """The settled amount was more than was held."""
+    """Whether more was settled than held."""
 
     @property
     def tokens(self) -> int:
@@ -81,11 +81,11 @@ class Reservation:
         dollars: Money = 0,
         tool_calls: int | None = None,
     ) -> None:
-        """Replace the hold by what was used (`tool_calls`: by default all that were held).
+        """Replace the hold by the amounts used (`tool_calls`: by default all that were held).
 
-        A limit never makes it raise: the paid amount is booked, also above the hold or after the governor closed, and
-        the next guard refuses. Raises `GovernorClosed` when the hold was settled or released before, and `ValueError`
-        for a negative amount; both change nothing.
+        It never raises because of a limit: it books the paid amount, also above the hold or after the governor closed,
+        and the next guard refuses. Raises `GovernorClosed` when the hold was settled or released before, and
+        `ValueError` for a negative amount; both change nothing.
         """
         if tool_calls is None:
             tool_calls = self._units[TOOL_CALLS]
@@ -100,8 +100,8 @@ class Reservation:
     def reduce(self, tokens: int, dollars: Money = 0) -> None:
         """Cut the hold to at most these tokens and US dollars, because the call became smaller; give the rest back.
 
-        A smaller amount stays as it is, and so do tool calls. Raises `GovernorClosed` when the hold was settled or
-        released before, and `ValueError` for a negative amount; both change nothing.
+        A hold that is smaller already, and held tool calls, stay the same. Raises `GovernorClosed` when the hold was
+        settled or released before, and `ValueError` for a negative amount; both change nothing.
         """
         check_count("tokens to hold", tokens)
         picos = picodollars(dollars) if dollars else 0
@@ -116,9 +116,9 @@ class Reservation:
                 serve(self._node)
 
     def release(self) -> None:
-        """Give the whole hold back; only for a call that certainly was not sent.
+        """Give the whole hold back. Only for a call that certainly was not sent.
 
-        Raises `GovernorClosed` when it was settled or released before.
+        Raises `GovernorClosed` when the hold was settled or released before.
         """
         self._end(0, 0, 0, 0)
 
@@ -153,7 +153,7 @@ class Reservation:
             tree.release()
 
     def covers(self, node: Node, units: Units) -> bool:
-        """Return whether it, or one taken before it in the same context, still holds any of these dimensions."""
+        """Return whether this or an earlier reservation of the same context still holds any of these dimensions."""
         mine: Reservation | None = self
         while mine is not None:
             if mine.open and mine._shares(node, units):
@@ -170,7 +170,7 @@ class Reservation:
 
 
 def reservation(node: Node, units: Units) -> Reservation:
-    """Return the reservation of booked amounts. An `__init__` would cost twice as much."""
+    """Return a reservation of amounts that are booked already."""
     it = Reservation()
     it._node = node
     it._units = units
@@ -185,13 +185,16 @@ def reservation(node: Node, units: Units) -> Reservation:
 
 
 def holds_already(node: Node, units: Units) -> bool:
-    """Return whether the caller, or the task that started it, holds one of these dimensions; then it must not wait."""
+    """Return whether the caller, or the task that started it, already holds one of these dimensions of the tree.
+
+    Such a caller must not wait: it could wait for its own hold.
+    """
     mine = _mine.get()
     return mine is not None and mine.covers(node, units)
 
 
 def refusal(node: Node, units: Units, minimum: Units) -> InsufficientBudget:
-    """Return the error for `units` that do not fit; raises `HaltError` where even `minimum` can never fit."""
+    """Return the error for `units` that do not fit; raise `HaltError` if even `minimum` can never fit."""
     check_hopeless(node, units, minimum)
     for dim in HELD_DIMENSIONS:
         room = node.room(dim)
@@ -206,7 +209,7 @@ _arrivals: Final = count()
 
 
 class Waiter:
-    """A caller of `hold` that has to wait."""
+    """A caller of `hold` that must wait."""
 
     __slots__ = ("arrival", "event", "granted", "loop", "minimum", "node", "place", "refused", "units")
 
@@ -219,15 +222,15 @@ class Waiter:
         self.loop = current_loop()
         self.place: Place | None = None
         self.granted: Units | None = None
-        """The amounts booked for it."""
+        """The amounts booked for this caller."""
         self.refused: KairoError | None = None
 
     def wake(self) -> None:
-        """Let the caller look again; from any thread or signal handler."""
+        """Wake the caller, which then calls `decide` again; from any thread or signal handler."""
         send(self.loop, self.event.set)
 
     def decide(self) -> bool:
-        """Grant, refuse, or find the place to wait at; return whether it is decided. Needs the lock."""
+        """Grant, refuse, or find the place to wait at; return whether the waiter is decided. Needs the lock."""
         if self.granted is None and self.refused is None:
             try:
                 check(self.node)
@@ -251,7 +254,7 @@ class Waiter:
         return self.granted or NOTHING
 
     def _weigh(self) -> tuple[Units, Place | None]:
-        """Return the amounts that could be granted, and the place where it has to wait for them."""
+        """Return the amounts that could be granted, and the place to wait at; None if they can be granted now."""
         granted = [0, 0, 0, 0]
         place: Place | None = None
         for dim in HELD_DIMENSIONS:
@@ -263,7 +266,7 @@ class Waiter:
         return (tokens, picos, 0, tool_calls), place
 
     def _weigh_dimension(self, dim: int) -> tuple[int, Node | None]:
-        """Return how much could be granted, and the node where it has to wait: open holds there will settle."""
+        """Return how much could be granted, and the node to wait at, where open holds will settle; None: now."""
         want = self.units[dim]
         returning: list[tuple[Node, int]] = []
         for node, room in self.node.rooms(dim):
@@ -279,7 +282,7 @@ class Waiter:
         return want, overtaken(self.node, dim, want, self.arrival)
 
     def _insufficient(self, dim: int, room: int, node: Node) -> InsufficientBudget:
-        """Build the refusal; the least there is need not be named."""
+        """Build the refusal; it names the minimum only if that is more than one unit and less than the full amount."""
         asked, least = self.units[dim], self.minimum[dim]
         needed = shown(dim, least) if 1 < least < asked else None
         amounts = (DIMENSIONS[dim], shown(dim, asked), shown(dim, room))
@@ -292,7 +295,7 @@ class Waiter:
             insort(self.node.tree.lines.setdefault(place, []), self, key=attrgetter("arrival"))
 
     def leave(self) -> None:
-        """Leave the line, if it is in one. Needs the lock."""
+        """Leave the line, if the waiter is in one. Needs the lock."""
         place, self.place = self.place, None
         if place is not None:
             lines = self.node.tree.lines
@@ -302,7 +305,7 @@ class Waiter:
 
 
 def overtaken(node: Node, dim: int, amount: int, arrival: int) -> Node | None:
-    """Return the node of the path where an earlier waiter waits for what `amount` would draw on."""
+    """Return the node of the path where an earlier waiter waits for the room that `amount` would use."""
     lines = node.tree.lines
     place: Node | None = node
     while place is not None:
@@ -337,26 +340,27 @@ def serve(node: Node) -> None:
 
 
 def dismiss(node: Node) -> None:
-    """Wake the waiters of all that closed with a node, and serve the lines above that got it back. Needs the lock.
+    """Wake the waiters of all nodes that closed with a node, and serve the lines above to which it gave budget back.
 
-    The shared nodes beside it closed too. What stands under a shared node has parents that are not below it.
+    Needs the lock.
     """
     inside: dict[Node, None] = {}
     closed = [node]
-    for top in closed:  # it grows while it is walked
+    for top in closed:  # the shared nodes beside it closed too: the list grows while it is walked
         wake_waiters(top)
         below = family(top)
         inside.update(dict.fromkeys(below))
         closed += [beside for owner in below for beside in node.tree.beside.get(owner, ())]
+    # The children of a shared node have parents outside its family, and these got budget back too.
     for above in dict.fromkeys(one for inner in inside for one in (inner.shared, inner.parent)):
         if above is not None and above not in inside:
             serve(above)
 
 
 async def wait(waiter: Waiter, on_wait: Callable[[], object] | None = None) -> Units:
-    """Wait for the decision: return what was booked, or raise; if cancelled meanwhile, what was booked goes back.
+    """Wait for the decision: return the booked amounts, or raise. If cancelled, give booked amounts back.
 
-    Does not suspend when it is decided already; calls `on_wait` before it does.
+    Calls `on_wait` before the first suspension; does not suspend if the waiter is decided already.
     """
     if waiter.granted is not None or waiter.refused is not None:
         return waiter.outcome()
@@ -387,7 +391,7 @@ def _decided(waiter: Waiter) -> bool:
 
 
 async def _sleep(waiter: Waiter) -> None:
-    """Sleep until woken, or until the earliest deadline, which stops its node unless it was moved meanwhile."""
+    """Sleep until woken, or until the earliest deadline; then stop its node unless the deadline was moved."""
     due = waiter.node.earliest_deadline()
     if due is None:
         await waiter.event.wait()

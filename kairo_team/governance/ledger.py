@@ -4,18 +4,18 @@ Every amount is an integer: tokens, picodollars, loops, tool calls. At every nod
 
     spent + held <= committed <= limit
 
-where `spent` and `held` are those of the node's whole subtree, and `committed` is what the node has
-spent and held itself, plus, for each open child, the larger of the child's guarantee and `committed`,
-plus what closed children spent. Only usage that is reported above its hold can exceed the limit.
+where `spent` and `held` count the node's whole subtree. `committed` is the sum of the amounts the node itself has spent
+and held, for each open child the larger of the child's guarantee and `committed`, and the amounts that closed children
+spent. Only usage that is reported above its hold can exceed the limit.
 
-A node may stand under a shared node as well as under its parent. Then everything goes up both lines: what passes above
-the node's guarantee counts at the parent and at the shared node, and a hold has to fit at every node of both lines. A
-shared node has no parent, or one that is shared too, so the two lines never meet.
+A node may have a shared node besides its parent. Then everything goes up both lines: an amount above the node's
+guarantee counts at the parent and at the shared node, and a hold must fit at every node of both lines. A shared node
+has no parent, or a shared one, so the two lines never meet.
 
-A node stores `spent`, `committed` and `used`, which is spent and held together. The part of `committed` that is not
-used is guaranteed only.
+A node stores `spent`, `committed` and `used`, which is spent and held together. The rest of `committed` is guaranteed
+but not used.
 
-Everything but `Tree.halts`, `final` and `scopes` is changed only under `Tree.lock`.
+All fields but `Tree.halts`, `final` and `scopes` change only under `Tree.lock`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ HELD_DIMENSIONS: Final = (TOKENS, DOLLARS, TOOL_CALLS)
 
 NOTHING: Final[Units] = (0, 0, 0, 0)
 UNLIMITED: Final[Limits] = (None, None, None, None)
-"""Compared by identity as a short cut: an equal tuple gives the same result, more slowly."""
+"""Compared by identity for speed: an equal tuple gives the same result, more slowly."""
 FREE: Final = Budget()
 
 
@@ -111,7 +111,7 @@ def budget_of(limits: Limits, seconds: float | None = None) -> Budget:
 
 
 make_usage: Final = maker(Usage)
-"""Makes a usage from amounts of the ledger without a check: they were checked when they were booked."""
+"""Make a usage from amounts of the ledger, which were checked when they were booked; checks nothing."""
 
 
 def usage_of(tokens: int, dollars: int, loops: int, tool_calls: int) -> Usage:
@@ -122,7 +122,7 @@ def usage_of(tokens: int, dollars: int, loops: int, tool_calls: int) -> Usage:
 
 
 def shown(dim: int, units: int) -> int | Decimal:
-    """Return ledger units as people read them: dollars as a `Decimal`, other dimensions unchanged."""
+    """Return ledger units for people: dollars as a `Decimal`, other dimensions unchanged."""
     return to_dollars(units) if dim == DOLLARS else units
 
 
@@ -154,9 +154,9 @@ class Node:
     tree: Tree
     parent: Node | None
     shared: Node | None
-    """The shared node that it stands under too."""
+    """The shared node on which this node counts too; None without one."""
     forked: bool
-    """Whether it, or a node above it, stands under a shared node."""
+    """Whether this node or an ancestor has a shared node."""
     name: str
     segment: str
     """The name, with a number (`a#2`) where an earlier sibling has the same name."""
@@ -165,17 +165,17 @@ class Node:
     guarantee: Units
     cells: list[int]
     children: dict[str | Node, Node] | None
-    """What was carved here, by segment, and what stands under this shared node, by itself; `None` without any."""
+    """Carved nodes by segment; on a shared node also the nodes that count on it, each by itself. `None` if empty."""
     started: float
     ended: float | None
     """When it closed; `None` while it is open."""
     deadline: float | None
     limited: tuple[Node, ...]
-    """The nodes of its lines with a limit in any dimension, nearest first, and the shared line before the other."""
+    """The nodes on this node's lines with a limit in any dimension, nearest first, the shared line before the other."""
     timed: bool
-    """Whether any node of its lines has a deadline."""
+    """Whether any node on this node's lines has a deadline."""
 
-    # -- moves: each goes up the line, from this node to the root; of a forked node, up both lines ------
+    # -- moves: each goes up the line, from this node to the root; from a forked node, up both lines ----
 
     def move(self, dim: int, amount: int, spent: int, completion: int = 0) -> None:
         """Change the used amount (held or spent) by `amount` and the spent amount by `spent`, here and above.
@@ -209,7 +209,7 @@ class Node:
             node = node.parent
 
     def claim(self, dim: int, amount: int) -> bool:
-        """Hold `amount` if it fits here and above; return whether it did. It books first, and takes back if not."""
+        """Book a hold of `amount` here and above; return whether it fits. Take it back if it does not."""
         if self.tree.overdrawn and self.walled(dim, amount) is not None:
             return False
         if self.forked:
@@ -251,11 +251,11 @@ class Node:
     def _change(self, dim: int, more: int, used: int, spent: int = 0, completion: int = 0) -> bool:
         """Change the committed amount by `more`, with the used and the spent amount, on both lines of a forked node.
 
-        Return whether no limit was passed. What passes above the guarantee goes to the parent and to the shared node.
+        Return whether no limit was exceeded. The part above the guarantee goes to the parent and to the shared node.
         """
         fits = True
         todo: list[tuple[Node, int]] = [(self, more)]
-        for first, amount in todo:  # it grows while it is walked
+        for first, amount in todo:  # the loop appends to the list
             node: Node | None = first
             delta = amount
             while node is not None:
@@ -297,7 +297,7 @@ class Node:
         return True
 
     def settle(self, held: Units, used: Units, completion: int = 0) -> None:
-        """Replace a hold by the amounts used, `completion` of them completion tokens; also when closed."""
+        """Replace a hold by the amounts used; `completion` tokens of them are completion tokens. Also when closed."""
         if self.ended is not None:
             self._settle_late(held, used, completion)
             return
@@ -312,7 +312,7 @@ class Node:
             self.move(TOOL_CALLS, spent - hold, spent)
 
     def spend(self, tokens: int, completion: int, picos: int, tool_calls: int) -> None:
-        """Book spending without a hold, `completion` of the tokens completion tokens; also when closed."""
+        """Book spending without a hold; `completion` of the tokens are completion tokens. Also when closed."""
         if self.ended is not None:
             self._settle_late(NOTHING, (tokens, picos, 0, tool_calls), completion)
             return
@@ -324,7 +324,7 @@ class Node:
             self.move(TOOL_CALLS, tool_calls, tool_calls)
 
     def reduce(self, held: Units, still: Units) -> None:
-        """Reduce a hold to `still`; if the close has charged the hold, reduce the charge."""
+        """Reduce a hold to `still`. If `close` has charged the hold, reduce the charge."""
         if self.ended is not None:
             self._settle_late(held, still, 0)
             return
@@ -333,16 +333,16 @@ class Node:
                 self.move(dim, still[dim] - held[dim], 0)
 
     def _settle_late(self, charged: Units, used: Units, completion: int) -> None:
-        """Correct what the close charged: on the closed nodes, then on the open nodes above them."""
+        """Correct what `close` charged, on the closed nodes and on the open nodes above."""
         for node in self.line():
             if node.ended is not None:
-                node.cells = node.cells.copy()  # a tree written down before keeps what it counted then
+                node.cells = node.cells.copy()  # a tree that was written down before keeps its counts
             node.cells[COMPLETION] += completion
         for dim in HELD_DIMENSIONS:
             self.correct(dim, used[dim] - charged[dim])
 
     def correct(self, dim: int, change: int) -> None:
-        """Change what was spent: of closed nodes only that, and from the first open node of a line on as ever."""
+        """Change the spent amount of closed nodes; from the first open node of each line on, `move` the change."""
         if self.ended is None:
             self.move(dim, change, change)
             self.mark_overdrawn()
@@ -353,7 +353,7 @@ class Node:
                 above.correct(dim, change)
 
     def set_aside(self, amounts: Units) -> None:
-        """Commit `amounts` for a child here, and above what no guarantee covers; raises `InsufficientBudget`."""
+        """Commit `amounts` for a child here, and the part no guarantee covers above; raise `InsufficientBudget`."""
         tokens, picos, loops, tool_calls = amounts
         if tokens and not self.commit(TOKENS, tokens):
             self._take_back(amounts, TOKENS)
@@ -365,13 +365,13 @@ class Node:
             self._take_back(amounts, TOOL_CALLS)
 
     def _take_back(self, amounts: Units, short: int) -> NoReturn:
-        """Take back what was committed up to the dimension that did not fit, and raise `InsufficientBudget`."""
+        """Take back the dimensions up to `short`, which did not fit, and raise `InsufficientBudget`."""
         for dim in range(short + 1):
             self.commit(dim, -amounts[dim])
         raise self.insufficient(short, amounts[short])
 
     def commit(self, dim: int, amount: int) -> bool:
-        """Add `amount` to committed here, and above what no guarantee covers; return whether it fits."""
+        """Add `amount` to committed here, and the part that no guarantee covers above; return whether it fits."""
         fits = not self.tree.overdrawn or self.walled(dim, amount) is None
         if self.forked:
             return self._change(dim, amount, 0) and fits
@@ -397,15 +397,15 @@ class Node:
     # -- what there is ------------------------------------------------------------------------
 
     def used(self, dim: int) -> int:
-        """Return what is spent and held."""
+        """Return the amount spent and held."""
         return self.cells[USED + dim]
 
     def held(self, dim: int) -> int:
-        """Return what is held for calls in flight."""
+        """Return the amount held for calls in flight."""
         return self.used(dim) - self.cells[dim]
 
     def walled(self, dim: int, amount: int) -> Node | None:
-        """Return the nearest node whose limit `amount` more would exceed, without regard to guarantees."""
+        """Return the nearest node whose limit `amount` more would exceed, ignoring guarantees."""
         for node in self.limited:
             limit = node.limit[dim]
             if limit is not None and node.used(dim) + amount > limit:
@@ -442,7 +442,7 @@ class Node:
         return min((room for _, room in self.rooms(dim)), default=None)
 
     def known_room(self, dim: int) -> int | None:
-        """Return what `room` does, and of a slice no more than the tree it was cut from would let it hold."""
+        """Return `room`; in a slice, at most what the other tree would let it hold."""
         room, borrower = self.room(dim), self.tree.borrower
         if room is None or borrower is None:
             return room
@@ -450,7 +450,7 @@ class Node:
         return room if known is None else min(room, known)
 
     def nearest(self, dim: int) -> list[tuple[Node, int]]:
-        """Return the nearest node limited in `dim`, and its limit; of a forked node, those of both lines."""
+        """Return the nearest node limited in `dim` with its limit; for a forked node, one for each line."""
         limit = self.limit[dim]
         if limit is not None:
             return [(self, limit)]
@@ -459,22 +459,22 @@ class Node:
         return [(node, most) for node in self.limited if (most := node.limit[dim]) is not None][:1]
 
     def unallotted(self, dim: int) -> int | None:
-        """Return limit minus committed of the nearest node limited in `dim`; of two lines, the smaller amount."""
+        """Return limit minus committed at the nearest node limited in `dim`; with two lines, the smaller amount."""
         return min((max(0, most - node.cells[COMMITTED + dim]) for node, most in self.nearest(dim)), default=None)
 
     def unspent(self, dim: int) -> int | None:
-        """Return limit minus spent of the nearest node limited in `dim`; of two lines, the smaller amount."""
+        """Return limit minus spent at the nearest node limited in `dim`; with two lines, the smaller amount."""
         return min((max(0, most - node.cells[dim]) for node, most in self.nearest(dim)), default=None)
 
     def allottable(self, dim: int, reserve: float) -> int | None:
-        """Return what `unallotted` does, less the reserved share of the limit."""
+        """Return `unallotted` minus the reserved share of the limit."""
         left = (most - node.cells[COMMITTED + dim] - int(most * reserve) for node, most in self.nearest(dim))
         return min((max(0, one) for one in left), default=None)
 
     def share(self, part: float, reserve: float, least: Units) -> Units:
         """Return a part of the unallotted amounts, at least one unit where there is a limit above 0.
 
-        Where the part is less than `least` it returns `least`. Of two lines it returns the smaller part. Raises
+        Where the part is less than `least`, return `least`; with two lines, the smaller part. Raises
         `InsufficientBudget` where the reserve leaves less than `least`.
         """
         units = [0, 0, 0, 0]
@@ -504,9 +504,9 @@ class Node:
         return (tokens, dollars, loops, tool_calls)
 
     def fitting_share(self, part: float, least: Units) -> Units:
-        """Return what `share` does without a reserve, for a shared node: cut to what the shared nodes above leave.
+        """Return `share` of a shared node, without a reserve and cut to the room that shared nodes above leave.
 
-        It is at least one unit. Raises `InsufficientBudget` where less than `least` is left.
+        Each amount is at least one unit. Raises `InsufficientBudget` where less than `least` is left.
         """
         amounts = self.share(part, 0.0, least)
         units = list(amounts)
@@ -520,7 +520,7 @@ class Node:
         return (tokens, dollars, loops, tool_calls)
 
     def insufficient(self, dim: int, asked: int) -> InsufficientBudget:
-        """Return the error that names the node of its lines with the least left, and that amount."""
+        """Return the error with the least amount left on this node's lines, and the node that has it."""
         node, left = min(self.rooms(dim), key=lambda pair: pair[1])
         amounts = (DIMENSIONS[dim], shown(dim, asked), shown(dim, left))
         return InsufficientBudget(*amounts, node.name, path=node.full_path())
@@ -535,7 +535,7 @@ class Node:
     # -- the tree -----------------------------------------------------------------------------
 
     def carve(self, name: str, budget: Budget, limit: Limits, guarantee: Units) -> Node:
-        """Make a child and set its `guarantee` aside here and above; raises `InsufficientBudget`. Needs the lock."""
+        """Make a child and set its `guarantee` aside here and above; raise `InsufficientBudget`. Needs the lock."""
         if guarantee is not NOTHING:
             self.set_aside(guarantee)
         child = plant(self.tree, self, name, budget, limit)
@@ -549,7 +549,7 @@ class Node:
         return child
 
     def carve_under(self, shared: Node | None, name: str, budget: Budget, limit: Limits, guarantee: Units) -> Node:
-        """Make a child that stands under a shared node too, if one is given: its `guarantee` is set aside there too."""
+        """Make a child; with `shared` it counts there too, and its `guarantee` is set aside there too."""
         child = self.carve(name, budget, limit, guarantee)
         if shared is None:
             return child
@@ -563,7 +563,7 @@ class Node:
         return child
 
     def _set_aside_beside(self, shared: Node, amounts: Units) -> None:
-        """Commit at a shared node, too, what was set aside here; what does not fit there is taken back here."""
+        """Commit `amounts`, which were set aside here, at a shared node too; if they do not fit, take both back."""
         try:
             shared.set_aside(amounts)
         except InsufficientBudget:
@@ -572,16 +572,16 @@ class Node:
             raise
 
     def check_shared(self, shared: Node) -> None:
-        """Raise `ValueError` if a child of this node may not stand under a shared node."""
+        """Raise `ValueError` if a child of this node may not count on `shared`."""
         tree, above = self.tree, set(self.line())
         *_, outermost = line = list(shared.line())
         if not any(outermost in tree.beside.get(one, ()) for one in above):
             raise ValueError(f"{shared.name!r} was not opened beside {self.name!r} or a governor above it")
         if not above.isdisjoint(line):
-            raise ValueError(f"{self.name!r} stands under {shared.name!r} already: what it spends would count twice")
+            raise ValueError(f"{self.name!r} already counts on {shared.name!r}: its spending would count twice")
 
     def stand_under(self, shared: Node) -> None:
-        """Take a shared node as a second line upwards; only before anything is booked here."""
+        """Make a shared node the second line upwards. Call it only before anything is booked here."""
         self.shared = shared
         self.forked = True
         parent = self.parent
@@ -593,7 +593,7 @@ class Node:
         shared.children[self] = self
 
     def enlarge(self, more: Units, seconds: float | None) -> None:
-        """Enlarge the guarantee and the ceiling, of the root the limit; changes nothing when it raises."""
+        """Enlarge the guarantee and the ceiling; of the root, the limit. Changes nothing when it raises."""
         if self.parent is not None:
             self.enlarge_guarantee(self.parent, more)
         tokens, dollars, loops, tool_calls = (
@@ -607,7 +607,7 @@ class Node:
         self.budget = budget_of(self.limit, most_seconds)
 
     def enlarge_guarantee(self, parent: Node, more: Units) -> None:
-        """Set more aside at the parent and its ancestors, and on the shared line; changes nothing when it raises."""
+        """Set more aside at the parent and its ancestors, and on the shared line. Changes nothing when it raises."""
         old = self.guarantee
         new = (old[0] + more[0], old[1] + more[1], old[2] + more[2], old[3] + more[3])
         used = self.cells[COMMITTED:USED]
@@ -619,11 +619,11 @@ class Node:
         self.guarantee = new
 
     def close(self) -> None:
-        """Close what is below and beside it, charge open holds, give the unused guarantee back."""
+        """Close children and the shared nodes opened here, charge open holds, give the unused guarantee back."""
         if self.children is not None:
             self._close_below()
         cells = self.cells
-        if cells[5] != cells[0] or cells[6] != cells[1] or cells[8] != cells[3]:  # with no child open, that is held
+        if cells[5] != cells[0] or cells[6] != cells[1] or cells[8] != cells[3]:  # no child is open: the rest is held
             for dim in HELD_DIMENSIONS:
                 self.move(dim, 0, self.held(dim))
         parent = self.parent
@@ -653,7 +653,7 @@ class Node:
                 node.close()
 
     def line(self) -> Iterator[Node]:
-        """Yield this node and its ancestors; those on the shared line before those up to the root."""
+        """Yield this node and its ancestors, on the shared line before the line to the root."""
         node: Node | None = self
         while node is not None:
             yield node
@@ -662,16 +662,16 @@ class Node:
             node = node.parent
 
     def below(self, other: Node) -> bool:
-        """Return whether this node is `other`, or was carved or stands somewhere below it."""
+        """Return whether `other` is this node or above it, on either line."""
         return any(node is other for node in self.line())
 
     def nearest_open(self) -> list[Node]:
-        """Return the nearest open node of each line, or its outermost one where all are closed."""
+        """Return the nearest open node of each line, or the outermost node of a line where all are closed."""
         above = () if self.ended is None else [one for one in (self.shared, self.parent) if one is not None]
         return [found for one in above for found in one.nearest_open()] or [self]
 
     def earliest_deadline(self) -> tuple[float, Node] | None:
-        """Return the earliest deadline in the tree's clock, and its node (of equals, the outermost)."""
+        """Return the earliest deadline, in the tree's clock, and its node (the outermost of equals)."""
         owner: Node | None = None
         earliest = math.inf
         for node in self.line():
@@ -692,8 +692,8 @@ class Node:
         return seconds if seconds > 0.0 else 0.0  # noqa: FURB136 - `max` is slow
 
     def usage(self, cells: list[int] | None = None) -> Usage:
-        """Return what this node's subtree has spent, by an earlier list of `cells` if one is given."""
-        tokens, dollars, loops, tool_calls, completion = (cells or self.cells)[:COMMITTED]  # one step: it needs no lock
+        """Return the usage of this node's subtree, from an earlier list of `cells` if one is given."""
+        tokens, dollars, loops, tool_calls, completion = (cells or self.cells)[:COMMITTED]  # one step: needs no lock
         spent = to_dollars(dollars) if dollars else NO_USAGE.dollars
         return make_usage(tokens - completion, completion, spent, loops, tool_calls, self.elapsed())
 
@@ -704,7 +704,7 @@ class Node:
         return (self.held(TOKENS), self.held(DOLLARS), 0, self.held(TOOL_CALLS))
 
     def overshoot_units(self, cells: list[int] | None = None) -> Units:
-        """Return by how much spent and held exceed the limits, by dimension (`cells` as for `usage`)."""
+        """Return how far spent and held exceed the limits, by dimension (`cells` as for `usage`)."""
         if self.limit is UNLIMITED:
             return NOTHING
         tokens, dollars, loops, tool_calls = (
@@ -721,7 +721,7 @@ class Node:
         return self.escaped() if borrower is None else borrower.path or self.escaped()
 
     def escaped(self) -> str:
-        """Return its segment of a path: `~1` is a slash inside a name, `~0` a tilde."""
+        """Return this node's segment of a path: `~1` is a slash inside a name, `~0` a tilde."""
         segment = self.segment
         if "~" in segment or "/" in segment:
             return segment.replace("~", "~0").replace("/", "~1")
@@ -729,7 +729,7 @@ class Node:
 
 
 def smaller(one: Node, units: Units, other: Node, more: Units) -> Units:
-    """Return the smaller of two nodes' amounts in each dimension; where only one of them is limited, that one's."""
+    """Return the smaller of two nodes' amounts in each dimension; if only one node is limited, its amount."""
     tokens, dollars, loops, tool_calls = (
         a if not other.nearest(dim) else b if not one.nearest(dim) else min(a, b)
         for dim, (a, b) in enumerate(zip(units, more, strict=True))
@@ -738,9 +738,9 @@ def smaller(one: Node, units: Units, other: Node, more: Units) -> Units:
 
 
 def plant(tree: Tree, parent: Node | None, name: str, budget: Budget, limit: Limits) -> Node:
-    """Make a node, not yet among its parent's children. An `__init__` would cost twice as much."""
+    """Make a node that is not yet among its parent's children. An `__init__` would cost twice as much."""
     if type(name) is not str:
-        raise ValueError(f"a governor's name is a string, not {name!r}")
+        raise ValueError(f"a governor's name must be a string, not {name!r}")
     node = Node()
     node.tree = tree
     node.parent = parent

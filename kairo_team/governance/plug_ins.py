@@ -14,30 +14,30 @@ T = TypeVar("T")
 
 
 def name_of(plugged: object) -> str:
-    """Return its own name, else that of its class."""
+    """Return the plug-in's `name`, else its class name."""
     name = getattr(plugged, "name", None)
     return name if isinstance(name, str) and name.strip() else type(plugged).__name__
 
 
 def expect(answer: Any, kind: type[T]) -> T:
-    """Return an answer if it is of the type it must have, else raise `TypeError`."""
+    """Return the answer if it is a `kind`, else raise `TypeError`."""
     if isinstance(answer, kind):
         return answer
     if inspect.iscoroutine(answer):
-        answer.close()  # else the interpreter complains of it later, somewhere else
+        answer.close()  # else the interpreter warns later that it was never awaited
     raise TypeError(f"it returned {answer!r:.200}, not a {kind.__name__}")
 
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """How plug-ins of one kind are listed in a configuration: each is a mapping with its name and its options."""
+    """Read the plug-ins of one kind from a configuration: each is a mapping with its name and its options."""
 
     kind: str
     """The plug-in point, as `kairo_team.plugins` names it."""
     keys: tuple[str, ...]
-    """The keys of the list in a file, outermost first."""
-    twice: str = "keep one of them"
-    """What to do about one that is configured twice."""
+    """The keys that lead to the list in a file, outermost first."""
+    twice: str = "keep one"
+    """Advice in the error for a plug-in that is configured twice."""
 
     def read(self, entry: Any) -> tuple[str, dict[str, Any]]:
         """Return the name and the options of one configured entry."""
@@ -50,7 +50,7 @@ class Configured:
         return name, options
 
     def make_all(self, config: Any, build: Callable[[Any], tuple[str, T]]) -> Sequence[T]:
-        """Make every entry; `build` returns one and the name it may have only once."""
+        """Make every entry; `build` returns the object and its name, which must be unique."""
         built: dict[str, T] = {}
         for entry in self._entries(config):
             name, made = build(entry)
@@ -62,7 +62,7 @@ class Configured:
         return tuple(built.values())
 
     def _entries(self, config: Any) -> Iterable[Any]:
-        """Return the entries of a configuration: their list, or what holds it under `keys`, outer ones left out."""
+        """Return the list of entries, given as such or under `keys`; outer keys may be left out."""
         found, keys = config, list(self.keys)
         while isinstance(found, Mapping):
             section = cast("Mapping[Any, Any]", found)  # type: ignore[redundant-cast]  # pyright needs it
@@ -75,7 +75,7 @@ class Configured:
                 raise ValueError(f"{'.'.join(self.keys[:-1])} has {key!r} alone; {strange[0]!r} is unknown")
             found = section[key]
         if isinstance(found, str | Mapping) or not isinstance(found, Iterable):
-            where = f"; in a file it stands under {'.'.join(self.keys)}" if self.keys else ""
+            where = f"; in a file, put it under {'.'.join(self.keys)}" if self.keys else ""
             raise ValueError(f"{self.kind}s are configured by a list of mappings, not {found!r:.200}{where}")
         return cast("Iterable[Any]", found)  # type: ignore[redundant-cast]  # pyright needs it
 

@@ -1,6 +1,6 @@
-"""Prices from `genai-prices` (extra `prices`), from the data it ships: nothing is downloaded here.
+"""Prices from the data that ships with `genai-prices` (extra `prices`); nothing is downloaded.
 
-A listing may name other prices from some prompt length on, for other ways of being served, and for times of the day.
+A listing may have other prices for longer prompts, for other service tiers, and for times of the day.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _OUTPUT: Final = ("output_mtok", "output_text_mtok", "output_reasoning_mtok", "o
 _CACHED: Final = ("cache_read_mtok", "cache_text_read_mtok")
 _CACHE_WRITE: Final = ("cache_write_mtok", "cache_write_5m_mtok", "cache_text_write_mtok", "cache_text_write_5m_mtok")
 _CACHE_WRITE_1H: Final = ("cache_write_1h_mtok", "cache_text_write_1h_mtok")
-"""The library's names of what text costs; where it has several, the dearest counts."""
+"""The library's fields for prices of text; of several, the highest counts."""
 _MAY_COST_MORE: Final = ("cache", "tier", "speed", "extra")
-"""Words in the names of settings that ask for a dearer service, or may: long caching, priority, unknown fields."""
+"""Words in names of settings that may ask for a more expensive service: long caching, priority, unknown fields."""
 
 _ANY: Final = -1
-"""Every prompt is longer than that."""
+"""Below the length of any prompt."""
 
 Tiers = tuple[tuple[int, Price], ...]
-"""Prices, each with the prompt length above which it is in force, shortest first."""
+"""Prices, each with the prompt length above which it applies, shortest first."""
 
 
 def installed() -> bool:
@@ -44,9 +44,9 @@ def installed() -> bool:
 
 
 def find(name: str, settings: Mapping[str, Any]) -> ListedPrice | None:
-    """Return the price of `provider:model` now; None without the library, or where it has no price for text.
+    """Return the current price of `provider:model`; None without the library.
 
-    The price of prompt and reply must both be known: half a price is none.
+    Also None unless the library has a price for both prompt and reply text.
     """
     provider, _, model = name.partition(":")
     if not model or not installed():
@@ -74,30 +74,30 @@ def find(name: str, settings: Mapping[str, Any]) -> ListedPrice | None:
 
 @dataclass(frozen=True, slots=True)
 class ListedPrice:
-    """The tariff of a listed model, as it stood when it was looked up."""
+    """The tariff of a listed model, as of the look-up."""
 
     possible: tuple[Tiers, ...]
-    """What the provider may charge by, given the call's settings."""
+    """The price lists that the provider may apply, given the call's settings."""
     charged: Callable[[Mapping[str, str]], Tiers]
-    """What it charges by, given how it served the call."""
+    """Returns the price list for how the provider served the call."""
 
     def most(self, prompt: int, completion: int) -> Decimal:
-        """Return the dearest of what may be charged for a prompt up to that length."""
+        """Return the highest possible charge for a prompt up to that length."""
         return max(price.most(prompt, completion) for tiers in self.possible for price in _reached(tiers, prompt))
 
     def cost(self, usage: Usage, billing: Billing = PLAIN) -> Decimal:
-        """Return what is charged: by the length of the prompt, and how the call was served."""
+        """Return the charge, by the length of the prompt and how the call was served."""
         *_, price = _reached(self.charged(billing.served), usage.prompt_tokens)
         return price.cost(usage, billing)
 
 
 def _reached(tiers: Tiers, prompt: int) -> Iterator[Price]:
-    """Yield the prices that a prompt of up to that length can come under, its own last."""
+    """Yield the prices that can apply to a prompt up to that length; the last applies to exactly that length."""
     return (price for above, price in tiers if above < prompt)
 
 
 def _tiers(prices: ModelPrice, *, kept_1h: bool = True) -> Tiers:
-    """Turn a listing into prices by prompt length; `kept_1h=False` where nothing asks to be cached for an hour."""
+    """Turn a listing into prices by prompt length; `kept_1h=False` if no setting asks for an hour of caching."""
     starts = {_ANY}
     for key in (*_INPUT, *_OUTPUT, *_CACHED, *_CACHE_WRITE, *_CACHE_WRITE_1H):
         starts.update(tier.start for tier in getattr(getattr(prices, key, None), "tiers", ()))
@@ -105,7 +105,7 @@ def _tiers(prices: ModelPrice, *, kept_1h: bool = True) -> Tiers:
 
 
 def _price(prices: ModelPrice, above: int, *, kept_1h: bool) -> Price:
-    """Return the price of calls whose prompt is longer than that, but not by a tier."""
+    """Return the price in force for prompts just longer than `above`."""
     requests = _rate(prices, ("requests_kcount",), above) or 0
     return Price(
         _rate(prices, _INPUT, above) or 0,
@@ -118,13 +118,14 @@ def _price(prices: ModelPrice, above: int, *, kept_1h: bool) -> Price:
 
 
 def _rate(prices: ModelPrice, keys: tuple[str, ...], above: int) -> Decimal | None:
-    """Return the highest of several listed rates for a prompt longer than that; None if the list has no rate."""
+    """Return the highest listed rate for a prompt longer than `above`; None without a listed rate."""
     listed = [value for key in keys if (value := getattr(prices, key, None)) is not None]
     return max((_at(value, above) for value in listed), default=None)
 
 
 def _at(value: Decimal | TieredPrices, above: int) -> Decimal:
-    """Return the rate for a prompt longer than that: beyond a tier's start the whole call is charged by that tier."""
+    """Return the rate for a prompt longer than `above`."""
     if isinstance(value, Decimal):
         return value
+    # Beyond a tier's start the whole call is charged at that tier.
     return next((tier.price for tier in reversed(value.tiers) if tier.start <= above), value.base)

@@ -1,6 +1,6 @@
-"""Prices of model calls: by the table the user gave, by the model itself, or by the price library.
+"""Prices of model calls: from the user's table, from the model itself, or from the price library.
 
-Money is exact: prices are whole picodollars per million tokens, and a call's price is rounded up once, at its end.
+Money is exact: prices are whole picodollars per million tokens, and the price of a call is rounded up once, at the end.
 """
 
 from __future__ import annotations
@@ -24,28 +24,25 @@ if TYPE_CHECKING:
 _MILLION: Final = 10**6
 
 
-"""Nothing cached, served as usual."""
-
-
 class Tariff(Protocol):
-    """What the calls of one model cost now: the same object prices a call before it is made and after."""
+    """The current prices of one model's calls; one object prices a call both before and after it is made."""
 
     def most(self, prompt: int, completion: int) -> Decimal:
-        """Return the most dollars that a call of up to so many tokens can cost, however they are billed."""
+        """Return the most dollars that a call of up to that many tokens can cost, however they are billed."""
         ...
 
     def cost(self, usage: Usage, billing: Billing = PLAIN) -> Decimal:
-        """Return the dollars that a call did cost."""
+        """Return the cost of a finished call, in dollars."""
         ...
 
 
 @known_arguments
 @dataclass(frozen=True, slots=True, init=False)
 class Price:
-    """What the calls of a model cost, in US dollars: per million tokens, and for each request.
+    """Prices of a model's calls, in US dollars: per million tokens, and for each request.
 
-    `Price()` is free. Amounts are `Decimal | int | str | float`, kept exact; finer than a picodollar is rounded up.
-    Raises `ValueError` for an amount that is negative or no finite number.
+    `Price()` is free. Amounts are `Decimal | int | str | float`, kept exactly; fractions of a picodollar are rounded
+    up. Raises `ValueError` for an amount that is negative or not finite.
     """
 
     input: Decimal
@@ -55,9 +52,9 @@ class Price:
     cached_input: Decimal
     """A million tokens of prompt that the provider had in its cache; None takes `input`."""
     cache_write: Decimal
-    """A million tokens of prompt that it wrote to the cache; None takes `input`."""
+    """A million tokens of prompt that the provider wrote to its cache; None takes `input`."""
     cache_write_1h: Decimal
-    """A million tokens of prompt that it keeps there for an hour; None takes `cache_write`."""
+    """A million tokens of prompt that the provider caches for an hour; None takes `cache_write`."""
     request: Decimal
     """One request of any length."""
 
@@ -84,13 +81,13 @@ class Price:
             object.__setattr__(self, name, to_dollars(to_picodollars(amount, field=f"Price.{name}")))
 
     def most(self, prompt: int, completion: int) -> Decimal:
-        """Return the most dollars that a call of up to so many tokens can cost, with and without a cache."""
+        """Return the most dollars that a call of up to that many tokens can cost, with or without a cache."""
         dearest = max(self.input, self.cached_input, self.cache_write, self.cache_write_1h)
         return self._sum((prompt, dearest), (completion, self.output))
 
     def cost(self, usage: Usage, billing: Billing = PLAIN) -> Decimal:
-        """Return the dollars that a call did cost; more cached tokens than the prompt has are not believed."""
-        left = usage.prompt_tokens
+        """Return the cost of a finished call, in dollars."""
+        left = usage.prompt_tokens  # a provider may report more cached tokens than the prompt has
         parts = [(usage.completion_tokens, self.output)]
         for tokens, price in (
             (billing.cached_tokens, self.cached_input),
@@ -113,16 +110,16 @@ FREE: Final = Price()
 
 @dataclass(frozen=True, slots=True)
 class OwnPrice:
-    """The tariff of a model that has a `price(usage)`; it is taken to be no dearer for fewer tokens."""
+    """The tariff of a model that has a `price(usage)`, which must not rise for fewer tokens."""
 
     price: Callable[[Usage], Money]
 
     def most(self, prompt: int, completion: int) -> Decimal:
-        """Return what the model asks for that many tokens."""
+        """Return the model's own price of that many tokens."""
         return self.cost(Usage(prompt_tokens=prompt, completion_tokens=completion))
 
     def cost(self, usage: Usage, billing: Billing = PLAIN) -> Decimal:
-        """Return what the model asks for the call."""
+        """Return the model's own price of the call."""
         try:
             money = self.price(usage)
         except BaseException as raised:  # noqa: BLE001 - all of it is raised
@@ -131,10 +128,10 @@ class OwnPrice:
 
 
 class PriceBook:
-    """Knows what models cost: the table goes first, then a model's own `price`, then the price library.
+    """Look up prices: first in the table, then a model's own `price`, then in the price library.
 
-    In the table an exact name goes before patterns such as `openai:*`, and those in the order given. Models called
-    `local:...` run on this machine and are free. Raises `ValueError` for a table that is not one.
+    In the table an exact name comes before patterns such as `openai:*`, which are tried in the order given. Models
+    named `local:...` run on this machine and are free. Raises `ValueError` for an invalid table.
     """
 
     def __init__(self, table: Mapping[str, Price] | None = None) -> None:
@@ -144,7 +141,7 @@ class PriceBook:
             _check_entry(name, price)
 
     def under(self, policy: BudgetPolicy) -> PriceBook:
-        """Return the same prices, with unknown ones counted as free when the policy allows that."""
+        """Return the same prices, with unknown prices counted as free if the policy allows that."""
         book = PriceBook(self._table)
         book._otherwise = FREE if policy.allow_unpriced else None
         return book
@@ -155,9 +152,9 @@ class PriceBook:
         return self._otherwise is not None
 
     def of(self, model: str | ChatModel, settings: Mapping[str, Any] | None = None) -> Tariff | None:
-        """Return the current price of the model's calls; None when it is unknown.
+        """Return the current price of the model's calls; None if it is unknown.
 
-        `settings` are those of the call: some ask for a service that costs more.
+        `settings` are the call's: some ask for a more expensive service.
         """
         name = _name(model)
         price = self._entry(name)
@@ -173,7 +170,7 @@ class PriceBook:
         return price_library.find(name, settings or {}) or self._otherwise
 
     def problem(self, model: str | ChatModel) -> str | None:
-        """Return what to do about a model without a known price under a limit in dollars; None when it has one."""
+        """Return the advice for a model without a known price under a limit in dollars; None if it has a price."""
         return None if self.of(model) is not None else str(self.refusal(model))
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""The cancel scope of a governor: it cancels its block as soon as the governor, or one above it, is stopped."""
+"""The cancel scope of a governor: it cancels its block as soon as the governor or an ancestor is stopped."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class GovernorScope:
-    """A context manager made by `Governor.scope`, for `async with` (and, in the library, `with`); entered once.
+    """The context manager of `Governor.scope`, for `async with` (and, in the library, `with`); can be entered once.
 
-    `cancel` ends the body quietly: the block is left, and `cancelled` is true, whatever the body made of it.
+    `cancel` ends the body quietly: the block ends without an error, and `cancelled` is true.
     """
 
     __slots__ = ("_hit", "_loop", "_owner", "_scope", "cancelled", "inside", "node", "on_stop", "running")
@@ -33,16 +33,16 @@ class GovernorScope:
         self._scope: anyio.CancelScope | None = None
         self._loop: object = None
         self._owner: Node | None = None
-        """The node whose deadline the cancel scope keeps."""
+        """The node whose deadline is set on the cancel scope."""
         self._hit: Halt | None = None
         self.running = False
-        """The body was begun and has not ended."""
+        """Whether the body has begun and not ended."""
         self.cancelled = False
-        """`cancel` came while the body ran."""
+        """Whether `cancel` was called while the body ran."""
         self.inside = 0
-        """Runs that are open in the body."""
+        """Number of runs that are open in the body."""
         self.on_stop: Callable[[], object] | None = None
-        """Called in the body's event loop when it was cancelled before any deadline."""
+        """Called in the body's event loop when a halt or `cancel`, not a deadline, cancels the body."""
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
@@ -54,7 +54,7 @@ class GovernorScope:
 
     def __enter__(self) -> Self:
         if self._scope is not None:
-            raise RuntimeError("this scope was entered before: call scope() once for every block")
+            raise RuntimeError("this scope was entered before: call scope() once for each block")
         node = self.node
         home = node.tree.home
         if home is not None and home.thread == get_ident():
@@ -92,7 +92,7 @@ class GovernorScope:
                 if self._owner is not None and self.seconds_left() < 0.0:  # nothing could cancel it in time
                     stop(self._owner, HaltReason.TIME_BUDGET_EXCEEDED)
                 return swallowed
-        except BaseExceptionGroup as rest:  # what was in the group beside the cancellation it caught
+        except BaseExceptionGroup as rest:  # the group without the cancellation, which the scope caught
             exc, swallowed = rest, False
             if first_halt(rest) is None:
                 self._conclude(scope)
@@ -106,16 +106,16 @@ class GovernorScope:
         return swallowed
 
     def is_stopped(self) -> bool:
-        """Whether the body is to end: its scope was cancelled, here or from outside."""
+        """Return whether the body must end: its scope was cancelled, here or from outside."""
         return self._scope is not None and self._scope.cancel_called
 
     def seconds_left(self) -> float:
-        """Return the seconds until the earliest deadline of the governor's path; infinite without one."""
+        """Return the seconds until the earliest deadline on the governor's path; infinite without one."""
         due = self.node.earliest_deadline() if self.node.timed else None
         return math.inf if due is None else due[0] - self.node.tree.clock()
 
     def cancel(self) -> None:
-        """End this body alone, quietly; from any thread. After a halt it changes nothing."""
+        """End only this body, without an error; from any thread. After a halt it changes nothing."""
         send(self._loop, self._cancel_quietly)
 
     def interrupt(self, halt: Halt) -> None:
@@ -123,16 +123,16 @@ class GovernorScope:
         send(self._loop, self._cancel_for, halt)
 
     def refresh(self) -> None:
-        """Take over deadlines that were moved; from any thread."""
+        """Read the deadlines again after one was moved; from any thread."""
         send(self._loop, self._take_deadline)
 
     def _join_others(self) -> None:
-        """Register beside the scope that is open at its node already."""
+        """Register as one more scope of a node that has an open one."""
         tree = self.node.tree
         tree.join(tree.more_scopes, self.node, self)
 
     def _leave(self) -> None:
-        """Take it out of its tree: nothing that is posted concerns it any more."""
+        """Remove the scope from the tree; later posts no longer concern it."""
         self.running = False
         node = self.node
         tree = node.tree
@@ -164,12 +164,13 @@ class GovernorScope:
             scope.deadline = self._deadline()
 
     def _cancellable(self) -> anyio.CancelScope | None:
-        """Return the cancel scope while the body runs and nothing has cancelled it: what is posted may come late."""
+        """Return the cancel scope while the body runs and is not cancelled, else None."""
+        # A call that another thread posted may arrive after the body ended.
         scope = self._scope
         return None if scope is None or scope.cancel_called or not self.running else scope
 
     def _deadline(self) -> float:
-        """Return the earliest of the path's deadlines, in the event loop's time."""
+        """Return the earliest deadline on the path, in the event loop's time."""
         due = self.node.earliest_deadline()
         if due is None:
             return math.inf
@@ -187,7 +188,7 @@ class GovernorScope:
 
 
 def first_halt(error: BaseException) -> HaltError | None:
-    """Return the error itself, or the first of a group of nothing but `HaltError`s, however nested."""
+    """Return a `HaltError` itself, or the first of a group, nested or not, that holds only `HaltError`s; else None."""
     if isinstance(error, HaltError):
         return error
     if not isinstance(error, BaseExceptionGroup):

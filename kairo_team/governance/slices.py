@@ -1,10 +1,10 @@
-"""Slices: the part of a budget that somebody elsewhere, such as a worker on another machine, may hold without asking.
+"""Slices: the part of a budget that a borrower, such as a worker on another machine, may hold without asking.
 
-The lender stays with the budget tree. It promises the unspent guarantee of one governor, which is set aside on the
-whole path already. What goes beyond that is held on the path when it is asked for, and given back when the call that
-needed it has ended. So what is out never passes what the tree allows.
+The lender is in the process that has the budget tree. It promises the unspent guarantee of one governor, which is
+already set aside on the whole path. When the borrower asks for more, the lender holds that on the path too, until the
+call that needed it has ended. So a slice never exceeds what the tree allows.
 
-Amounts go between the two as totals of the work since it began: what was spent, and how much may be spent and held.
+Lender and borrower exchange totals since the work began: how much was spent, and how much may be spent and held.
 """
 
 from __future__ import annotations
@@ -36,70 +36,70 @@ from kairo_team.governance.ledger import (
 )
 
 # pyright: reportPrivateUsage=false
-# A slice is a part of a governor's node.
+# A slice works on the node of a governor.
 
 _ONE_LOOP: Final[Units] = (0, 0, 1, 0)
 
 
 class Ask(NamedTuple):
-    """What the borrower needs beyond its slice; it has given back what it did not use."""
+    """A borrower's request for more than its slice, of which it has given the unused rest back."""
 
     spent: Usage
-    """All it has spent."""
+    """All that the borrower has spent."""
     holding: Units
-    """What it holds for calls in flight."""
+    """The amounts held for calls in flight."""
     units: Units
-    """What the next call may use at most."""
+    """The most that the next call may use."""
     least: Units
-    """What the next call needs at least."""
+    """The least that the next call needs."""
     loops: int
-    """Iterations it would like to have ahead; without them it goes on."""
+    """Iterations to grant in advance. The ask succeeds without them too."""
     waits: bool
-    """It may wait until others give something back."""
+    """Whether the ask may wait until other holds are given back."""
     number: int = 0
-    """Which ask of the borrower it is, from 1."""
+    """Number of the borrower's ask, from 1."""
 
 
 class Grant(NamedTuple):
-    """What the borrower may spend and hold, in total since its work began."""
+    """The amounts that the borrower may spend and hold, in total since its work began."""
 
     allowance: Units
     limit: Limits
-    """What the whole path would let it spend: tokens and dollars. Loops and tool calls are those of the allowance."""
+    """The most the whole path would let the work spend, in tokens and dollars; loops and tool calls as `allowance`."""
     remaining: Limits
-    """What could be spent when this was granted, with what was spent before."""
+    """The most that the work could spend when this was granted, earlier spending included."""
     seconds: float | None
-    """Until the earliest deadline of the path; None without one."""
+    """Seconds until the earliest deadline on the path; None without one."""
     granted: Units = NOTHING
-    """Of what was asked for, what the call may hold."""
+    """Amounts granted to this call."""
 
 
 class Lender:
-    """Lends the budget of a governor to one borrower at a time; every method but `lend` returns at once."""
+    """Give out slices of a governor's budget, to one borrower at a time. Only `lend` and `when_granted` wait."""
 
     def __init__(self, governor: Governor, spent: Usage = NO_USAGE) -> None:
-        """`spent` is what the work has spent before, booked on the governor already."""
+        """Lend the budget of `governor`; `spent` is earlier usage of the work, already booked on the governor."""
         self._governor = governor
         self._node: Node = governor._node  # noqa: SLF001 - its own kind
         self._spent = spent
         self.repeats = self._node.tree.repeats.pop(self._node, 0)
         """How many of the next iterations repeat recorded calls."""
         self._out: list[int] = [0, 0, 0, 0]
-        """What is held on the node for the borrower."""
+        """Amounts held on the node for the borrower."""
         self._granted: tuple[int, Units] = (0, NOTHING)
-        """The last ask that was granted, and what was held for it."""
+        """Number of the last granted ask, and the amounts held for that ask."""
         self._settled = 0
-        """The last ask that is over for the borrower."""
+        """Number of the last ask that is over for the borrower."""
 
     @property
     def spent(self) -> Usage:
-        """All the borrower has reported as spent."""
+        """All usage that the borrower has reported."""
         return self._spent
 
     def first(self) -> Grant:
-        """Return the first slice: what is left of the guarantee, and the iteration with which the work begins.
+        """Return the first slice: the unspent guarantee and the first iteration.
 
-        Raises `HaltError` where no iteration may begin, as `Governor.pre_step` does.
+        Raises `HaltError` if no iteration may begin, like `Governor.pre_step`.
         """
         node = self._node
         with node.tree.lock:
@@ -112,10 +112,10 @@ class Lender:
             return self._grant(NOTHING)
 
     def report(self, spent: Usage, holding: Units | None = NOTHING, asks: int | None = None) -> None:
-        """Book what the borrower has spent, and give back all that it does not hold; nothing where that is not told.
+        """Book the borrower's usage, and give back what it does not hold; give nothing back if `holding` is None.
 
-        `asks` is the number of the last ask that was over when it wrote this, None where none is open: what a later one
-        was granted is still held for it.
+        `asks` is the number of the last ask that was over when the borrower wrote the report, None if no ask is open.
+        The grant of a later ask stays held.
         """
         node = self._node
         with node.tree.lock:
@@ -128,14 +128,14 @@ class Lender:
             serve(node)
 
     async def lend(self, ask: Ask, on_wait: Callable[[], object] | None = None) -> Grant:
-        """Hold what is asked for, as `Governor.hold` does, and return the larger slice; raises what that raises."""
+        """Hold the requested amounts and return the larger slice; wait and raise like `Governor.hold`."""
         made = self.receive(ask)
         return await self.when_granted(ask, made, on_wait) if isinstance(made, Waiter) else made
 
     def receive(self, ask: Ask) -> Grant | Waiter:
-        """Take an ask, in its turn among the reports: return the larger slice, or who waits for it.
+        """Return the larger slice, or a waiter for that. Call in the order of the borrower's asks and reports.
 
-        Raises what `Governor.hold` raises.
+        Raises like `Governor.hold`.
         """
         node = self._node
         with node.tree.lock:
@@ -152,17 +152,17 @@ class Lender:
             return self._lend(ask, waiter.outcome())
 
     async def when_granted(self, ask: Ask, waiter: Waiter, on_wait: Callable[[], object] | None = None) -> Grant:
-        """Wait for what was asked for, and return the larger slice; raises what `Governor.hold` raises."""
+        """Wait for the requested amounts and return the larger slice; raise like `Governor.hold`."""
         granted = await wait(waiter, on_wait)
         with self._node.tree.lock:
             return self._lend(ask, granted)
 
     def end(self, spent: Usage) -> None:
-        """Book all that was spent, and give everything back."""
+        """Book the total usage, and give everything back."""
         self.report(spent, NOTHING)
 
     def lose(self, charged: Usage) -> None:
-        """Book what a borrower is charged that is gone; its iterations are counted anew when its work is done again."""
+        """Book `charged` for a borrower that is gone. When its work is repeated, its iterations are counted again."""
         loops, self.repeats = self._spent.loops, charged.loops
         self._granted, self._settled = (0, NOTHING), 0
         self.end(_with_loops(charged, loops))
@@ -171,7 +171,7 @@ class Lender:
             self._spent = _with_loops(self._spent, 0)
 
     def why_halted(self, reason: HaltReason) -> KairoError | None:
-        """Return why the path refuses what the borrower lacked, and halt what is exhausted; None if it has some now."""
+        """Return why the path refuses what the borrower needed, and halt exhausted nodes; None if some is left now."""
         node = self._node
         try:
             if reason is not HaltReason.LOOP_BUDGET_EXCEEDED:
@@ -195,7 +195,7 @@ class Lender:
         held: Units = (granted[TOKENS], granted[DOLLARS], loops, granted[TOOL_CALLS])
         before: Units = (self._out[0], self._out[1], self._out[2], self._out[3])
         self._out[:] = _sum(before, held)
-        if ask.number and ask.number <= self._settled:  # nobody waits for it any more
+        if ask.number and ask.number <= self._settled:  # the borrower no longer waits for this ask
             self._keep(before)
             serve(node)
         else:
@@ -214,7 +214,7 @@ class Lender:
         return waiter
 
     def _book(self, spent: Usage) -> None:
-        """Count as spent what came since the last report: first of what is held."""
+        """Book the usage since the last report, out of the held amounts first."""
         before, self._spent = self._spent, spent
         used = tuple(now - then for now, then in zip(_units(spent), _units(before), strict=True))
         if not any(used):
@@ -230,7 +230,7 @@ class Lender:
         node.mark_overdrawn()
 
     def _keep(self, holding: Units) -> None:
-        """Hold what the borrower holds, and no more. It fits: it is part of what was lent."""
+        """Hold exactly the amounts that the borrower holds. They fit: they are part of the grants."""
         node, out = self._node, self._out
         for dim in ALL_DIMENSIONS:
             more = holding[dim] - out[dim]
@@ -238,7 +238,7 @@ class Lender:
                 continue
             if node.ended is None:
                 node.move(dim, more, 0)
-            elif more < 0 and dim in HELD_DIMENSIONS:  # the close has charged what was held
+            elif more < 0 and dim in HELD_DIMENSIONS:  # `close` has charged the hold
                 node.reduce(_only(dim, -more), NOTHING)
             out[dim] = holding[dim]
 
@@ -259,7 +259,7 @@ class Lender:
 
 
 class Borrower:
-    """The governor of work whose budget is lent: it asks before it holds more than its slice."""
+    """The governor of work on a slice. It asks for more before it holds more than the slice."""
 
     def __init__(
         self,
@@ -274,9 +274,9 @@ class Borrower:
     ) -> None:
         """Take the first slice.
 
-        `ask` gets a larger one, or raises why there is none, and calls its second argument before it waits for one.
-        `give_back` reports what was spent, what is held, and the number of the last ask that is over. `spent` is what
-        the same work spent before it was interrupted; its iterations are counted anew. `path` is that of the lender.
+        `ask` returns a larger slice or raises why it cannot; it calls its second argument before it waits.
+        `give_back` reports the usage, the held amounts, and the number of the last ask that is over. `spent` is the
+        usage of the same work before it was interrupted; its iterations are counted again. `path` is the lender's.
         """
         self.path = path
         limit = grant.limit
@@ -286,9 +286,9 @@ class Borrower:
         self._give_back = give_back
         self._asking: anyio.Event | None = None
         self._asks = 0
-        """How many were made."""
+        """Number of asks made."""
         self._own = grant.allowance
-        """What it may always hold: the guarantee."""
+        """The guarantee, which the work may always hold."""
         self._allowance = grant.allowance
         self._grant = grant
         self._limited = tuple(most is not None for most in grant.remaining)
@@ -299,14 +299,14 @@ class Borrower:
         self._node.tree.borrower = self
 
     def room(self, dim: int) -> int | None:
-        """Return what could be spent of a dimension as far as is known here; None is unlimited."""
+        """Return the amount of a dimension that could still be spent, as of the last grant; None is unlimited."""
         most = self._remaining[dim]
         return None if most is None else max(0, most - self._node.cells[USED + dim])
 
     async def cover(
         self, node: Node, units: Units, least: Units, on_wait: Callable[[], object] | None = None, *, waits: bool = True
     ) -> Units:
-        """Make sure that the slice covers what a call is to hold; return how much of it that may be."""
+        """Make the slice cover the hold of a call, by an ask if necessary; return the amounts it may hold."""
         waits = waits and not holds_already(node, units)
         units = self._within(node, units, least)
         while not self._covers(units):
@@ -318,11 +318,11 @@ class Borrower:
             if asked is not NOTHING:
                 tokens, picos, _, tool_calls = map(min, units, grant.granted)
                 return (tokens, picos, 0, tool_calls)
-            break  # an iteration ahead is wanted, not needed
+            break  # only an iteration in advance was missing, and the call does not need it
         return units
 
     async def _ask_for(self, units: Units, least: Units, on_wait: Callable[[], object] | None, *, waits: bool) -> Grant:
-        """Give back what is left, and ask for what the call needs."""
+        """Give back what is left, and ask for the amounts that the call needs."""
         self._asking = anyio.Event()
         self._asks += 1
         before = self._give_up_rest()
@@ -332,9 +332,9 @@ class Borrower:
             self._take(await self._ask(ask, on_wait), before)
         except BaseException as error:
             self._allowance = self._guaranteed()
-            if not isinstance(error, Exception):  # it is cancelled: what it may still be granted is not needed
+            if not isinstance(error, Exception):  # the call is cancelled: give back what may still be granted
                 self._give_back(self.governor.usage, self._holding(), self._asks)
-            if isinstance(error, HaltError):  # of the lender, or of what is above it
+            if isinstance(error, HaltError):  # the lender's governor or an ancestor is halted
                 halts.repeat(self._node, error)
             raise
         finally:
@@ -343,11 +343,8 @@ class Borrower:
         return self._grant
 
     def settled(self) -> None:
-        """Give back what was asked for beyond the guarantee: the call that needed it has ended. Needs the lock.
-
-        While an ask waits, whatever a call in flight leaves is given back: others may wait for that.
-        """
-        if self._asking is not None:
+        """Give back amounts beyond the guarantee after the call that needed them has ended. Needs the lock."""
+        if self._asking is not None:  # give all of it back: other borrowers may wait for it
             self._give_up_rest()
             self._give_back(self.governor.usage, self._holding(), self._asks - 1)
             return
@@ -357,13 +354,14 @@ class Borrower:
             self._give_back(self.governor.usage, self._holding(), self._asks)
 
     def _give_up_rest(self) -> Units:
-        """Let the slice be what is spent and held, but for an iteration ahead, which guards do not wait for."""
+        """Cut the slice to the spent and held amounts, but keep an iteration in advance."""
+        # Guards do not wait, so the next one could not ask for an iteration.
         tokens, picos, loops, tool_calls = self._used()
         self._allowance = (tokens, picos, max(loops, self._allowance[LOOPS]), tool_calls)
         return self._allowance
 
     def _take(self, grant: Grant, before: Units) -> None:
-        """Take a larger slice, without what was given back since it was asked for, `before`."""
+        """Take a larger slice, minus what was given back since the ask; `before` is the slice at the ask."""
         self._grant, self._remaining = grant, grant.remaining
         now = _sum(self._used(), grant.granted)
         given = [max(0, then - left) for then, left in zip(before, self._allowance, strict=True)]
@@ -376,7 +374,7 @@ class Borrower:
             node.budget = budget_of(grant.limit, grant.seconds)
 
     def _within(self, node: Node, units: Units, least: Units) -> Units:
-        """Cut what is asked for to what the nodes here leave, where that is enough: nothing more could be held."""
+        """Cut the amounts to the room of the nodes in this tree, where that is enough: more could not be held."""
         cut = list(units)
         for dim in HELD_DIMENSIONS:
             room = node.room(dim) if units[dim] else None
@@ -402,18 +400,18 @@ class Borrower:
         return (tokens, picos, loops, tool_calls)
 
     def _holding(self) -> Units:
-        """Return what it holds, with the iterations ahead."""
+        """Return the held amounts, with the iterations in advance."""
         tokens, picos, _, tool_calls = self._node.held_units()
         return (tokens, picos, max(0, self._allowance[LOOPS] - self._node.cells[USED + LOOPS]), tool_calls)
 
     def _guaranteed(self) -> Units:
-        """Return what it may always hold, with the iterations ahead."""
+        """Return the amounts that may always be held, with the iterations in advance."""
         tokens, picos, loops, tool_calls = map(max, self._own, self._used())
         return (tokens, picos, max(loops, self._allowance[LOOPS]), tool_calls)
 
 
 async def cover_tool_call(governor: Governor) -> None:
-    """Ask for the tool call that is to be reserved, where the budget is a slice; raises what refuses it."""
+    """In a slice, ask for one more tool call before it is reserved; raise the refusal."""
     node: Node = governor._node  # noqa: SLF001 - its own kind
     if node.tree.borrower is not None:
         await node.tree.borrower.cover(node, (0, 0, 0, 1), (1, 1, 1, 1), waits=False)
@@ -438,6 +436,6 @@ def _only(dim: int, amount: int) -> Units:
 
 
 def _unspent(node: Node, dim: int, spent: Units) -> int | None:
-    """Return what the whole path would let the work spend of a dimension, with what it has spent; None: no limit."""
+    """Return the most of a dimension that the path would let the work spend, spent amounts included; None: no limit."""
     left = [most - one.cells[dim] for one in node.limited if (most := one.limit[dim]) is not None]
     return None if not left else spent[dim] + max(0, min(left))

@@ -27,5 +27,5 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
         "openai_compatible": "OpenAICompatible",
         "retries": "ModelRetry",
     }
-    """Where the names live. Each is imported when it is first used: a team of functions has no model."""
+    """Names by module. Each is imported on first use: a team of functions has no model."""
     __getattr__, __dir__ = lazy_names(__name__, _HOMES)

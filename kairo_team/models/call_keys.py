@@ -1,4 +1,4 @@
-"""The key by which a provider may know a call that was sent before, so that it answers and charges it once."""
+"""Idempotency keys: by its key, a provider may recognise a repeated call, and answer and charge it once."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 HEADER: Final = "Idempotency-Key"
-"""The header in which servers and gateways that know such keys take them; all others ignore it."""
+"""The header for such keys; servers and gateways that do not know it ignore it."""
 
 _asked: Final[ContextVar[str]] = ContextVar("kairo_team_asked", default="")
 _sent: Final[ContextVar[str | None]] = ContextVar("kairo_team_sent", default=None)
 
 
 def call_key() -> str:
-    """Return the name in the journal of the call that is being answered; empty where none is recorded."""
+    """Return the journal's name of the call that is being answered; empty if calls are not recorded."""
     return _asked.get()
 
 
 def idempotency_key() -> str | None:
-    """Return the key of the try that is being sent, for a model that hands it on; None where nothing is recorded.
+    """Return the key of the try that is being sent, for a model that passes it on; None if calls are not recorded.
 
-    A try that is made again because nobody saw its answer has the same key, also in another process. Another call, and
-    a try after the provider answered with an error, has another one.
+    A try that is repeated because its answer was lost has the same key, also in another process. Another call has
+    another key, and so has a try after the provider answered with an error.
     """
     return _sent.get()
 
 
 def headers_with_key(given: Any) -> Any:
-    """Return the headers of a try with its key, or as they are given: where there is none, or they have one."""
+    """Add the idempotency key to the headers, unless there is no key or the headers have one."""
     key, headers = idempotency_key(), dict(given or {})
     if key is None or any(name.lower() == HEADER.lower() for name in headers):
         return given
@@ -38,7 +38,7 @@ def headers_with_key(given: Any) -> Any:
 
 @contextmanager
 def answering(key: str) -> Generator[None]:
-    """Answer the call of this name inside the block."""
+    """Set the name of the call for the block."""
     token = _asked.set(key)
     try:
         yield
@@ -48,7 +48,7 @@ def answering(key: str) -> Generator[None]:
 
 @contextmanager
 def sending(key: str | None) -> Generator[None]:
-    """Send the try of this key inside the block."""
+    """Set the key of the try for the block."""
     token = _sent.set(key)
     try:
         yield

@@ -1,6 +1,6 @@
 """Convert errors of providers' own client libraries into ours.
 
-The clients are recognised by the attributes and names of their errors, so that none of them has to be installed.
+Errors are recognised by their attributes and class names, so no client has to be installed.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 _SLOW: Final = frozenset({"APITimeoutError", "TimeoutError", "TimeoutException"})
 _BROKEN: Final = frozenset({"APIConnectionError", "ConnectionError", "TransportError"})
 _OTHER: Final = frozenset({"APIError"})
-"""Names of the clients' and transports' error classes, and of their base classes."""
+"""Names of error classes, or their base classes, of clients and transports."""
 _NEVER_SENT: Final = frozenset({"ConnectError", "ConnectTimeout", "ConnectionRefusedError", "PoolTimeout"})
-"""Names of errors from before a request left."""
+"""Names of errors raised before a request was sent."""
 
 
 def call_error(model: str, error: Exception) -> ModelCallError | None:

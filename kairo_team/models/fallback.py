@@ -18,13 +18,13 @@ _ANOTHER_MAY_DO: Final[frozenset[ModelErrorKind]] = _KINDS - {"bad_request", "co
 
 @known_arguments
 class Fallback:
-    """Models asked one after another, until one answers; usable wherever a model is expected.
+    """Ask models one after another, until one answers; usable wherever a model is expected.
 
-    The next one is asked when the one before, its retries included, ended in an error of a kind in `on`: by default any
+    The next model is asked when the one before, retries included, ended in an error of a kind in `on`: by default any
     but a wrong request and refused content. Each model is held, priced, limited and reported under its own name. A
-    budget that is used up, a missing price and every error that is no `ModelCallError` end the call.
+    budget that is used up, a missing price and any error other than a `ModelCallError` end the call.
 
-    Raises `ValueError` for an object that is no model, and for kinds that do not exist.
+    Raises `ValueError` for an object that is not a model, and for unknown kinds.
     """
 
     __slots__ = ("alternatives", "on")
@@ -36,9 +36,9 @@ class Fallback:
         on: ModelErrorKind | Iterable[ModelErrorKind] = _ANOTHER_MAY_DO,
     ) -> None:
         self.alternatives: tuple[str | ChatModel, ...] = (first, *others)
-        """In the order in which they are asked."""
+        """The models, in the order in which they are asked."""
         self.on: frozenset[str] = frozenset((on,) if isinstance(on, str) else on)
-        """Kinds of errors after which the next one is asked."""
+        """Kinds of errors after which the next model is asked."""
         for model in self.alternatives:
             _check(model)
         if not others:
@@ -48,7 +48,7 @@ class Fallback:
 
     @property
     def name(self) -> str:
-        """The first one's `provider:model`."""
+        """The `provider:model` of the first model."""
         first = self.alternatives[0]
         return first if isinstance(first, str) else first.name
 
@@ -61,9 +61,9 @@ class Fallback:
     async def ask(
         self, call: Callable[[ChatModel], Awaitable[ModelResponse]], *, last_word: Callable[[], bool] = lambda: False
     ) -> ModelResponse:
-        """Return the first answer that `call` gets; once `last_word()`, an error is not followed by another call.
+        """Return the first answer that `call` gets; make no further call once `last_word()` is true.
 
-        A reply that the provider's filter cut off or refused is an answer, unless `on` has `content_filter`.
+        A reply that the provider's filter cut off or refused is an answer, unless `on` contains `content_filter`.
         """
         *earlier, last = self._models()
         for model in earlier:
@@ -78,7 +78,7 @@ class Fallback:
         return await call(last)
 
     def resolved(self, resolve: Callable[[str | ChatModel], ChatModel]) -> Fallback:
-        """Return the same with a model in place of each name; raises what `resolve` raises."""
+        """Return a copy with each name replaced by its model; raise what `resolve` raises."""
         first, *others = map(resolve, self.alternatives)
         made = Fallback(first, *others)
         made.on = self.on
@@ -95,7 +95,7 @@ class Fallback:
 
 
 def single_models(model: ChatModel) -> Iterator[ChatModel]:
-    """Yield the models that a call of this one may use: itself, or those of a resolved `Fallback`."""
+    """Yield the models that a call of `model` may use: itself, or the models of a resolved `Fallback`."""
     if not isinstance(model, Fallback):
         yield model
         return

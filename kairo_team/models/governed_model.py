@@ -1,4 +1,4 @@
-"""How a model call is admitted: held before it is made, capped to what is left, settled with the real usage."""
+"""Govern model calls: hold budget before a call, cap the reply to what is left, settle with the real usage."""
 
 from __future__ import annotations
 
@@ -39,27 +39,27 @@ _PER_REQUEST: Final = 32
 
 CallOutcome = Literal["ok", "error", "unknown"]
 ReportEnd = Callable[[CallOutcome, Usage], object]
-"""Called after a try of a call: its outcome, and what is charged for it."""
+"""Called after a try of a call, with its outcome and charge."""
 
 
 class StartedTry(NamedTuple):
-    """A try of a call that was reported."""
+    """A try of a call whose start was reported."""
 
     report_end: ReportEnd
     around: AbstractContextManager[object]
-    """Entered in the call's own task while it is made."""
+    """A context around the call, entered in the call's own task."""
 
 
 ReportStart = Callable[[str, int, int], StartedTry]
 """Called before a try of a call is sent, with the model's name and the tokens and picodollars held."""
 ReportWait = Callable[..., object]
-"""Called when a try of a call cannot be sent yet: the model's name, and what `ModelWaiting` has from `waits_for` on."""
+"""Called when a try cannot be sent yet, with the model's name and the fields of `ModelWaiting` from `waits_for` on."""
 ReportOvershoot = Callable[[str, Usage, Usage], None]
-"""Called after a call that used more than was held for it: model name, what was held, what was used."""
+"""Called after a call that used more than its hold, with the model's name, the hold and the usage."""
 OnText = Callable[[str], object]
-"""Receives each piece of a streamed reply's text."""
+"""Called with each piece of text of a streamed reply."""
 Listen = Callable[[], OnText]
-"""Called for each try of a call that is streamed: returns what receives its text, from the beginning."""
+"""Called for each try of a streamed call; returns the receiver of the text from the start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +71,12 @@ class CallRules:
 
 
 RULES: Final = CallRules()
-"""Retries as usual, no limits."""
+"""Default retries, no limits."""
 
 
 @contextmanager
 def before_sending() -> Generator[None]:
-    """Mark what is raised inside as `unspent`: a model prepares a request in it, and has not sent anything."""
+    """Mark errors raised inside as `unspent`. A model prepares a request in the block, before anything is sent."""
     try:
         yield
     except Exception as error:
@@ -112,15 +112,16 @@ def _bytes(text: str) -> int:
 
 
 def _json_bytes(value: Mapping[str, Any]) -> int:
-    """Count what the value is as JSON, everything beyond ASCII escaped: its longest form."""
+    """Return the length of the value as JSON."""
+    # Everything beyond ASCII is escaped: this is the longest form.
     return len(json.dumps(value, default=repr))
 
 
 class GovernedModel:
     """A chat model whose calls are limited, held on a governor, capped, settled, reported and, if needed, retried.
 
-    A failed try is charged what was held for it, because the provider may have answered - unless the error shows that
-    it provably did not (`ModelCallError.unspent`). A retry is a call like any other: guards, limits, a hold of its own.
+    A failed try is charged its whole hold, because the provider may have answered, unless the error proves that it did
+    not (`ModelCallError.unspent`). A retry passes guards and limits and takes a hold like any other call.
     """
 
     __slots__ = ("_calls", "_governor", "_model", "_prices", "_report", "_report_overshoot", "_report_wait", "_rules")
@@ -136,7 +137,7 @@ class GovernedModel:
         calls: CallLog | None = None,
         report_wait: ReportWait | None = None,
     ) -> None:
-        """Take a model and what governs it; `calls` records each try before it is sent."""
+        """Take a model and its governor, prices and rules; `calls` records each try before it is sent."""
         self._model = model
         self._calls = calls
         self._report_overshoot = report_overshoot
@@ -154,35 +155,34 @@ class GovernedModel:
     async def complete(self, request: ModelRequest, listen: Listen | None = None) -> ModelResponse:
         """Answer one request; raises `HaltError` or `InsufficientBudget` instead of overspending.
 
-        With `listen` a model that can stream does: who listens gets the text of each try, which changes nothing else.
+        With `listen`, a model that can stream does so, and the listener gets the text of each try.
 
         Raises `UnpricedModel` when dollars are limited and the price of the call is unknown, and the model's own error,
-        such as a `ModelCallError`, when it is not retried any more. A call that is cancelled on its way is charged what
-        was held for it.
+        such as a `ModelCallError`, when no retry is left. A call that is cancelled in flight is charged its whole hold.
         """
         return await self._ask(self._model, request, None if listen is None else _Overhearer(listen))
 
     async def stream(self, request: ModelRequest, on_text: OnText) -> ModelResponse:
-        """Do the same, and emit each piece of the reply's text as it comes; for a model that cannot stream, at the end.
+        """Answer like `complete`, and emit each piece of text as it comes; all at the end if the model cannot stream.
 
         Once a piece was emitted, a call that breaks off is not retried, because the text would be emitted twice.
         """
         return await self._ask(self._model, request, _PieceSender(on_text))
 
     async def count_tokens(self, request: ModelRequest) -> int | None:
-        """Return the model's own count of a prompt's tokens, of a fallback's models the largest; None without one."""
+        """Return the model's own count of the prompt's tokens; None without one. Of a fallback, the largest count."""
         counts: list[int] = []
         for model in single_models(self._model):
             if getattr(model, "count_tokens", None) is None:
                 return None
             try:
                 counts.append(await _count(model, request))
-            except ModelCallError:  # a call may still be answered, by another model
+            except ModelCallError:  # another model of the fallback may still answer the call
                 return None
         return max(counts)
 
     async def _ask(self, model: ChatModel, request: ModelRequest, sender: _Sender | None) -> ModelResponse:
-        """Ask a model, or those of a fallback in turn, each as often as it may be tried."""
+        """Ask a model, or the models of a fallback in turn, each with its retries."""
         if isinstance(model, Fallback):
             return await model.ask(
                 lambda alternative: self._ask(alternative, request, sender),
@@ -202,7 +202,7 @@ class GovernedModel:
             await anyio.sleep(pause)
 
     async def _try(self, model: ChatModel, request: ModelRequest, sender: _Sender | None) -> ModelResponse:
-        """Make one try, with a turn where the model is limited; who has to wait for budget waits outside of it."""
+        """Make one try, inside a turn if the model is limited."""
         self._governor.can_proceed()
         need = await self._need(model, request)
         gate = self._rules.limits.gate_of(model)
@@ -212,6 +212,7 @@ class GovernedModel:
         most = need.prompt + need.wanted if gate.counts_tokens else 0
         async with gate.turn(most, self._waits(model, "rate")) as turn:
             turn.withdrawn = True
+            # A call that must wait for budget leaves its turn to others meanwhile.
             now = await self._hold_at_once(need)
             if now is not None:
                 turn.withdrawn = False
@@ -219,14 +220,14 @@ class GovernedModel:
         hold, sent = await self._hold(need, self._waits(model, "budget")), False
         try:
             async with gate.turn(most, self._waits(model, "rate")) as turn:
-                sent = True  # from here on the hold is settled with the call
+                sent = True  # from here on, `_send` settles the hold
                 return await self._send(model, request, need, hold, sender, turn)
         finally:
             if not sent:
                 hold.release()
 
     async def _need(self, model: ChatModel, request: ModelRequest) -> _Need:
-        """Return the most that a call can use, and the least that makes sense of it."""
+        """Return the most that a call can use, and the least that is useful."""
         tariff = self._tariff(model, request)
         prompt, wanted = await _count(model, request), _wanted(model, request)
         dollars = tariff.most(prompt, wanted)
@@ -239,7 +240,7 @@ class GovernedModel:
         return self._governor.hold(tokens=tokens, dollars=need.dollars, minimum=need.least, on_wait=on_wait)
 
     async def _hold_at_once(self, need: _Need) -> Reservation | None:
-        """Hold it, or return None where that means to wait."""
+        """Hold the most that a call can use; return None if it would have to wait."""
         with anyio.CancelScope() as scope:
             return await self._hold(need, scope.cancel)
         return None
@@ -253,13 +254,13 @@ class GovernedModel:
         sender: _Sender | None,
         turn: Turn | None,
     ) -> ModelResponse:
-        """Make the call no larger than what is held for it, make it, and settle."""
+        """Cap the call to its hold, make it, and settle."""
         prompt, wanted, dollars, _, tariff = need
         with hold:
             most = min(wanted, hold.tokens - prompt)
             if dollars and hold.dollars < dollars:
                 most = _affordable(tariff, prompt, most, hold.dollars)
-            if most < wanted:  # a call whose outcome stays unknown is charged what it can use now
+            if most < wanted:  # a call whose outcome stays unknown is charged its hold: the most it can use now
                 hold.reduce(prompt + most, tariff.most(prompt, most) if dollars else 0)
             if turn is not None:
                 turn.tokens = hold.tokens
@@ -270,7 +271,7 @@ class GovernedModel:
             return self._settle(model, hold, sent, response, tariff)
 
     def _waits(self, model: ChatModel, what: Literal["rate", "budget"]) -> Callable[[], object] | None:
-        """Return what reports that a try waits; None where nobody is told."""
+        """Return the function that reports that a try waits; None if waits are not reported."""
         return None if self._report_wait is None else partial(self._report_wait, model.name, what)
 
     async def _call(
@@ -301,9 +302,10 @@ class GovernedModel:
             raise error or raised  # noqa: B904 - it has its cause already
 
     async def _record_intent(self, model: ChatModel, hold: Reservation) -> int:
-        """Record that a call is about to be sent, where calls are recorded; one that cannot be is not paid for."""
+        """Record that a call is about to be sent, if calls are recorded; return its number, else 0."""
         if self._calls is None:
             return 0
+        # If the record fails, the call is not sent and must not be charged.
         try:
             return await self._calls.sent("model", model.name, _all_of(hold), key=call_key())
         except BaseException:
@@ -320,7 +322,7 @@ class GovernedModel:
         """Book the usage and return the reply with its dollars: the provider's figure, else the tariff's."""
         usage = response.usage
         if usage is None:
-            usage = _all_of(hold)  # leaving the reservation unsettled charges all of it
+            usage = _all_of(hold)  # the reservation stays unsettled, which charges all of it
             sent.report_end("unknown", usage)
         else:
             if not usage.dollars and (dollars := tariff.cost(usage, response.billing)):
@@ -335,7 +337,7 @@ class GovernedModel:
         return response
 
     def _tariff(self, model: ChatModel, request: ModelRequest) -> Tariff:
-        """Return the tariff of the call; without a price it is free when dollars are not limited."""
+        """Return the tariff of the call; without a price, free unless dollars are limited."""
         tariff = self._prices.of(model, request.settings)
         if tariff is None and self._governor.remaining.dollars is not None:
             raise self._prices.refusal(model)
@@ -343,16 +345,16 @@ class GovernedModel:
 
 
 class _Need(NamedTuple):
-    """What a call needs of a budget."""
+    """Amounts that a call needs of a budget."""
 
     prompt: int
-    """Tokens of its prompt, at most."""
+    """Most tokens of the prompt."""
     wanted: int
-    """Tokens of its reply, at most."""
+    """Most tokens of the reply."""
     dollars: Decimal
-    """What both cost, at most."""
+    """Most dollars of both together."""
     least: Usage
-    """What the prompt and a reply of one token need."""
+    """The need of the prompt and a reply of one token."""
     tariff: Tariff
 
 
@@ -360,16 +362,16 @@ class _Sent(NamedTuple):
     """A try of a call that was sent."""
 
     number: int
-    """Its number where calls are recorded."""
+    """Number in the call log; 0 if calls are not recorded."""
     report_end: ReportEnd
 
 
 class _Overhearer:
-    """Lets somebody hear a reply while it is written, from its beginning in each try."""
+    """Stream the text of a reply to a listener, from the start in each try."""
 
     __slots__ = ("_listen",)
     started: ClassVar[bool] = False
-    """Who listens does not mind if a call is made again."""
+    """Always False: a retry may call listeners again."""
 
     def __init__(self, listen: Listen) -> None:
         self._listen = listen
@@ -382,7 +384,7 @@ class _Overhearer:
 
 
 class _PieceSender:
-    """Emits the pieces of a reply, and remembers whether it emitted one."""
+    """Emit the pieces of a reply, and note whether one was emitted."""
 
     __slots__ = ("_error", "_on_text", "started")
 
@@ -408,7 +410,7 @@ class _PieceSender:
 
     def _piece(self, text: str) -> None:
         if not isinstance(text, str):
-            raise TypeError(f"a streamed reply comes in pieces of text, not in {text!r:.200}")
+            raise TypeError(f"a piece of a streamed reply must be text, not {text!r:.200}")
         if not text:
             return
         self.started = True
@@ -423,13 +425,13 @@ _Sender = _Overhearer | _PieceSender
 
 
 def _checked(model: ChatModel, response: Any) -> ModelResponse:
-    """Return the reply if it is one; it checked its parts itself. A usage of nothing is unknown, but for a cache's."""
+    """Return the reply, or raise `TypeError`. A usage of 0 counts as unknown, unless a cache answered."""
     if not isinstance(response, ModelResponse):
         raise TypeError(f"model {model.name!r} must answer with a ModelResponse, not with {response!r:.200}")
     usage = response.usage
     if usage is None or usage.tokens or usage.dollars or response.billing.served.get("cache") == "hit":
         return response
-    return replace(response, usage=None)  # no reply takes no tokens: such a model would never reach a limit
+    return replace(response, usage=None)  # every reply takes tokens: such a model would never reach a limit
 
 
 async def _count(model: ChatModel, request: ModelRequest) -> int:
@@ -443,23 +445,23 @@ async def _count(model: ChatModel, request: ModelRequest) -> int:
 
 
 def _wanted(model: ChatModel, request: ModelRequest) -> int:
-    """Return how long a reply may get, in tokens."""
+    """Return the most tokens of a reply."""
     return request.max_tokens or getattr(model, "max_output_tokens", None) or DEFAULT_MAX_TOKENS
 
 
 def _affordable(tariff: Tariff, prompt: int, most: int, dollars: Decimal) -> int:
-    """Return how long the reply may get, from 1 up to `most` tokens, to cost no more than `dollars` in any case."""
+    """Return the most tokens of a reply, from 1 up to `most`, that cannot cost more than `dollars`."""
     return 1 + bisect_right(range(2, most + 1), dollars, key=lambda completion: tariff.most(prompt, completion))
 
 
 def _has_ended(error: Exception | None) -> bool:
-    """Return whether the provider ended the call with this error, or it never began; else it may have answered."""
+    """Return whether the provider ended the call with this error, or never got it; else it may have answered."""
     lost = isinstance(error, ModelCallError) and error.kind in ("timeout", "connection") and not error.unspent
     return error is not None and not lost
 
 
 def _release(hold: Reservation, turn: Turn | None) -> None:
-    """Give back what was held for a call that was never answered; it counts nothing at its limit either."""
+    """Give back the hold of a call that was never answered, and count no tokens at the model's limit."""
     hold.release()
     if turn is not None:
         turn.tokens = 0

@@ -22,17 +22,17 @@ _MINUTE: Final = 60.0
 _SLACK: Final = 1e-6
 """Seconds by which a timer may fire early."""
 _APART: Final = 1.0
-"""Seconds by which the clocks of two event loops may seem to be apart: a busy machine may stop a thread between two
-readings. What began later than that after now began in a virtual time that has ended."""
+"""Seconds by which the clocks of two event loops may seem to differ: a busy machine may stop a thread between two
+readings. A call that began further in the future belongs to a virtual time that has ended."""
 
 
 @known_arguments
 @dataclass(frozen=True, slots=True)
 class ModelLimit:
-    """The limits a provider sets for an account; None is unlimited.
+    """The limits that a provider sets for an account; None is unlimited.
 
-    A call that waits holds no budget meanwhile, and a call that waits for budget holds no place here: it lines up again
-    once it can be paid. First come, first served.
+    First come, first served. A call that waits holds no budget meanwhile. A call that waits for budget has no place in
+    the line: it queues again once it can be paid.
     """
 
     concurrency: int | None = None
@@ -42,8 +42,8 @@ class ModelLimit:
     tokens_per_minute: int | None = None
     """Tokens of the calls begun in any 60 seconds, prompts and replies together.
 
-    A call counts as the most it can use until it has ended, then as what it used. A call that can use more than the
-    limit waits until nothing counts any more, and goes alone.
+    A call counts with the most that it can use until it ends, then with its usage. A call that can use more than the
+    limit waits until no other call counts, and runs alone.
     """
 
     def __post_init__(self) -> None:
@@ -66,7 +66,7 @@ class ModelLimits:
     def __init__(
         self, limits: Mapping[str, ModelLimit] | None = None, names_of: Callable[[Any], Iterable[str]] | None = None
     ) -> None:
-        """Take limits by pattern, and what finds the other names of a model: those it is registered under."""
+        """Take limits by pattern, and a function that returns the names under which a model is registered."""
         self._gates = {pattern: Gate(_checked(pattern, limit)) for pattern, limit in dict(limits or {}).items()}
         self._names_of = names_of
         self._found: dict[tuple[str, ...], str | None] = {}
@@ -75,11 +75,11 @@ class ModelLimits:
         return bool(self._gates)
 
     def names(self, model: Any) -> tuple[str, ...]:
-        """Return the names by which a limit may be set for a model, its own first."""
+        """Return the names by which a limit may be set for a model, the model's own first."""
         return (model.name, *(() if self._names_of is None else self._names_of(model)))
 
     def gate_of(self, model: Any) -> Gate | None:
-        """Return the gate at which calls of a model wait; None when they have no limit."""
+        """Return the gate at which calls of a model wait; None if the model has no limit."""
         return self.gate(*self.names(model)) if self._gates else None
 
     def gate(self, *names: str) -> Gate | None:
@@ -88,7 +88,7 @@ class ModelLimits:
         return None if pattern is None else self._gates[pattern]
 
     def pattern(self, *names: str) -> str | None:
-        """Return the pattern of the limit that holds for a model with these names; None: no limit does."""
+        """Return the pattern of the limit for a model with these names; None if it has no limit."""
         if names not in self._found:
             exact = next((name for name in names if name in self._gates), None)
             matching = (pattern for pattern in self._gates for name in names if fnmatchcase(name, pattern))
@@ -96,7 +96,7 @@ class ModelLimits:
         return self._found[names]
 
     def notes(self, models: Collection[tuple[str, ...]]) -> list[str]:
-        """Return a sentence for each model, given by its names: which limit holds for it."""
+        """Return a sentence for each model, given by its names, that says which limit applies."""
         if not self._gates:
             return []
         found = {names[0]: self.pattern(*names) for names in models}
@@ -108,7 +108,7 @@ class ModelLimits:
         ] + self.warnings(models)
 
     def warnings(self, models: Collection[tuple[str, ...]]) -> list[str]:
-        """Return a sentence for each limit that has held for no model yet, where one of these models has none."""
+        """Return a sentence for each limit that has matched no model yet; empty if all these models are limited."""
         unlimited = dict.fromkeys(names[0] for names in models if self.pattern(*names) is None)
         if not unlimited:
             return []
@@ -130,21 +130,21 @@ def _checked(pattern: object, limit: object) -> ModelLimit:
 
 
 class Turn:
-    """One call that a limit has admitted, or that has no limit."""
+    """One call that a gate has admitted."""
 
     __slots__ = ("at", "counts", "held", "tokens", "withdrawn")
 
     def __init__(self, at: float = 0.0, held: int = 0) -> None:
         self.at = at
-        """When it began."""
+        """Start of the call, in seconds."""
         self.held = held
-        """Tokens it counts as."""
+        """Tokens with which the call counts."""
         self.counts = False
-        """It began in the last minute, as far as anybody has looked."""
+        """Whether the call counts as begun in the last minute; updated when a gate looks for old calls."""
         self.tokens = 0
-        """Tokens it has used; its caller sets them when it ends."""
+        """Tokens used; the caller sets them when the call ends."""
         self.withdrawn = False
-        """No call was made of it: it counts nothing."""
+        """Whether no call was made: then the turn counts nothing."""
 
 
 class _Waiter:
@@ -162,7 +162,7 @@ class _Waiter:
         send(self._loop, self._event.set)
 
     async def sleep(self, seconds: float | None) -> None:
-        """Sleep until woken, or for so long."""
+        """Sleep until woken, at most for `seconds`."""
         with anyio.move_on_after(seconds):
             await self._event.wait()
         if self._event.is_set():
@@ -177,21 +177,21 @@ class Gate:
         self._lock = threading.Lock()
         self._inside = 0
         self._begun: deque[Turn] = deque()
-        self._tokens = 0  # of those that have begun in the last minute
+        self._tokens = 0  # of the turns in `_begun`
         self._line: deque[_Waiter] = deque()
         self._clock = _Clock()
 
     @property
     def counts_tokens(self) -> bool:
-        """True when a caller must state the most tokens that its call can use."""
+        """Whether a caller must state the most tokens that its call can use."""
         return self._limit.tokens_per_minute is not None
 
     @asynccontextmanager
     async def turn(self, tokens: int = 0, on_wait: Callable[[], object] | None = None) -> AsyncGenerator[Turn]:
-        """Wait for a turn, and have it inside the block; a caller that is cancelled while it waits leaves the line.
+        """Wait for a turn and keep it inside the block. A caller that is cancelled while it waits leaves the line.
 
-        `tokens` are the most that the call can use. `Turn.tokens` at the end is what it used, `Turn.withdrawn` that it
-        was not made. `on_wait` is called if it must wait, before it does.
+        `tokens` is the most that the call can use. Before the block ends, set `Turn.tokens` to the tokens used, or
+        `Turn.withdrawn` if no call was made. `on_wait` is called before the first wait, if there is one.
         """
         turn = await self._enter(tokens, on_wait)
         try:
@@ -228,7 +228,7 @@ class Gate:
         return turn
 
     def _let_in(self, waiter: _Waiter) -> Turn | float | None:
-        """Admit the first in line, or return how many seconds it must wait; None: until it is woken."""
+        """Admit the caller if it is first in line, else return the seconds to wait; None: until woken."""
         with self._lock:
             if self._line[0] is not waiter:
                 return None
@@ -241,7 +241,7 @@ class Gate:
             return turn
 
     def _due(self, tokens: int) -> float | None:
-        """Return in how many seconds a call may begin; None: once another has ended. Needs the lock."""
+        """Return the seconds until a call may begin; None: when another call has ended. Needs the lock."""
         limit = self._limit
         if limit.concurrency is not None and self._inside >= limit.concurrency:
             return None
@@ -284,7 +284,7 @@ class Gate:
 
 
 class _Clock:
-    """The running event loop's clock, moved so that the readings of different loops can be compared."""
+    """The running event loop's clock, shifted so that readings of different loops can be compared."""
 
     __slots__ = ("_ahead", "_loop")
 
@@ -293,7 +293,7 @@ class _Clock:
         self._ahead = 0.0
 
     def __call__(self) -> float:
-        """Return the time in seconds; in virtual time it is virtual."""
+        """Return the time in seconds, virtual in an event loop with virtual time."""
         now, loop = anyio.current_time(), current_loop()
         if loop is not self._loop:
             self._loop, self._ahead = loop, time.monotonic() - now

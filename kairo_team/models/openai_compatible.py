@@ -1,4 +1,4 @@
-"""Any server that speaks OpenAI's chat interface: llama.cpp, vLLM, Ollama, LM Studio, a gateway of one's own."""
+"""Any server with OpenAI's chat interface: llama.cpp, vLLM, Ollama, LM Studio, your own gateway."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _WITHOUT_SCHEMA: Final = (
 class OpenAICompatible(ProviderModel):
     """The chat model `model` of the server at `base_url`, such as `"http://localhost:8000/v1"`.
 
-    `name` is its name for prices, limits and replacements: by default `openai-compatible:<model>`. A schema is asked
-    for by `response_format`; `json_schema=False` puts it into the prompt, for servers without it. Nothing is called.
-    Raises `MissingExtra` without the extra `models`, `ValueError` for a text that is no address.
+    `name` is the name for prices, limits and replacements, by default `openai-compatible:<model>`. A schema is sent as
+    `response_format`; `json_schema=False` puts it into the prompt, for servers that do not know schemas. Makes no call.
+    Raises `MissingExtra` without the extra `models`, `ValueError` for an invalid address.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class OpenAICompatible(ProviderModel):
         super().__init__(name, make(), make)
 
     def _explained(self, error: ModelCallError, request: ModelRequest) -> ModelCallError:
-        """Name `json_schema=False` where a server may have stumbled over a schema."""
+        """Suggest `json_schema=False` if the schema may be the cause of the error."""
         native = self._model.profile.get("supports_json_schema_output", False)
         if request.output_schema is None or not native or error.kind not in _MAYBE_SCHEMA:
             return error

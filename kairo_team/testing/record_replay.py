@@ -29,36 +29,37 @@ _MOST_SHOWN: Final = 80
 
 
 class RecordReplayModel:
-    """Replays the recorded replies of `model`; by default a call that is not in the file is made and added to it.
+    """Replay the recorded replies of `model`; by default make a call that is not in the file, and record it.
 
-    `mode="replay"` never calls the model; `mode="record"` repeats every call, and its replies are used before older
+    `mode="replay"` never calls the model; `mode="record"` repeats every call, and uses the new replies before older
     ones. The file has one line of JSON for each call, is only ever appended to, and contains the full texts: do not
-    record secrets. A call is identified by its messages, tools, schema and settings, and by how often the same call was
-    made before. The limit on the reply is not part of it, because it depends on what a budget has left; a recorded
-    reply that is longer is refused. Usage is replayed, and so is a `ModelCallError`; other errors are not recorded.
+    record secrets. A call is identified by its messages, tools, schema and settings, and by the number of equal calls
+    before it. The limit on the reply does not count, because it depends on the rest of a budget; a recorded reply that
+    is longer is refused. Usage and `ModelCallError`s are replayed; other errors are not recorded.
 
-    Raises `ValueError` for a file that is no record, and `NoRecord` for a call that is not in it: that is free, and is
-    not tried again. A last line that was cut off, as by a killed process, is left out with a warning in the log.
+    Raises `ValueError` for a file that is not a record, and `NoRecord` for a call that is not in the file, which costs
+    nothing and is not retried. A last line that was cut off, for example by a killed process, is skipped with a warning
+    in the log.
     """
 
     def __init__(self, path: str | os.PathLike[str], model: ChatModel | None = None, mode: Mode = "auto") -> None:
         if mode not in get_args(Mode):
             raise ValueError(f"mode must be one of {known(get_args(Mode))}, not {mode!r}")
         if mode == "record" and model is None:
-            raise ValueError("mode='record' needs the model whose replies are to be recorded")
+            raise ValueError("mode='record' needs a model to record")
         self._file = _File(Path(path))
         self._model = None if mode == "replay" else model
         self._answers: dict[str, list[Answer]] = {}
         self._asked: dict[str, int] = {}
         recorded = self._file.read()
         self.name = model.name if model is not None else next((line["model"] for line in recorded), "recorded:model")
-        """`provider:model`, of the model that is or was recorded."""
+        """The `provider:model` of the recorded model."""
         if mode != "record":
             for line in recorded:
                 _put(self._answers.setdefault(line["request"], []), line["number"], _answer(line))
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Answer one request, from the record when it has the call."""
+        """Answer one request, from the record if it has the call."""
         key = _digest(request)
         asked, answers = self._asked.get(key, 0), self._answers.setdefault(key, [])
         if asked < len(answers):
@@ -80,7 +81,7 @@ class RecordReplayModel:
         return response
 
     async def count_tokens(self, request: ModelRequest) -> int:
-        """Count like the model; without it, return what the recorded call used, else the general bound."""
+        """Count like the model; without a model return the recorded usage, else the general bound."""
         count = getattr(self._model, "count_tokens", None)
         if count is not None:
             return int(await count(request))
@@ -125,18 +126,18 @@ class RecordReplayModel:
 
 
 class _File:
-    """Lines of JSON, added one by one."""
+    """A file of JSON lines, appended one by one."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._sound: int | None = None
-        """Bytes of the whole lines, when the last one is cut off."""
+        """Length of the complete lines in bytes, if the last one is cut off."""
 
     def __str__(self) -> str:
         return str(self._path)
 
     def read(self) -> list[dict[str, Any]]:
-        """Return the lines; none when there is no file."""
+        """Return the lines; empty without a file."""
         data = self._path.read_bytes() if self._path.exists() else b""
         whole, _, rest = data.rpartition(b"\n")
         lines = list(self._parse(whole))
@@ -153,11 +154,11 @@ class _File:
                 yield _checked(json.loads(line))
             except (ValueError, TypeError, LookupError, RecursionError) as error:
                 raise ValueError(
-                    f"{self._path}, line {number}: this is no record of a model's call ({error})"
+                    f"{self._path}, line {number}: this is not a record of a model's call ({error})"
                 ) from None
 
     def add(self, line: dict[str, Any]) -> None:
-        """Add a line in one write, so that several processes may add to one file."""
+        """Append a line in one write, so that several processes may share one file."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         if self._sound is not None:
             os.truncate(self._path, self._sound)
@@ -167,7 +168,7 @@ class _File:
 
 
 def _checked(line: Any) -> dict[str, Any]:
-    """Return a line that is a record; raises `ValueError`, `TypeError` or `LookupError` for another."""
+    """Return the line if it is a record; else raise `ValueError`, `TypeError` or `LookupError`."""
     kinds = {"request": str, "number": int, "model": str}
     wrong = [name for name, kind in kinds.items() if not isinstance(line[name], kind)]
     if wrong or line["number"] < 1:
@@ -188,7 +189,7 @@ def _answer(line: dict[str, Any]) -> Answer:
 
 
 def _line(request: ModelRequest, answer: Answer) -> dict[str, Any]:
-    """Return the record of a call: the request, for people, and the answer."""
+    """Return the record of a call: the request, for people to read, and the answer."""
     asked = request.messages[-1].text if request.messages else ""
     if isinstance(answer, ModelCallError):
         details = {name: getattr(answer, name) for name in ("kind", "model", "why", "retry_after", "unspent")}

@@ -1,4 +1,4 @@
-"""A subscriber that remembers, and knows what every run's events have in common."""
+"""A subscriber that keeps events, and checks the rules for the events of every run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FOLLOWERS: dict[type[Event], tuple[type[Event], ...]] = {
     EvaluationResult: (AttemptStarted, EvaluationStarted, TaskEnded),
     TaskEnded: (),
 }
-"""Which event may follow which in the life of one task; other events may come anywhere before its end."""
+"""Events that may follow each event of one task; other events may come anywhere before the task's end."""
 
 
 class EventRecorder:
@@ -51,17 +51,17 @@ class EventRecorder:
         return [event.type for event in self.events]
 
     def of(self, kind: type[E], task_id: str | None = None) -> list[E]:
-        """Return the events of one class, in order; with `task_id` those of one task."""
+        """Return the events of one class, in order; with `task_id`, only of that task."""
         found = [event for event in self.events if isinstance(event, kind)]
         return [event for event in found if task_id is None or getattr(event, "task_id", None) == task_id]
 
     def assert_lawful(self) -> None:
-        """Raise `AssertionError` unless the events are those of one or more whole runs.
+        """Raise `AssertionError` unless the events make up one or more whole runs.
 
-        Each run begins with `team.started`, numbers its events from 1 without gaps, and in each of its sessions - the
-        later ones begin with `team.resumed` after `team.suspended` or `team.interrupted` - ends with exactly one team
-        event and has one terminal event for every task, after which no event names that task; where it was interrupted,
-        for every task that had ended.
+        Each run begins with `team.started` and numbers its events from 1 without gaps. A later session begins with
+        `team.resumed`, after `team.suspended` or `team.interrupted`. Each session ends with exactly one team event, and
+        has one terminal event for every task, after which no event names that task. If the session was interrupted,
+        only tasks that had ended have a terminal event.
         """
         by_run = sorted(self.events, key=lambda event: event.run_id)  # stable: order within a run is kept
         for run_id, events in groupby(by_run, key=lambda event: event.run_id):

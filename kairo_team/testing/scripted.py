@@ -1,4 +1,4 @@
-"""Chat models for tests. They count one token per word, so budgets can be worked out by hand."""
+"""Chat models and agents for tests. The models count one token per word, so budgets can be worked out by hand."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class FunctionModel:
         self._picos = picodollars(dollars_per_token)
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Answer one request; the event loop turns once, as it does in a real call."""
+        """Answer one request; yield once to the event loop, as a real call does."""
         self.calls.append(request)
         await checkpoint()
         reply = self._function(request)
@@ -51,7 +51,7 @@ class FunctionModel:
         return reply if isinstance(reply, ModelResponse) else self._respond(request, reply)
 
     async def stream(self, request: ModelRequest, on_text: Callable[[str], object]) -> ModelResponse:
-        """Answer like `complete`, and emit the text word by word; the event loop turns once before each."""
+        """Answer like `complete`, and emit the text word by word; yield once to the event loop before each."""
         response = await self.complete(request)
         for word in re.findall(r"\s*\S+\s*|\s+", response.text):
             await checkpoint()
@@ -96,7 +96,7 @@ class ScriptedModel(FunctionModel):
         super().__init__(lambda _: self._script.take(), name=name, dollars_per_token=dollars_per_token)
 
     def assert_complete(self) -> None:
-        """Raise `AssertionError` unless every reply was asked for, and none more."""
+        """Raise `AssertionError` unless there was exactly one call for each reply."""
         self._script.assert_complete()
 
 
@@ -121,14 +121,14 @@ class ScriptedAgent:
         self._script: Script[Output | None] = Script(outputs, "ScriptedAgent")
 
     async def run(self, assignment: Assignment, context: MemberContext) -> Output:
-        """Give the next output; the event loop turns once."""
+        """Return the next output; yield once to the event loop."""
         self.calls.append(assignment)
         output = self._script.take()
         await checkpoint()
-        return cast("Output", output)  # a broken agent's None is one of them
+        return cast("Output", output)  # may also be None, from a broken agent
 
     def assert_complete(self) -> None:
-        """Raise `AssertionError` unless every output was asked for, and none more."""
+        """Raise `AssertionError` unless there was exactly one assignment for each output."""
         self._script.assert_complete()
 
     def __repr__(self) -> str:
@@ -138,11 +138,11 @@ class ScriptedAgent:
 T = TypeVar("T")
 
 Failure = BaseException | type[BaseException]
-"""Raised in its turn instead of being returned."""
+"""An exception in a script, which is raised instead of returned."""
 
 
 class Script(Generic[T]):
-    """Items in order. An item that is an exception is raised; asking for more than there are is an error."""
+    """Items in order. An exception among them is raised; a call beyond the last item is an error."""
 
     __slots__ = ("_asked", "_items", "_what")
 
@@ -154,7 +154,7 @@ class Script(Generic[T]):
         self._asked = 0
 
     def take(self) -> T:
-        """Return or raise the next item; `AssertionError` when the script is over."""
+        """Return or raise the next item; raise `AssertionError` after the last."""
         self._asked += 1
         if self._asked > len(self._items):
             raise AssertionError(f"{self._what}: call {self._asked} of a script of {len(self._items)}")
@@ -164,6 +164,6 @@ class Script(Generic[T]):
         return cast("T", item)
 
     def assert_complete(self) -> None:
-        """Raise `AssertionError` unless every item was asked for, and none more."""
+        """Raise `AssertionError` unless there was exactly one call for each item."""
         if self._asked != len(self._items):
             raise AssertionError(f"{self._what}: {self._asked} calls of a script of {len(self._items)}")

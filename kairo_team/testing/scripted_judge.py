@@ -1,4 +1,4 @@
-"""A judge for tests: it reads its question as a model would, and answers what it is told to."""
+"""A judge for tests: it reads the question as a model would, and gives scripted answers."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from kairo_team.messages import ModelRequest
 
 CANNOT_TELL: Final = "cannot tell"
-"""What a judge is told to answer where the work does not show it."""
+"""A judge's answer if the work does not show it."""
 Said = str | Mapping[str, str]
-"""A level or "cannot tell"; or that as "answer", with the texts "where", "quote", "observed" and "expected"."""
+"""A level or "cannot tell"; or a mapping with it as "answer", and texts "where", "quote", "observed", "expected"."""
 Says = Mapping[str, Said] | Callable[[str, str], Said | None]
 
 MARK: Final = r"([a-z]{2}\d{2,})"
-"""An id, or a mark that stands for an answer."""
+"""An id, or a mark for an answer."""
 _LEGEND: Final = re.compile(rf"(?m)^{MARK} = the (?:statement is|work does not)")
 _STATEMENT: Final = re.compile(rf"(?m)^- {MARK}: (The .*)$")
 _PLAIN: Final = re.compile(r"The work (meets|violates) this: (.*)")
@@ -46,16 +46,16 @@ class AskedStatement:
 
     id: str
     criterion: str
-    """The text that it is about."""
+    """The text of the criterion."""
     turned: bool
-    """It says the opposite: that the work violates the text, or which level it does not reach."""
+    """Whether the statement is reversed: that the work violates the text, or which level it does not reach."""
     levels: Mapping[str, str]
-    """The mark that stands for each level, the worst first, and for "cannot tell"."""
+    """The mark of each level, the worst first, and of `CANNOT_TELL`."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskedQuestion:
-    """A judge's question, as its messages put it."""
+    """A judge's question, read from its messages."""
 
     token: str
     work: str
@@ -63,7 +63,7 @@ class AskedQuestion:
     statements: tuple[AskedStatement, ...]
 
     def holds(self, text: str) -> bool | None:
-        """Return whether a text is true of the work, where anybody can see it; None for all else."""
+        """Return whether a control statement is true of the work; None for any other text."""
         word, size = _ABOUT_WORD.fullmatch(text), _ABOUT_SIZE.fullmatch(text)
         if word is not None:
             return (word[1] or word[2]) in (self.label, *self.work.split())
@@ -73,20 +73,20 @@ class AskedQuestion:
 
 
 def read_question(request: ModelRequest) -> AskedQuestion:
-    """Read what a judge is asked, from the messages alone; `ValueError` for what is no question of a judge."""
+    """Read a judge's question from the messages; raise `ValueError` if it is not one."""
     text = "\n".join(message.text for message in request.messages)
     work, label, marks = _WORK.search(text), LABEL.search(text), [one[1] for one in _LEGEND.finditer(text)]
     if work is None or label is None or len(marks) != 3:  # noqa: PLR2004 - true, not true, not shown
-        raise ValueError(f"this is no question of a judge that the packaged templates wrote: {text!r:.200}")
+        raise ValueError(f"this is not a question of a judge from the packaged templates: {text!r:.200}")
     statements = [_statement(one[1], one[2], *marks) for one in _STATEMENT.finditer(text)]
     return AskedQuestion(work[2], _unfenced(work), label[1], tuple(statements))
 
 
 def read_work(text: str) -> tuple[str, str]:
-    """Return the token of the first fenced text, and that text as it was before; `ValueError` where there is none."""
+    """Return the token of the first fenced text, and the text without its fence; `ValueError` without one."""
     work = _WORK.search(text)
     if work is None:
-        raise ValueError(f"there is no fenced text in {text!r:.200}")
+        raise ValueError(f"no fenced text in {text!r:.200}")
     return work[2], _unfenced(work)
 
 
@@ -106,7 +106,7 @@ def _statement(name: str, text: str, yes: str, no: str, unknown: str) -> AskedSt
         marks = {"not met": yes, "met": no} if turned else {"not met": no, "met": yes}
         return AskedStatement(name, plain[2], turned, {**marks, CANNOT_TELL: unknown})
     if levels is None:
-        raise ValueError(f"this is no statement as the packaged templates word it: {text!r:.200}")
+        raise ValueError(f"this is not a statement from the packaged templates: {text!r:.200}")
     menu, turned = _LEVEL.findall(levels[3]), levels[2] is not None
     names = ([levels[2]] if turned else []) + [level for _, level in menu if level]
     marks = {json.loads(level): mark for level, (mark, _) in zip(names, menu, strict=True)}
@@ -114,12 +114,12 @@ def _statement(name: str, text: str, yes: str, no: str, unknown: str) -> AskedSt
 
 
 class ScriptedJudge(FunctionModel):
-    """A chat model for a judge: it reads the question, and answers each criterion with what it is told to say.
+    """A chat model for a judge: it reads the question, and gives a scripted answer for each criterion.
 
     `answers` are levels by criterion: by its text, or by words of it; with the `rubric`, also by its id. A function
-    `(criterion's text, work)` gives them too; None is then `default`. What is asked for with the words turned round is
-    answered the other way round, and the controls of the question are answered from what stands there. "met" and "not
-    met" are the best and the worst level of any criterion. `calls` holds the requests.
+    `(criterion's text, work)` may return them instead; None is then `default`. Reversed statements get the opposite
+    answer, and the controls of the question are answered truthfully. "met" and "not met" are the best and the worst
+    level of any criterion. `calls` has the requests.
 
     >>> judge = ScriptedJudge({"a ten-year-old": "not met"})
     """
@@ -169,7 +169,7 @@ class ScriptedJudge(FunctionModel):
         return {"id": statement.id, **empty, **texts, "answer": mark}
 
     def said(self, asked: AskedQuestion, text: str) -> Said:
-        """Return what it says of a criterion by its text."""
+        """Return the answer for a criterion by its text."""
         holds = asked.holds(text)
         if holds is not None:
             return "met" if holds else "not met"

@@ -1,4 +1,4 @@
-"""A judge of pairs for tests: it reads its question as a model would, and prefers what it is told to."""
+"""A judge of pairs for tests: it reads the question as a model would, and a function decides."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _SIDES: Final = {
 }
 
 Prefers = Callable[[str, str], str]
-"""Takes two works, the first one in front, and returns "first", "second", "tie" or "cannot tell"."""
+"""Takes two works, in the order shown, and returns "first", "second", "tie" or "cannot tell"."""
 
 
 class ScriptedPairJudge(FunctionModel):
-    """A chat model for `PairwiseStrategy`: `prefers` decides, and the controls are answered from what stands there.
+    """A chat model for `PairwiseStrategy`: `prefers` decides, and the controls are answered truthfully.
 
-    `calls` holds the requests.
+    `calls` has the requests.
 
     >>> judge = ScriptedPairJudge(lambda first, second: "first" if len(first) < len(second) else "second")
     """
@@ -54,12 +54,12 @@ class ScriptedPairJudge(FunctionModel):
         return json.dumps(self.reply(request))
 
     def reply(self, request: ModelRequest) -> dict[str, Any]:
-        """Return the reply to a question; `ValueError` for what is no question about two works."""
+        """Return the reply to a question about two works; raise `ValueError` if it is not one."""
         text = "\n".join(message.text for message in request.messages)
         marks = {_SIDES[meaning]: mark for mark, meaning in _LEGEND.findall(text)}
         shown = [one.text for one in request.messages if LABEL.search(one.text)]
         if len(marks) != len(_SIDES) or len(shown) != 2:  # noqa: PLR2004 - two works, each with a label
-            raise ValueError(f"this is no question about two works that the packaged templates wrote: {text!r:.200}")
+            raise ValueError(f"this is not a question about two works from the packaged templates: {text!r:.200}")
         (token, first), (_, second) = map(read_work, shown)
         preferred, labels = self.prefers(first, second), LABEL.findall(text)
         empty = dict.fromkeys(("where", "quote", "observed", "expected"), "")
@@ -76,7 +76,7 @@ class ScriptedPairJudge(FunctionModel):
 
 
 def _of_label(asked: str, labels: list[str]) -> str | None:
-    """Return which work carries the label that a question asks about; None where it asks about something else."""
+    """Return which work has the label that a question asks about; None if it asks about something else."""
     named = re.search(rf"label {MARK}\?$|is {MARK} the label\?$", asked)
     if named is None:
         return None

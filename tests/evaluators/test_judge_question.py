@@ -322,7 +322,7 @@ async def test_the_signs_that_are_looked_for_can_be_others_or_none() -> None:
         ({"trusted": 1}, "trusted must be True or False"),
         ({"seed": 1.5}, "seed must be a whole number"),
         ({"signs": ["moon"]}, "signs must be regular expressions by name"),
-        ({"signs": {"x": "("}}, "no regular expression"),
+        ({"signs": {"x": "("}}, "not a regular expression"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(fields: Any, complaint: str) -> None:
@@ -343,7 +343,7 @@ async def test_the_double_finds_criteria_by_id_text_words_or_a_function() -> Non
 
 
 def test_the_double_refuses_what_is_no_question() -> None:
-    with pytest.raises(ValueError, match="no question of a judge"):
+    with pytest.raises(ValueError, match="not a question of a judge"):
         ScriptedJudge().write(kt.ModelRequest([kt.Message.user("hello")]))
 
 

@@ -68,7 +68,11 @@ MISTAKES: dict[str, tuple[Callable[[House], object], type[Exception], str]] = {
     "a usage for a budget": (lambda h: h.member.carve("x", WRONG), ValueError, "a budget is a kt.Budget .*not Usage"),
     "no guarantee": (lambda h: h.member.carve("x", guarantee=BORED), ValueError, "a budget is a kt.Budget"),
     "no top-up": (lambda h: h.member.top_up(BORED), ValueError, "a budget is a kt.Budget"),
-    "a number for a name": (lambda h: h.member.carve(WRONG), ValueError, "a governor's name is a string, not Usage"),
+    "a number for a name": (
+        lambda h: h.member.carve(WRONG),
+        ValueError,
+        "a governor's name must be a string, not Usage",
+    ),
     # A hold and a truth that are none.
     "hold of half a token": (lambda h: h.task.reserve(tokens=HALF), ValueError, "tokens to hold .*not 0.5"),
     "hold of a truth value": (lambda h: h.task.reserve(tokens=True), ValueError, "tokens to hold .*not True"),

@@ -166,7 +166,7 @@ async def test_a_reply_of_wrong_parts_is_a_clear_error_and_is_charged_its_hold(
 async def test_a_piece_that_is_no_text_reaches_nobody() -> None:
     heard: list[object] = []
     governed, _, _ = govern(Streaming(5, end=None))  # type: ignore[arg-type]  # what is tried
-    with pytest.raises(TypeError, match="in pieces of text, not in 5"):
+    with pytest.raises(TypeError, match="must be text, not 5"):
         await governed.stream(ASK, heard.append)
     assert heard == []
 

@@ -22,7 +22,7 @@ from kairo_team.tck import EvaluationStrategyTCK, TeamCoordinatorTCK, run_kit
     ],
 )
 def test_a_misspelt_attribute_is_refused(kit: type[Any], name: str, meant: str) -> None:
-    with pytest.raises(TypeError, match=rf"Mine\.{name} is no attribute of the kit; did you mean '{meant}'"):
+    with pytest.raises(TypeError, match=rf"Mine\.{name} is not an attribute of the kit; did you mean '{meant}'"):
         type("Mine", (kit,), {name: True})
 
 

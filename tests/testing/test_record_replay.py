@@ -224,7 +224,7 @@ LINE = {"request": "00", "number": 1, "model": "m:m", "asked": "", "response": {
 def test_a_file_that_is_no_record_is_refused_by_line(path: Path, line: str) -> None:
     path.parent.mkdir()
     path.write_text(f"{json.dumps(LINE)}\n\n{line}\n{json.dumps(LINE)}\n", encoding="latin-1")
-    with pytest.raises(ValueError, match=r"replies.jsonl, line 3: this is no record of a model's call"):
+    with pytest.raises(ValueError, match=r"replies.jsonl, line 3: this is not a record of a model's call"):
         RecordReplayModel(path)
 
 
@@ -238,7 +238,7 @@ def test_no_file_makes_it_fail_in_another_way(tmp_path_factory: pytest.TempPathF
         problem = str(error)
     else:
         problem = ""
-    assert not problem or "this is no record of a model's call" in problem
+    assert not problem or "this is not a record of a model's call" in problem
 
 
 @given(
@@ -261,7 +261,7 @@ def test_wrong_settings_are_refused(path: Path) -> None:
     mode: Any = "rewind"
     with pytest.raises(ValueError, match="mode must be one of 'auto', 'record', 'replay', not 'rewind'"):
         RecordReplayModel(path, mode=mode)
-    with pytest.raises(ValueError, match="mode='record' needs the model"):
+    with pytest.raises(ValueError, match="mode='record' needs a model"):
         RecordReplayModel(path, mode="record")
 
 

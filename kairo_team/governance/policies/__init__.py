@@ -34,5 +34,5 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
         "tool_audit": "ToolAudit",
         "tool_loop": "ToolLoop",
     }
-    """Where the names live. Each is imported when it is first used: their patterns take a while to compile."""
+    """Names by module. Each is imported on first use: compiling the patterns takes a while."""
     __getattr__, __dir__ = lazy_names(__name__, _HOMES)

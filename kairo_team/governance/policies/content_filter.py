@@ -27,29 +27,29 @@ CREDENTIALS: Final = (
     r"\b(?-i:xox[abeoprs]-[A-Za-z0-9-]{10,255})",
     r"\b(?-i:eyJ[A-Za-z0-9_-]{8,4096}\.eyJ[A-Za-z0-9_-]{8,4096}\.[A-Za-z0-9_-]{8,4096})",
 )
-"""Credentials by their forms: private keys, access keys of AWS, tokens of GitHub and GitLab, keys of OpenAI, Anthropic
-and Stripe, of Google, tokens of Slack, and signed web tokens (JWT)."""
+"""Forms of credentials: private keys, AWS access keys, GitHub and GitLab tokens, keys of OpenAI, Anthropic, Stripe and
+Google, Slack tokens, and signed web tokens (JWT)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContentFilter:
-    r"""Denies what one of `patterns` is found in, and replaces what one of `mask` finds.
+    r"""Deny a text that matches one of `patterns`; replace each match of one of `mask`.
 
-    Both are Python regular expressions, such as `r"\bproject falcon\b"`, looked for in every piece of text: messages,
-    replies, arguments of tool calls. Characters nobody sees and look-alikes of letters do not hide anything from them,
-    nor does JSON.
+    Both are Python regular expressions, such as `r"\bproject falcon\b"`. They are searched in every piece of text:
+    messages, replies, arguments of tool calls. Invisible and look-alike characters and JSON escapes do not hide a
+    match.
 
-    A filter that is given neither masks `CREDENTIALS`: keys and tokens in forms that are known and mean nothing else.
+    A filter without `patterns` and `mask` masks `CREDENTIALS`: keys and tokens in unmistakable forms.
 
-    Python gives a search no time limit. A pattern that repeats a repetition, such as `(a+)+b`, can take for ever on a
-    text made for that: do without. A piece of more than `longest` characters is denied without being looked through.
+    Python gives a search no time limit. A pattern with nested quantifiers, such as `(a+)+b`, can run for ever on a
+    crafted text: avoid them. A piece of more than `longest` characters is denied without a search.
     """
 
     name: ClassVar[str] = "content-filter"
     patterns: Iterable[str] | None = None
     mask: Iterable[str] | None = None
     replacement: str = "[FILTERED]"
-    """What stands in place of what `mask` finds."""
+    """Replaces each match of `mask`."""
     ignore_case: bool = True
     longest: int = 1_000_000
     phases: Iterable[GuardrailPhase] = field(
@@ -76,11 +76,11 @@ class ContentFilter:
         object.__setattr__(self, "phases", check_phases(self.name, self.phases))
 
     async def evaluate(self, context: GuardrailContext) -> GuardrailDecision:
-        """Look for the patterns."""
+        """Search for the patterns."""
         for piece in context.payload.texts:
             if len(piece) > self.longest:
                 return GuardrailDecision.deny(
-                    f"a text of {len(piece)} characters is too long to be looked through: the most is {self.longest}"
+                    f"a text of {len(piece)} characters is too long to search: the most is {self.longest}"
                 )
             found = self._found(piece)
             if found is not None:

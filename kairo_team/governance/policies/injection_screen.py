@@ -50,24 +50,24 @@ _HIDDEN: Final = re.compile(
     "|[\u200b\u2060\ufeff\u00ad]{2}|[A-Za-z][\u200b-\u200d\u2060\ufeff][A-Za-z]"
     "|[\ufe00-\ufe0f\U000e0100-\U000e01ef]{3}"
 )
-"""Characters that are not shown, where no script needs them."""
+"""Invisible characters, in places where no script needs them."""
 _QUOTED: Final = 80
-"""Most characters of what was found that the reason quotes."""
+"""Longest quotation of a match in the reason, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class InjectionScreen:
-    """Warns of text that looks like an attempt to take the model over; the reason names what it found.
+    """Warn of text that looks like an attempt to take the model over; the reason names the matches.
 
-    Looked for are: instructions to forget instructions, marks of another role, changes of persona, questions for the
-    prompt, requests to keep the user in the dark, and characters that are not shown. In a conversation only what came
-    from outside is looked at: the messages of the user and of tools, at every call. It is a smoke detector: it knows
-    common forms in English and rings for some harmless ones. Do not rest on it what permissions can decide.
+    It looks for instructions to forget instructions, marks of another role, changes of persona, questions for the
+    prompt, requests to keep the user in the dark, and invisible characters. In a conversation it reads only text from
+    outside: the messages of the user and of tools, at every call. It is a smoke detector: it knows common forms in
+    English and also reports some harmless ones. Use permissions instead where they can decide.
     """
 
     name: ClassVar[str] = "injection-screen"
     patterns: Mapping[str, str] = field(default=EMPTY, hash=False)
-    """Regular expressions to look for besides, by what they are a sign of."""
+    """Additional regular expressions, each under the name of the sign it reports."""
     action: Literal["warn", "deny"] = "warn"
     phases: Iterable[GuardrailPhase] = field(
         default=frozenset({GuardrailPhase.PRE_MODEL, GuardrailPhase.POST_TOOL}), kw_only=True
@@ -100,9 +100,9 @@ class InjectionScreen:
 
 
 def signs_of(text: str, signs: Mapping[str, re.Pattern[str]]) -> dict[str, str]:
-    """Return the signs of an attack in a text: what each is, and where it was found.
+    """Return the signs of an attack in a text by name, each with the matched text.
 
-    `signs` are patterns by what they are a sign of; hidden characters are always looked for.
+    `signs` are patterns by name. Hidden characters are always searched for.
     """
     found: dict[str, str] = {}
     hidden = _HIDDEN.search(text)

@@ -1,4 +1,4 @@
-"""`mcp-policy`: which tools of MCP servers may be used, decided only by their names."""
+"""`mcp-policy`: decides by names alone which tools of MCP servers may be used."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
 
 class McpSecurityPolicy(StrEnum):
-    """What becomes of a tool that no list names."""
+    """Decision about a tool that is on no list."""
 
     ALLOW_ALL = "allow_all"
-    """It may be used."""
+    """Allow the tool."""
     DENY_SAFE = "deny_safe"
-    """It may not: only what is listed may."""
+    """Deny the tool: only listed tools may be used."""
     DENY_ALL = "deny_all"
-    """No tool of a server may be used, listed or not."""
+    """Deny every tool of a server, listed or not."""
 
 
 @dataclass(frozen=True, slots=True)
 class McpPolicy:
-    """Decides about the tools of MCP servers; a tool of no server is always allowed. It goes before all other policies.
+    """Allow or deny tools of MCP servers, before all other policies. A tool of no server is always allowed.
 
-    In this order: a server that is not among `servers`, `DENY_ALL`, the `denied` list (under `ALLOW_ALL` too), the
-    `allowed` list. Entries are names, not patterns: the server's own name of a tool, for every server that has one, or
-    `server/tool`. A tool whose own name holds a slash can be allowed as `server/tool` only.
+    It checks in this order: a server that is not among `servers`, `DENY_ALL`, the `denied` list (also under
+    `ALLOW_ALL`), the `allowed` list. Entries are names, not patterns: `tool`, the server's own name, for every server
+    that has such a tool, or `server/tool`. A tool with a slash in its own name can be allowed only as `server/tool`.
     """
 
     name: ClassVar[str] = "mcp-policy"
@@ -40,7 +40,7 @@ class McpPolicy:
     phases: ClassVar[frozenset[GuardrailPhase]] = frozenset({GuardrailPhase.PRE_TOOL})
     policy: McpSecurityPolicy = McpSecurityPolicy.DENY_SAFE
     servers: Iterable[str] | None = field(default=None, kw_only=True)
-    """Names of the servers whose tools may be used at all; None is every server."""
+    """Names of the servers whose tools may be used at all; None means every server."""
     allowed: Iterable[str] = field(default=(), kw_only=True)
     denied: Iterable[str] = field(default=(), kw_only=True)
 
@@ -60,7 +60,7 @@ class McpPolicy:
                 raise ValueError(f"McpPolicy.servers: the name of a server has no slash, {server!r} has one")
 
     def refusal(self, server: str | None, tool: str) -> str | None:
-        """Return why a tool may not be used, else None; `tool` is its name at the server."""
+        """Return why a tool may not be used, else None; `tool` is the server's name for the tool."""
         if server is None:
             return None
         full = f"{server}/{tool}"
@@ -86,7 +86,7 @@ class McpPolicy:
         return None
 
     async def evaluate(self, context: GuardrailContext) -> GuardrailDecision:
-        """Decide by the `server` and `tool` of the metadata."""
+        """Decide by `server` and `tool` in the metadata."""
         server, tool = context.metadata.get("server"), context.metadata.get("tool")
         if server is None:
             return GuardrailDecision.allow()
@@ -97,7 +97,7 @@ class McpPolicy:
 
 
 def _names(field_name: str, names: Any) -> frozenset[str]:
-    """Return a list of names as a set; `ValueError` for anything else, patterns too."""
+    """Return a list of names as a set; `ValueError` for anything else, also for patterns."""
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise ValueError(f"{field_name} must be a list of names, not {names!r}")
     given = tuple(cast("Iterable[Any]", names))  # type: ignore[redundant-cast]  # pyright needs it

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from kairo_team.guardrails import GuardrailContext
 
 Fault = Callable[[str], str | None]
-"""Says what is wrong with a reply, or None."""
+"""Returns the fault of a reply, or None."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputValidator:
-    """Denies a reply that is not JSON of the given form, with the first error.
+    """Deny a reply that is not JSON of the given form; the reason is the first error.
 
-    `schema` is a JSON Schema (extra `json-schema`; what it refers to must stand in it, nothing is fetched) or a type
-    that pydantic can validate. A reply that calls tools is a step on the way and is left alone, whatever it says
-    besides; so are the replies of planners and judges.
+    `schema` is a JSON Schema (extra `json-schema`; references must stay inside the schema, nothing is fetched) or a
+    type that pydantic can validate. A reply that calls tools is an intermediate step and always passes, whatever its
+    text; replies of planners and judges pass too.
     """
 
     name: ClassVar[str] = "output-validator"
@@ -63,15 +63,15 @@ def _by_schema(schema: Mapping[str, Any]) -> Fault:
         try:
             value = json.loads(text, parse_constant=_refuse)
         except (ValueError, RecursionError) as error:
-            return f"is no JSON: {problem_of(error)}"
+            return f"is not JSON: {problem_of(error)}"
         found = wanted.faults(value)
-        return f"is not what the schema asks for: at {found[0]}" if found else None
+        return f"does not match the schema: at {found[0]}" if found else None
 
     return fault
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON value")
+    raise ValueError(f"{constant} is not a JSON value")
 
 
 def _by_type(kind: Any) -> Fault:

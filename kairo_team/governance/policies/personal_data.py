@@ -1,7 +1,7 @@
-"""Where personal data stands in a text: one function per kind, each of which replaces what it finds.
+"""Finders of personal data: one function per kind, which replaces the data in a text.
 
-A form alone proves little, so data with check digits or a grammar is checked by them. Every expression looks a
-bounded number of characters ahead: the time is in proportion to the text.
+A matching form alone proves little, so check digits or a grammar are verified where there are any. Every expression
+looks ahead a bounded number of characters: the time is proportional to the length of the text.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 Replace = Callable[[str, str], tuple[str, int]]
-"""Given a text and what is to stand in place of the data, returns the text and how often it was replaced."""
+"""Takes a text and the replacement; returns the new text and the number of replacements."""
 
 _EMAIL: Final = re.compile(r"[\w.+%'-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24}")
 _SSN: Final = re.compile(r"(?<![\w-])(?!000|666|9)\d{3}([- ])(?!00)\d{2}\1(?!0000)\d{4}(?![\w-])")
@@ -27,7 +27,7 @@ _PHONE: Final = re.compile(
     r"|(?<![\w.+-])(?:1[ .-])?(?:\(\d{3}\) ?|\d{3}[ .-])\d{3}[ .-]\d{4}(?![\w-])"  # North America
 )
 _GROUPED_PHONE: Final = re.compile(r"(?<![\w.,+-])\(?0[1-9]\d{0,4}\)?([ ./-])\d{2,8}(?:\1\d{2,8})*+(?![\w-])")
-"""From within a country, in groups; several may follow each other."""
+"""National form, in groups; several numbers may follow each other."""
 
 _CARD_LENGTHS: Final = (13, 14, 15, 16, 19)
 _IBANS: Final = (
@@ -37,17 +37,17 @@ _IBANS: Final = (
     "QA29 RO24 RS22 RU33 SA24 SC31 SD18 SE24 SI19 SK24 SM27 SO23 ST25 SV28 TL23 TN24 TR26 UA29 VA22 VG24 XK20 YE30"
 )
 _IBAN_LENGTH: Final = {entry[:2]: int(entry[2:]) for entry in _IBANS.split()}
-"""How many letters and digits an account number has, by country."""
+"""Length of an account number without spaces, by country."""
 _PHONE_LENGTHS: Final = range(9, 13)
 _ABROAD_LENGTHS: Final = range(8, 16)
 _CARD_BEGINS: Final = "23456"
 """First digits of the cards in use."""
 _DOUBLED: Final = (0, 2, 4, 6, 8, 1, 3, 5, 7, 9)
-"""Twice a digit, its own digits added up."""
+"""The digit sum of twice each digit."""
 
 
 def _checked(pattern: re.Pattern[str], is_one: Callable[[str], bool]) -> Replace:
-    """Replace what has the form and passes the check."""
+    """Return a function that replaces matches that pass the check."""
 
     def replace(text: str, label: str) -> tuple[str, int]:
         found = 0
@@ -65,7 +65,7 @@ def _checked(pattern: re.Pattern[str], is_one: Callable[[str], bool]) -> Replace
 
 
 def _within(pattern: re.Pattern[str], spans: Callable[[str], Iterator[tuple[int, int]]]) -> Replace:
-    """Replace those parts of what has the form that `spans` yields, in order and apart from each other."""
+    """Return a function that replaces the parts of a match that `spans` yields, in order and not overlapping."""
 
     def replace(text: str, label: str) -> tuple[str, int]:
         found = 0
@@ -85,7 +85,7 @@ def _within(pattern: re.Pattern[str], spans: Callable[[str], Iterator[tuple[int,
 
 
 def _both(first: Replace, second: Replace) -> Replace:
-    """Replace what either finds."""
+    """Return a function that replaces the finds of both."""
 
     def replace(text: str, label: str) -> tuple[str, int]:
         text, found = first(text, label)
@@ -100,12 +100,12 @@ def _any(_: str) -> bool:
 
 
 def _is_address(text: str) -> bool:
-    """Whether it is an IP address; `::` alone is more often part of a program."""
+    """Return whether the text is an IP address."""
     try:
         ipaddress.ip_address(text)
     except ValueError:
         return False
-    return text != "::"
+    return text != "::"  # more often a part of a program
 
 
 def _is_phone(text: str) -> bool:
@@ -114,19 +114,19 @@ def _is_phone(text: str) -> bool:
 
 
 def _cards(run: str) -> Iterator[tuple[int, int]]:
-    """Yield where card numbers stand among digits that may be in groups."""
+    """Yield the spans of card numbers in a run of digits that may be grouped."""
     return _numbers(run, _CARD_BEGINS, _CARD_LENGTHS, _is_card)
 
 
 def _phones(run: str) -> Iterator[tuple[int, int]]:
-    """Yield where phone numbers stand among groups of digits."""
+    """Yield the spans of phone numbers in a run of digit groups."""
     return _numbers(run, "0", _PHONE_LENGTHS, _any)
 
 
 def _numbers(
     run: str, begins: str, lengths: Collection[int], is_one: Callable[[str], bool]
 ) -> Iterator[tuple[int, int]]:
-    """Yield where numbers of these lengths stand among groups of digits; each begins and ends with a group."""
+    """Yield the spans of numbers of these lengths in a run of digit groups; each consists of whole groups."""
     groups = [match.span() for match in re.finditer(r"\d+", run)]
     free = 0
     for first, (start, _) in enumerate(groups):
@@ -140,7 +140,7 @@ def _numbers(
 
 
 def _ends(groups: Sequence[tuple[int, int]], lengths: Collection[int]) -> Iterator[int]:
-    """Yield where a number that begins with the first group could end, by its length alone."""
+    """Yield the possible ends, by length alone, of a number that begins with the first group."""
     digits, most = 0, max(lengths)
     for start, end in groups:
         digits += end - start
@@ -151,13 +151,13 @@ def _ends(groups: Sequence[tuple[int, int]], lengths: Collection[int]) -> Iterat
 
 
 def _is_card(text: str) -> bool:
-    """Whether Luhn's check digit holds."""
+    """Return whether Luhn's check digit is right."""
     digits = [int(character) for character in text if character.isdigit()]
     return (sum(digits[-1::-2]) + sum(_DOUBLED[digit] for digit in digits[-2::-2])) % 10 == 0
 
 
 def _ibans(run: str) -> Iterator[tuple[int, int]]:
-    """Yield where account numbers stand; what precedes or follows one in the text may look like more of it."""
+    """Yield the spans of account numbers in an alphanumeric run, which may contain other words too."""
     free = 0
     for begin in _IBAN_BEGIN.finditer(run):
         end = _iban_end(run, begin.start()) if begin.start() >= free else None
@@ -167,7 +167,7 @@ def _ibans(run: str) -> Iterator[tuple[int, int]]:
 
 
 def _iban_end(run: str, start: int) -> int | None:
-    """Return where the account number ends that begins there; None where none does."""
+    """Return the end of the account number that begins at `start`; None if none does."""
     length = _IBAN_LENGTH.get(run[start : start + 2].upper(), 0)
     places = [place for place in range(start, min(len(run), start + 2 * length)) if run[place].isalnum()][:length]
     if not length or len(places) < length:
@@ -178,7 +178,7 @@ def _iban_end(run: str, start: int) -> int | None:
 
 
 def _is_iban(number: str) -> bool:
-    """Whether the check digits hold (ISO 13616: modulo 97)."""
+    """Return whether the check digits are right (ISO 13616: modulo 97)."""
     return int("".join(str(int(character, 36)) for character in number[4:] + number[:4])) % 97 == 1
 
 
@@ -190,4 +190,4 @@ FINDERS: Final[Mapping[str, Replace]] = {
     "IP_ADDRESS": _checked(re.compile(f"{_IPV6.pattern}|{_IPV4.pattern}"), _is_address),
     "PHONE": _both(_checked(_PHONE, _is_phone), _within(_GROUPED_PHONE, _phones)),
 }
-"""By kind, in the order in which they are looked for."""
+"""Finders by kind, in the order of application."""

@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PiiRedactor:
-    """Puts `[EMAIL]`, `[PHONE]`, `[IBAN]`, `[CREDIT_CARD]`, `[IP_ADDRESS]` and `[US_SSN]` in place of such data.
+    """Replace personal data by `[EMAIL]`, `[PHONE]`, `[IBAN]`, `[CREDIT_CARD]`, `[IP_ADDRESS]` and `[US_SSN]`.
 
-    It works by patterns and check digits, not by understanding: names and postal addresses pass. Arguments of the tools
-    a reply asks for are redacted too, since an answer can be in them; a tool that must get such data needs `phases`
+    It uses patterns and check digits and does not understand text: names and postal addresses pass. The arguments of
+    tool calls in a reply are redacted too, since an answer can be there. For a tool that needs such data, set `phases`
     without `post_model`.
     """
 
     name: ClassVar[str] = "pii-redactor"
     kinds: Iterable[str] = tuple(FINDERS)
-    """Which kinds to look for."""
+    """The kinds to look for."""
     patterns: Mapping[str, str] = field(default=EMPTY, hash=False)
-    """Regular expressions of data of your own, by label: `{"STAFF_ID": r"\\bS-\\d{6}\\b"}` makes `[STAFF_ID]`."""
+    """Your own regular expressions by label: `{"STAFF_ID": r"\\bS-\\d{6}\\b"}` makes `[STAFF_ID]`."""
     phases: Iterable[GuardrailPhase] = field(
         default=frozenset({GuardrailPhase.POST_MODEL, GuardrailPhase.POST_TOOL}), kw_only=True
     )
@@ -72,7 +72,7 @@ class PiiRedactor:
 
 
 def _own(patterns: Any) -> dict[str, Replace]:
-    """Return what replaces the user's own data, by its label."""
+    """Return the functions that replace the user's own patterns, by label."""
     if not isinstance(patterns, Mapping):
         raise ValueError(f"PiiRedactor.patterns must be regular expressions by label, not {patterns!r}")
     by_label = cast("Mapping[str, Any]", patterns)

@@ -1,4 +1,4 @@
-"""How policies read text: unchanged, without disguises, and, if it is JSON, as the strings it holds."""
+"""Forms in which policies read a text: unchanged, without disguises, and, for JSON, its strings."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _NOT_SHOWN: Final = re.compile("[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2
 
 
 def plain(text: str) -> str:
-    """Return the text without invisible characters; full-width, bold and other forms of a letter become the letter."""
+    """Return the text without invisible characters; full-width, bold and other forms become plain characters."""
     return text if text.isascii() else unicodedata.normalize("NFKC", _NOT_SHOWN.sub("", text))
 
 
 def readings(text: str) -> Iterator[str]:
-    """Yield the text in every form in which something may be found in it."""
+    """Yield the text in every form that policies search."""
     yield text
     if (shown := plain(text)) != text:
         yield shown
@@ -37,10 +37,10 @@ def readings(text: str) -> Iterator[str]:
 
 
 def rewrite(text: str, function: TextFunction) -> str:
-    """Return the text as `function` rewrites it, in every form in which it finds something.
+    """Apply `function` to the text in every form and return the result.
 
-    JSON stays JSON unless the function finds something across its structure. A text in which something was disguised
-    comes back without disguise.
+    JSON stays JSON unless a match spans its structure. If a match was disguised, the whole text comes back without
+    disguise.
     """
     document = _document(text)
     if document is not None and (mapped := map_json(document, function)) is not document:
@@ -53,7 +53,7 @@ def rewrite(text: str, function: TextFunction) -> str:
 
 
 def _document(text: str) -> Any:
-    """Return the object or list that the text is as JSON; None when it is neither."""
+    """Parse the text as a JSON object or list; None if it is neither."""
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:
@@ -63,7 +63,7 @@ def _document(text: str) -> Any:
 
 
 def compiled(owner: str, patterns: Any, *, ignore_case: bool) -> tuple[re.Pattern[str], ...]:
-    """Compile regular expressions; `ValueError` in the name of `owner` for what is none, or fits an empty text."""
+    """Compile regular expressions; `ValueError` naming `owner` for one that is invalid or matches an empty text."""
     if isinstance(patterns, str) or not isinstance(patterns, Iterable):
         raise ValueError(f"{owner} must be a list of regular expressions, not {patterns!r}")
     given = cast("Iterable[Any]", patterns)  # type: ignore[redundant-cast]  # pyright needs it
@@ -76,7 +76,7 @@ def _compile(owner: str, pattern: Any, *, ignore_case: bool) -> re.Pattern[str]:
     try:
         made = re.compile(pattern, re.IGNORECASE if ignore_case else 0)
     except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"{owner}: {pattern!r} is no regular expression: {error}") from error
+        raise ValueError(f"{owner}: {pattern!r} is not a regular expression: {error}") from error
     if made.search("") is not None:
-        raise ValueError(f"{owner}: {pattern!r} finds something in every text, also in an empty one")
+        raise ValueError(f"{owner}: {pattern!r} matches every text, even an empty one")
     return made

@@ -1,4 +1,4 @@
-"""`tool-audit`: writes a line for every tool call and every result."""
+"""`tool-audit`: logs every tool call and every result."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ _logger = logging.getLogger("kairo_team")
 _audit_logger = logging.getLogger("kairo_team.audit")
 
 Record = dict[str, Any]
-"""`time` (UTC, ISO 8601), `phase`, `run_id`, `task_id`, `member`, `tool`, `server`, `side_effect`, and `arguments` or
-`result`; where those are longer than allowed, `cut` is their whole length."""
+"""Keys: `time` (UTC, ISO 8601), `phase`, `run_id`, `task_id`, `member`, `tool`, `server`, `side_effect`, and
+`arguments` or `result`; if these are cut, `cut` is their full length in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolAudit:
-    """Writes down tool calls and results as the policies before it left them, and allows them.
+    """Record tool calls and results, as earlier policies left them, and allow them.
 
-    `sink` is the path of a file, to which JSON lines are added, or a function, sync or async, that takes a record; None
-    is the logger `kairo_team.audit`, which gets the same lines at INFO. The file is made when it is not there, readable
-    by its owner alone; its folder is not. A line is written in one piece and in place, so put the file on a disk that
-    does not hang. A plain function must be quick.
+    `sink` is the path of a file, to which JSON lines are appended, or a function, sync or async, that takes a record;
+    None is the logger `kairo_team.audit`, which gets the same lines at INFO. A missing file is created, readable only
+    by its owner; a missing folder is not created. A line is written at once and blocks the event loop, so put the file
+    on a disk that does not hang. A plain function must be quick.
 
-    A sink that fails changes nothing but the log of the program. The secrets of `Runtime(secrets=)` are masked.
+    If a sink fails, the program logs a warning and the call proceeds. The secrets of `Runtime(secrets=)` are masked.
     """
 
     name: ClassVar[str] = "tool-audit"
     sink: str | os.PathLike[str] | Callable[[Record], Any] | None = None
     longest: int = 10_000
-    """Most characters of arguments or a result, as JSON; the rest is cut off."""
+    """Most characters of arguments or a result, as JSON; the rest is cut."""
     patience: float = 1.0
-    """Seconds after which an async sink is given up."""
+    """Seconds after which an async sink is cancelled."""
     phases: Iterable[GuardrailPhase] = field(default=_AT_TOOLS, kw_only=True)
     order: float = field(default=0, kw_only=True)
 
@@ -72,7 +72,7 @@ class ToolAudit:
         object.__setattr__(self, "phases", phases)
 
     async def evaluate(self, context: GuardrailContext) -> GuardrailDecision:
-        """Write the record, if that is possible."""
+        """Write the record; a failure is only logged."""
         try:
             with AWAITED_CALL:
                 await self._write(masked(_record(context, self.longest)))
@@ -106,7 +106,7 @@ def _record(context: GuardrailContext, longest: int) -> Record:
 
 
 def _append(path: str | os.PathLike[str], line: str) -> None:
-    """Add a line in one write, so that lines of several writers never mix; never waits for a reader of a pipe."""
+    """Append a line in one write, so that lines of several writers never mix; never wait for a reader of a pipe."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
     file = os.open(path, flags, 0o600)
     try:

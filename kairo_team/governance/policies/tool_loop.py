@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ToolLoop:
-    """Warns, then denies, when a member calls one tool with the same arguments in a row, in one task of one run.
+    """Warn, then deny, when a member repeats one tool call with the same arguments, in one task of one run.
 
-    Any other call in between begins the count anew. What was denied counts too.
+    Any other call in between restarts the count. Denied calls count too.
     """
 
     name: ClassVar[str] = "tool-loop"
     phases: ClassVar[frozenset[GuardrailPhase]] = frozenset({GuardrailPhase.PRE_TOOL})
     warn_at: int = 3
-    """It warns from the call of this number on, the first being 1."""
+    """Number of the first call in a row that gets a warning, counted from 1."""
     deny_at: int = 5
-    """It denies from the call of this number on."""
+    """Number of the first call in a row that is denied, counted from 1."""
     order: float = field(default=0, kw_only=True)
     _rows: dict[Any, tuple[bytes, int]] = field(
         default_factory=dict[Any, tuple[bytes, int]], init=False, repr=False, compare=False
     )
-    """By run, task and member: the last call, and how often it was made in a row."""
+    """The last call and how often it was made in a row, by run, task and member."""
 
     def __post_init__(self) -> None:
         check_count("ToolLoop.warn_at", self.warn_at, 2)
@@ -40,7 +40,7 @@ class ToolLoop:
             raise ValueError(f"ToolLoop.warn_at ({self.warn_at}) must not be above deny_at ({self.deny_at})")
 
     def for_run(self) -> ToolLoop:
-        """Return one that has seen nothing."""
+        """Return a policy with the same limits that has counted nothing."""
         return ToolLoop(self.warn_at, self.deny_at, order=self.order)
 
     async def evaluate(self, context: GuardrailContext) -> GuardrailDecision:
