@@ -50,9 +50,10 @@ class JsonLines:
 
 
 def read_events(path: str | Path) -> Iterator[Event]:
-    """Go through the events of a file, in order; a last line without its end, of a process that died, is left out.
+    """Yield the events of a file, in order; leave out a last line that a dying process did not finish.
 
-    Raises `OSError` for a file that cannot be read, and `ValueError`, which names the line, for one that has no event.
+    Raises `OSError` for a file that cannot be read, and `ValueError`, which names the line, for a line without an
+    event.
     """
     with Path(path).open("rb") as file:
         for number, line in enumerate(file, 1):
