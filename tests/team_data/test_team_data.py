@@ -489,7 +489,7 @@ KEYS = ["sk-proj-abcdefgh12345678", "ghp_abcdefghij0123456789", "AKIA0123456789A
 def test_a_key_in_the_data_is_refused_and_not_repeated(key: str) -> None:
     agent = {"mini": {"model": "m", "settings": {"extra": key}}}
     (one,) = mistakes({"name": "a", "members": [{"role": "r", "agent": agent}]})
-    assert one.startswith("the team: members[0].agent.mini.settings.extra seems to hold a key: never put a key in a file")
+    assert one.startswith("the team: members[0].agent.mini.settings.extra seems to hold a key: never put a key in")
     assert key not in one
 
 
