@@ -179,7 +179,7 @@ _READERS: Final[Mapping[str, tuple[str, Callable[[str, str, Mapping[str, Any]], 
     "Contains": ("value", _contains),
     "LLMJudge": ("rubric", _judged),
 }
-"""By the evaluator's name: its first field, and the function that makes a criterion."""
+"""The first field of each evaluator, by name, and the function that makes a criterion."""
 
 
 # ---------------------------------------------------------------- writing

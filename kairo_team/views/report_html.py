@@ -38,7 +38,7 @@ _STATES: Final = {
 
 
 def render_report(story: RunStory, known: Known | None = None, inside: Sequence[RunStory] = ()) -> str:
-    """Return the page of a run, from its events, what else is known, and the runs inside its tasks."""
+    """Return the page of a run, from its events, other known facts, and the runs inside its tasks."""
     picture, words = draw_run(story)
     main, *parts = made = make_parts(story, known.limits if known else None, inside)
     page = describe(story, known or Known(), inside) | main.values

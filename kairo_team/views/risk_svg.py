@@ -1,4 +1,4 @@
-"""Coverage against risk as one SVG picture: the share that a judge decides by itself, and the wrong part of it."""
+"""Coverage against risk as one SVG picture: the share that a judge decides by itself, and its wrong part."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class RunView:
         self._sums: dict[tuple[str, str], CallSum] = {}
 
     def take_from(self, source: Source, run_id: str, most: int | None) -> None:
-        """Take the new events, or about `most` of them."""
+        """Take the new events, about `most` at once."""
         found = source.events_after(run_id, self.seq, maxsize if most is None else most)
         self.whole = most is None or len(found) < most
         self.take(found)
