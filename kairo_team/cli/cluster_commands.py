@@ -148,6 +148,7 @@ def _ended_by_signals(service: WorkerService) -> Generator[None]:
         elif now - first > _ONE_SIGNAL:
             leave(LEFT_BY_SIGNAL + number)
 
+    # Python lets only the main thread set signal handlers.
     if threading.current_thread() is not threading.main_thread():
         yield
         return

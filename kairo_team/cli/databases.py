@@ -37,6 +37,7 @@ class DatabaseUrl:
 
 def place_of(journal: Path | None, database: str | None) -> Path | DatabaseUrl | None:
     """Return where runs are recorded, from an option or else the environment; None if neither names a place."""
+    # typer fills the option from the environment too.
     by_option = journal is not None and str(journal) != os.environ.get(_JOURNAL)
     if database is not None:
         if by_option:

@@ -168,7 +168,7 @@ def _standing(job: Job, runtime: Runtime) -> tuple[str, list[str]]:
     if not isinstance(journal, SqlJournal):
         return "", []
     try:
-        journal.close()
+        journal.close()  # gives the run back, so that its state is final
         run = journal.show(job.request.run_id)
         return run.state, go_on_commands(journal, run)
     except KairoError:  # it never began, or the disk is broken: the result says so

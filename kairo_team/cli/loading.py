@@ -117,6 +117,7 @@ def _load_file(file: Path) -> ModuleType:
     assert spec is not None, "a .py file has a loader"
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    # Before it runs, as Python does: dataclasses look their module up by name.
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
@@ -206,6 +207,7 @@ def _request_of(job: TeamJob, goal: str | None) -> TeamExecutionRequest:
 def find_team(module: ModuleType, spec: Spec) -> Team:
     """Return the named team, or the module's only one."""
     teams = {name: value for name, value in vars(module).items() if isinstance(value, Team)}
+    # Reversed, so that the first of several names for one team wins.
     public = {id(team): name for name, team in reversed(teams.items()) if not name.startswith("_")}
     names = known(public.values())
     if spec.team is not None:

@@ -28,6 +28,7 @@ def hide_database_url() -> None:
     count = len(sys.argv) - 1
     if os.name == "posix" and sys.orig_argv[len(sys.orig_argv) - count :] == sys.argv[1:]:
         interpreter = sys.orig_argv[1 : len(sys.orig_argv) - count]
+        # Only a new program has another command line in the list of processes.
         os.execv(sys.executable, [sys.executable, *interpreter, *arguments])  # noqa: S606 - no shell is wanted
     sys.argv[1:] = arguments
 

@@ -92,6 +92,7 @@ class EvalResult:
         end and up for the upper one, which makes the interval wider, never narrower.
         """
         rates = [fmean(one.outcome == "pass" for one in trials) for trials in self.cases.values()]
+        # 1e-9 below: a sum such as 1/3 + 2/3 may miss a whole number by rounding.
         whole = math.fsum(rates)
         return (
             Proportion(math.floor(whole + 1e-9), len(rates)).low,

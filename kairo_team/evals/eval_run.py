@@ -113,6 +113,7 @@ def prepare_eval(
         coordinator = resolve("run_eval: coordinator", "coordinator", coordinator)
     evaluators = _evaluators(dataset, rubric if rubric is not None else dataset.rubric)
     work = _EvalCoordinator(_plan(dataset, repeat), judge)
+    # Without a runtime of its own the team under test takes the eval's.
     subject = _Subject(replace(team, runtime=None), coordinator=coordinator, plan=plan, config=config or TeamConfig())
     by = "" if judge is None else f".by-{_name_of(judge)}"
     role = id_of(f"{dataset.name}.{dataset.digest[:_SHOWN]}.x{repeat}{by}")  # so no journal mixes two evals
@@ -120,6 +121,7 @@ def prepare_eval(
         f"eval of {team.name}", [Member(role, subject, name=_SUBJECT)], evaluators=evaluators, runtime=team.runtime
     )
     work.judges(None, outer)  # raises for what cannot be a judge
+    # No timeout for a trial: the team's own config has its timeouts.
     limits = TeamConfig(budget or Budget(), max_parallel_tasks=parallel, task_timeout=None)
     goal = f"Evaluate {team.name} on {dataset.name}: {len(dataset)} cases, {repeat} x."
     request = TeamExecutionRequest(goal, plan=work.graph, config=limits)

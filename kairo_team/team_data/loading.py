@@ -93,6 +93,7 @@ def load_job(source: Source, *, trusted: bool = False) -> TeamJob:
     secret = {one.path for one in reading.mistakes}
     with _importable(folder) if trusted and not isinstance(source, Mapping) else nullcontext():
         made = _DOCUMENT.read(data.value, (), reading)
+    # A key is reported once: another mistake in the same place would show its value.
     mistakes = [one for n, one in enumerate(reading.mistakes) if n < len(secret) or one.path not in secret]
     if mistakes or made is MISSING:
         raise ValueError("\n".join(sentences(mistakes, name, data.line_of)))

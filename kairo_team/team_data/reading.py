@@ -54,6 +54,7 @@ class Reading:
         if not text.strip() or "\0" in text:
             return self.refuse(place, f"must be the path of a file, not {text!r:.80}")
         found = self.folder / Path(text).expanduser() if self.trusted else self.folder / text
+        # The real path, so that neither `..` nor a link leads out of the folder.
         if not self.trusted and not Path(os.path.realpath(found)).is_relative_to(os.path.realpath(self.folder)):
             return self.refuse(
                 place, f"leads out of the file's folder, {text!r:.80}: that is for trusted data (trusted=True)"

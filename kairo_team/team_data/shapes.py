@@ -114,6 +114,7 @@ class Plain(Shape):
     def read(self, value: Any, place: Place, reading: Reading) -> Any:
         """Validate the value as JSON, without changing its type."""
         try:
+            # As JSON: in Python mode, strict validation would refuse a string for a date or an enum.
             return self._adapter.validate_json(json.dumps(value), strict=True)
         except ValidationError as error:
             for one in error.errors(include_url=False):
@@ -413,6 +414,7 @@ class Built(Shape):
         said = " ".join(str(error).split()) or "without a reason"
         if not isinstance(error, TypeError | ValueError | ImportError):
             said = f"{type(error).__name__}: {said}"
+        # A message that begins with `Class.argument` points at that argument.
         found = re.match(rf"{re.escape(self.name)}\.(\w+):? (.*)", said)
         if found is None or found[1] not in given:
             return reading.refuse(place, f"is refused: {said:.400}")

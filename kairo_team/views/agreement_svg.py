@@ -70,6 +70,7 @@ def _table(panel: AgreementPanel) -> Iterator[str]:
         cells = (*panel.counts[row], panel.unanswered[row])
         yield _label(-10, row * _ROW + 20, level, "end")
         for column, many in enumerate(cells):
+            # `or 1`: a level that the human never gave has an empty row.
             x, y, share = column * _CELL, row * _ROW, many / (sum(cells) or 1)
             kind = "left" if column == len(panel.levels) else "same" if row == column else "other"
             said = (*panel.levels, "no answer")[column]

@@ -35,6 +35,7 @@ def render_eval(result: EvalResult, comparison: Comparison | None = None) -> str
 def show_eval(result: EvalResult, comparison: Comparison | None = None) -> str:
     """Return the body of the page."""
     cases = sorted(result.cases.items(), key=lambda one: all(trial.outcome == "pass" for trial in one[1]))
+    # Reversed, so that the first trial's text of a criterion wins.
     texts = {one.id: one.text for trial in reversed(result.trials) for one in trial.criteria}
     return template("eval_body.html").render(
         styles=_STYLES,

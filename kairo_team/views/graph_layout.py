@@ -131,6 +131,7 @@ def _chains(dag: nx.DiGraph[str], boxes: Mapping[str, _Item], columns: _Columns)
     lanes: dict[tuple[str, str, int], _Item] = {}
     chains: dict[tuple[str, str], list[_Item]] = {}
     for a, b in dag.edges:
+        # The end with more long arrows shares its lanes, which makes the fewest lanes.
         shared = ("from", a) if leaving[a] >= reaching[b] else ("to", b)
         chain = [boxes[a]]
         for column in range(boxes[a].column + 1, boxes[b].column):
@@ -195,6 +196,7 @@ def _settle(columns: _Columns) -> None:
     for column in columns:
         _stack(column, [0.0] * len(column))
     for turn in range(_ROUNDS):
+        # The last two sweeps weigh both sides, so that the final places favour neither.
         forward, last = turn % 2 == 0, turn >= _ROUNDS - 2
         for column in columns if forward else reversed(columns):
             _stack(column, _wanted(column, forward=forward, both=last))

@@ -28,6 +28,7 @@ class JsonLines:
         if not isinstance(path, str | Path) or not str(path):
             raise ValueError(f"JsonLines takes the path of a file, such as 'events.jsonl', not {path!r}")
         self.path = Path(path)
+        # Appended without a buffer: a process that dies loses no event, and runs may share the file.
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._file: IO[bytes] = os.fdopen(descriptor, "ab", buffering=0)
 

@@ -114,7 +114,7 @@ class LiveView:
             self._live.stop()
 
     def _go_on(self) -> None:
-        self._drawn = ()
+        self._drawn = ()  # so that the next look draws
         with suppress(OSError):
             self._live.start()
         self._drawing.release()
@@ -213,6 +213,7 @@ class LiveView:
 
 
 def _share(part: Decimal | int, whole: Decimal | int) -> float:
+    # A limit of 0 is used up from the start.
     return float(part / whole) if whole else 1.0
 
 

@@ -67,6 +67,7 @@ class PlainView:
             row = self._progress.rows[event.task_id]
             if row.waits.reason:
                 self._waits.append((event.at, row, row.waits.reason))
+        # Nothing has begun: the command itself says why the run was refused.
         if self._opening and isinstance(event, events.TaskSkipped | events.TeamEnded):
             return
         self._open()

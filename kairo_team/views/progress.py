@@ -194,6 +194,7 @@ class RunProgress:
                 failed = "put off" if event.status == "suspended" else "failed"
                 row.last = row.last if event.error is None else f"attempt {failed}: {event.error}"
             case events.BudgetReturned():
+                # The governor's own sum replaces the sum of the events.
                 self._spend(row, event.usage, NO_USAGE)
             case _:
                 pass
@@ -224,6 +225,7 @@ class RunProgress:
         del self._by_state[row.state][row.id]
         row.state, row.last = to, last
         self._chain_left = None
+        # Inserted again, so that a state's rows are in the order they entered it: `_latest` reads them backwards.
         self._by_state[to][row.id] = row
 
     def _end(self, row: TaskRow, event: events.TaskEnded) -> None:

@@ -72,6 +72,7 @@ class Calls:
             for of, body in bodies.items():
                 if of == "prompt":
                     messages: Sequence[Any] = _fields(body).get("messages", ())
+                    # A prompt mostly repeats the one before: only its new messages are shown.
                     said.append((of, "\n\n".join(_conversation(before, messages))))
                     before = messages
                 else:

@@ -45,6 +45,7 @@ def render_report(story: RunStory, known: Known | None = None, inside: Sequence[
     page |= {"graph": picture, "graph_words": words, "inside": [one.values for one in parts]}
     page["inside_left_out"] = left_out(inside, parts)
     css, js = asset("report.css"), asset("report.js")
+    # Named by their hashes, only the page's own style and script may run, whatever a member wrote.
     policy = f"{policy_of(css)}; script-src {_hash_of(js)}"
     trusted = {"policy": Markup(policy), "css": Markup(css), "js": Markup(js)}  # noqa: S704 - the library's own
     rows = _pack({name: rows for one in made for name, rows in one.packed.items()})

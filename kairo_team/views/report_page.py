@@ -112,6 +112,7 @@ def _reasons(story: RunStory, known: Known) -> Iterator[str]:
     if error:
         yield cut(error, 1_000)[0]
     bad = [task for task in story.tasks.values() if task.state is RowState.FAILED]
+    # With a single failed task the run's error already says why.
     for task in bad[: _MOST_REASONS if len(bad) > 1 or not error else 0]:
         yield f"{cut(task.id, 100)[0]}: {cut(task.reason or 'failed', 300)[0]}"
     if len(bad) > _MOST_REASONS:
@@ -164,6 +165,7 @@ def overview(story: RunStory) -> dict[str, Any] | None:
 def _levels(spans: Sequence[tuple[float, float]], last: float) -> list[int]:
     steps = [0] * (_STEPS + 1)
     for start, end in spans:
+        # A short span fills at least one step, so that it is visible.
         first = min(int(start / last * _STEPS), _STEPS - 1)
         steps[first] += 1
         steps[min(max(int(end / last * _STEPS), first + 1), _STEPS)] -= 1

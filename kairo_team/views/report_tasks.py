@@ -117,7 +117,7 @@ def _bars(task: TaskStory, waited: tuple[Wait, ...], last: float) -> Iterator[tu
 
 def _bar(style: str, start: float, end: float, scale: float, words: str) -> tuple[str, int, int, str]:
     """Return the style, place, width and words of a bar."""
-    width = max((end - start) * scale, 2.0)
+    width = max((end - start) * scale, 2.0)  # wide enough to be seen
     x = min(start * scale, _WIDE - width)
     return style, round(x), round(width), words
 
@@ -215,6 +215,7 @@ def _attempts(task: TaskStory, page: _Page) -> Iterator[dict[str, Any]]:
             if differs and before and attempt.artifact
             else [],
         }
+        # An attempt without an artifact does not interrupt the comparison.
         before = attempt.artifact or before
 
 

@@ -103,6 +103,7 @@ def changes(before: str, after: str, most: int) -> list[tuple[str, str]]:
 
 def _compared(before: str, after: str) -> Iterator[tuple[str, str]]:
     one, other = _lines(before), _lines(after)
+    # Without the two lines that name the files.
     for line in list(difflib.unified_diff(one, other, n=2, lineterm=""))[2:]:
         yield {"+": "add", "-": "del"}.get(line[:1], "same"), line
 

@@ -241,6 +241,7 @@ class RunStory:
         """Take in the next event."""
         if self.started_at is None:
             self.started_at, self.run_id = event.at, event.run_id
+        # `max`, because the clocks of two processes of one run may differ.
         self.last = at = max((event.at - self.started_at).total_seconds(), self.last)
         match event:
             case events.TeamStarted() | events.TeamResumed():

@@ -41,7 +41,7 @@ def _before(task: TaskStory, tasks: Mapping[str, TaskStory], now: float, told: S
         return
     if last:
         yield Wait("dependency", last, task.planned_at, ready)
-    if told:
+    if told:  # the events themselves report waits for a slot or member
         return
     if task.assigned or task.end is None:
         yield Wait("slot", "", ready, begun)

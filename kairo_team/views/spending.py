@@ -43,7 +43,7 @@ class Spending:
             case events.TeamEnded():
                 self.tokens, self.dollars, self.held = event.usage.tokens, event.usage.dollars, 0
                 self.held_dollars = _NOTHING
-                self._holds.clear()
+                self._holds.clear()  # calls without an end hold nothing any longer
             case _:
                 pass
 

@@ -199,6 +199,7 @@ class Spans:
 
     def _end_run(self, event: events.TeamEnded, found: _Trace) -> None:
         del self._traces[event.run_id]
+        # A cancelled run leaves work open; another library ends its own spans.
         for work in chain.from_iterable(found.open.values()):
             if not work.borrowed:
                 work.span.end()
@@ -314,7 +315,7 @@ class Spans:
         kind = None if known else _type_of(work.error) or event.outcome
         self._metrics.record_cost(event, found.team)
         work.span.set_attributes({names.OUTCOME: event.outcome, **_used(usage)})
-        if work.borrowed:
+        if work.borrowed:  # the other library measures the call
             return
         self._metrics.record_call(event, kind)
         if known:
@@ -371,6 +372,7 @@ class Spans:
         known: Mapping[str, Any] = getattr(span, "attributes", None) or {}
         if not span.is_recording() or any(known.get(name) != value for name, value in same.items()):
             return None
+        # A span with a run id is our own; a span with another call id belongs to that call.
         if known.get(names.CALL_ID, call[names.CALL_ID]) != call[names.CALL_ID] or names.RUN_ID in known:
             return None
         span.set_attributes(call)

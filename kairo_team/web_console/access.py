@@ -101,6 +101,7 @@ class Access:
             return _refusal(f"This console is called {names}: open it by one of these names.", 421)
         if request.method not in ("GET", "HEAD") and not _is_own_page(request, hosts[0]):
             return _refusal("Only a page of this console may change something.", 403)
+        # The sign-in page needs the style sheet; static files hold no secret.
         return None if request.url.path.startswith("/static/") else self._refuse_stranger(request)
 
     def _refuse_stranger(self, request: Request) -> Response | None:
@@ -112,6 +113,7 @@ class Access:
             refused = _refusal("Too many wrong tokens came from your address. Wait a minute.", 429)
             refused.headers["retry-after"] = str(int(WINDOW))
             return refused
+        # No other page takes the token, so that no other address contains it.
         token = request.query_params.get("token", "") if request.url.path == "/" else ""
         if _same(token, self.token):
             return None
@@ -169,6 +171,7 @@ def _refusal(sentence: str, status: int) -> Response:
 
 
 def _same(given: str, known: str) -> bool:
+    # In constant time; a query that is not UTF-8 decodes to lone surrogates.
     return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), known.encode())
 
 

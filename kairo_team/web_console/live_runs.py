@@ -140,7 +140,7 @@ class LiveRuns:
         """Forget the oldest ended runs that are too many, or have too many events."""
         ended = [one for one in self._kept.values() if self._state(one) in ENDED]
         total = sum(len(one.events) for one in ended)
-        for number, one in enumerate(ended[:-1]):
+        for number, one in enumerate(ended[:-1]):  # the newest one stays, however long it is
             if len(ended) - number <= MOST_ENDED and total <= MOST_EVENTS:
                 return
             total -= len(one.events)
@@ -163,6 +163,7 @@ class LiveRuns:
         kept.look(self.live(kept.run_id))
         last = kept.events[-1].at.timestamp() if kept.events else time.time()
         if kept.began is None:
+            # If the console was opened later, the begin is estimated from the run's seconds.
             whole = kept.events and kept.events[0].seq == 1
             kept.began = kept.events[0].at.timestamp() if whole else last - kept.seconds
         times = (kept.seconds, kept.began, last)

@@ -267,6 +267,7 @@ class Pages:
 
     def _page(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
         text = self._templates.get_template(template).render({**self._common(request), **values})
+        # A member's text may hold lone surrogates, which UTF-8 has no bytes for.
         return HTMLResponse(text.encode("utf-8", "replace"), status)
 
     def refuse(self, request: Request, error: Exception) -> Response:
@@ -316,6 +317,7 @@ def _run_path(run_id: str) -> str:
 
 def _own_path(path: str) -> str:
     """Return a path of this console; the first page for any other address."""
+    # A browser takes `//host` and `/\host` for another site.
     return path if path.startswith("/") and not path.startswith(("//", "/\\")) else "/"
 
 

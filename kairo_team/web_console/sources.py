@@ -207,6 +207,7 @@ class JournalSource:
             rows = [connection.execute(sql, (question.run_id, key)).fetchone() for key in keys]
         for row in rows:
             made = outline(row["value"])
+            # The text between the colons may be another task's id: the value decides.
             if not isinstance(made, Attempt) or made.task_id != question.task_id or made.artifact is None:
                 continue
             if made.number < question.attempt:
