@@ -325,7 +325,7 @@ def test_what_has_ended_does_not_go_on(kairo: Any, team_file: TeamFile, book: Pa
     assert said.code == 2
     assert f"run {RUN} has ended: cancelled; kairo show {RUN} --journal '{book}' shows it" in said.err
     assert f"run {RUN} has ended: cancelled; kairo show {RUN} --journal '{book}' shows it" in kairo("cancel", RUN).err
-    assert "go on with" not in kairo("show", RUN).out
+    assert "continue with" not in kairo("show", RUN).out
 
 
 def test_another_file_may_be_named_and_a_missing_one_must_be(kairo: Any, team_file: TeamFile, book: Path) -> None:
