@@ -1,1 +1,1 @@
-"""Teams to read and run; what `kairo demo` runs is installed with the library."""
+"""Teams to read and run; the example of `kairo demo` is installed with the library."""

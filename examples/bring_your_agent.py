@@ -3,9 +3,9 @@
     python examples/bring_your_agent.py          # offline, on the model inside this process
     kairo run examples/bring_your_agent.py
 
-The team puts up the notice on the day's high water. Each of the four is written in the style of its own library, and
-none depends on the others: the wrappers make sure that every model request and every tool call is held, counted and
-allowed by the same governor. The two foreign libraries bring their own clients, which reach the embedded model by its
+The team puts up the notice on the day's high water. Each of the four is written in the style of its own library and
+does not depend on the others: the wrappers make sure that the same governor holds, counts and allows every model
+request and every tool call. The two foreign libraries bring their own clients, which reach the embedded model by its
 address (`local_address`), like any server with OpenAI's interface.
 
 That model is very small. It reads a line of a log and rephrases a sentence, but it calls no tools: the graph itself
@@ -47,7 +47,7 @@ class HighWater(BaseModel):
 
 
 def gauge(assignment: kt.Assignment) -> str:
-    """Find the highest water: plain Python is enough, no model is needed."""
+    """Find the highest water, in plain Python without a model."""
     time, metres = max(assignment.inputs["levels"].items(), key=itemgetter(1))
     return f"{time} high water, {metres} m."
 
@@ -64,7 +64,7 @@ class Log:
 
 
 def make_clerk(address: LocalAddress) -> kt.Agent:
-    """Make an agent that reads the log, and is asked again when its answer does not occur there."""
+    """Make an agent that reads the log, and asks its model again when the answer is not in the log."""
     from pydantic_ai import Agent, ModelRetry, NativeOutput, RunContext
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.openai import OpenAIProvider
@@ -101,7 +101,7 @@ def make_clerk(address: LocalAddress) -> kt.Agent:
 
 
 def make_writer(address: LocalAddress) -> kt.Agent:
-    """Make a graph that looks up a rule, writes a sentence, and writes it again until the time is in it."""
+    """Make a graph that looks up a rule, and writes a sentence until it contains the time."""
     from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
     from langchain_core.tools import StructuredTool
     from langchain_openai import ChatOpenAI
@@ -208,7 +208,7 @@ def report(result: kt.TeamResult, team: kt.Team) -> str:
 
 
 def explain(missing: Exception) -> str:
-    """Return in a sentence what must be installed."""
+    """Describe in a sentence what must be installed."""
     library = str(getattr(missing, "name", None) or "").partition(".")[0].replace("_", "-")
     return f"this example needs {library}: pip install {library}" if library else f"this example cannot run: {missing}"
 

@@ -1,13 +1,13 @@
-"""A CSV file is cleaned: code cleans, a small model names columns and explains doubtful values, a rubric guards both.
+"""Clean a CSV file: code cleans, a small model names columns and explains doubtful values, a rubric guards both.
 
     python -m kairo_team.examples.clean_csv                          # readings of a river, shipped as data
     python -m kairo_team.examples.clean_csv readings.csv --out clean # writes clean/table.csv and clean/changes.csv
-    python -m kairo_team.examples.clean_csv readings.csv --journal runs.db       # again after Ctrl-C: it goes on
+    python -m kairo_team.examples.clean_csv readings.csv --journal runs.db       # again after Ctrl-C: resumes
 
 Code names the columns that their units or their values decide; the model names the others, one `name-N` task each.
-`clean` cleans every cell by rule, and no check of its rubric lets a value through that the file does not have. A value
-that cannot be true is left out. The model words a note on it, in one task for each (`explain`), and code checks that
-the note says what was found and no more. `report` counts every change.
+`clean` cleans every cell by rule, and its rubric rejects every value that the file does not have. A value that cannot
+be true is left out. The model words a note on each such value, in one task each (`explain`), and code checks that the
+note says what was found and no more. `report` counts every change.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from kairo_team.examples.clean_csv_rules import (
 
 DATA: Final = Path(__file__).with_name("clean_csv_data") / "river.csv"
 MOST: Final = 12
-"""Doubtful values that the model explains; the others are in the list of changes."""
+"""Most doubtful values that the model explains; the others are only in the list of changes."""
 NAMED: Final = [
     ("Place: Green Lock, Sand Pit, Green Lock", "station"),
     ("Fertiliser: 6.1, 7.9, 12.0", "nitrate"),
@@ -90,7 +90,7 @@ class Note(BaseModel):
 
 
 def unnamed(assignment: kt.Assignment) -> str:  # noqa: ARG001 - every agent takes it
-    """Leave a column its heading."""
+    """Keep a column's heading."""
     return Name(field=OTHER).model_dump_json()
 
 
@@ -214,12 +214,12 @@ def make_team(model: str | kt.ChatModel = "local:smollm2") -> kt.Team:
 
 
 def make_request(content: bytes) -> kt.TeamExecutionRequest:
-    """Ask for a clean table of a file; raises `Misuse` for one without rows, or with rows that are too long."""
+    """Ask for a clean table of a file; raises `Misuse` for a file without rows, or with rows that are too long."""
     headings, rows, foreign = read_file(content)
     if not rows or len(set(headings)) < len(headings):
         raise Misuse("the file needs a line of headings that differ, and rows below it")
     if wrong := [row.line for row in rows if len(row.cells) > len(headings)]:
-        raise Misuse(f"line {wrong[0]} has more cells than there are headings: mend it by hand")
+        raise Misuse(f"line {wrong[0]} has more cells than there are headings: correct it by hand")
     names, open_ = decided(headings, rows)
     asked = {f"name-{number}": heading for number, heading in enumerate(open_, 1)}
     plan = kt.TaskGraph([*_naming(asked, open_, headings, rows), *_cleaning(asked, names, headings, rows, foreign)])
@@ -231,7 +231,7 @@ def make_request(content: bytes) -> kt.TeamExecutionRequest:
 def _naming(
     asked: dict[str, str], open_: dict[str, list[str]], headings: Sequence[str], rows: Sequence[Row]
 ) -> Iterable[kt.Task]:
-    """One column after the other, because a field is given once."""
+    """Make the naming tasks, one after the other, because each field may be given only once."""
     for number, (task_id, heading) in enumerate(asked.items()):
         values = dict.fromkeys(" ".join(row.cells[headings.index(heading)].split()) for row in rows)
         shown = [value for value in values if value.lower() not in NOTHING][:3]
@@ -289,7 +289,7 @@ request = make_request(DATA.read_bytes())
 
 
 async def work(content: bytes, model: str, runtime: kt.Runtime) -> kt.TeamResult:
-    """Clean a file; a run that the runtime's journal has goes on."""
+    """Clean a file; resume the run if the runtime's journal has it."""
     return await kt.run(make_team(model), make_request(content), resume=True, runtime=runtime)
 
 
@@ -309,19 +309,19 @@ def write(result: kt.TeamResult, folder: Path) -> None:
 
 
 def summary(result: kt.TeamResult) -> str:
-    """Return the report, or why there is none, who did what, and what it cost."""
+    """Return the report, or why it is missing, who did what, and the cost."""
     lines = [result.output or f"no table: {result.error}", ""]
     lines += [f"{one.task_id:12} {one.status:9} {one.member or '':16} {one.attempts}" for one in result.outcomes]
     return "\n".join([*(line.rstrip() for line in lines), "", f"{result.status.value.upper()}, {result.usage}"])
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Clean a file, write what came of it, and print the report."""
+    """Clean a file, write the results, and print the report."""
     parser = argparse.ArgumentParser(description="A CSV file is cleaned, and nothing in it is invented.")
     parser.add_argument("file", nargs="?", type=Path, default=DATA, help="a CSV file of readings of a river")
     parser.add_argument("--model", default="local:smollm2", help="the model that names and explains")
     parser.add_argument("--out", type=Path, help="a folder for table.csv and changes.csv")
-    parser.add_argument("--journal", type=Path, help="where the run is recorded; again with it, the run goes on")
+    parser.add_argument("--journal", type=Path, help="where the run is recorded; the same file resumes it")
     given = parser.parse_args(arguments)
     runtime = kt.Runtime(journal=kt.SqliteJournal(given.journal) if given.journal else None)
     try:

@@ -1,4 +1,4 @@
-"""The rules for a file of readings of a river: its columns, what a cell may be, and what a clean table must fulfil.
+"""The rules for a file of readings of a river: its columns, the allowed cells, and the criteria of a clean table.
 
 Plain code decides here. `examples/clean_csv.py` has the team.
 """
@@ -25,9 +25,9 @@ class Field:
     kind: Literal["text", "date", "number"]
     low: float = 0
     high: float = 0
-    """What a number may be, both ends included."""
+    """The range of a number, both ends included."""
     signs: str = "(?!)"
-    """A heading in which this pattern is found means the field for certain."""
+    """A heading that this pattern matches certainly means the field."""
 
 
 FIELDS: Final = {
@@ -43,7 +43,7 @@ FIELDS: Final = {
 }
 """The domain: degrees Celsius, pH, mg/l, µS/cm, mg/l, NTU."""
 OTHER: Final = "other"
-"""A column that nobody can name: it keeps its heading and its cells."""
+"""A column without a known name; it keeps its heading and its cells."""
 NOTHING: Final = {"", "-", "?", "n/a"}
 MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
@@ -56,7 +56,7 @@ class Row(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What became of a cell, or of a line where `column` is empty."""
+    """The change of a cell; of a line if `column` is empty."""
 
     line: int
     column: str
@@ -90,7 +90,7 @@ class Table(BaseModel):
 
 
 def read_file(content: bytes) -> tuple[list[str], list[Row], list[int]]:
-    """Return the headings, the rows, and the lines that are not UTF-8; those are read as Windows-1252."""
+    """Return the headings, the rows, and the numbers of lines that are not UTF-8, which are read as Windows-1252."""
     texts: list[str] = []
     foreign: list[int] = []
     for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").splitlines(), 1):
@@ -110,7 +110,7 @@ def _padded(cells: list[str], width: int) -> tuple[str, ...]:
 
 
 def fitting(values: Sequence[str]) -> list[str]:
-    """Return the fields that nine in ten of the values may belong to; a station is never left out."""
+    """Return the fields that nine in ten of the values fit; a station is never left out."""
     told = [value for value in values if value.strip() not in NOTHING]
     blank = len(told) < 0.9 * len(values)
     fits = {name: sum(bool(clean_cell(name, value)[0]) for value in told) for name in FIELDS}
@@ -119,7 +119,7 @@ def fitting(values: Sequence[str]) -> list[str]:
 
 
 def decided(headings: Sequence[str], rows: Sequence[Row]) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """Return the columns that code can name, and for each other one the fields that it may be."""
+    """Return the columns that code can name, and for each other column its possible fields."""
     may_be = {heading: fitting([row.cells[place] for row in rows]) for place, heading in enumerate(headings)}
     names: dict[str, str] = {}
     for heading, fields in may_be.items():
@@ -137,7 +137,7 @@ def decided(headings: Sequence[str], rows: Sequence[Row]) -> tuple[dict[str, str
 
 
 def clean_cell(field: str, text: str) -> tuple[str, str, list[str]]:
-    """Return the clean value, why it was changed, and what may be behind a value that cannot be true."""
+    """Return the clean value, why it was changed, and possible causes if the value cannot be true."""
     bare = " ".join(text.split())
     if field == OTHER:
         return text, "", []
@@ -180,7 +180,7 @@ def _number(field: str, text: str) -> tuple[str, str, list[str]]:
 
 
 def _causes(field: str, number: float, *, whole: bool) -> list[str]:
-    """Return what explains a number that is out of range."""
+    """Return possible causes of a number that is out of range."""
     one = FIELDS[field]
     possible = {
         "a lost decimal point": whole and any(one.low <= number / power <= one.high for power in (10, 100)),
@@ -196,7 +196,7 @@ def _causes(field: str, number: float, *, whole: bool) -> list[str]:
 
 
 def clean_table(headings: Sequence[str], rows: Sequence[Row], names: Mapping[str, str]) -> Table:
-    """Clean every cell, drop what is there twice, and write down all of it."""
+    """Clean every cell, drop duplicate lines, and record every change."""
     columns = [heading if names[heading] == OTHER else names[heading] for heading in headings]
     kinds = [names[heading] for heading in headings]
     table = Table(columns=columns, rows=[], dropped=[], changes=[], doubts=[], twice=[])
@@ -329,7 +329,7 @@ def _cells(table: Table) -> Iterator[tuple[int, str, str]]:
 
 
 def _is_from(column: str, cell: str, before: str) -> bool:
-    """Return whether a clean value says what the cell of the file said; worked out in another way than cleaning."""
+    """Return whether a clean value says the same as the file's cell."""
     kind = FIELDS[column].kind if column in FIELDS else "text"
     if kind == "number":
         return re.findall(r"-?\d+(?:\.\d+)?", before.replace(",", ".")) == [cell]

@@ -4,10 +4,10 @@
     python examples/expert_team.py --offline     # a script in place of the model
     kairo run examples/expert_team.py "Put up a notice on the fog and the waves."
 
-The planner, a model of 135 million parameters, turns the goal into tasks: a notice, and a sentence on each subject of
-it. The writer, the same model, writes a sentence from the harbour's record. The rubric counts: words that are not in
-the record, or are missing, come back as findings. The editor, a function, joins the accepted sentences. When no
-plan can be made, one task replaces it, the editor copies the record, and the run is DEGRADED.
+The planner, a model of 135 million parameters, turns the goal into tasks: a notice, and a sentence on each of its
+subjects. The writer, the same model, writes a sentence from the harbour's record. The rubric counts: words that are
+not in the record, or are missing, come back as findings. The editor, a function, joins the accepted sentences. If no
+plan can be made, a plan of one task replaces it, the editor copies the record, and the run is DEGRADED.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def plan_for(names: list[str]) -> str:
 
 
 def goal_for(names: list[str]) -> str:
-    """Describe what is wanted, in words."""
+    """Write the goal for these subjects."""
     *most, last = [f"the {name}" for name in names]
     return f"Put up a notice on {', '.join(most)} and {last}."
 
@@ -85,7 +85,7 @@ TASK_PROMPT = """{% for finding in assignment.findings if finding.status != "clo
 
 WORD = re.compile(r"[a-z]+|\d+(?:[:.]\d+)?")
 LITTLE = {"a", "and", "are", "at", "come", "comes", "from", "has", "in", "is", "lasts", "the", "there", "until", "with"}
-"""Words without a content of their own."""
+"""Words without own content."""
 
 
 def subjects(text: str) -> list[str]:
@@ -99,7 +99,7 @@ def recorded(names: list[str]) -> list[str]:
 
 
 def asked(context: kt.EvaluationContext) -> list[str]:
-    """Return the subjects of a task: one for a sentence, all of the goal for the notice."""
+    """Return the subjects of a task: one for a sentence, all subjects of the goal for the notice."""
     return subjects(context.task.description if context.task.member == "writer" else context.goal)
 
 
@@ -135,7 +135,7 @@ RUBRIC = Rubric(
 
 
 class CheckedPlanner:
-    """Asks a planner, and refuses a plan that leaves out a subject of the goal, or adds another."""
+    """Asks a planner, and refuses a plan that leaves out a subject of the goal or adds one."""
 
     def __init__(self, planner: kt.Planner) -> None:
         self.planner = planner

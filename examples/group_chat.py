@@ -1,11 +1,11 @@
-"""Group chat: three members settle when the boat leaves, turn by turn, until all say the same.
+"""Group chat: three members settle when the boat leaves, turn by turn, until all name the same time.
 
     python examples/group_chat.py               # on the model inside this process
     python examples/group_chat.py --offline     # a script in place of the model
 
 Each member has times that suit it, and hears what the others said. In its turn a model of 135 million parameters
 chooses one of the member's times, held to a schema. The members speak in turn; `until` ends the talk when the last
-three turns name one time. The clerk, a function, takes no turns and writes down what was settled, or that nothing was.
+three turns name one time. The clerk, a function, takes no turns and writes down the result, if any.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kairo_team.testing import ScriptedModel
 MODEL = "local:smollm2"
 GOAL = "Settle when the boat leaves."
 TIMES = {"skipper": ["15:00", "12:00"], "cook": ["9:00", "12:00", "18:00"], "guide": ["12:00", "15:00", "18:00"]}
-"""When it suits each member, the best first."""
+"""Times that suit each member, the best first."""
 MOST_TURNS = 9
 TIME = re.compile(r"\d+:\d\d")
 
@@ -36,7 +36,7 @@ EXAMPLES: list[tuple[list[str], list[str], str]] = [
 
 
 def question(own: Sequence[str], heard: Sequence[str], chosen: str = "") -> str:
-    """Write down what suits a member and what the others said; with a choice it is an example."""
+    """Write down the times of a member and of the others; with a choice, the text is an example for the model."""
     return f"My times: {', '.join(own)}\nOthers say: {', '.join(heard) or 'nothing'}\nI say: {chosen}".strip()
 
 
@@ -62,7 +62,7 @@ class Speaker:
 
 
 def said_before(assignment: kt.Assignment) -> list[kt.Said]:
-    """Return what was said in the talk, oldest first: the talk so far, and the last turn."""
+    """Return the talk so far with the last turn, oldest first."""
     earlier = re.findall(r"^(\w+):\n  (.*)$", str(assignment.inputs.get("the talk so far", "")), re.MULTILINE)
     last = [(str(assignment.inputs["who spoke last"]), one.text) for one in assignment.upstream.values()]
     return [kt.Said(member, text) for member, text in (*earlier, *last)]
@@ -74,12 +74,12 @@ def named(said: Sequence[kt.Said]) -> dict[str, str]:
 
 
 def settled(said: Sequence[kt.Said]) -> bool:
-    """Say whether the last three turns name one time."""
+    """Return whether the last three turns name one time."""
     return len(said) >= len(TIMES) and len({TIME.findall(one.text)[-1] for one in said[-len(TIMES) :]}) == 1
 
 
 def clerk(assignment: kt.Assignment) -> str:
-    """Write down what was settled."""
+    """Write down the result of the talk."""
     times = named(said_before(assignment))
     if len(set(times.values())) == 1:
         return f"The boat leaves at {times.popitem()[1]}."
@@ -89,7 +89,7 @@ def clerk(assignment: kt.Assignment) -> str:
 # ---------------------------------------------------------------- the team
 
 SCRIPT = ["15:00", "9:00", "15:00", "15:00", "12:00", "12:00", "12:00"]
-"""What a model says that comes round to the others' time."""
+"""Replies of a model that comes round to the others' time."""
 
 
 def build(*, offline: bool = False) -> tuple[kt.Team, kt.TeamExecutionRequest]:
@@ -103,7 +103,7 @@ def build(*, offline: bool = False) -> tuple[kt.Team, kt.TeamExecutionRequest]:
 
 
 def show(result: kt.TeamResult) -> str:
-    """Print the talk, what was settled, the warnings, and what it cost."""
+    """Print the talk, its result, the warnings, and the cost."""
     lines = [f"{one.member:8}{one.artifact.text if one.artifact else one.error}" for one in result.outcomes]
     return "\n".join([*lines, "", *result.warnings, f"{result.status.value.upper()}, {result.usage}"])
 

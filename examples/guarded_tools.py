@@ -1,11 +1,11 @@
 """Guarded tools: the guards between a model that tries everything and the files, commands and secrets of a desk.
 
-    python examples/guarded_tools.py          # offline: a script replaces the model, so that it does try everything
+    python examples/guarded_tools.py          # offline: a script replaces the model, and tries everything
 
 The tools are plain methods. Rules keep them inside a workspace, a guardrail redacts what they read, a secret is masked
 wherever it occurs, the budget allows four calls, and in plan mode tools may only read. After a refusal the model
-receives the reason as the result of its call, and goes on. At the end every call is printed, with its outcome and the
-reason.
+receives the reason as the result of its call, and continues. At the end every call is printed, with its outcome and
+the reason.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ TRIES: list[tuple[str, dict[str, Any]]] = [
     ("read_file", {"path": "drafts/notice.txt"}),
     ("read_file", {"path": "drafts/notice.txt"}),
 ]
-"""What the model tries, one call a turn."""
+"""Calls that the model tries, one a turn."""
 
 
 def rules(root: Path) -> RuleGuard:
@@ -112,7 +112,7 @@ def try_all(root: Path, tries: list[tuple[str, dict[str, Any]]], *, plan_mode: b
 
 
 def as_call(tool: str, arguments: dict[str, Any]) -> str:
-    """Write a call as one would in Python."""
+    """Write a call in Python's notation."""
     return f"{tool}({', '.join(f'{name}={text!r}' for name, text in arguments.items())})"
 
 
@@ -135,7 +135,7 @@ def main() -> str:
         working = try_all(root, TRIES)
         planning = try_all(root, [TRIES[0], TRIES[5]], plan_mode=True)
     blocks = ["WORKING", *working, "", "PLANNING", *planning]
-    return "\n".join(blocks).replace(place.as_posix(), "...")  # the temporary folder is called otherwise each time
+    return "\n".join(blocks).replace(place.as_posix(), "...")  # the temporary folder has a new name each time
 
 
 if __name__ == "__main__":

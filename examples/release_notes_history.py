@@ -2,7 +2,8 @@
 
 A commit gets a sentence when its subject begins with a verb of `KINDS`, after the usual decorations (`feat(cli): ...`,
 `gh-1234: ...`, `... (#567)`) are removed, and no word in `NOISE` shows that it is about the project's internals. Other
-commits that say they are a feature, a fix or a breaking change are quoted as they are. The rest is left out, with why.
+commits that say they are a feature, a fix or a breaking change are quoted unchanged. The rest is left out, with the
+reason.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ LOOKED_AT: Final = 500
 CURATED: Final = Path(__file__).with_name("release_notes_data") / "history.json"
 
 SHORTEST, LONGEST, WIDEST = 4, 16, 100
-"""Words of a subject from which a sentence can be made, and characters of a line."""
+"""Fewest and most words of a subject for a sentence, and characters of a line."""
 
 KINDS: Final = {
     "add": "accept add allow enable expose implement introduce permit provide support",
@@ -85,7 +86,7 @@ _REFERENCE: Final = re.compile(r"\s*(?:\((?:[^()]*#|gh-|bpo-)\d+[^()]*\)|#\d+)$"
 _NOUN: Final = re.compile(
     r"^\w+ (?:for|of|in|on|and|or|types?|values?|codes?|buttons?|lists?|order|pages?|views?)\b", re.IGNORECASE
 )
-"""What follows a verb that is none: "Support for tags", "Return type of parse"."""
+"""Beginnings with a word that is a noun here, not a verb: "Support for tags", "Return type of parse"."""
 _SECOND_VERB: Final = re.compile(rf"(?:\band|,|&|\+)\s+(?:{'|'.join(KIND_OF)})\b", re.IGNORECASE)
 
 
@@ -108,7 +109,7 @@ class Logged(NamedTuple):
 
     @property
     def breaking(self) -> bool:
-        """Whether it says that it breaks something, in its subject or below it."""
+        """Whether the commit says that it breaks something, in its subject or below."""
         prefix = _TYPE.match(_DECORATIONS.sub("", self.subject.strip()))
         return bool(prefix and prefix["breaking"]) or _BREAKING_BODY.search(self.body) is not None
 
@@ -129,33 +130,33 @@ class Picked:
     """The commits of a log, newest first, each in one of three groups."""
 
     commits: tuple[Commit, ...]
-    """A sentence is written for each."""
+    """Commits that get a sentence each."""
     quoted: tuple[Commit, ...] = ()
-    """They concern users, and no sentence can be made of them by rule: their subject is printed as it is."""
+    """Commits for users that no sentence can be made from by rule: their subject is printed as it is."""
     left_out: tuple[LeftOut, ...] = ()
     older: int = 0
-    """Commits before these that were looked at for breaking changes alone."""
+    """Number of older commits that were read for breaking changes alone."""
 
     @property
     def looked_at(self) -> int:
-        """How many commits of the log there are."""
+        """The number of commits in the log."""
         return len(self.commits) + len(self.quoted) + len(self.left_out) + self.older
 
 
 @dataclass(frozen=True)
 class History:
-    """The commits picked, and where they come from."""
+    """The picked commits and their origin."""
 
     picked: Picked
     source: str
 
     @property
     def commits(self) -> tuple[Commit, ...]:
-        """The commits that a sentence is written for."""
+        """The commits that get a sentence."""
         return self.picked.commits
 
     def describe(self) -> str:
-        """Return how many of its commits the notes mention, and which they do not, with why: one line each."""
+        """Return how many commits the notes mention, and which they leave out with the reason, one line each."""
         picked = self.picked
         used = len(picked.commits) + len(picked.quoted)
         some = f"{used} of {picked.looked_at}" if used < picked.looked_at else str(used)
@@ -173,9 +174,9 @@ class History:
 
 
 def read(repo: Path | None = None) -> History:
-    """Pick commits from `repo`; without one from the repository around the working directory, else the curated ones.
+    """Pick commits from `repo`, else from the repository around the working directory, else the curated commits.
 
-    Raises `Misuse` when a repository was named and it cannot be read or has no commit that concerns users.
+    Raises `Misuse` if `repo` is given and cannot be read or has no commit that concerns users.
     """
     try:
         history = _of(repo or Path())
@@ -205,9 +206,9 @@ def _of(place: Path) -> History:
 
 
 def pick(log: Iterable[Logged], most: int = MOST) -> Picked:
-    """Sort a log, newest first: `most` commits for a sentence, those that are quoted, and those left out, with why.
+    """Sort a log, newest first, into `most` commits for a sentence, quoted commits, and left-out commits with reasons.
 
-    Behind the last sentence only breaking changes are mentioned; they are quoted.
+    Of the commits older than the last sentence only breaking changes are mentioned; they are quoted.
     """
     commits: list[Commit] = []
     quoted: list[Commit] = []
@@ -239,7 +240,7 @@ def pick(log: Iterable[Logged], most: int = MOST) -> Picked:
 
 
 def understand(commit_id: str, subject: str) -> Commit | None:
-    """Return the commit of a subject line, or None when no sentence can be made of it."""
+    """Return the commit of a subject line, or None if no sentence can be made from it."""
     if why_no_sentence(subject):
         return None
     bare = _plainest(subject)
@@ -247,7 +248,7 @@ def understand(commit_id: str, subject: str) -> Commit | None:
 
 
 def why_no_sentence(subject: str) -> str:
-    """Return why no sentence is written about a subject, "" when one is."""
+    """Return why a subject gets no sentence, or "" if it gets one."""
     prefix, bare = _parts(subject)
     if prefix in _NOISY_TYPES:
         return f"a commit of type {prefix!r} is about the project itself"
@@ -268,7 +269,7 @@ def shown(subject: str) -> str:
 
 
 def _plainest(subject: str) -> str:
-    """Return a subject without decorations, its verb in the imperative where it has one of the list."""
+    """Return a subject without decorations; a verb of the list is put in the imperative."""
     bare = _parts(subject)[1]
     first, _, rest = bare.partition(" ")
     verb = _VERB_OF.get(first.lower())
@@ -276,7 +277,7 @@ def _plainest(subject: str) -> str:
 
 
 def _is_for_users(subject: str) -> bool:
-    """Return whether its type says that a commit concerns users, and no word that it does not."""
+    """Return whether a commit's type says that it concerns users, and no word says that it does not."""
     prefix, bare = _parts(subject)
     return prefix in _KIND_OF_TYPE and not NOISE.search(bare)
 
@@ -298,7 +299,7 @@ def _parts(subject: str) -> tuple[str, str]:
 
 
 def _is_plain(bare: str) -> bool:
-    """Return whether it is one readable line: nothing cut off, glued together or undecodable, and one verb."""
+    """Return whether a subject is one readable line: nothing cut off, glued together or undecodable, and one verb."""
     in_one_piece = not re.search(r"[;\ufffd]|://|\.\.|\u2026|[.!?] ", bare) and bare.isprintable()
     return in_one_piece and len(bare) <= WIDEST and not _NOUN.match(bare) and not _SECOND_VERB.search(bare)
 
@@ -307,7 +308,7 @@ def _log(root: Path) -> Iterator[Logged]:
     """Read the commits on the current branch, newest first, merges left out."""
     if not _git(root, "rev-list", "-n1", "--all"):
         return
-    # A subject can have any length; a subject longer than a line is cut here, and no sentence is made of it.
+    # A subject can have any length: a subject longer than a line is cut here, and gets no sentence.
     shape = "--format=%h%x00%<(200,trunc)%s%x00%b"
     fields = _git(root, "log", f"-n{LOOKED_AT}", "--no-merges", "--no-show-signature", "-z", shape).split("\0")
     for commit_id, subject, body in zip(fields[::3], fields[1::3], fields[2::3], strict=False):
@@ -315,7 +316,7 @@ def _log(root: Path) -> Iterator[Logged]:
 
 
 def _git(place: Path, *arguments: str) -> str:
-    """Ask git, independent of its environment and configuration; raises `Misuse` when it cannot answer."""
+    """Run git, independent of its environment and configuration; raises `Misuse` if it fails."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     command = ["git", "--no-pager", "-c", "i18n.logOutputEncoding=UTF-8", "-c", "color.ui=never", *arguments]
     try:

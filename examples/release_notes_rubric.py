@@ -25,7 +25,7 @@ Check = Callable[[str, str], Problem | None]
 
 SHORTEST: Final = 4
 LONGEST: Final = 28
-"""Words of a sentence."""
+"""Fewest and most words of a sentence."""
 PAST_TENSE: Final = tuple(sorted(past(verb).capitalize() for verb in KIND_OF))
 """Every verb a sentence may begin with."""
 
@@ -40,7 +40,7 @@ _STAND_INS: Final = {
 }
 """Verbs that may replace the commit's own."""
 _FREE: Final = frozenset({"a", "an", "the"})
-"""Words that may come and go."""
+"""Words that may be added or left out."""
 _NEGATIONS: Final = frozenset(
     {"cannot", "except", "hardly", "neither", "never", "no", "none", "nor", "not", "only", "unless", "until", "without"}
 )
@@ -76,7 +76,7 @@ def same_kind(sentence: str, subject: str) -> Problem | None:
     """Announce the change that the commit announces: an addition stays an addition."""
     first, verb = sentence.partition(" ")[0], _verb(subject)
     if first not in PAST_TENSE:
-        return None  # another check's business
+        return None  # `past_tense` reports it
     allowed = {past(other).capitalize() for other in {verb} | _STAND_INS.get(verb, set())}
     if first in allowed or _added_support(sentence, subject):
         return None
@@ -144,7 +144,7 @@ CHECKS: Final[dict[str, Check]] = {check.__name__.replace("_", "-"): check for c
 
 
 def problems(sentence: str, subject: str) -> dict[str, Problem]:
-    """Return all problems of a sentence, by the name of the check; none when it may be printed."""
+    """Return all problems of a sentence, by the name of the check; empty if it may be printed."""
     found = ((name, check(sentence, subject)) for name, check in CHECKS.items())
     return {name: problem for name, problem in found if problem}
 
@@ -164,7 +164,7 @@ def _said(sentence: str, subject: str) -> list[str]:
 
 
 def _added_support(sentence: str, subject: str) -> bool:
-    """Return whether it is the one allowed rewording: "Added support for X" for "Support X"."""
+    """Return whether a sentence is the one allowed rewording: "Added support for X" for "Support X"."""
     return _verb(subject) == "support" and sentence.startswith("Added support for ")
 
 
@@ -182,7 +182,7 @@ def _bare(word: str) -> str:
 
 
 def _is_name(word: str) -> bool:
-    """Return whether it is a number, version, identifier, option or name, and not a plain word."""
+    """Return whether a word is a number, version, identifier, option or name, and not a plain word."""
     return not re.fullmatch(r"[a-z]+(?:[-'\u2019][a-z]+)*", word)
 
 

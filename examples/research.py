@@ -5,9 +5,9 @@
 
 Code ranks the paragraphs of all Markdown and text files by the question's words. In one `quote-N` task per paragraph
 the reader points at the sentence that answers best, by its number; code copies it, so that no quote can be invented.
-The rubric sends back a number that is not there and a sentence that says little on the question; what the reader cannot
-do right its senior does by rule. `answer` joins the quotes with file and line, and is accepted only when every citation
-is found again in the files.
+The rubric sends back a number that is not there and a sentence that says little on the question; if the reader cannot
+get it right, its senior points by rule. `answer` joins the quotes with file and line, and is accepted only when every
+citation is found again in the files.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from kairo_team.evaluators import Criterion, Rubric
 
 QUESTION: Final = "What is charged when a provider says nothing on usage?"
 MOST: Final = 4
-"""Paragraphs that are read."""
+"""Most paragraphs that are read."""
 LONGEST: Final = 120
-"""Words of a paragraph that the model can read."""
+"""Most words of a paragraph that the model can read."""
 MOST_SENTENCES: Final = 9
-"""Sentences of a paragraph: a number of one digit points at one."""
+"""Most sentences of a paragraph: one digit points at a sentence."""
 COMMON: Final = re.compile(
     r"an?|and|are|as|at|be|by|can|do|does|for|from|had|has|have|how|in|is|its?|no|not|of|on|or|that|the|their|there|they"
     r"|this|to|was|were|what|when|where|which|who|why|will|with"
 )
-"""Words that say nothing on what a text is about."""
+"""Words that say nothing about a text's subject."""
 READ: Final = [
     ("When does the ferry leave?", "The harbour is old. The ferry leaves at nine. Tickets are sold on board.", 2),
     ("Who repairs the lamp?", "A keeper repairs the lamp of the lighthouse. Ships can see it from far away.", 1),
@@ -162,7 +162,7 @@ def answers(artifact: kt.Artifact, context: kt.EvaluationContext) -> bool | kt.F
 
 
 def answer(assignment: kt.Assignment) -> str:
-    """Copy the sentences, each with its file and line; a paragraph that nobody could read is left out."""
+    """Copy the sentences, each with its file and line; a paragraph without a sentence is left out."""
     lines: list[str] = []
     for name, made in assignment.upstream.items():
         source = assignment.inputs["sources"][name]
@@ -172,7 +172,7 @@ def answer(assignment: kt.Assignment) -> str:
 
 @dataclass(frozen=True)
 class Citations:
-    """Reviews the answer: every line is found again, word for word, in the paragraph it cites."""
+    """Reviews the answer: every line must occur, word for word, in the paragraph it cites."""
 
     found: dict[str, str]
     """The text of each place, read from the files."""
@@ -182,7 +182,7 @@ class Citations:
         for line in context.artifact.text.splitlines():
             cited = re.fullmatch(r"- (.+) \[(.+:\d+)\]", line)
             if cited is None or cited[1] not in self.found.get(cited[2], ""):
-                return kt.EvaluationVerdict.revise(f"this does not stand where it is cited: {line}")
+                return kt.EvaluationVerdict.revise(f"this is not in the cited place: {line}")
         return kt.EvaluationVerdict.passed(1.0)
 
 
@@ -218,7 +218,7 @@ def make_team(found: list[Paragraph], model: str | kt.ChatModel = "local:smollm2
 
 
 def make_request(question: str, found: list[Paragraph]) -> kt.TeamExecutionRequest:
-    """Ask for a quote from each of the best paragraphs; raises `Misuse` where none says anything on the question."""
+    """Ask for a quote from each of the best paragraphs; raises `Misuse` if none says anything on the question."""
     chosen = search(question, found)
     if not chosen:
         raise Misuse(f"no document says anything on {question!r}: ask in words that the documents use")
@@ -253,13 +253,13 @@ def make_request(question: str, found: list[Paragraph]) -> kt.TeamExecutionReque
 
 
 async def work(question: str, folder: Path, model: str, runtime: kt.Runtime) -> kt.TeamResult:
-    """Answer a question; a run that the runtime's journal has goes on."""
+    """Answer a question; resume the run if the runtime's journal has it."""
     found = paragraphs(folder)
     return await kt.run(make_team(found, model), make_request(question, found), resume=True, runtime=runtime)
 
 
 def summary(result: kt.TeamResult) -> str:
-    """Return the answer with its citations, who picked each sentence, and what it cost."""
+    """Return the answer with its citations, who picked each sentence, and the cost."""
     lines = [result.output or f"no answer: {result.error}", ""]
     lines += [f"{one.task_id:8} {one.status:9} {one.member or '':7} {one.attempts}" for one in result.outcomes]
     return "\n".join([*lines, "", f"{result.status.value.upper()}, {result.usage}"])
@@ -271,7 +271,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("question", nargs="?", default=QUESTION)
     parser.add_argument("--documents", type=Path, required=True, help="a folder with .md and .txt files")
     parser.add_argument("--model", default="local:smollm2", help="the model that reads")
-    parser.add_argument("--journal", type=Path, help="where the run is recorded; again with it, the run goes on")
+    parser.add_argument("--journal", type=Path, help="where the run is recorded; the same file resumes it")
     given = parser.parse_args(arguments)
     runtime = kt.Runtime(journal=kt.SqliteJournal(given.journal) if given.journal else None)
     try:

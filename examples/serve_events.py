@@ -1,4 +1,4 @@
-"""Serve runs over HTTP: their events as server-sent events, which go on where a watcher was cut off.
+"""Serve runs over HTTP: their events as server-sent events, which continue where a watcher was cut off.
 
     TOKEN=sesame python examples/serve_events.py
     curl -s -X POST localhost:8000/runs -H 'Authorization: Bearer sesame' -d '{"goal": "Tell what the sea is like."}'
@@ -8,12 +8,12 @@
 |---|---|
 | `POST /runs` with `{"goal": ...}` | starts a run, and returns the addresses of its events and its result |
 | `GET /runs/ID/events` | its events from the first, or after `Last-Event-ID`, then live |
-| `POST /runs/ID/steer` with `{"directive": ...}` | sends it to all members, or with a `task_id` to those of one task |
+| `POST /runs/ID/steer` with `{"directive": ...}` | sends it to all members, or only to the members of a `task_id` |
 | `POST /runs/ID/cancel`, with or without `{"task_id": ...}` | ends the run, or one task of it |
 | `GET /runs/ID/result` | waits for the end and returns the result |
 
-`kairo console` shows recorded runs in a browser. This is for what it has not: a service of your own that begins runs on
-request, whose clients read events as JSON and steer. It needs no journal.
+`kairo console` shows recorded runs in a browser. This example is your own service: it begins runs on request, and its
+clients read events as JSON and steer. It needs no journal.
 
 The events' numbers are their ids, so a browser's `EventSource` that lost its connection asks for the events it has not
 seen, and receives every event once. Members are plain functions that take some time; no model is used. Needs starlette
@@ -51,15 +51,15 @@ from kairo_team import events
 from kairo_team.errors import Misuse
 
 SECONDS = float(os.environ.get("SECONDS", "1"))
-"""How long a member takes over each step of its work."""
+"""Seconds that a member takes for each step of its work."""
 PING = 15.0
-"""Seconds without an event after which a comment is sent: proxies close silent connections."""
+"""Seconds without an event after which a comment is sent, because proxies close silent connections."""
 TOKEN = os.environ.get("TOKEN") or secrets.token_urlsafe()
-"""What every request must know."""
+"""The secret of every request."""
 NAMES = ("localhost", "127.0.0.1", "[::1]")
-"""What the server may be called in an address."""
+"""Host names of the server in an address."""
 MAX_BODY = 64_000
-"""Bytes of a request's body."""
+"""Most bytes of a request's body."""
 KEPT = 100
 """Ended runs whose events and results can still be read."""
 
@@ -69,7 +69,7 @@ SEEN = {"waves": "waves of half a metre from the west", "wind": "a light breeze"
 
 
 async def watch(assignment: kt.Assignment, context: kt.MemberContext) -> str:
-    """Look at one thing after the other, and report each."""
+    """Look at one thing after another, and report each."""
     for number, (what, found) in enumerate(SEEN.items(), 1):
         await anyio.sleep(SECONDS)
         context.emit(f"{assignment.task.id}: looked at the {what}", done=number, of=len(SEEN))
@@ -78,7 +78,7 @@ async def watch(assignment: kt.Assignment, context: kt.MemberContext) -> str:
 
 
 async def write(assignment: kt.Assignment) -> str:
-    """Write what was seen, with the directives for the run."""
+    """Write down the observations, with the directives for the run."""
     await anyio.sleep(SECONDS)
     wanted = "".join(f" ({directive})" for directive in assignment.directives)
     return f"At sea: {assignment.upstream['watch'].text}.{wanted}"
@@ -100,7 +100,7 @@ def build(goal: str) -> tuple[kt.Team, kt.TeamExecutionRequest]:
 
 
 class Desk:
-    """The runtime, and the handles of its runs; the runtime drops ended runs, so the last ones are kept here."""
+    """The runtime and the handles of its runs; the last ended runs are kept here, because the runtime drops them."""
 
     def __init__(self, runtime: kt.Runtime) -> None:
         self.runtime = runtime
@@ -121,7 +121,7 @@ class Desk:
         return self._runs.get(run_id) or self.runtime.runs[run_id]
 
     def close(self) -> None:
-        """Cancel the live runs: the server stops."""
+        """Cancel the live runs when the server stops."""
         for run in self.runtime.runs.values():
             run.cancel("the server was shut down")
 
@@ -144,7 +144,7 @@ async def begin(request: Request) -> Response:
 
 
 async def follow(request: Request) -> Response:
-    """Send the events a watcher has not seen; when there are no more, 204, after which a browser stops asking."""
+    """Send the events a watcher has not seen; without further events, 204, after which a browser stops asking."""
     run = desk(request).find(request.path_params["run_id"])
     last = request.headers.get("last-event-id", "0")
     if not last.isdecimal():
@@ -156,7 +156,7 @@ async def follow(request: Request) -> Response:
 
 
 async def stream(source: AsyncIterator[events.Event]) -> AsyncIterator[str]:
-    """Write events as server-sent events, and a comment when there was no event for long."""
+    """Write events as server-sent events, and a comment after a long silence."""
     while True:
         event: events.Event | None = None
         with anyio.move_on_after(PING):
@@ -195,7 +195,7 @@ async def result(request: Request) -> Response:
 
 
 async def read(request: Request) -> dict[str, str]:
-    """Return the JSON object of strings in a request's body; an empty one when there is no body."""
+    """Return the JSON object of strings in a request's body; without a body, an empty one."""
     body = b""
     async for part in request.stream():
         body += part
@@ -245,7 +245,7 @@ async def refuse(_request: Request, error: Exception) -> Response:
 
 @asynccontextmanager
 async def lifespan(_app: Starlette) -> AsyncGenerator[dict[str, Desk]]:
-    """Run the runtime beside the server."""
+    """Run the runtime while the server runs."""
     async with kt.Runtime() as runtime:
         shared = Desk(runtime)
         try:
@@ -269,7 +269,7 @@ app = Starlette(
 
 
 def main() -> None:
-    """Serve until Ctrl-C; port 8000, or that of PORT."""
+    """Serve until Ctrl-C, on port 8000 or PORT."""
     if "TOKEN" not in os.environ:
         print(f"The token is {TOKEN}", flush=True)
     port = int(os.environ.get("PORT", "8000"))

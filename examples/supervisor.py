@@ -1,13 +1,13 @@
-"""A supervisor: one member decides whom to ask, sees what came of it, asks others, and answers.
+"""A supervisor: one member decides whom to ask, reads the results, asks others, and answers.
 
     python examples/supervisor.py                              # on the model inside this process
     python examples/supervisor.py --offline                    # a script in place of the model
     python examples/supervisor.py --model openai:gpt-5-mini    # a model that calls tools
 
-The goal is a notice. What it must say is known to the people at the harbour, each of whom knows one thing, and the
-radio is broken. The supervisor creates a task for each subject, sees who could not say anything, asks others, and puts
-the notice together. A model that calls tools does so with `MiniAgent`. The embedded model of 135 million parameters
-calls none: `Chooser` asks it for one member for each open subject, held to a schema, and makes the calls for it.
+The goal is a notice. Each of the people at the harbour knows one fact, and the radio is broken. The supervisor
+creates a task for each subject, sees who could not answer, asks others, and puts the notice together. A model that
+calls tools does so with `MiniAgent`. The embedded model of 135 million parameters calls no tools: `Chooser` asks it for
+one member for each open subject, held to a schema, and makes the calls for it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KNOWN: Mapping[str, Mapping[str, str | None]] = {
     "lighthouse": {"fog": "until 9:30"},
     "buoy": {"waves": "0.4 m high"},
 }
-"""What each member knows; None: it would, and cannot say it."""
+"""Facts that each member knows; None: the member would know it, but cannot say it."""
 SUBJECTS = ("tide", "wind", "fog", "waves")
 
 # ---------------------------------------------------------------- the members
@@ -42,7 +42,7 @@ class CannotSayError(kt.KairoError):
 
 
 class Teller:
-    """Says what it knows of the subject of its task."""
+    """Says what it knows about the subject of its task."""
 
     reentrant = True
 
@@ -50,7 +50,7 @@ class Teller:
         self.name = name
 
     async def run(self, assignment: kt.Assignment, context: kt.MemberContext) -> str:
-        """Say it, or that it knows nothing."""
+        """Return the fact; raise `CannotSayError` without one."""
         for subject in subjects(assignment.task.description):
             if subject in KNOWN[self.name]:
                 said = KNOWN[self.name][subject]
@@ -73,11 +73,11 @@ ASKED: list[tuple[Mapping[str, str], Mapping[str, str]]] = [
     ({"stars": "dome", "ice": "guide", "mail": "office"}, {"mail": "office", "ice": "guide", "stars": "dome"}),
     ({"heat": "clinic", "stars": "tower", "ice": "guide"}, {"stars": "tower"}),
 ]
-"""Examples for the model: who knows what, and who is asked."""
+"""Examples for the model: who knows what, and whom to ask."""
 
 
 def question(knows: Mapping[str, str], wanted: Sequence[str], asked: Mapping[str, str] | None = None) -> str:
-    """Write down who knows what, and what is wanted; with the answer it is an example."""
+    """Write down who knows what, and the open subjects; with the answer, the text is an example for the model."""
     known = "; ".join(f"{subject}: {members}" for subject, members in knows.items())
     return f"Who knows: {known}\nWanted: {', '.join(wanted)}\nAsk: {'' if asked is None else json.dumps(asked)}".strip()
 
@@ -91,7 +91,7 @@ class Chooser:
         self.model = model
 
     async def run(self, assignment: kt.Assignment, context: kt.MemberContext) -> str:
-        """Take one turn: ask for what nobody has told yet, or finish."""
+        """Take one turn: ask for the missing facts, or finish."""
         told = {name.partition(".")[0]: artifact.text for name, artifact in assignment.upstream.items()}
         lines = str(assignment.inputs.get("tasks so far", ""))
         asked: list[tuple[str, str]] = re.findall(r"^(\w+)\.\d+ \((\w+)\)", lines, re.MULTILINE)
@@ -182,7 +182,7 @@ SCRIPT = [
 
 
 def watch(event: kt.events.Event) -> None:
-    """Print what is created, and how tasks end."""
+    """Print the created tasks, and how tasks end."""
     if isinstance(event, kt.events.TaskAssigned):
         print(f"{event.task_id} begins: {event.member}")
     elif isinstance(event, kt.events.TaskFailed):
@@ -192,7 +192,7 @@ def watch(event: kt.events.Event) -> None:
 
 
 def summary(result: kt.TeamResult) -> str:
-    """Print the notice, what was lost on the way, and the status."""
+    """Print the notice, the missing facts, and the status."""
     cost = f"{result.status.value.upper()}, {result.usage}"
     return "\n\n".join(["", result.output or "no notice", *result.warnings, cost])
 

@@ -4,9 +4,9 @@
     python examples/support_desk.py --offline     # a script in place of the model
     kairo run examples/support_desk.py "I cannot log in."
 
-The greeter asks a model of 135 million parameters what the message is about, and hands it to a desk. A desk looks its
-part up; when the message names something of the other desk too, it hands over with what it found. The last one answers,
-in the model's words. The answer is reviewed: a figure that is not in the records comes back as a finding.
+The greeter asks a model of 135 million parameters what the message is about, and hands it to a desk. A desk looks up
+its part; if the message names something of the other desk too, the desk hands over its facts. The last desk answers, in
+the model's words. The answer is reviewed: a figure that is not in the records comes back as a finding.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MONEY = ("bill", "charge", "invoice", "money", "paid", "payment", "price", "rece
 
 
 async def subject(context: kt.MemberContext, text: str) -> str:
-    """Return the word that says what a message is about, as the model chooses it: it follows examples, not rules."""
+    """Return the model's word for the subject of a message; the model follows examples, not rules."""
     messages = [kt.Message.system("Say in one word what the message is about.")]
     for said, word in SUBJECTS.items():
         messages += [kt.Message.user(said), kt.Message.assistant(word)]
@@ -57,7 +57,7 @@ async def subject(context: kt.MemberContext, text: str) -> str:
 
 
 async def say(context: kt.MemberContext, fact: str, attempt: int) -> str:
-    """Return the model's words for a fact; at each revision it is a little freer."""
+    """Return the model's words for a fact; each revision raises the temperature a little."""
     ask = f"Rewrite the sentence for a customer, in one short sentence. Keep every number.\n{fact}"
     settings = {"temperature": 0.3 * (attempt - 1), "seed": attempt}
     request = kt.ModelRequest([kt.Message.user(ask)], max_tokens=40, settings=settings)
@@ -71,7 +71,7 @@ async def greeter(assignment: kt.Assignment, context: kt.MemberContext) -> str:
     """Hand the message to the desk that its subject belongs to."""
     desk = "billing" if (await subject(context, assignment.goal)).startswith(MONEY) else "technical"
     await context.tool("hand_over")(to=desk, message=assignment.goal)
-    return "Nobody is there."  # reached where the call was refused
+    return "Nobody is there."  # reached if the call was refused
 
 
 async def technical(assignment: kt.Assignment, context: kt.MemberContext) -> str:
@@ -80,14 +80,14 @@ async def technical(assignment: kt.Assignment, context: kt.MemberContext) -> str
 
 
 async def billing(assignment: kt.Assignment, context: kt.MemberContext) -> str:
-    """Look the invoice up."""
+    """Look up the invoice."""
     return await answer(assignment, context, invoice_in(assignment.goal), "technical", fault_in(assignment.goal))
 
 
 async def answer(
     assignment: kt.Assignment, context: kt.MemberContext, fact: str | None, other: str, others_part: str | None
 ) -> str:
-    """Hand over to the other desk what is its part, if it has not had the turn; else answer."""
+    """Hand over to the other desk if the message names something of it and it has not had its turn; else answer."""
     found = next(iter(assignment.upstream.values())).text if "conversation" in assignment.inputs else ""
     facts = [*found.splitlines(), fact or "Nothing is known of it yet."]
     if others_part is not None and "conversation" not in assignment.inputs:
@@ -97,12 +97,12 @@ async def answer(
 
 
 def fault_in(text: str) -> str | None:
-    """Return what the records have on the fault that a text names."""
+    """Return the record of the fault that a text names."""
     return next((fact for word, fact in FAULTS.items() if word in text), None)
 
 
 def invoice_in(text: str) -> str | None:
-    """Return what the records have on the invoice that a text names."""
+    """Return the record of the invoice that a text names."""
     return next((fact for number, fact in INVOICES.items() if re.search(rf"invoice {number}\b", text)), None)
 
 

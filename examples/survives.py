@@ -1,11 +1,11 @@
-"""A run that is killed in the middle and goes on in a new process: what was finished is not paid again.
+"""A run that is killed in the middle and resumed in a new process: finished calls are not paid again.
 
     python -m kairo_team.examples.survives                          # on the model inside this process
     python -m kairo_team.examples.survives --model script           # a script in its place; or any model's name
 
 Three tasks, three calls of the model each: a draft, advice, and a second version. A process runs them with a journal,
 and is killed once four calls are finished and one is under way. A new process resumes the run. The provider keeps its
-own account of what it was asked, and the last lines compare that with the journal.
+own account of its requests, and the last lines compare that account with the journal.
 """
 
 import argparse
@@ -28,7 +28,7 @@ RUN, FINISHED = "sea-1", 4  # the run's id, and how many calls are finished befo
 
 
 class Provider:
-    """A model that writes down on disk what it is asked, before it answers."""
+    """A model that writes each request to disk before it answers."""
 
     def __init__(self, model: kt.ChatModel, log: Path) -> None:
         self.name, self._model, self._log = model.name, model, log
@@ -40,7 +40,7 @@ class Provider:
         return await self._model.complete(request)
 
     async def count_tokens(self, request: kt.ModelRequest) -> int | None:
-        """Count like the model itself: what is held for a call must not be too small."""
+        """Count like the model itself, so that enough is held for a call."""
         count = getattr(self._model, "count_tokens", None)
         return None if count is None else await count(request)
 
@@ -88,7 +88,7 @@ def make_request() -> kt.TeamExecutionRequest:
 
 
 async def work(folder: Path, name: str) -> None:
-    """Begin the run, or resume it: all that a process of its own does."""
+    """Begin the run or resume it, in a process of its own."""
     journal = kt.SqliteJournal(folder / "runs.db")
     begun = journal.runs() != ()
     model = script(hangs=not begun) if name == "script" else kt.Runtime().models.resolve(name)
@@ -98,7 +98,7 @@ async def work(folder: Path, name: str) -> None:
 
 
 def kill_in_the_middle(child: subprocess.Popen[bytes], journal: kt.SqliteJournal, log: Path) -> None:
-    """Kill the process once enough calls are finished, and the provider has been asked once more."""
+    """Kill the process once enough calls are finished and the provider has one more request."""
     while child.poll() is None:
         finished = sum(call.state == "answered" for call in journal.calls(RUN)) if journal.runs() else 0
         if finished >= FINISHED and len(log.read_text(encoding="utf-8").splitlines()) > finished:
@@ -109,7 +109,7 @@ def kill_in_the_middle(child: subprocess.Popen[bytes], journal: kt.SqliteJournal
 
 
 def account(journal: kt.SqliteJournal, known: int, log: Path) -> tuple[list[str], bool]:
-    """Return what to print, and whether the provider's account agrees; `known` calls were made before the kill."""
+    """Return the lines to print, and whether the provider's account agrees; `known` calls were made before the kill."""
     calls, doubt, run = journal.calls(RUN), journal.in_doubt(RUN), journal.show(RUN)
     parts = [call for call in calls[:known] if call not in doubt], doubt, calls[known:]
     lines = [f"{'':10}{'before the kill':>17}{'in doubt':>17}{'after it':>17}", f"task{'':6}{'  calls    tokens' * 3}"]
@@ -126,7 +126,7 @@ def account(journal: kt.SqliteJournal, known: int, log: Path) -> tuple[list[str]
 
 
 def survive(model: str, say: Callable[[str], object]) -> bool:
-    """Run, kill, resume, and say the account line by line; return whether it agrees with the provider's."""
+    """Run, kill and resume; pass the account's lines to `say`, and return whether it agrees with the provider's."""
     with tempfile.TemporaryDirectory(prefix="kairo-survives-") as name:
         journal, log = kt.SqliteJournal(Path(name, "runs.db")), Path(name, "provider.log")
         command = [sys.executable, __file__, "--model", model, "--child", name]
@@ -157,7 +157,7 @@ def started(command: list[str]) -> Generator[subprocess.Popen[bytes]]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run, kill, resume, and print the account."""
-    parser = argparse.ArgumentParser(description="A run that is killed, and goes on in a new process.")
+    parser = argparse.ArgumentParser(description="A run that is killed, and resumed in a new process.")
     parser.add_argument("--model", default="local:smollm2", help="the model that writes, or: script")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""Task board: a data pipeline of plain functions over a CSV file, with a branch that fails and a report all the same.
+"""Task board: a data pipeline of plain functions over a CSV file; one branch fails, and the report is still made.
 
     python examples/task_board.py
     kairo run examples/task_board.py
@@ -29,7 +29,7 @@ from kairo_team.coordinators import FailurePolicy, TaskDispatchCoordinator
 
 DATA = Path(__file__).resolve().parent / "task_board_data"
 MEASURES = {"low": "degrees", "high": "degrees", "rain": "mm", "wind": "m/s"}
-"""Columns of the file besides the day, and their units."""
+"""Columns of the file except the day, and their units."""
 FAR = 4
 """Standard deviations from the month's mean beyond which a figure is an outlier."""
 
@@ -96,7 +96,7 @@ def months(assignment: kt.Assignment) -> str:
 
 
 def outliers(assignment: kt.Assignment) -> str:
-    """Name the figures that are far from all others of their column and month."""
+    """Name the figures that are far from the others of their column and month."""
     days = assignment.upstream["clean"].data_as(Days)
     found: list[str] = []
     for measure, unit in MEASURES.items():
@@ -112,7 +112,7 @@ def outliers(assignment: kt.Assignment) -> str:
 
 
 def compare(assignment: kt.Assignment) -> kt.Artifact:
-    """Subtract the station's temperatures from those of the lighthouse, day by day."""
+    """Subtract the station's temperatures from the lighthouse's, day by day."""
     there = {row["day"]: float(row["high"]) for row in assignment.upstream["lighthouse"].data_as(Rows)}
     days = assignment.upstream["clean"].data_as(Days)
     both = {str(day.day): there[str(day.day)] - day.high for day in days if str(day.day) in there}

@@ -1,12 +1,12 @@
-"""Which coordinator when: the same job done by each of the five, and what that costs.
+"""Which coordinator when: each of the five does the same job, and the costs are compared.
 
     python examples/which_coordinator.py               # on the model inside this process
     python examples/which_coordinator.py --offline     # a script in place of the model
 
 The job is a notice of two sentences. Two writers know one line of the harbour's record each, and a model of 135 million
-parameters makes a sentence of it; the editor, a function, joins what was written. What differs is who decides what is
-next: the plan (task board), the plan and a review (expert team), each member (hand-off), a moderator (group chat), or
-one member (supervisor). Whoever decides in the last three asks the same model, held to a schema of the members.
+parameters makes a sentence from it; the editor, a function, joins the sentences. The difference is who decides the next
+step: the plan (task board), the plan and a review (expert team), each member (hand-off), a moderator (group chat), or
+one member (supervisor). In the last three the decision comes from the same model, held to a schema of the members.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CHOSEN = [("snow", "snow"), ("heat, mail", "heat"), ("nothing", END), ("stars", 
 
 
 def choice(missing: str, who: str | None = None) -> str:
-    """Write down what is missing; with who is next it is an example."""
+    """Write down what is missing; with the next member, the text is an example for the model."""
     return f"Missing: {missing}\nNext: {'' if who is None else json.dumps({'next': who})}".strip()
 
 
@@ -61,7 +61,7 @@ def holding(*names: str) -> dict[str, Any]:
 
 
 async def choose(context: kt.MemberContext, model: str | kt.ChatModel, told: list[str], *names: str) -> str:
-    """Have the model choose one of these names; `END` stands for the editor, who answers."""
+    """Have the model choose one of these names; `END` means the editor, who answers."""
     missing = [subject for subject in RECORD if subject not in told]
     prompt = f"{CHOICES}\n\n{choice(', '.join(missing) or 'nothing')}"
     settings = {"temperature": 0, "seed": 1}
@@ -74,7 +74,7 @@ async def choose(context: kt.MemberContext, model: str | kt.ChatModel, told: lis
 
 
 class Writer:
-    """Has a model write the sentence on its subject; where it is to hand over, the model also chooses to whom."""
+    """Has a model write the sentence on its subject; if it must hand over, the model also chooses the next member."""
 
     reentrant = True
 
@@ -83,7 +83,7 @@ class Writer:
         self.model = model
 
     async def run(self, assignment: kt.Assignment, context: kt.MemberContext) -> str:
-        """Write the sentence; at each revision a little freer."""
+        """Write the sentence; each revision raises the temperature a little."""
         noted = f"{self.subject}: {RECORD[self.subject]}"
         settings = {"temperature": 0.3 * (assignment.attempt - 1), "seed": assignment.attempt}
         messages = [kt.Message.system(WRITER), kt.Message.user(noted)]
@@ -99,7 +99,7 @@ class Writer:
 
 
 class Editor:
-    """Joins what was written; as a supervisor it asks for it first, and the model chooses whom."""
+    """Joins the sentences; as a supervisor it asks for them first, and the model chooses whom."""
 
     reentrant = True
 
@@ -107,7 +107,7 @@ class Editor:
         self.model = model
 
     async def run(self, assignment: kt.Assignment, context: kt.MemberContext) -> str:
-        """Join, or ask for what is missing."""
+        """Join the sentences, or ask for missing ones."""
         written = sentences(assignment)
         told = subjects(written)
         if any(tool.name == "create_task" for tool in context.offered):
@@ -119,7 +119,7 @@ class Editor:
 
 
 def sentences(assignment: kt.Assignment) -> list[str]:
-    """Return what was written so far, each sentence once."""
+    """Return the sentences so far, each once."""
     talk = [str(assignment.inputs.get(name, "")) for name in ("conversation", "the talk so far")]
     lines = "\n".join([*talk, *(artifact.text for artifact in assignment.upstream.values())]).splitlines()
     return list(dict.fromkeys(line.strip() for line in lines if subjects([line]) and line.strip().endswith(".")))
@@ -134,7 +134,7 @@ def subjects(texts: list[str]) -> list[str]:
 
 
 def is_true(subject: str, text: str) -> bool:
-    """Say whether a line of a text has all words and figures of the record's line, and no other figure."""
+    """Return whether a line of a text has all words and figures of the record's line, and no other figure."""
     wanted = set(WORD.findall(f"{subject} {RECORD[subject]}"))
     lines = [set(WORD.findall(line.casefold())) for line in text.splitlines()]
     return any(wanted <= found and not {one for one in found - wanted if one[0].isdigit()} for found in lines)
@@ -165,7 +165,7 @@ PLAN = kt.TaskGraph(
         kt.Task("notice", "Put up the notice.", role="editor", depends_on=list(RECORD)),
     ]
 )
-"""For the two that run a plan."""
+"""The plan of the two coordinators that need one."""
 
 
 def build(name: str, model: str | kt.ChatModel) -> tuple[kt.Team, kt.TeamExecutionRequest]:
@@ -190,7 +190,7 @@ def play(name: str, model: str | kt.ChatModel) -> tuple[kt.TeamResult, int]:
 
 
 def row(name: str, result: kt.TeamResult, calls: int, *, timed: bool) -> str:
-    """Return the line of the table on one run: what it cost, and how much of the notice is right."""
+    """Return the table's line for one run: its cost, and how much of the notice is right."""
     right = sum(is_true(subject, result.output or "") for subject in RECORD)
     seconds = f"{result.duration:8.1f}" if timed else ""
     cost = f"{len(result.outcomes):6}{calls:7}{result.usage.tokens:8,}"

@@ -121,7 +121,7 @@ def test_without_a_script_the_verdict_the_next_step_and_the_tasks_are_there(visi
     words = page.inner_text("body")
     for part in ("The run failed.", "201 of 201 tasks accepted", "kairo fork run-1", "task-100", "And 101 more tasks."):
         assert part in words
-    assert "The details of the tasks are packed: a browser shows them that runs the script of this file." in words
+    assert "The details of the tasks are packed: a browser that runs this file's script shows them." in words
 
 
 def test_a_browser_that_cannot_unpack_says_so(visit: Visit) -> None:

@@ -4,8 +4,8 @@
     python examples/regulated/review.py
 
 The substances, the dose table and the house rules are made up, and nothing here is medical advice. A writer makes a
-note, and a printer makes a label of it. The rubric comes by its name, `clinical-dose`, from a package that knows
-nothing of this ward; the table is the ward's own. Scripts play the writer and the people, so it runs offline.
+note, and a printer makes a label from it. The rubric is found by its name, `clinical-dose`, in a package that does not
+know this ward; the table is the ward's own. Scripts play the writer and the people, so it runs offline.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kairo_team.testing import ScriptedAgent
 TABLE = Path(__file__).resolve().parent / "doses.csv"
 CARELESS = "Fictamide: 400 mg, 3 a day [T-1]\nExemplol: 200, 2 a day [T-7]"
 CAREFUL = "Fictamide: 40 mg, 3 a day [T-1]\nExemplol: 200 ug, 2 a day [T-2]"
-"""What the writer writes: ten times too much, without a unit and by a row there is not; and once it was sent back."""
+"""The writer's notes: ten times too much, without a unit and with an unknown row; then the revised note."""
 
 PLAN = kt.TaskGraph(
     [
@@ -37,7 +37,7 @@ def print_label(assignment: kt.Assignment) -> str:
 
 
 def build(notes: list[str], person: kt.HumanGate | None) -> kt.Team:
-    """Make the ward: a writer that writes these notes, and a person to ask, or none."""
+    """Make the ward: a writer that writes these notes, and a gate to a person, or None."""
     members = [kt.Member("writer", ScriptedAgent(notes)), kt.Member("printer", print_label)]
     return kt.Team(
         "ward",
@@ -58,7 +58,7 @@ def watch(event: kt.events.Event) -> None:
 
 
 def describe(verdict: kt.EvaluationVerdict) -> str:
-    """Describe what a review decided, with the cause when it is open."""
+    """Describe the decision of a review, with the cause if it is open."""
     return f"{verdict.outcome}({verdict.cause})" if verdict.cause else verdict.outcome.value
 
 

@@ -31,29 +31,29 @@ account_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def budget(
     context: typer.Context,
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="The account; default: all are shown, none is changed.")
+        str | None, typer.Argument(metavar="NAME", help="The account; default: show all, change none.")
     ] = None,
     *,
     tokens: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="The limit in tokens, of all its runs together.")
+        int | None, typer.Option(metavar="N", min=0, help="The limit in tokens for all its runs together.")
     ] = None,
     dollars: Annotated[str | None, typer.Option(metavar="X", help="The limit in US dollars, such as 12.50.")] = None,
     parent: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The account that it is under: what it is charged counts there.")
+        str | None, typer.Option(metavar="NAME", help="The account above it: its charges count there too.")
     ] = None,
     database: DatabaseOption = None,
     json: JsonOption = False,
 ) -> int:
-    """Set the budget of an account, which all runs share that are charged to it, or show what is used and set aside.
+    """Set the budget of an account, which limits all runs charged to it, or show what is used and set aside.
 
-    The first time an account is set, it is made. What is not given stays as it is. Runs are charged to an account by
-    `kairo submit --account NAME`, or `Cluster(account=NAME)`.
+    An account is made when it is first set. Limits that are not given stay as they are. `kairo submit --account NAME`
+    and `Cluster(account=NAME)` charge runs to an account.
     """
     desk = cast("Desk", context.obj)
     desk.begin(json=json)
     changes = any(one is not None for one in (tokens, dollars, parent))
     if name is None and changes:
-        raise Refusal("name the account that is to be set: kairo budget NAME --tokens 1000000")
+        raise Refusal("name the account to set: kairo budget NAME --tokens 1000000")
     with made(database_of(database)) as opened:
         journal = cast("PostgresJournal", opened)
         if name is not None and changes:

@@ -1,6 +1,6 @@
 """The program `kairo`: its help, and the one place that turns an error into a sentence.
 
-What `kairo --help` needs is imported here; a command's module, and what shows its output, when the command is called.
+Only the imports that `kairo --help` needs are here; a command's module and its views are imported when it is called.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ app = typer.Typer(
 
 
 class LazyDesk:
-    """The desk of one command, made when something needs it: the help does not."""
+    """The desk of one command, made when it is first needed; the help needs none."""
 
     def __init__(self, desk: Desk | None = None) -> None:
         self.made = desk
@@ -46,7 +46,7 @@ class LazyDesk:
         return self.made
 
     def close(self, code: int) -> int:
-        """Flush the buffers; return the exit code, or another one when the output is lost."""
+        """Flush the buffers; return the exit code, or another one if the output was lost."""
         if self.made is None:
             streams: tuple[TextIO | None, ...] = (sys.stdout, sys.stderr)
             try:
@@ -109,7 +109,7 @@ def run_command(arguments: Sequence[str], desk: LazyDesk | None = None) -> int:
 
 
 def _refusal(error: Exception) -> Sequence[str] | None:
-    """Return the sentences that say why a command was not started; None: the error is something else."""
+    """Return the sentences on why a command was not started; None for any other error."""
     from kairo_team.cli.refusal import Refusal  # imported only after a mistake
 
     if isinstance(error, Refusal):
@@ -130,7 +130,7 @@ def run_program(arguments: Sequence[str]) -> int:
     desk = LazyDesk()
     end.code = code = desk.close(run_command(arguments, desk))
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # the rest prints nothing, also when it is interrupted
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # from here on an interrupt ends the process without a traceback
     return code
 
 

@@ -45,6 +45,7 @@ def _rows(
 
 def _cells(node: BudgetNode, above: BudgetNode | None) -> tuple[str, ...]:
     used, limit, aside = node.usage, node.budget, node.guarantee.tokens
+    # A halt from above is named only where it began.
     inherited = above is not None and above.halt is node.halt and above.origin_path == node.origin_path
     return (
         _cell(used.tokens, limit.tokens),

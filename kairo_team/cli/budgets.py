@@ -13,11 +13,14 @@ if TYPE_CHECKING:
     from kairo_team.team import TeamExecutionRequest
 
 _NAMES = [field.name for field in fields(Budget)]
-_WAY_OUT = "give it as --budget tokens=20000,seconds=110,dollars=0.05,loops=30 (any of them; none lifts a limit)"
+_WAY_OUT = (
+    "give it as --budget tokens=20000,seconds=110,dollars=0.05,loops=30 "
+    "(any of them; use the word none to remove a limit)"
+)
 
 
 def parse_limits(text: str) -> dict[str, object]:
-    """Read `name=amount,name=amount`; `none` is no limit."""
+    """Read `name=amount,name=amount`; the amount `none` removes a limit."""
     limits: dict[str, object] = {}
     for part in text.split(","):
         name, equals, amount = (piece.strip() for piece in part.partition("="))

@@ -46,12 +46,12 @@ if TYPE_CHECKING:
     from kairo_team.cluster.service import WorkerService
 
 _LOOK: Final = 0.5
-"""Seconds between two looks whether a run has ended."""
+"""Seconds between two checks whether a run has ended."""
 _WORKER_CODES: Final = (
     "Exit codes: 0 ended by a signal, its work done or given back; 2 usage error; 130, 143 left at once."
 )
 _ONE_SIGNAL: Final = 1.0
-"""Seconds in which signals count as one: programs that stop others often send them twice."""
+"""Seconds in which several signals count as one, because process managers often send them twice."""
 _SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM") if hasattr(signal, name))
 
 cluster_app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -63,16 +63,16 @@ def worker(
     *,
     database: DatabaseOption = None,
     engine: EngineOption = None,
-    concurrency: Annotated[int, typer.Option(metavar="N", min=1, help="Attempts that it makes at once.")] = 8,
+    concurrency: Annotated[int, typer.Option(metavar="N", min=1, help="Attempts made at once.")] = 8,
     members: Annotated[
         str | None,
         typer.Option(metavar="A,B", help="Make attempts of these members alone, and coordinate no runs; default: all."),
     ] = None,
     beat: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How often it shows that it lives; the same for all workers.")
+        float, typer.Option(metavar="SECONDS", help="Time between two heartbeats; the same for all workers.")
     ] = BEAT,
     max_deliveries: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Deaths of workers after which what they died of is given up.")
+        int, typer.Option(metavar="N", min=1, help="Deaths of workers at one unit after which it is given up.")
     ] = MAX_DELIVERIES,
     drain: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, help="How long work in hand may take after SIGTERM or Ctrl-C.")
@@ -85,10 +85,10 @@ def worker(
         bool, typer.Option("--verbose", help="Print a line when an attempt or a run begins and when it ends.")
     ] = False,
 ) -> int:
-    """Make attempts, and coordinate runs, of a team whose runs are in a database, until SIGTERM or Ctrl-C.
+    """Make attempts and coordinate runs for a team whose runs are in a database, until SIGTERM or Ctrl-C.
 
-    Any number of workers on any number of machines serve one database. After the first signal a worker takes nothing
-    new and ends what it has; what is not done in time is given to others. A second signal ends it at once.
+    Any number of workers on any number of machines serve one database. After the first signal a worker takes no new
+    work and ends the work it has; unfinished work is given to other workers. A second signal ends the worker at once.
     """
     place = database_of(database)
     spec = read_team_spec(file)
@@ -118,7 +118,7 @@ def worker(
 
 
 def _say(line: str) -> None:
-    with suppress(OSError, ValueError):  # nobody reads it: the work goes on
+    with suppress(OSError, ValueError):  # without a reader the worker still works
         print(line, flush=True)
 
 
@@ -148,6 +148,7 @@ def _ended_by_signals(service: WorkerService) -> Generator[None]:
         elif now - first > _ONE_SIGNAL:
             leave(LEFT_BY_SIGNAL + number)
 
+    # Python lets only the main thread set signal handlers.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -173,7 +174,7 @@ def submit(
     budget: BudgetOption = None,
     account: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Set its budget aside in this account, as `kairo budget` shows it."),
+        typer.Option(metavar="NAME", help="Set the run's budget aside in this account; `kairo budget` shows it."),
     ] = None,
     run_id: RunIdOption = None,
     wait: Annotated[
@@ -183,7 +184,7 @@ def submit(
 ) -> int:
     """Record a run in a database for the workers of its team to coordinate, and print its id.
 
-    It takes what `kairo run` takes: a goal, or the file's own request or plan. With --wait the exit code is the run's.
+    Takes a goal, or the file's own request or plan, as `kairo run` does. With --wait the exit code is the run's.
     """
     desk = cast("Desk", context.obj)
     desk.begin(json=json)
@@ -234,18 +235,18 @@ def _show_sent(cluster: Cluster, job: Job, desk: Desk, *, json: bool) -> None:
     if stands.problem is not None:
         desk.screen.print_text(f"it waits: {stands.problem}")
         commands = [worker_command(journal, run), *commands] if stands.needs_worker else commands
-    show_commands(commands, desk.screen, title="go on with:")
+    show_commands(commands, desk.screen, title="continue with:")
 
 
 def _wait_for(cluster: Cluster, job: Job, desk: Desk) -> int:
-    """Wait until the run has ended or asks a person, and show its result."""
+    """Wait until the run has ended or has a question for a person; show its result."""
     journal, run_id = cluster.journal, job.request.run_id
     try:
         while (run := journal.show(run_id)).state not in (*ENDED, "suspended"):
             time.sleep(_LOOK)
     except KeyboardInterrupt:
         there = command("show", quoted(run_id), journal=journal)
-        desk.print_notice(f"the run goes on: {there} shows it")
+        desk.print_notice(f"the run continues: {there} shows it")
         return LEFT
     result = journal.result(run_id)
     if result is None:  # it was cancelled before it began

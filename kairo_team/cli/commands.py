@@ -1,4 +1,4 @@
-"""The commands of `kairo` by name: each one's module is imported when it is called, and not for the help."""
+"""The commands of `kairo` by name; a command's module is imported when the command is called, not for the help."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 
 
 class Place(NamedTuple):
-    """Where a command is, and how the list of commands describes it."""
+    """The place of a command, and its description in the list of commands."""
 
     home: str
     """`module:app` in `kairo_team.cli`."""
@@ -41,25 +41,25 @@ COMMANDS: Final[Mapping[str, Place]] = {
     "runs": Place("journal_commands:journal_app", "List the recorded runs, the newest first."),
     "show": Place(
         "journal_commands:journal_app",
-        "Show how a recorded run stands: tasks, calls, open questions, and the command that goes on with it.",
+        "Show the state of a recorded run: tasks, calls, open questions, and the command that resumes it.",
     ),
     "resume": Place(
         "journal_commands:journal_app",
-        "Go on with a run that is suspended, or whose process is gone: nothing that was finished is done again.",
+        "Resume a run that is suspended, or whose process is gone: nothing that was finished is done again.",
     ),
     "answer": Place("journal_commands:journal_app", "Answer an open question of a recorded run."),
     "cancel": Place("journal_commands:journal_app", "End a recorded run for good: it cannot be resumed."),
     "fork": Place(
         "journal_commands:journal_app",
-        "Make a new run from an earlier point of a recorded one, which stays as it is; what is left is not paid again.",
+        "Make a new run from an earlier point of a recorded one, which stays as it is; kept work is not paid again.",
     ),
     "forget": Place(
-        "journal_commands:journal_app", "Delete a recorded run that no process has, or all that ended long ago."
+        "journal_commands:journal_app", "Delete a recorded run that no process has, or all runs that ended long ago."
     ),
     "events": Place("journal_commands:journal_app", "Print the events of a recorded run as JSON Lines."),
     "worker": Place(
         "cluster_commands:cluster_app",
-        "Make attempts, and coordinate runs, of a team whose runs are in a database, until SIGTERM or Ctrl-C.",
+        "Make attempts and coordinate runs for a team whose runs are in a database, until SIGTERM or Ctrl-C.",
     ),
     "submit": Place(
         "cluster_commands:cluster_app",
@@ -67,8 +67,7 @@ COMMANDS: Final[Mapping[str, Place]] = {
     ),
     "budget": Place(
         "account_commands:account_app",
-        "Set the budget of an account, which all runs share that are charged to it, "
-        "or show what is used and set aside.",
+        "Set the budget of an account, which limits all runs charged to it, or show what is used and set aside.",
     ),
     "console": Place(
         "console_command:console_app", "Show recorded runs in a browser, live, and answer their questions there."
@@ -82,18 +81,18 @@ COMMANDS: Final[Mapping[str, Place]] = {
     ),
     "plugins": Place(
         "plugins_command:plugins_app",
-        "List what files, options and configurations can name: the built-in plug-ins, and those of installed packages.",
+        "List the plug-ins that files, options and configurations can name: built-in ones and installed ones.",
     ),
     "init": Place(
         "init_command:init_app",
         "Write a small project that works at once: a team with its rubric, its tests and a CI workflow.",
     ),
 }
-"""In the order in which the help lists them."""
+"""Commands in the order of the help."""
 
 
 class CommandTable(Mapping[str, Any]):
-    """The commands by name; to look one up imports it."""
+    """The commands by name; looking one up imports its module."""
 
     def __getitem__(self, name: str) -> Any:
         module, _, app = COMMANDS[name].home.partition(":")
@@ -108,7 +107,7 @@ class CommandTable(Mapping[str, Any]):
 
 
 class WholeSentences(TyperGroup):
-    """A group whose list of commands has the first sentence of each in full."""
+    """A group whose list of commands shows the whole first sentence of each."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the list of commands."""
@@ -116,7 +115,7 @@ class WholeSentences(TyperGroup):
 
 
 class Commands(TyperGroup):
-    """The group of all commands, none of them imported before it is called."""
+    """The group of all commands; none is imported before it is called."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)

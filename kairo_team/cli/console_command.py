@@ -27,7 +27,7 @@ def console(
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="The address it binds to.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="N", min=0, max=65_535, help="Its port; 0: a free one.")] = 0,
     person: Annotated[
-        str | None, typer.Option("--as", metavar="NAME", help="Who answers; a browser may give another name.")
+        str | None, typer.Option("--as", metavar="NAME", help="The name of who answers; a browser may give another.")
     ] = None,
     tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="Serve HTTPS with this certificate.")] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="The key of that certificate.")] = None,
@@ -35,7 +35,7 @@ def console(
         bool, typer.Option("--behind-proxy", help="A proxy in front of it serves HTTPS; needs --name.")
     ] = False,
     name: Annotated[
-        list[str] | None, typer.Option(metavar="HOST", help="What browsers call it; may be repeated.")
+        list[str] | None, typer.Option(metavar="HOST", help="A host name that browsers use; may be repeated.")
     ] = None,
     token: Annotated[
         str | None,
@@ -67,7 +67,7 @@ def _serve(made: ConsoleServer) -> None:
     """Print the link, and serve until Ctrl-C."""
     try:
         print(f"The console is open at {made.link}", flush=True)
-        print("Whoever has this link can answer questions and end runs. Ctrl-C ends the console.", flush=True)
+        print("Anyone with this link can answer questions and end runs. Ctrl-C ends the console.", flush=True)
         made.wait()
     except KeyboardInterrupt:
         return

@@ -1,4 +1,4 @@
-"""Where a command finds recorded runs: a journal's file, or a PostgreSQL database; and clusters on that."""
+"""The place of recorded runs for a command: a journal's file or a PostgreSQL database, with clusters on the latter."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _JOURNAL: Final = "KAIRO_JOURNAL"
 PATIENCE: Final = 10.0
 """Seconds for which a command tries to reach a database."""
 BEAT: Final = 2.0
+"""Seconds between two heartbeats of a process, unless an option says otherwise."""
 MAX_DELIVERIES: Final = 5
-"""Seconds between two signs of life of a process, where no option says it."""
 _DEFAULT: Final[EngineName] = "dbos"
 
 
@@ -36,7 +36,8 @@ class DatabaseUrl:
 
 
 def place_of(journal: Path | None, database: str | None) -> Path | DatabaseUrl | None:
-    """Return where runs are recorded: what an option names goes before the environment; None where nothing is named."""
+    """Return where runs are recorded, from an option or else the environment; None if neither names a place."""
+    # typer fills the option from the environment too.
     by_option = journal is not None and str(journal) != os.environ.get(_JOURNAL)
     if database is not None:
         if by_option:
@@ -51,7 +52,7 @@ def place_of(journal: Path | None, database: str | None) -> Path | DatabaseUrl |
 
 
 def database_of(database: str | None) -> DatabaseUrl:
-    """Return the database that the option or the environment names; `Refusal` for none."""
+    """Return the database that the option or the environment names; `Refusal` without one."""
     place = place_of(None, database)
     if not isinstance(place, DatabaseUrl):
         raise Refusal(f"this command needs a database: give --database URL, or set {DATABASE}")
@@ -59,7 +60,7 @@ def database_of(database: str | None) -> DatabaseUrl:
 
 
 def read_url(text: str, where: str) -> DatabaseUrl:
-    """Read a URL, `env:NAME` or `file:PATH`; `where` is what named it."""
+    """Read a URL, `env:NAME` or `file:PATH`; `where` names the option or variable in errors."""
     kind, colon, name = text.partition(":")
     if kind == "env" and colon:
         if not os.environ.get(name):
@@ -86,9 +87,9 @@ def _checked(url: str, where: str) -> DatabaseUrl:
 
 
 def shown_option(option: str, value: str) -> list[str]:
-    """Return the option that names where runs are recorded, for a command that is shown.
+    """Return the option that names where runs are recorded, for a command line to show.
 
-    It is left out where the environment names the same database, with its password.
+    It is left out if the environment names the same database with its password.
     """
     named = os.environ.get(DATABASE)
     with suppress(Refusal):
@@ -131,7 +132,7 @@ def connect(
     beat: float = BEAT,
     max_deliveries: int = MAX_DELIVERIES,
 ) -> Cluster:
-    """Make a cluster with an engine, or with the one that the database is used with; `beat` is in seconds."""
+    """Make a cluster with an engine, or with the database's own; `beat` is the heartbeat's interval in seconds."""
     from kairo_team.cluster.cluster import Cluster
 
     used = engine or _used_engine(place) or _DEFAULT

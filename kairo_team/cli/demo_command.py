@@ -42,8 +42,8 @@ def demo(
 ) -> int:
     """Have a team write release notes from a git history, on a model inside this process, in five scenes.
 
-    A team at work; a sentence that was sent back and mended; the same team with a tenth of the budget; a process that
-    is killed, and its run that goes on; the report. With --json there is the first scene alone.
+    A team at work; a sentence that was sent back and revised; the same team with a tenth of the budget; a killed
+    process, whose run is resumed; the report. With --json only the first scene is played.
     """
     desk = cast("Desk", context.obj)
     desk.begin(json=json)

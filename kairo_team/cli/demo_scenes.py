@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _SURVIVES: Final = "kairo_team.examples.survives"
 _SCENES: Final = 5
 _BESIDE: Final = 90
-"""Columns from which two sentences stand side by side."""
+"""Columns from which two sentences are shown side by side."""
 _INDENT: Final = (0, 0, 0, 2)
 _GOOD: Final = (TeamStatus.COMPLETED, TeamStatus.DEGRADED)
 _DISAGREES: Final = 1
@@ -65,9 +65,9 @@ class Demo:
         *,
         own_commits: bool = False,
     ) -> None:
-        """Take what is to be run; without a `journal` the runs are recorded beside the report.
+        """Take the job to run; without a `journal` the runs are recorded in the report's folder.
 
-        With `own_commits` the commits are the user's: the demo does not advise to take those.
+        With `own_commits` the commits are already the user's: the demo does not advise to use them.
         """
         self._screen = desk.screen
         self._desk = desk
@@ -92,7 +92,7 @@ class Demo:
         return code
 
     def _play(self) -> tuple[int, bool]:
-        """Return the exit code, and whether what is in the folder is still of use."""
+        """Return the exit code, and whether the folder's content is still of use."""
         first = self._work()
         if first.result.status not in _GOOD or self._screen.lost:
             return first.code, bool(first.go_on) and not self._screen.lost
@@ -112,7 +112,7 @@ class Demo:
     # ------------------------------------------------------------ the scenes
 
     def _work(self) -> Ended:
-        """Let the team work, and show its output; the whole result where it has none."""
+        """Let the team work, and show its output; without an output, show the whole result."""
         limit = self._job.request.config.budget.tokens
         budget = "no limit" if limit is None else f"a budget of {limit:,} tokens"
         note, *rest = (self._job.note or "").splitlines()
@@ -129,7 +129,7 @@ class Demo:
         return ended
 
     def _show_mended(self) -> None:
-        self._head("A sentence that was sent back, and the mended one")
+        self._head("A sentence that was sent back, and its revision")
         with self._journal() as book:
             found = find_mended(recorded_story(book, self._job.request.run_id))
         if found is None:
@@ -148,7 +148,7 @@ class Demo:
                 self._line(line)
 
     def _work_with_less(self, first: Ended) -> Ended | None:
-        """Let the same team work with less budget, and show what came of it; None: it was too little."""
+        """Let the same team work with less budget, and show the result; None if the budget was too little."""
         request = self._job.request
         limit, why = less_budget(first.result, request.config.budget.tokens)
         # One after another: side by side, each task may spend a part and none have enough for its end.
@@ -182,7 +182,7 @@ class Demo:
 
     def _survive(self) -> bool:
         """Have a run killed and resumed; return whether the journal and the model's own account agree."""
-        self._head("kill -9 in the middle: a new process goes on, and each finished call is paid once")
+        self._head("kill -9 in the middle: a new process resumes, and each finished call is paid once")
         with ended_by_signals():
             agrees: bool = import_module(_SURVIVES).survive(self._model, self._quote)
         return agrees
@@ -196,7 +196,7 @@ class Demo:
         for line in (f"the runs of this demo: {runs}", *advice):
             self._screen.show(Text(f"  {line}", style="dim"), soft_wrap=True)
 
-    # ------------------------------------------------------------ what they share
+    # ------------------------------------------------------------ parts that the scenes share
 
     def _run(self, job: Job) -> Ended:
         with self._journal() as book:
@@ -232,9 +232,9 @@ class Demo:
 
 
 def less_budget(first: TeamResult, limit: int | None) -> tuple[int, str]:
-    """Return a budget in tokens that is enough for a task of the first run, and what it is in words.
+    """Return a budget in tokens that is enough for a task of the first run, and its description.
 
-    `limit` is the first run's budget; None: it had none, and what it spent is taken.
+    `limit` is the first run's budget; None: the run had no budget, and its usage is taken instead.
     """
     tenth = max(1, (first.usage.tokens if limit is None else limit) // 10)
     one_task = max((one.usage.tokens for one in first.outcomes), default=0) * 5 // 4  # a call holds more than it costs
@@ -243,11 +243,11 @@ def less_budget(first: TeamResult, limit: int | None) -> tuple[int, str]:
     return one_task, "budget for about one sentence"
 
 
-# ---------------------------------------------------------------- a sentence that was mended
+# ---------------------------------------------------------------- a revised sentence
 
 
 class Mended(NamedTuple):
-    """A rejected attempt, what was found in it, and the accepted one that followed."""
+    """A rejected attempt, its findings, and the accepted attempt that followed."""
 
     task_id: str
     rejected: AttemptStory
@@ -256,7 +256,7 @@ class Mended(NamedTuple):
 
 
 def find_mended(story: RunStory) -> Mended | None:
-    """Return the attempts of the task that was mended in the fewest; None when none was."""
+    """Return the attempts of the task that was revised in the fewest; None if no task was revised."""
     found: list[Mended] = []
     for task in story.tasks.values():
         for one, other in zip(task.attempts, task.attempts[1:], strict=False):
@@ -270,8 +270,9 @@ def _passed(attempt: AttemptStory) -> bool:
 
 
 def _findings(attempt: AttemptStory) -> list[str]:
-    """Return what is wrong with an attempt; what it mended is no reason for sending it back."""
+    """Return the findings for which an attempt was sent back."""
     findings = attempt.verdict.findings if attempt.verdict else ()
+    # A closed finding is an earlier one that this attempt fixed.
     return [f"{one.criterion}: {one.observed}. {one.expected}" for one in findings if one.status != "closed"]
 
 
@@ -300,7 +301,7 @@ def _side_by_side(left: Sequence[str], right: Sequence[str]) -> Table:
 
 @contextmanager
 def ended_by_signals() -> Generator[None]:
-    """Leave the block with `SystemExit` when the process is told to end, so that what it holds is cleaned up."""
+    """Leave the block with `SystemExit` on SIGTERM or SIGHUP, so that its resources are cleaned up."""
 
     def leave(number: int, _: object) -> None:
         sys.exit(LEFT_BY_SIGNAL + number)

@@ -1,4 +1,4 @@
-"""One command's output: the screen for people, the document for programs, and what could not be written."""
+"""One command's output: the screen for people, the document for programs, and errors of writing them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Desk:
         self._json = False
         self._lost: OSError | None = None
         self.has_shown = False
-        """The command has shown how its run ended."""
+        """Whether the command has shown how its run ended."""
 
     @property
     def screen(self) -> Screen:
@@ -49,7 +49,7 @@ class Desk:
         return self._screen
 
     def begin(self, *, json: bool) -> None:
-        """Return whether stdout is for a document."""
+        """Keep stdout for a document, with `json`."""
         if json and self._write is None:
             self._write, self._json = claim_stdout("--json writes to stdout"), True
 
@@ -108,14 +108,14 @@ class Desk:
         return 0
 
     def present(self, document: str, show: Callable[[Screen], None]) -> None:
-        """Write the document when it was asked for; else call `show`, which prints its content for a person."""
+        """Write the document if --json was given; else call `show`, which prints its content for a person."""
         if self._write is not None:
             self._put(document)
         else:
             show(self.screen)
 
     def refuse(self, *sentences: str) -> int:
-        """Print why nothing can be started, one line a sentence, and return the exit code."""
+        """Print why nothing can be started, a sentence per line, and return the exit code."""
         if self._json:
             self._put(write_refusal("; ".join(sentences), USAGE_ERROR))
         for sentence in sentences:
@@ -123,7 +123,7 @@ class Desk:
         return USAGE_ERROR
 
     def print_notice(self, sentence: str) -> None:
-        """Print a sentence of the command's own to stderr."""
+        """Print a sentence to stderr."""
         stream: TextIO | None = sys.stderr  # None when it was closed before the program began
         try:
             if stream is not None:
@@ -144,12 +144,12 @@ class Desk:
             self.lose(error)
 
     def lose(self, error: OSError) -> int:
-        """Keep why output could not be written, for the end of the program; return the exit code for it."""
+        """Keep an error of writing output until the end of the program; return its exit code."""
         self._lost = error
         return UNWRITTEN
 
     def close(self, code: int) -> int:
-        """Flush the buffers; return the exit code, or another one when the output is lost."""
+        """Flush the buffers; return the exit code, or another one if the output was lost."""
         streams: tuple[TextIO | None, ...] = (sys.stdout, sys.stderr)
         for stream in filter(None, streams):
             try:

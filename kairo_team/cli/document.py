@@ -4,11 +4,11 @@ The keys are the same for every end of the run:
 
 - `run_id`, `team`, `goal`: strings; null when no run was built
 - `status`: "completed", "degraded", "failed", "timeout", "cancelled" or "suspended"; "interrupted" for a run that was
-  stopped and that its journal can go on with; "refused" when nothing was started
+  stopped and can be resumed from its journal; "refused" when nothing was started
 - `exit_code`: the program's
 - `output`: the result text, null unless the run is completed or degraded and a last task of its plan was accepted;
-  `partial_output`: what was finished and kept in a run without an output, or null; `error`: why it did not complete;
-  null only if it did
+  `partial_output`: the finished work that a run without an output kept, or null; `error`: why the run did not
+  complete; null only if it did
 - `outcomes`: one per task in plan order, each with `task_id`, `status`, `member`, `attempts`, `usage`, `warnings`,
   `error`, `artifact` (`text`, `data`, `media_type`, `partial`) and `verdict` (`outcome`, `cause`, `score`, `feedback`,
   `findings`, `criteria` ...)
@@ -17,8 +17,8 @@ The keys are the same for every end of the run:
   `children` ...
 - `duration`: seconds; `warnings`: sentences; `halt`: why the team's budget stopped it, or null
 - `note`: a remark on the input, or null
-- `go_on`: the commands that go on with the run, to answer its questions and, the last one, to resume it; empty when it
-  has ended or has no journal
+- `go_on`: the commands that continue the run: they answer its questions, and the last one resumes it; empty when the
+  run has ended or has no journal
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def write_refusal(sentence: str, exit_code: int) -> str:
 
 
 def write_check(found: PlanCheck, exit_code: int) -> str:
-    """Write the document of `kairo check`: what `kt.PlanCheck` has, and `exit_code`."""
+    """Write the document of `kairo check`: the fields of `kt.PlanCheck`, and `exit_code`."""
     body: dict[str, Any] = adapter(PlanCheck).dump_python(found, mode="json", fallback=repr)
     return json.dumps(body | {"exit_code": exit_code}, indent=2) + "\n"
 

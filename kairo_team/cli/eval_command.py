@@ -63,7 +63,7 @@ eval_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """`pass_rate>=0.9`: what a metric has to be."""
+    """A requirement on a metric, such as `pass_rate>=0.9`."""
 
     text: str
     metric: str
@@ -71,7 +71,7 @@ class Requirement:
     bound: float
 
     def holds(self, metrics: Mapping[str, float]) -> bool:
-        """Return whether it is met; a metric that was not counted meets nothing."""
+        """Return whether the requirement is met; a metric that was not counted meets none."""
         value = metrics.get(self.metric)
         if value is None:
             return False
@@ -100,7 +100,8 @@ def eval_command(
         str, typer.Option(metavar="FILE[:TEAM]", help="A Python file that builds the kt.Team, or a team as data.")
     ],
     rubric: Annotated[
-        str | None, typer.Option(metavar="FILE[:NAME]", help="What decides; default: the dataset's evaluators.")
+        str | None,
+        typer.Option(metavar="FILE[:NAME]", help="The rubric that decides; default: the dataset's evaluators."),
     ] = None,
     judge: Annotated[
         str | None, typer.Option(metavar="MODEL", help="Answers the criteria for a judge: a name, or FILE.py:NAME.")
@@ -108,21 +109,21 @@ def eval_command(
     repeat: Annotated[int, typer.Option(metavar="N", min=1, help="Run each case this many times.")] = 1,
     parallel: Annotated[int, typer.Option(metavar="N", min=1, help="Run this many trials at once.")] = 4,
     budget: Annotated[
-        str | None, typer.Option(metavar="LIMITS", help="All of it may spend, such as tokens=200000,dollars=0.50.")
+        str | None, typer.Option(metavar="LIMITS", help="Limits of the whole eval, such as tokens=200000,dollars=0.50.")
     ] = None,
     model: ModelOption = None,
     coordinator: CoordinatorOption = None,
     journal: JournalOption = None,
     run_id: Annotated[
-        str | None, typer.Option(metavar="ID", help="The eval's name in the journal; one that was cut goes on.")
+        str | None, typer.Option(metavar="ID", help="The eval's name in the journal; resumes an interrupted eval.")
     ] = None,
     take_over: Annotated[
-        bool, typer.Option("--take-over", help="Go on although another process seems to be at it.")
+        bool, typer.Option("--take-over", help="Resume although another process seems to work on it.")
     ] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the result here.")
     ] = None,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page that shows it.")] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the result as an HTML page.")] = None,
     compare: Annotated[
         Path | None, typer.Option(metavar="FILE", help="An earlier --output, to compare with case by case.")
     ] = None,
@@ -173,7 +174,7 @@ def _run(
     events: Path | None,
     content: ContentMode | None,
 ) -> Ended:
-    """Run the eval, go on with it where it was cut, or return how it ended."""
+    """Run the eval, resume it, or return its recorded end."""
     found, run_id = Job(job.team, job.request, job.coordinator, model=model, journal=book), job.request.run_id
     if book is not None:
         try:
@@ -189,7 +190,7 @@ def _run(
 
 
 def _ended_before(job: EvalJob, book: SqlJournal) -> Ended:
-    """Return how an eval ended that is recorded; `Refusal` for another one of that name."""
+    """Return the recorded end of an eval; `Refusal` if another eval has this id."""
     run_id = job.request.run_id
     try:
         check_unchanged(run_id, book.digests(run_id), digests_of(job.team, {}))

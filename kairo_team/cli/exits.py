@@ -1,4 +1,4 @@
-"""The exit codes, and how the program ends when a thread is still at work in it."""
+"""The exit codes, and the end of the program while a thread is still at work."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ USAGE_ERROR: Final = 2
 LEFT_BY_SIGNAL: Final = 128
 """Base of the exit code of a program that a signal ended: the signal's number is added."""
 LEFT: Final = LEFT_BY_SIGNAL + signal.SIGINT
-"""Exit code of a program that was left by Ctrl-C."""
+"""Exit code of a program that Ctrl-C ended."""
 EXIT_CODES: Final = (
     "Exit codes: 0 completed, 3 degraded, 4 failed, 5 timeout, 6 cancelled, 7 suspended, 2 usage error, "
     "130 interrupted by Ctrl-C, 143 and 129 ended by SIGTERM and SIGHUP."
 )
-"""What a command that runs a team says of them in its help."""
+"""The exit codes in the help of a command that runs a team."""
 
 
 _MOST_SECONDS: Final = 5
-"""Seconds in which what OpenTelemetry has left is exported at the end."""
+"""Seconds at the end for exporting the rest of the telemetry."""
 
 
 class QuietEnd:
-    """Make it when the program begins, set `code` when it is known.
+    """Ends the process at once if a daemon thread is still alive. Make it first, set `code` when it is known.
 
     An abandoned thread - an agent past its deadline, a model whose caller is gone - may be inside native code, and
-    shutting the interpreter down then aborts the process. So when all handlers that were registered later have run, and
-    a daemon thread is still alive, the process exits at once.
+    shutting the interpreter down then aborts the process. So the process exits when all handlers that were registered
+    later have run.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class QuietEnd:
 
 
 def _export_telemetry() -> None:
-    """Export what is left: an SDK that was set up before this program began would do so after it."""
+    """Export the rest of the telemetry, because an SDK that was set up earlier would export it only after `_end`."""
     for name, provider in (
         ("trace", "get_tracer_provider"), ("metrics", "get_meter_provider"), ("_logs", "get_logger_provider"),
     ):  # fmt: skip

@@ -21,7 +21,7 @@ _MOST_PROBLEMS: Final = 3
 
 
 def known_plan(job: Job) -> TaskGraph:
-    """Return the plan the job's run would follow; `Refusal` when only a planner can make it, or no member can do it."""
+    """Return the plan that the job's run would follow; `Refusal` if only a planner knows it, or no member can do it."""
     plan = _preview(job)
     if plan is None:
         raise Refusal(
@@ -37,7 +37,7 @@ def known_plan(job: Job) -> TaskGraph:
 
 
 def _preview(job: Job) -> Any:
-    """Return the plan the coordinator would run, when it is known before; else the request's plan, which may be None.
+    """Return the plan that the coordinator would run, if it is known; else the request's plan, which may be None.
 
     The coordinator decides first, as in `kairo check`, because it need not follow the request's plan.
     """

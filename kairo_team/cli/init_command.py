@@ -40,9 +40,9 @@ _TARGETS: Final = {
     "tool-source": "Greetings",
     "tool": "count_words",
 }
-"""What the plug-in of each point is called in its package."""
+"""Name of the plug-in's class or function, for each plug-in point."""
 _OPTIONS: Final = {"model": ', {"name": "$name:large"}', "gate": ', {"read": lambda text: None}'}
-"""The options without which a plug-in is not made, as a README writes them."""
+"""Options that a plug-in requires, as a README writes them."""
 
 init_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -50,7 +50,7 @@ init_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @init_app.command(epilog="Exit codes: 0 written, 2 nothing was written.")
 def init(
     context: typer.Context,
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where it is written; made if it is not there.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to write; made if it is missing.")],
     *,
     plugin: Annotated[
         str | None,
@@ -58,13 +58,13 @@ def init(
     ] = None,
     data: Annotated[bool, typer.Option("--data", help="Write the team as data, team.yaml, instead of Python.")] = False,
     name: Annotated[
-        str | None, typer.Option("--name", metavar="NAME", help="The project's name; default: that of the folder.")
+        str | None, typer.Option("--name", metavar="NAME", help="The project's name; default: the folder's name.")
     ] = None,
 ) -> int:
     """Write a small project that works at once: a team with its rubric, its tests and a CI workflow.
 
-    With --plugin it is a package that publishes a plug-in by name, with the test class of its contract kit. A file that
-    is there already is never written over: then nothing is written.
+    With --plugin it is a package that publishes a plug-in by name, with the test class of its contract kit. Files are
+    never overwritten: if one exists already, nothing is written.
     """
     desk = cast("Desk", context.obj)
     distribution, package = _names(folder, name)
@@ -86,7 +86,7 @@ def init(
 
 
 def _names(folder: Path, name: str | None) -> tuple[str, str]:
-    """Return the names of the project: of what is installed, and of what is imported."""
+    """Return the names of the project: of its distribution, and of its package."""
     if not str(folder).isprintable():
         raise Refusal(f"the folder {str(folder)!r} has characters in its name that cannot be shown: take another name")
     own = name if name is not None else re.sub(r"[^A-Za-z0-9._-]+", "-", folder.resolve().name).strip("._-")
@@ -94,7 +94,7 @@ def _names(folder: Path, name: str | None) -> tuple[str, str]:
         what = f"--name {name!r}" if name is not None else f"the name of the folder, {folder.resolve().name!r},"
         way_out = "" if name is not None else ", such as --name news-desk"
         raise Refusal(
-            f"{what} is no name of a project: it has at most {_LONGEST} letters, digits, '-', '_' and '.'{way_out}"
+            f"{what} is not a project name: use at most {_LONGEST} letters, digits, '-', '_' and '.'{way_out}"
         )
     package = re.sub(r"[._-]+", "_", own).lower()
     if not package.isidentifier() or keyword.iskeyword(package):
@@ -103,7 +103,7 @@ def _names(folder: Path, name: str | None) -> tuple[str, str]:
 
 
 def _check_package(package: str) -> None:
-    """Refuse a name that something else has: it would hide it, or be hidden by it."""
+    """Refuse the name of another module, because one of the two would hide the other."""
     taken = package in sys.stdlib_module_names or package in {"tests", "kairo_team"}
     try:
         taken = taken or find_spec(package) is not None
@@ -157,7 +157,7 @@ def _common(distribution: str, package: str) -> dict[str, str]:
 
 
 def _bounds() -> str:
-    """Return the versions of this library that a project made today may have."""
+    """Return the range of versions of this library for a project made today."""
     numbers = re.findall(r"\d+", version_of_library()) or ["0", "1"]
     return f">={numbers[0]}.{numbers[1]},<{int(numbers[0]) + 1}"
 
@@ -167,7 +167,8 @@ def _beside(names: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _text(path: str, names: Mapping[str, str]) -> str:
-    """Return a text of this package with the names filled in; what begins with `${{` is the workflow's own."""
+    """Return a text of this package with the names filled in."""
+    # `safe`, because a workflow has its own `${{ ... }}`.
     return Template(files("kairo_team.cli").joinpath("project", path).read_text("utf-8")).safe_substitute(names)
 
 

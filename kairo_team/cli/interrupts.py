@@ -1,4 +1,4 @@
-"""Signals that stop a run and keep what there is: Ctrl-C, SIGTERM, SIGHUP. A second Ctrl-C exits at once."""
+"""Signals that stop a run and keep its work: Ctrl-C, SIGTERM, SIGHUP. A second Ctrl-C exits at once."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ Handler = Callable[[int, FrameType | None], Any] | int | signal.Handlers | None
 class Interrupts:
     """Handles the signals in its `with` block. Also a subscriber: a run that begins after a signal ends at once.
 
-    A run with a journal on disk is interrupted, so that it can go on; any other is cancelled.
+    A run with a journal on disk is interrupted, so that it can be resumed; any other run is cancelled.
 
     After a first signal the handlers stay, so that a second Ctrl-C exits the program at any point. A second SIGTERM or
-    SIGHUP changes nothing: programs that stop others often send them twice.
+    SIGHUP changes nothing, because process managers often send them twice.
     """
 
     def __init__(self, runtime: Runtime, notify: Callable[[str], object], last_line: str = "") -> None:
@@ -64,7 +64,7 @@ class Interrupts:
                 signal.signal(number, handler or signal.SIG_DFL)
 
     def __call__(self, event: Event) -> None:
-        """End a run that begins after it was to be stopped."""
+        """End a run that begins after a signal."""
         if self._reason is not None and isinstance(event, TeamStarted | TeamResumed):
             self.stop(self._reason)
 
@@ -96,14 +96,15 @@ class Interrupts:
 
 
 def _set_alarm(seconds: float, handler: Handler = signal.SIG_IGN) -> None:
-    """Have the handler called after some seconds, 0 for never. No thread: a signal handler may not start one safely."""
+    """Have the handler called after some seconds, 0 for never."""
+    # A timer, not a thread: a signal handler cannot start a thread safely.
     if hasattr(signal, "setitimer"):
         signal.signal(signal.SIGALRM, handler)
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def leave(code: int, last_line: str = "") -> None:
-    """End the process now with an exit code: nothing is waited for, nothing is cleaned up but the cursor."""
+    """End the process now with an exit code: wait for nothing, restore only the cursor."""
     for stream in (sys.__stdout__, sys.__stderr__):
         with suppress(OSError, ValueError, AttributeError):
             if stream is not None and stream.isatty():

@@ -1,4 +1,4 @@
-"""Run the job with a view, and turn every end into a result."""
+"""Run a job with a view, and turn every end into a result."""
 
 from __future__ import annotations
 
@@ -57,30 +57,30 @@ EXIT_CODES: Final = {
 }
 
 _NOT_RESUMED: Final = (Misuse, InsufficientBudget, HaltError, JournalError)
-"""What `Runtime.resume` raises for a run that it leaves as it is."""
+"""Errors of `Runtime.resume` after which the run is unchanged."""
 _MOST_OWNERS: Final = 4
 """How many owners of a model object one sentence names."""
 
 
 class GoOn(NamedTuple):
-    """How a recorded run goes on, as `Runtime.resume` takes it."""
+    """Arguments of `Runtime.resume` for a recorded run."""
 
     take_over: bool = False
     allow_changes: Sequence[str] = ()
     budget: Budget | None = None
-    """Replaces the run's."""
+    """Replaces the run's budget."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One run to make, or to go on with."""
+    """One run to make or to resume."""
 
     team: Team
     request: TeamExecutionRequest
     coordinator: TeamCoordinator | None = None
     """None takes the team's, else the default."""
     model: str | None = None
-    """Takes the place of every model named in the team."""
+    """Replaces every model named in the team."""
     note: str | None = None
     """A remark on the input, for the reader."""
     journal: SqlJournal | None = None
@@ -88,7 +88,7 @@ class Job:
     cluster: Cluster | None = None
     """Has workers make the attempts, on the journal; None makes them here."""
     go_on: GoOn | None = None
-    """Set for a recorded run that goes on; `request` is the one it was begun with."""
+    """Set to resume a recorded run; `request` is then the run's first request."""
 
 
 class Ended(NamedTuple):
@@ -98,9 +98,9 @@ class Ended(NamedTuple):
     code: int
     """The program's exit code."""
     interrupted: bool = False
-    """It was stopped, and its journal can go on with it."""
+    """Whether the run was stopped and can be resumed from its journal."""
     go_on: Sequence[str] = ()
-    """The commands that go on with it, the last one resumes it."""
+    """The commands that continue the run; the last one resumes it."""
 
 
 def execute(
@@ -114,8 +114,8 @@ def execute(
 ) -> Ended:
     """Run the job to its end, however it ends; `events` is a file to which its events are appended.
 
-    With `keep_on` the run goes on when the output is no longer read; else it is stopped. `content` is the runtime's, if
-    given. `view` takes the place of the usual one.
+    With `keep_on` the run continues when the output is no longer read; else it is stopped. `content` replaces the
+    runtime's, and `view` the usual view, if given.
     """
     shown = view or _view(job, screen)
     subscribers: list[Subscriber] = [shown]
@@ -158,17 +158,17 @@ def _writing_events(runtime: Runtime, path: Path | None) -> Generator[None]:
 
 
 def _last_line(job: Job) -> str:
-    """Return the command that goes on with the run when it is left in the middle; empty where none does."""
+    """Return the command that resumes the run if this process leaves it; empty without a journal."""
     return "" if job.journal is None else command("resume", quoted(job.request.run_id), journal=job.journal)
 
 
 def _standing(job: Job, runtime: Runtime) -> tuple[str, list[str]]:
-    """Return the run's state in its journal, once this process has left it, and the commands that go on with it."""
+    """Return the run's state in its journal, once this process has left it, and the commands that continue it."""
     journal = runtime.store
     if not isinstance(journal, SqlJournal):
         return "", []
     try:
-        journal.close()
+        journal.close()  # gives the run back, so that its state is final
         run = journal.show(job.request.run_id)
         return run.state, go_on_commands(journal, run)
     except KairoError:  # it never began, or the disk is broken: the result says so
@@ -200,7 +200,7 @@ def _run(job: Job, runtime: Runtime, watch: Watch | None) -> TeamResult:
 
 
 async def _beside(watch: Watch | None, call: Callable[[], Awaitable[Any]]) -> Any:
-    """Make a call while `watch` runs; what the call raises is raised as it is."""
+    """Make a call while `watch` runs; raise the call's error unchanged."""
     if watch is None:
         return await call()
     try:
@@ -222,19 +222,17 @@ def _call(job: Job, runtime: Runtime) -> Any:
 
 def _explain_not_resumed(error: BaseException) -> str:
     if isinstance(error, PlanMismatch):
-        return f"{explain(error)}; --allow-change {quoted(error.field)} goes on with what there is now"
+        return f"{explain(error)}; --allow-change {quoted(error.field)} resumes with the change"
     return explain(error)
 
 
 def _runtime(job: Job, subscribers: Sequence[Subscriber]) -> Runtime:
-    """Return a runtime for the run; the settings of the team's own are kept.
-
-    Questions of a recorded run that nobody could be asked wait in the journal for `kairo answer`.
-    """
+    """Return a runtime for the run, with the settings of the team's own runtime."""
     own: Runtime = job.team.runtime or Runtime()
     runtime = own.with_subscribers(subscribers)
     runtime.store = job.journal or runtime.store
     runtime.engine = job.cluster or runtime.engine
+    # Without a gate, questions of a recorded run wait in the journal for `kairo answer`.
     if runtime.store is not None and runtime.gate is None:
         runtime.gate = DeferGate()
     if job.model is None:
@@ -248,7 +246,7 @@ def _runtime(job: Job, subscribers: Sequence[Subscriber]) -> Runtime:
 
 
 def describe_unreplaced(job: Job) -> str:
-    """Return the owners of model objects, which no name replaces; an empty text when there are none."""
+    """Describe the owners of model objects, which --model does not replace; empty if every model is a name."""
     if job.model is None:
         return ""
     coordinator = front.pick_coordinator(job.team, job.request, job.coordinator)
@@ -267,7 +265,7 @@ def describe_unreplaced(job: Job) -> str:
 
 
 def _is_named(model: object) -> bool:
-    """Return whether a model is a name, or an agent has none."""
+    """Return whether a model is a name or None."""
     if isinstance(model, Fallback):
         return all(map(_is_named, model.alternatives))
     return model is None or isinstance(model, str)

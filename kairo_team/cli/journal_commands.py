@@ -59,9 +59,9 @@ if TYPE_CHECKING:
 
 _ACTIONS: Final = ("approve", "revise", "reject", "defer")
 _LOOK: Final = 0.25
-"""Seconds between two looks for new events."""
+"""Seconds between two reads of new events."""
 _LOOKS: Final = 4
-"""After so many looks the run's state is read, which costs more."""
+"""Reads of events after which the run's state is read too, which costs more."""
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _DONE: Final = "Exit codes: 0 done, 2 usage error."
 
@@ -74,10 +74,8 @@ def runs(
     *,
     journal: JournalOption = None,
     database: DatabaseOption = None,
-    state: Annotated[
-        str | None, typer.Option(metavar="STATE", help=f"Only those that are {', '.join(STATES)}.")
-    ] = None,
-    team: Annotated[str | None, typer.Option(metavar="TEAM", help="Only those of this team.")] = None,
+    state: Annotated[str | None, typer.Option(metavar="STATE", help=f"Only runs that are {', '.join(STATES)}.")] = None,
+    team: Annotated[str | None, typer.Option(metavar="TEAM", help="Only runs of this team.")] = None,
     json: JsonOption = False,
 ) -> int:
     """List the recorded runs, the newest first."""
@@ -91,7 +89,7 @@ def runs(
             waiting = why_waiting(book, found)
             desk.present(runs_document(found, waiting), lambda screen: show_runs(found, waiting, screen))
         else:
-            chosen = "" if state is team is None else ", or none that was asked for"
+            chosen = "" if state is team is None else ", or none of the chosen ones"
             desk.screen.print_text(f"no run is recorded in {place_name(book)}{chosen}")
     return 0
 
@@ -105,7 +103,7 @@ def show(
     database: DatabaseOption = None,
     json: JsonOption = False,
 ) -> int:
-    """Show how a recorded run stands: tasks, calls, open questions, and the command that goes on with it."""
+    """Show the state of a recorded run: tasks, calls, open questions, and the command that resumes it."""
     desk = cast("Desk", context.obj)
     desk.begin(json=json)
     with opened(journal, database) as book:
@@ -132,7 +130,7 @@ def resume(
     database: DatabaseOption = None,
     engine: EngineOption = None,
     take_over: Annotated[
-        bool, typer.Option("--take-over", help="Also from a process that lives: that one can record nothing more.")
+        bool, typer.Option("--take-over", help="Also from a live process, which can then record nothing more.")
     ] = False,
     allow_change: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="What may have changed since it began; may be repeated.")
@@ -142,10 +140,10 @@ def resume(
     content: ContentOption = None,
     json: JsonOption = False,
 ) -> int:
-    """Go on with a run that is suspended, or whose process is gone: nothing that was finished is done again.
+    """Resume a run that is suspended, or whose process is gone: nothing that was finished is done again.
 
-    A team without a gate of its own waits for answers to its questions: `kairo answer` gives them. With a database the
-    attempts are made by `kairo worker`s; a run that was submitted goes on by itself.
+    A team without its own gate waits for answers to its questions: `kairo answer` gives them. With a database,
+    `kairo worker`s make the attempts; a submitted run is resumed by workers alone.
     """
     desk = cast("Desk", context.obj)
     desk.begin(json=json)
@@ -155,7 +153,7 @@ def resume(
         stands = standing(book, found)
         if stands.by_workers:
             waits = f", but it waits: {stands.problem}" if stands.problem else ""
-            raise Refusal(f"run {found.run_id} was submitted: workers go on with it by themselves{waits}")
+            raise Refusal(f"run {found.run_id} was submitted: workers resume it by themselves{waits}")
         if found.state == "running" and not take_over:
             stop = command("cancel", quoted(found.run_id), journal=book)
             raise Refusal(
@@ -183,11 +181,11 @@ def answer(
     *,
     journal: JournalOption = None,
     database: DatabaseOption = None,
-    text: Annotated[str, typer.Option(metavar="TEXT", help="What is to change, or why not.")] = "",
+    text: Annotated[str, typer.Option(metavar="TEXT", help="What to change, or why not.")] = "",
 ) -> int:
     """Answer an open question of a recorded run.
 
-    One that you defer stays open, behind the others, and a run that waits for it ends suspended.
+    A deferred question stays open, behind the others, and a run that waits for it ends suspended.
     """
     desk = cast("Desk", context.obj)
     *named, action = words
@@ -210,7 +208,7 @@ def answer(
     desk.screen.print_text()
     desk.screen.print_text(f"answered: {action}" + (f", {one_line(text)}" if text else ""), "bold")
     if by_workers:
-        desk.screen.print_text("a worker goes on with the run")
+        desk.screen.print_text("a worker resumes the run")
     show_commands(left, desk.screen)
     return 0
 
@@ -219,13 +217,13 @@ def answer(
 def cancel(
     context: typer.Context, run: RunArgument, *, journal: JournalOption = None, database: DatabaseOption = None
 ) -> int:
-    """End a recorded run for good: it cannot be resumed. One that lives in another process ends within seconds."""
+    """End a recorded run for good: it cannot be resumed. A run in another process ends within seconds."""
     desk = cast("Desk", context.obj)
     with opened(journal, database) as book:
         found = find_run(book, run)
         _refuse_ended(book, found)
         book.cancel(found.run_id, "cancelled by kairo cancel")
-    ends = "is told to end" if found.state == "running" else "is cancelled"
+    ends = "ends within seconds" if found.state == "running" else "is cancelled"
     desk.screen.print_text(f"run {found.run_id} {ends}")
     return 0
 
@@ -245,7 +243,7 @@ def fork(
         str | None, typer.Option(metavar="TASK", help="Leave out what this task did, and what depends on it.")
     ] = None,
     after: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="Leave out what was recorded after the event of this number.")
+        int | None, typer.Option(metavar="N", min=0, help="Leave out all records after the event of this number.")
     ] = None,
     new_id: Annotated[
         str | None, typer.Option(metavar="ID", help="The new run's id; default: one that is made.")
@@ -253,7 +251,7 @@ def fork(
     journal: JournalOption = None,
     database: DatabaseOption = None,
 ) -> int:
-    """Make a new run from an earlier point of a recorded one, which stays as it is; what is left is not paid again."""
+    """Make a new run from an earlier point of a recorded one, which stays as it is; kept work is not paid again."""
     desk = cast("Desk", context.obj)
     point = after if before is None else before
     if point is None or (before is not None and after is not None):
@@ -275,15 +273,15 @@ def fork(
 @journal_app.command(epilog=_DONE)
 def forget(
     context: typer.Context,
-    run: Annotated[str | None, typer.Argument(metavar="RUN", help="A run's id, or how it begins.")] = None,
+    run: Annotated[str | None, typer.Argument(metavar="RUN", help="A run's id, or its beginning.")] = None,
     *,
     older_than: Annotated[
-        str | None, typer.Option(metavar="AGE", help="All that have ended this long ago, such as 30d, 12h or 90m.")
+        str | None, typer.Option(metavar="AGE", help="All runs that ended this long ago, such as 30d, 12h or 90m.")
     ] = None,
     journal: JournalOption = None,
     database: DatabaseOption = None,
 ) -> int:
-    """Delete a recorded run that no process has, or all that ended long ago."""
+    """Delete a recorded run that no process has, or all runs that ended long ago."""
     desk = cast("Desk", context.obj)
     if (run is None) == (older_than is None):
         raise Refusal("name a run, or give an age: kairo forget RUN, or kairo forget --older-than 30d")
@@ -313,14 +311,14 @@ def events(
     *,
     journal: JournalOption = None,
     database: DatabaseOption = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Wait for more while the run lives.")] = False,
-    after: Annotated[int, typer.Option(metavar="N", min=0, help="Only those with a number above this one.")] = 0,
+    follow: Annotated[bool, typer.Option("--follow", help="Wait for more until the run ends.")] = False,
+    after: Annotated[int, typer.Option(metavar="N", min=0, help="Only events with a number above this one.")] = 0,
 ) -> int:
     """Print the events of a recorded run as JSON Lines."""
     with opened(journal, database) as book:
         try:
             _print_events(book, find_run(book, run).run_id, after, follow=follow)
-        except BrokenPipeError:  # whoever read them has gone
+        except BrokenPipeError:  # the reader has gone
             silence(sys.stdout)
     return 0
 
@@ -328,7 +326,7 @@ def events(
 def _print_events(journal: SqlJournal, run_id: str, after: int, *, follow: bool) -> None:
     for look in count_from(0):
         ends = not follow or (look % _LOOKS == 0 and journal.show(run_id).state not in ("queued", "running"))
-        for event in journal.events_after(run_id, after):  # after the state: the last ones come with the end
+        for event in journal.events_after(run_id, after):  # after the state, so that none is missed
             print(json_module.dumps(json_module.loads(event.to_json())))  # all of it ASCII: safe for a terminal
             after = event.seq
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""The journal that a command is given, a run in it, and the commands that go on with it."""
+"""The journal of a command, its runs, and the commands that continue a run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kairo_team.recorded import RecordedRun
 
 _LEAST_PREFIX: Final = 4
-"""Characters of a run's id that stand for it."""
+"""Least characters of a run's id that may abbreviate it."""
 _MOST_CLOSE: Final = 3
 _NO_JOURNAL: Final = (
     "this command needs the journal in which runs are recorded: name its file with --journal runs.db, or in the "
@@ -34,7 +34,7 @@ _NO_JOURNAL: Final = (
 
 @contextmanager
 def opened(path: Path | None, database: str | None = None) -> Generator[SqlJournal]:
-    """Open the journal that is there; a `Refusal` for one that is missing or cannot be used, also inside the block."""
+    """Open an existing journal; `Refusal` if it is missing or cannot be used, also inside the block."""
     place = place_of(path, database)
     if place is None:
         raise Refusal(_NO_JOURNAL)
@@ -46,7 +46,7 @@ def opened(path: Path | None, database: str | None = None) -> Generator[SqlJourn
 
 @contextmanager
 def made(place: Path | DatabaseUrl, source: Mapping[str, str] | None = None) -> Generator[SqlJournal]:
-    """Open a journal, a new one if there is none; `source` says how its new runs were started."""
+    """Open a journal, or make it; `source` describes how its new runs are started."""
     try:
         journal = _open(place, source)
         try:
@@ -66,12 +66,12 @@ def _open(place: Path | DatabaseUrl, source: Mapping[str, str] | None) -> SqlJou
 
 
 def place_name(journal: SqlJournal) -> str:
-    """Name where a journal records: the path of a file, or a database."""
+    """Return the name of a journal's place: the path of a file, or a database."""
     return str(journal.path) if isinstance(journal, SqliteJournal) else journal.place
 
 
 def find_run(journal: SqlJournal, text: str) -> RecordedRun:
-    """Return the run of an id, or the only one whose id begins so; a `Refusal` names ids that are close."""
+    """Return the run with an id, or the only one whose id begins with it; a `Refusal` names similar ids."""
     try:
         return journal.show(text)
     except RunNotFound:
@@ -87,7 +87,7 @@ def find_run(journal: SqlJournal, text: str) -> RecordedRun:
 
 
 def find_question(questions: tuple[HumanRequest, ...], run_id: str, text: str | None) -> HumanRequest:
-    """Return the question of an id, which may be without the run's, or the only open one if none is named."""
+    """Return the question with an id, which may leave out the run's id; without an id, the only open question."""
     ids = [short_id(question, run_id) for question in questions]
     if not questions:
         raise Refusal(f"run {run_id} has no open question")
@@ -102,11 +102,11 @@ def find_question(questions: tuple[HumanRequest, ...], run_id: str, text: str | 
     raise Refusal(f"run {run_id} has no open question {text!r}; open: {listed}")
 
 
-# ---------------------------------------------------------------- what goes on
+# ---------------------------------------------------------------- commands to continue
 
 
 def quoted(text: object) -> str:
-    """Return a word as the shell takes it, harmless for a terminal."""
+    """Return a word quoted for the shell, harmless for a terminal."""
     return clean(shlex.quote(str(text))).replace("\n", "?")
 
 
@@ -116,9 +116,9 @@ def command(name: str, *words: str, journal: SqlJournal) -> str:
 
 
 def go_on_commands(journal: SqlJournal, run: RecordedRun, stands: Standing | None = None) -> list[str]:
-    """Return the commands that answer a run's questions and the one that resumes it; none where it cannot go on.
+    """Return the commands that answer a run's questions, then the one that resumes it; empty if it cannot be resumed.
 
-    `stands` is how it stands, if that was read already.
+    `stands` is the run's standing on its cluster, if it was read already.
     """
     if run.state not in ("suspended", "interrupted"):
         return []
@@ -134,12 +134,12 @@ def go_on_commands(journal: SqlJournal, run: RecordedRun, stands: Standing | Non
 
 
 def standing(journal: SqlJournal, run: RecordedRun) -> Standing:
-    """Return how a run stands on its cluster; one that has ended, or is in a file, stands on none."""
+    """Return a run's standing on its cluster; a run that has ended or is in a file has an empty one."""
     return _standings(journal, [run]).get(run.run_id, Standing())
 
 
 def why_waiting(journal: SqlJournal, runs: Sequence[RecordedRun]) -> dict[str, str]:
-    """Return why no worker does what waits of these runs, by their ids; without those that wait for nothing."""
+    """Return why no worker does the waiting work of these runs, by run id; runs without waiting work are left out."""
     stands = _standings(journal, runs)
     return {run_id: one.problem for run_id, one in stands.items() if one.problem is not None}
 

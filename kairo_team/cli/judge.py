@@ -1,4 +1,4 @@
-"""`kairo judge`: a judge held against labelled examples; `judge_try` and `judge_attack` have the other commands."""
+"""`kairo judge`: compare a judge with labelled examples; `judge_try` and `judge_attack` have the other commands."""
 
 from __future__ import annotations
 
@@ -113,10 +113,12 @@ def score_command(
     ] = None,
     budget: BudgetOption = None,
     repeats: RepeatsOption = 1,
-    picture: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Draw who says what there.")] = None,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE.svg", help="Draw the judge's answers against the human's there.")
+    ] = None,
     json: JsonOption = False,
 ) -> int:
-    """Count how often a judge is wrong, beside baselines that look at nothing; promises nothing."""
+    """Count how often a judge is wrong, next to baselines that look at nothing; promises nothing."""
     desk = cast("Desk", context.obj)
     desk.begin(json=json)
     check_output("--picture", picture, [file, rubric, *judge, *([] if certificates is None else [str(certificates)])])
@@ -150,7 +152,7 @@ def _certificates(place: Path) -> list[Certificate]:
 def _ask(
     job: JudgeJob, ask: Callable[..., Coroutine[Any, Any, Found]], report_of: Callable[[Found], JudgeReport]
 ) -> Found:
-    """Ask the judges about all examples; `Refusal` when they cannot be asked, or their budget is too small."""
+    """Ask the judges about all examples; `Refusal` if a judge cannot be called, or the budget is too small."""
     try:
         with plain_log():
             found = anyio.run(partial(ask, repeats=job.repeats, budget=job.budget))

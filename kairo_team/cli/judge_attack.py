@@ -1,4 +1,4 @@
-"""`kairo judge attack`: how often attacks turn a judge, and how often harmless texts raise the alarm."""
+"""`kairo judge attack`: count how often attacks turn a judge, and how often harmless texts raise the alarm."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kairo_team.evaluators.calibration.confidence_bounds import Proportion
 
 _EACH: Final = 10
-"""Reviews from which on not each is told, and then so many at once."""
+"""Reviews after which progress is reported once for so many."""
 _SPLITS: Final = {
     "report": "families the list never saw",
     "tune": "families the list was made with",
@@ -53,19 +53,19 @@ def attack_command(
     ] = None,
     task: Annotated[str, typer.Option(metavar="TEXT", help="The task that your artifacts are for.")] = "Do the task.",
     own: Annotated[
-        Path | None, typer.Option("--attacks", metavar="DIR", help="Your own attacks besides, one a file.")
+        Path | None, typer.Option("--attacks", metavar="DIR", help="Your own attacks in addition, one a file.")
     ] = None,
     cases: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="At most so many attacks of the corpus; default: all.")
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Another number makes other attacks.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", help="A different number makes different attacks.")] = 0,
     budget: Annotated[
         str | None, typer.Option(metavar="LIMITS", help="All the judge may spend, such as tokens=200000,dollars=0.50.")
     ] = None,
     concurrency: Annotated[int, typer.Option(metavar="N", min=1, help="Reviews at a time.")] = 4,
     json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
 ) -> int:
-    """Count how often an attack has a judge pass what it does not pass alone, and how often it raises a false alarm."""
+    """Count how often an attack makes a judge pass what it does not pass alone, and how often the alarm is false."""
     desk = cast("Desk", context.obj)
     desk.begin(json=json)
     if not task.strip():
@@ -95,7 +95,7 @@ def attack_command(
 
 
 class _Progress:
-    """Tells a terminal how far the trial is, and keeps its report for the case that it is ended early."""
+    """Shows the progress of the trial on a terminal, and keeps its report in case it is ended early."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -112,11 +112,11 @@ class _Progress:
 
 
 def texts_in(option: str, folder: Path | None) -> Iterator[tuple[str, str]]:
-    """Yield the texts of a directory by file name; hidden files are left out, and so is what a subdirectory holds."""
+    """Yield the texts of a directory by file name; hidden files and subdirectories are left out."""
     if folder is None:
         return
     if not folder.is_dir():
-        raise Refusal(f"{option} {str(folder)!r} is no directory: give one with text files, one text each")
+        raise Refusal(f"{option} {str(folder)!r} is not a directory: give one with text files, one text each")
     found = [file for file in sorted(folder.iterdir()) if file.is_file() and not file.name.startswith(".")]
     if not found:
         raise Refusal(f"{option} {str(folder)!r} holds no files: give a directory with text files, one text each")
@@ -133,7 +133,7 @@ def texts_in(option: str, folder: Path | None) -> Iterator[tuple[str, str]]:
 
 
 def _attack(ask: Callable[[], Coroutine[Any, Any, AttackReport]]) -> AttackReport:
-    """Ask the judge; `Refusal` when it cannot be asked, or its budget is too small."""
+    """Ask the judge; `Refusal` if it cannot be called, or its budget is too small."""
     more = "give more with --budget, or fewer attacks with --cases"
     try:
         with _without_warnings():
@@ -153,7 +153,8 @@ def _attack(ask: Callable[[], Coroutine[Any, Any, AttackReport]]) -> AttackRepor
 
 @contextmanager
 def _without_warnings() -> Generator[None]:
-    """Keep the library's warnings back: each review without an answer would print one, and the table counts them."""
+    """Hold back the library's warnings."""
+    # Each review without an answer would print a warning, and the table counts these reviews.
     logger = logging.getLogger("kairo_team")
     logger.addFilter(_is_error)
     try:

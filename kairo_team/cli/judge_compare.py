@@ -1,4 +1,4 @@
-"""`kairo judge compare`: which of two works is better, or of two directories of works."""
+"""`kairo judge compare`: which of two works is better, for two files or two directories."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def compare_command(
     *,
     judge: Annotated[str, typer.Option(metavar="MODEL", help="A model's name, or FILE.py:NAME.")],
     text: Annotated[str, typer.Option(metavar="TEXT", help="What makes a work better.")] = DOES_BETTER,
-    task: Annotated[str, typer.Option(metavar="TEXT", help="The task that they were made for.")] = "Do the task.",
+    task: Annotated[str, typer.Option(metavar="TEXT", help="The task that the works were made for.")] = "Do the task.",
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="How long the judge may take for a pair.")] = 60.0,
     concurrency: Annotated[int, typer.Option(metavar="N", min=1, help="Pairs at a time.")] = 4,
     budget: BudgetOption = None,
     json: JsonOption = False,
 ) -> int:
-    """Have a judge say which of two works is better, each once in front, and how often that changes its answer."""
+    """Have a judge say which of two works is better, in both orders; count how often the order changes its answer."""
     desk = cast("Desk", context.obj)
     desk.begin(json=json)
     if not task.strip():
@@ -73,7 +73,7 @@ def compare_command(
 
 
 def _pairs(first: Path, second: Path) -> list[Pair]:
-    """Return the two texts, or the texts of two directories that have the same name."""
+    """Return the two texts, or the texts of two directories paired by name."""
     if first.is_dir() != second.is_dir():
         raise Refusal(f"{str(first)!r} and {str(second)!r}: give two files, or two directories")
     if not first.is_dir():
@@ -81,7 +81,7 @@ def _pairs(first: Path, second: Path) -> list[Pair]:
     here, there = dict(texts_in("FIRST", first)), dict(texts_in("SECOND", second))
     lone = sorted(set(here) ^ set(there))
     if lone:
-        raise Refusal(f"{lone[0]!r} is in one directory only: texts are compared with those of the same name")
+        raise Refusal(f"{lone[0]!r} is in one directory only: each text is compared with the text of the same name")
     return [Pair(name, here[name], there[name]) for name in here]
 
 

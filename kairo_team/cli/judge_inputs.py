@@ -33,7 +33,7 @@ class JudgeJob:
     strategy: EvaluationStrategy
     labelled: list[LabelledArtifact]
     judges: Sequence[str]
-    """As they were named."""
+    """Names of the judges on the command line."""
     budget: Budget
     repeats: int
 
@@ -71,7 +71,7 @@ def read_labels(file: Path) -> list[LabelledArtifact]:
 
 
 def read_rubric(stack: ExitStack, text: str) -> Rubric:
-    """Return the rubric of a file: of data by its suffix, else of FILE.py[:NAME] the named one, or the only one."""
+    """Return a file's rubric: from data, or from FILE.py[:NAME] the named one, or else the only one."""
     if Path(text).suffix.lower() in SUFFIXES:
         return _rubric_of_data(Path(text))
     module, file, name = _module(stack, text, f"a Rubric, or of data in {', '.join(SUFFIXES)}")
@@ -132,7 +132,7 @@ def check_output(option: str, place: Path | None, inputs: Sequence[str]) -> None
 
 
 def write_output(option: str, place: Path, text: str) -> None:
-    """Write one of the files that come out."""
+    """Write one of the output files."""
     try:
         place.write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:

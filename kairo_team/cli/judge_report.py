@@ -20,7 +20,7 @@ _HEADS: Final = ("decides", "attempt", "threshold", "decided so", "wrong", "at m
 
 
 def show_calibration(job: JudgeJob, found: Calibration, screen: Screen) -> None:
-    """Print what can be promised, what cannot, and the judge beside its baselines."""
+    """Print the certificates, the reasons for missing ones, and the judge next to its baselines."""
     _show_job(job, screen)
     screen.print_text()
     screen.print_text("Certificates" if found.certificates else "No certificate: all is left to a human", "bold")
@@ -65,7 +65,7 @@ def _show_budget(found: Calibration, screen: Screen) -> None:
 
 
 def show_score(job: JudgeJob, found: JudgeScore, screen: Screen) -> None:
-    """Print how the judge did, and how under its certificates."""
+    """Print the judge's score, without and with its certificates."""
     _show_job(job, screen)
     _show_report("The judge without certificates: all its decisions count", found.report, screen)
     _show_matrix("Decisions", found.report.decisions, screen)
@@ -120,7 +120,7 @@ def _show_criteria(criteria: Sequence[Agreement], screen: Screen) -> None:
 
 
 def _show_matrix(title: str, one: Agreement, screen: Screen) -> None:
-    """Print what the judge says (across) of what the human says (down)."""
+    """Print a table of the human's answers (down) against the judge's (across)."""
     screen.print_text()
     screen.print_text(f"{title}: the human says (down), the judge says (across)", "bold")
     rows = [("", *one.levels, "no answer")]
@@ -136,7 +136,7 @@ def _number(value: float | None) -> str:
 
 
 def show_table(rows: Iterable[Sequence[str]], screen: Screen) -> None:
-    """Print rows with their columns below each other."""
+    """Print rows as a table with aligned columns."""
     table = list(rows)
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:

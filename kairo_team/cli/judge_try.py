@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kairo_team.evaluators.tried import TriedText
 
 _NO_REVIEW: Final = 4
-"""Exit code when the judge gave none: it failed, took too long, or its budget was too small."""
+"""Exit code when the judge gave no review: it failed, took too long, or its budget was too small."""
 
 
 def try_command(
@@ -45,9 +45,7 @@ def try_command(
         Path | None,
         typer.Option(metavar="FILE", help="An answer known to be right, for criteria that compare with it."),
     ] = None,
-    prompt: Annotated[
-        bool, typer.Option("--prompt", help="Print what the judge is given and what it replies.")
-    ] = False,
+    prompt: Annotated[bool, typer.Option("--prompt", help="Print the judge's prompts and replies.")] = False,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="How long the judge may take.")] = 60.0,
     budget: BudgetOption = None,
     json: JsonOption = False,
@@ -100,7 +98,7 @@ def _show(trial: TriedText, prompt: bool, screen: Screen) -> None:
 
 
 def _document(trial: TriedText, code: int, *, prompt: bool) -> str:
-    """Write the verdict, the kind of each criterion, the cost and, where it is asked for, all calls of the judge."""
+    """Write the verdict, the kind of each criterion, the cost and, with `prompt`, all calls of the judge."""
     body: dict[str, Any] = adapter(EvaluationVerdict).dump_python(trial.verdict, mode="json")
     kinds = {criterion.id: criterion.kind for criterion in trial.rubric.criteria}
     body["criteria"] = [{**one, "kind": kinds[one["id"]]} for one in body["criteria"]]

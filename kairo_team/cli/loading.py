@@ -31,16 +31,16 @@ class Spec:
     file: Path
     team: str | None
     module: str | None = None
-    """Its name, for a module that is imported by it; the file is where that is."""
+    """Name of a module that is imported by name; `file` is then the module's file."""
 
     @property
     def folder(self) -> Path:
-        """Where the imports of the file begin, as when Python runs it."""
+        """The folder that imports of the file start from, as when Python runs it."""
         return Path.cwd() if self.module is not None else self.file.resolve().parent
 
 
 def read_team_spec(text: str) -> Spec:
-    """Split `FILE.py[:TEAM]` or `module:TEAM`, or take the path of a team as data, and check that it is there."""
+    """Split `FILE.py[:TEAM]` or `module:TEAM`, or take the path of a team as data; check that the file exists."""
     module, colon, team = text.partition(":")
     if colon and not module.endswith(".py") and all(map(str.isidentifier, [*module.split("."), team])):
         return Spec(_file_of_module(module), team, module)
@@ -50,7 +50,7 @@ def read_team_spec(text: str) -> Spec:
 def read_spec(text: str, builds: str = "a kt.Team", name: str = "TEAM", *, also: Collection[str] = ()) -> Spec:
     """Split `FILE.py[:TEAM]` and check that the file exists; `builds` and `name` describe the expected object.
 
-    `also` are the suffixes of files that hold one object each, and name none.
+    `also` are the suffixes of files that hold one object each, which has no name.
     """
     file, team = Path(text), None
     if not _exists(file) and ":" in text:
@@ -117,6 +117,7 @@ def _load_file(file: Path) -> ModuleType:
     assert spec is not None, "a .py file has a loader"
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    # Before it runs, as Python does: dataclasses look their module up by name.
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
@@ -127,13 +128,13 @@ def _load_file(file: Path) -> ModuleType:
 
 
 def _module_name(file: Path) -> str:
-    """Return the file's own name, unless a module of that name is there already."""
+    """Return the file's own name, unless a module has that name already."""
     taken = file.stem in sys.modules or file.stem in sys.stdlib_module_names or not file.stem.isidentifier()
     return f"_kairo_file_{file.stem}" if taken else file.stem
 
 
 def _where(error: BaseException, file: Path) -> str:
-    """Return the line of the file, or of one beside it, in which the error was raised."""
+    """Return the line that raised the error, in the file or another one in its folder."""
     if isinstance(error, SyntaxError) and error.filename:
         return _place(Path(error.filename), error.lineno, file)
     folder = file.resolve().parent
@@ -151,14 +152,14 @@ def _explain_import(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}: {error.msg}"
     if isinstance(error, ModuleNotFoundError) and error.name is not None:
-        return f"{explain(error)}: install {error.name!r} into this environment, or put it beside the file"
+        return f"{explain(error)}: install {error.name!r} into this environment, or put it into the file's folder"
     if isinstance(error, SystemExit):
         return "it ended the program (SystemExit): put what it does under `if __name__ == '__main__':`"
     return explain(error)
 
 
 def load_team_file(spec: Spec) -> tuple[Team, Callable[[str | None], TeamExecutionRequest]]:
-    """Return the team of a Python file or of a file of data, and what makes its request from a goal, or without one."""
+    """Return the team of a file, and a function that makes its request from a goal or None."""
     if spec.file.suffix.lower() in SUFFIXES:
         job = _load_data(spec.file)
         return job.team, partial(_request_of, job)
@@ -168,7 +169,7 @@ def load_team_file(spec: Spec) -> tuple[Team, Callable[[str | None], TeamExecuti
 
 
 def load_subject(spec: Spec) -> tuple[Team, TeamConfig, TaskGraph | None]:
-    """Return the team of a file, and what the file says of each of its runs, whose goals are not the file's."""
+    """Return the team of a file, with the file's config and plan for runs whose goals come from elsewhere."""
     if spec.file.suffix.lower() in SUFFIXES:
         job = _load_data(spec.file)
         return job.team, job.config, job.plan
@@ -182,10 +183,11 @@ def load_subject(spec: Spec) -> tuple[Team, TeamConfig, TaskGraph | None]:
 
 
 def _load_data(file: Path) -> TeamJob:
-    """Load a team as data; it is trusted as a Python file is, because to run it was asked for."""
-    from kairo_team.team_data.loading import load_job  # its room takes a while to import
+    """Load a team as data."""
+    from kairo_team.team_data.loading import load_job  # slow to import
 
     try:
+        # Trusted like a Python file, because the user asked to run it.
         return load_job(file, trusted=True)
     except OSError as error:
         raise Refusal(f"{str(file)!r} cannot be read: {explain(error)}") from None
@@ -203,8 +205,9 @@ def _request_of(job: TeamJob, goal: str | None) -> TeamExecutionRequest:
 
 
 def find_team(module: ModuleType, spec: Spec) -> Team:
-    """Return the team that was named, or the only one of the module."""
+    """Return the named team, or the module's only one."""
     teams = {name: value for name, value in vars(module).items() if isinstance(value, Team)}
+    # Reversed, so that the first of several names for one team wins.
     public = {id(team): name for name, team in reversed(teams.items()) if not name.startswith("_")}
     names = known(public.values())
     if spec.team is not None:

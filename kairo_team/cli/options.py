@@ -55,7 +55,7 @@ DatabaseOption = Annotated[
 ]
 EngineOption = Annotated[
     EngineName | None,
-    typer.Option("--engine", help="What delivers work; default: what the database is used with already, else dbos."),
+    typer.Option("--engine", help="What delivers work; default: the engine that the database already uses, else dbos."),
 ]
 RunIdOption = Annotated[str | None, typer.Option("--run-id", metavar="ID", help="The run's id; default: a new one.")]
 EventsOption = Annotated[
@@ -67,12 +67,12 @@ ContentOption = Annotated[
     typer.Option(
         "--content",
         envvar="KAIRO_CONTENT",
-        help="Who gets prompts, replies, arguments, results and artifacts in events: nobody, --events and the journal, "
-        "or the journal alone; default: as the team's runtime has it.",
+        help="Which events have prompts, replies, arguments, results and artifacts: none, --events and the journal's, "
+        "or the journal's alone; default: as the team's runtime says.",
     ),
 ]
 RubricOption = Annotated[
     str,
     typer.Option("--rubric", metavar="FILE", help="A rubric: FILE.py[:NAME], or data in .yaml, .toml or .json."),
 ]
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or how it begins.")]
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or its beginning.")]

@@ -1,4 +1,4 @@
-"""`kairo plugins`: what can be named, where it comes from, and what is wrong with it."""
+"""`kairo plugins`: the plug-ins that can be named, their sources and their problems."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ plugins_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 class _Found(NamedTuple):
-    """One plug-in, and what was found out about it."""
+    """One plug-in with its problem, or a note."""
 
     plugin: Plugin
     problem: str | None
@@ -38,17 +38,17 @@ class _Found(NamedTuple):
 def plugins(
     context: typer.Context,
     kind: Annotated[
-        str | None, typer.Argument(metavar="KIND", help=f"Only those of one plug-in point: {', '.join(KINDS)}.")
+        str | None, typer.Argument(metavar="KIND", help=f"Only plug-ins of one point: {', '.join(KINDS)}.")
     ] = None,
     *,
     check: Annotated[
-        bool, typer.Option("--check", help="Import each one, make those that need no options, and check their shape.")
+        bool, typer.Option("--check", help="Import each plug-in, make it if it needs no options, and check its shape.")
     ] = False,
     json: JsonOption = False,
 ) -> int:
-    """List what files, options and configurations can name: the built-in plug-ins, and those of installed packages.
+    """List the plug-ins that files, options and configurations can name: built-in ones and installed ones.
 
-    Without --check no package is imported. With it the code of each package runs.
+    Without --check no package is imported. With --check the code of each package runs.
     """
     desk = cast("Desk", context.obj)
     desk.begin(json=json)
@@ -100,7 +100,7 @@ def _entry(found: _Found) -> dict[str, Any]:
 
 
 def _show(kinds: Sequence[str], found: Sequence[_Found], unread: Sequence[str], screen: Screen) -> None:
-    """Print a table for each plug-in point, and what is wrong below its line."""
+    """Print a table for each plug-in point, with a problem below its plug-in's line."""
     rows = [(*_cells(one.plugin), one) for one in found]
     widths = [max((len(row[place]) for row in rows), default=0) for place in (0, 1)]
     for kind in kinds:

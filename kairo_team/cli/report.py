@@ -42,18 +42,18 @@ _TASK_LOOKS: Final = {
 _MOST_TASKS: Final = 60
 """Up to this number of tasks each is listed; beyond it, only those in which something failed."""
 _BESIDE_ID: Final = 64
-"""Columns that a task's line needs beside its id."""
+"""Columns that a task's line needs in addition to its id."""
 _MOST_NODES: Final = 80
 """Lines of a budget tree beyond which the tasks in it are counted."""
 _KEPT_LINES: Final = 12
 _LATER: Final = (
     "without a journal the answer cannot come later: run it with --journal runs.db, decide at the terminal with a "
-    "ConsoleGate, or go on in a program of your own with Runtime.answer and Runtime.resume"
+    "ConsoleGate, or continue in your own program with Runtime.answer and Runtime.resume"
 )
 
 
 def show_result(ended: Ended, screen: Screen) -> None:
-    """Print a run's result; its status comes last, next to the prompt, and below it the commands that go on with it."""
+    """Print a run's result; last come its status, next to the prompt, and the commands that continue it."""
     result = ended.result
     show_output(result, screen)
     _show_tasks(result, screen)
@@ -72,7 +72,7 @@ def _head(title: str, screen: Screen) -> None:
 
 
 def show_output(result: TeamResult, screen: Screen) -> None:
-    """Print the output, or what there is of it."""
+    """Print the output, or the partial output."""
     text = result.output if result.partial_output is None else result.partial_output
     if text is None:
         return
@@ -133,7 +133,7 @@ def _indented(text: str, screen: Screen) -> None:
 
 
 def _show_kept(outcomes: Iterable[TaskOutcome], screen: Screen) -> None:
-    """Print what tasks that were cut short had made so far."""
+    """Print the partial artifacts of tasks that were cut short."""
     cut = [o for o in outcomes if o.status is not TaskStatus.COMPLETED and o.artifact and o.artifact.partial]
     kept = [(o.task_id, o.artifact.text) for o in cut if o.artifact and o.artifact.text.strip()]
     if not kept:
@@ -180,7 +180,7 @@ def _size(node: BudgetNode) -> int:
 
 
 def show_status(ended: Ended, screen: Screen) -> None:
-    """Print how a run ended, after how long and with what usage, and why it is not COMPLETED."""
+    """Print how a run ended, its time and usage, and why it is not COMPLETED."""
     result = ended.result
     word = INTERRUPTED if ended.interrupted else result.status.value
     line = Text(word.upper(), style=f"bold {_COLOURS[result.status]}")

@@ -37,7 +37,7 @@ def report(
     run: Annotated[str, typer.Argument(metavar="RUN|EVENTS.jsonl", help="A recorded run, or a file of events.")],
     *,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="The file to write; one that is there is replaced.")
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The file to write; an existing file is replaced.")
     ] = Path("report.html"),
     run_id: Annotated[
         str | None, typer.Option("--run-id", metavar="ID", help="Which run of a file that has several.")
@@ -84,7 +84,7 @@ def _page_of_file(file: Path, run_id: str | None) -> str:
         for event in read_events(file):
             stories[event.run_id].take(event)
     except (OSError, ValueError) as error:
-        raise Refusal(f"{file} is no file of events: {explain(error)}") from None
+        raise Refusal(f"{file} is not a file of events: {explain(error)}") from None
     if not stories:
         raise Refusal(f"{file} has no events")
     outermost = [name for name, story in stories.items() if story.within is None or story.within[0] not in stories]
@@ -117,7 +117,7 @@ def _inside(story: RunStory, stories: dict[str, RunStory]) -> list[RunStory]:
 
 
 def page_of_run(book: SqlJournal, run: RecordedRun) -> str:
-    """Return the page of a recorded run, with the commands that go on from it."""
+    """Return the page of a recorded run, with the commands that continue it."""
     story = recorded_story(book, run.run_id)
     story.run_id, story.team, story.goal = run.run_id, story.team or run.team, story.goal or run.goal
     inside: dict[str, RunStory] = {}
@@ -134,7 +134,7 @@ def page_of_run(book: SqlJournal, run: RecordedRun) -> str:
 
 
 def recorded_story(book: SqlJournal, run_id: str) -> RunStory:
-    """Return a run as its events tell it, with the artifacts of its attempts."""
+    """Return a run's story from its events, with the artifacts of its attempts."""
     story = tell(book.events_after(run_id))
     for made in recorded_attempts(book, run_id):
         task = story.tasks.get(made.task_id)
@@ -145,7 +145,7 @@ def recorded_story(book: SqlJournal, run_id: str) -> RunStory:
 
 
 def _commands(book: SqlJournal, run: RecordedRun, story: RunStory) -> tuple[str, ...]:
-    """Return the commands that go on with a run, or do its first bad task again; else the one that shows it."""
+    """Return the commands that continue a run, or fork it before its first bad task; else the one that shows it."""
     name = quoted(run.run_id)
     bad = next((task.id for task in story.tasks.values() if task.state in _BAD), None)
     if run.state in _FORKED and bad is not None:

@@ -53,9 +53,9 @@ def run(
 ) -> int:
     """Run the team that a Python file builds or a file of data holds, on a goal or on the file's own request or plan.
 
-    With a journal, Ctrl-C leaves the run interrupted: `kairo resume` goes on with it. A team without a gate of its own
-    then waits for answers to its questions: `kairo answer` gives them. With a database, the attempts are made by
-    `kairo worker`s of the same team.
+    With a journal, Ctrl-C leaves the run interrupted: `kairo resume` resumes it. A team without its own gate then waits
+    for answers to its questions: `kairo answer` gives them. With a database, `kairo worker`s of the same team make the
+    attempts.
     """
     desk = cast("Desk", context.obj)
     desk.begin(json=json)

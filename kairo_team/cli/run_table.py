@@ -1,4 +1,4 @@
-"""Recorded runs for people and programs: the table of `kairo runs`, and what `kairo show` shows."""
+"""Recorded runs for people and programs: the output of `kairo runs` and `kairo show`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kairo_team.views.run_record import CallSum, RunRecord, TaskStanding
 
 INTERRUPTED: Final = "interrupted"
-"""The state of a run that can go on, whose process is gone."""
+"""The state of a run that can be resumed and whose process is gone."""
 SUSPENDED: Final = "suspended"
 _HEADS: Final = ("run", "state", "team", "used", "begun", "goal")
 _COLOURS: Final = {
@@ -40,11 +40,11 @@ _COLOURS: Final = {
     "timeout": "red",
 }
 _WORDS: Final = {"completed": "done", "pending": "waits"}
-"""States of tasks in other words, as the report of a run has them."""
+"""Other words for states of tasks, as in the report of a run."""
 _MADE: Final = 32
-"""Characters of an id that was made."""
+"""Characters of a generated id."""
 _PROBLEM: Final = 300
-"""Characters of why a run cannot be read."""
+"""Most characters of the reason why a run cannot be read."""
 _LONGEST: Final = 24
 """Characters of a team's name in the table."""
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
@@ -53,7 +53,7 @@ _MOST_LISTED: Final = 60
 
 
 def age(seconds: float) -> str:
-    """Write how long something is ago: `12 s`, `5 min`, `3 h`, `40 d`."""
+    """Write an age: `12 s`, `5 min`, `3 h`, `40 d`."""
     for size, unit in _UNITS:
         if seconds >= size:
             return f"{int(seconds / size)} {unit}"
@@ -64,10 +64,10 @@ def age(seconds: float) -> str:
 
 
 def show_runs(runs: Sequence[RecordedRun], waiting: Mapping[str, str], screen: Screen) -> None:
-    """Print a line for each run; on a terminal, of an id that was made only the beginning.
+    """Print a line for each run; on a terminal, a generated id is abbreviated.
 
-    `waiting` says of runs, by their ids, why no worker does what waits of them; it comes below, beside the runs whose
-    records cannot be read.
+    Below come the reasons why records cannot be read, then `waiting`: why no worker does the waiting work of a run, by
+    run id.
     """
     now = time.time()
     length = _telling({run.run_id for run in runs}) if screen.watched else _MADE
@@ -96,7 +96,7 @@ def _by_problem(waiting: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def _telling(ids: Collection[str]) -> int:
-    """Return how many characters tell the ids apart that were made, at least eight."""
+    """Return how many characters distinguish the generated ids, at least eight."""
     made = [one for one in ids if len(one) == _MADE]
     return next(length for length in range(8, _MADE + 1) if len({one[:length] for one in made}) == len(made))
 
@@ -113,7 +113,7 @@ def _row(run: RecordedRun, now: float) -> tuple[str, ...]:
 
 
 def runs_document(runs: Sequence[RecordedRun], waiting: Mapping[str, str]) -> str:
-    """Write the document of `kairo runs`; `waits` is why no worker does what waits of a run, or null."""
+    """Write the document of `kairo runs`; `waits` is why no worker does a run's waiting work, or null."""
     found = [_run(run) | {"waits": waiting.get(run.run_id)} for run in runs]
     return json.dumps({"runs": found, "exit_code": 0}, indent=2) + "\n"
 
@@ -140,7 +140,7 @@ def _plain(value: Usage | Budget) -> Any:
 
 
 def show_record(record: RunRecord, go_on: Sequence[str], screen: Screen, waits: str | None = None) -> None:
-    """Print how a run stands; the command that goes on with it comes last. `waits` is why no worker goes on with it."""
+    """Print the state of a run; the command that resumes it comes last. `waits` is why no worker continues it."""
     _show_head(record, screen)
     if waits is not None:
         screen.print_indented(f"it waits: {waits}")
@@ -216,7 +216,7 @@ def _show_calls(calls: Sequence[CallSum], screen: Screen) -> None:
 def _show_doubts(calls: Sequence[RecordedCall], screen: Screen) -> None:
     if not calls:
         return
-    _head("In doubt: sent, and nobody saw the answer; charged in full", screen)
+    _head("In doubt: sent, but no answer was seen; charged in full", screen)
     for one in calls[:_MOST_LISTED]:
         spent = f": {one.usage}" if one.usage.tokens else ""
         where = f" in task {one.task_id!r}" if one.task_id is not None else ""
@@ -226,7 +226,7 @@ def _show_doubts(calls: Sequence[RecordedCall], screen: Screen) -> None:
 
 
 def show_question(question: HumanRequest, run_id: str, screen: Screen) -> None:
-    """Print a question; each line that a member wrote has a bar in front of it."""
+    """Print a question, with a bar before each line that a member wrote."""
     _head(f"Question {one_line(short_id(question, run_id))}", screen)
     screen.print_indented(question.text)
     if question.subject:
@@ -239,10 +239,12 @@ def show_question(question: HumanRequest, run_id: str, screen: Screen) -> None:
 
 
 def show_commands(commands: Sequence[str], screen: Screen, *, title: str | None = None) -> None:
-    """Print the commands that go on with a run, each in one line, so that it can be copied."""
+    """Print the commands that continue a run, each in one line, so that it can be copied."""
     if not commands:
         return
-    asks = "answer with approve, revise, reject or defer, then go on with:" if len(commands) > 1 else "go on with:"
+    asks = (
+        "answer with approve, revise, reject or defer, then continue with:" if len(commands) > 1 else "continue with:"
+    )
     screen.print_text()
     screen.print_text(title or asks)
     for one in commands:
@@ -255,7 +257,7 @@ def _head(title: str, screen: Screen) -> None:
 
 
 def record_document(record: RunRecord, go_on: Sequence[str], waits: str | None = None) -> str:
-    """Write the document of `kairo show`: what `kairo runs` has of a run, and how it stands."""
+    """Write the document of `kairo show`: a run's fields in `kairo runs`, and its state in detail."""
     body = _run(record.run) | {
         "budget": _plain(record.budget),
         "error": record.error,

@@ -19,7 +19,7 @@ schema_app = typer.Typer(help="Print the JSON Schema of a file of data.", add_co
 
 @schema_app.callback(invoke_without_command=True)
 def schema(context: typer.Context) -> int:
-    """Print the JSON Schema of a file of data; without a name, list the schemas there are."""
+    """Print the JSON Schema of a file of data; without a name, list the schemas."""
     if context.invoked_subcommand is None:
         for command in schema_app.registered_commands:
             print(f"kairo schema {command.name}")
@@ -35,7 +35,7 @@ def schema_rubric(context: typer.Context) -> int:
 @schema_app.command("team", epilog="Exit codes: 0 printed, 2 usage error.")
 def schema_team(context: typer.Context) -> int:
     """Print the JSON Schema of a team in .yaml, .toml or .json."""
-    from kairo_team.team_data.loading import team_schema  # its room takes a while to import
+    from kairo_team.team_data.loading import team_schema  # slow to import
 
     return _print(context, team_schema())
 

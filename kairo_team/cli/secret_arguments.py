@@ -1,4 +1,4 @@
-"""A database URL with a password leaves the command line at once: anybody on the machine can list that."""
+"""Remove a database URL with a password from the command line at once: other users of the machine can list it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ OPTION: Final = "--database"
 GIVEN: Final = "KAIRO_DATABASE_GIVEN"
 """The environment variable that the URL of the command line is moved to."""
 FROM_ENVIRONMENT: Final = "env:"
-"""What the name of an environment variable begins with, in the place of a URL."""
+"""The prefix that marks the name of an environment variable in place of a URL."""
 
 
 def hide_database_url() -> None:
-    """Begin the program anew if its command line has a URL with a password: it is in the environment then.
+    """Restart the program with the URL in the environment, if its command line has a URL with a password.
 
-    On Windows the program goes on, and its command line stays as it was.
+    On Windows the program is not restarted, and its command line stays as it was.
     """
     arguments, url = without_password(sys.argv[1:])
     if url is None:
@@ -28,6 +28,7 @@ def hide_database_url() -> None:
     count = len(sys.argv) - 1
     if os.name == "posix" and sys.orig_argv[len(sys.orig_argv) - count :] == sys.argv[1:]:
         interpreter = sys.orig_argv[1 : len(sys.orig_argv) - count]
+        # Only a new program has another command line in the list of processes.
         os.execv(sys.executable, [sys.executable, *interpreter, *arguments])  # noqa: S606 - no shell is wanted
     sys.argv[1:] = arguments
 
@@ -35,7 +36,7 @@ def hide_database_url() -> None:
 def without_password(arguments: Sequence[str]) -> tuple[list[str], str | None]:
     """Return the arguments with the name of a variable in place of a URL with a password, and the URL if there is one.
 
-    Of several the last one counts, as for every option; none of them stays.
+    Every such URL is replaced; the last one counts, as for every option.
     """
     found: str | None = None
     written: list[str] = []

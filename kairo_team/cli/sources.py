@@ -1,4 +1,4 @@
-"""From what a job is made: a file, the demo, or a recorded run, which says what it was started from."""
+"""Make jobs from a file, from the demo, or from a recorded run, which names its own source."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def loaded(
 
 
 def named_coordinator(name: str | None, where: str = "--coordinator") -> TeamCoordinator | None:
-    """Return the coordinator of that name; None where none is named."""
+    """Return the coordinator with this name; None without a name."""
     if name is None:
         return None
     try:
@@ -68,7 +68,7 @@ def demo_job(repo: Path | None, budget: str | None, model: str) -> Job:
 
 
 def file_source(file: str, goal: str | None, model: str | None, coordinator: str | None) -> Mapping[str, str]:
-    """Describe a run that a file begins, so that it can be started again."""
+    """Describe how a file starts a run, so that the run can be resumed from it."""
     spec = read_team_spec(file)
     place = {"file": str(spec.file.resolve())} if spec.module is None else {"module": spec.module}
     where = {**place, "team": spec.team}
@@ -77,7 +77,7 @@ def file_source(file: str, goal: str | None, model: str | None, coordinator: str
 
 
 def demo_source(model: str) -> Mapping[str, str]:
-    """Describe a run of the demo, so that it can be started again."""
+    """Describe how the demo starts a run, so that the run can be resumed."""
     return {"demo": "release notes", "model": model}
 
 
@@ -89,7 +89,7 @@ def recorded(
     run_id: str | None = None,
     engine: EngineName | None = None,
 ) -> Generator[Job]:
-    """Give a job its journal, if one is named, and its run's id; in a database, workers make its attempts."""
+    """Give a job its journal, if one is named, and its run's id; with a database, workers make the attempts."""
     job = with_id(job, run_id)
     if place is None:
         yield job
@@ -103,7 +103,7 @@ def recorded(
 
 @contextmanager
 def on_cluster(job: Job, place: Path | DatabaseUrl | None, engine: EngineName | None) -> Generator[Job]:
-    """Have workers make the attempts of a job that goes on, if its journal is a database."""
+    """Have workers make the attempts of a resumed job, if its journal is a database."""
     if not isinstance(place, DatabaseUrl):
         yield job
         return
@@ -112,7 +112,7 @@ def on_cluster(job: Job, place: Path | DatabaseUrl | None, engine: EngineName | 
 
 
 def with_id(job: Job, run_id: str | None) -> Job:
-    """Give a job the id of its run, if there is one."""
+    """Give a job the id of its run, if one is given."""
     if run_id is None:
         return job
     try:
@@ -125,7 +125,7 @@ def with_id(job: Job, run_id: str | None) -> Job:
 def loaded_again(
     run: RecordedRun, journal: SqlJournal, file: str | None, budget: str | None, how: GoOn
 ) -> Generator[Job]:
-    """Build the job that goes on with a run, from the file it was started from or another one."""
+    """Build the job that resumes a run, from the file that started it or another one."""
     model = run.source.get("model")
     coordinator = named_coordinator(run.source.get("coordinator"), f"run {run.run_id} began with a --coordinator")
     if file is None and "demo" in run.source:

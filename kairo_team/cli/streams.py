@@ -30,16 +30,16 @@ class Screen(Console):
 
     @property
     def watched(self) -> bool:
-        """A person reads along: not only coloured, as FORCE_COLOR makes a pipe."""
+        """Whether a person reads along; FORCE_COLOR, which makes a pipe coloured, does not count."""
         return is_terminal(self.file)
 
     @property
     def live(self) -> bool:
-        """It can be redrawn: a real terminal, and no dumb one."""
+        """Whether the screen can be redrawn: a real terminal, and not a dumb one."""
         return self.watched and not self.is_dumb_terminal
 
     def show(self, *what: Any, **how: Any) -> None:
-        """Print, or note that it cannot be done."""
+        """Print, or note the error."""
         try:
             self.print(*what, **how)
         except OSError as error:
@@ -50,14 +50,14 @@ class Screen(Console):
         self.show(Text(clean(text), style=style), soft_wrap=not self.watched)
 
     def print_indented(self, text: str, columns: int = 2, style: str = "") -> None:
-        """Print a text in one line; what a terminal wraps of it stays indented."""
+        """Print a text in one line; lines that a terminal wraps stay indented."""
         if self.watched:
             self.show(Padding(Text(one_line(text), style=style), (0, 0, 0, columns)))
         else:
             self.print_text(f"{' ' * columns}{one_line(text)}")
 
     def print_barred(self, text: str) -> None:
-        """Print a text that a member wrote, each line on the screen with a bar in front of it."""
+        """Print a text that a member wrote, with a bar before each line on the screen."""
         text = clean(text)
         if self.watched:  # it is wrapped here, so that the rest of a line has its bar too
             lines = Text(text).wrap(self, max(1, self.width - len(BAR)), tab_size=4)
@@ -67,15 +67,16 @@ class Screen(Console):
 
     @property
     def uncut(self) -> dict[str, Any]:
-        """How to print a line that must stay one: cut at a terminal's edge, whole anywhere else."""
+        """Options to print a line without wrapping: cut at a terminal's edge, whole anywhere else."""
         return {"no_wrap": True, "overflow": "ellipsis"} if self.watched else {"soft_wrap": True}
 
     def on_broken_pipe(self) -> None:
-        """Note that the reader has gone; rich's own would end the program here."""
+        """Note that the reader has gone."""
+        # Rich's own method would end the program here.
         self.lose(BrokenPipeError())
 
     def lose(self, error: OSError) -> None:
-        """Write to nowhere from now on."""
+        """Discard all output from now on."""
         self.quiet = True
         self.lost = self.lost or error
         silence(self.file)
@@ -98,10 +99,10 @@ def silence(stream: IO[str] | None) -> None:
 
 
 def claim_stdout(what: str) -> Callable[[str], None]:
-    """Keep stdout for one document and return how to write it; all other output there goes to stderr.
+    """Keep stdout for one document, and return a function that writes it; all other output goes to stderr.
 
-    That holds for the rest of the process, for native code and child processes too: an abandoned thread may still print
-    after the document. `what` begins the sentence that stdout is closed.
+    This holds for the rest of the process, and for native code and child processes too, because an abandoned thread may
+    still print after the document. `what` begins the error message if stdout is closed.
     """
     try:
         sys.stdout.flush()
@@ -110,7 +111,7 @@ def claim_stdout(what: str) -> Callable[[str], None]:
         raise Refusal(f"{what}, which is closed") from None
     try:
         os.dup2(_STDERR, _STDOUT)
-    except OSError:  # there is no stderr
+    except OSError:  # stderr is closed
         silence(sys.stdout)
     sys.stdout = sys.stderr
 

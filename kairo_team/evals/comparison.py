@@ -21,7 +21,7 @@ FEW: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How a mean over cases has changed, and between what the true change lies."""
+    """The change of a mean over cases, with an interval for the true change."""
 
     before: float
     after: float
@@ -30,7 +30,7 @@ class Difference:
 
     @property
     def change(self) -> float:
-        """`after` less `before`."""
+        """`after` minus `before`."""
         return self.after - self.before
 
     def __str__(self) -> str:
@@ -45,12 +45,12 @@ class Comparison:
     passed: Difference
     """The pass rate. The interval is drawn over cases, paired."""
     score: Difference | None
-    """The mean score of cases that have one in both; None without any."""
+    """The mean score of the cases with a score in both evals; None without any."""
     better: tuple[str, ...]
     """Cases that pass more often than before."""
     worse: tuple[str, ...]
     p_value: float
-    """Of the exact sign test on `better` and `worse`: how often chance alone splits them as unevenly."""
+    """The exact sign test on `better` and `worse`: how often chance alone splits them at least as unevenly."""
     criteria: Mapping[str, tuple[float, float]]
     """How often each criterion was met, before and after."""
     warnings: tuple[str, ...]
@@ -66,8 +66,8 @@ def compare(after: EvalResult, before: EvalResult) -> Comparison:
     """Compare two evals on the cases that both have, each case with itself.
 
     A case's pass rate is the share of its trials that passed. The interval of the mean change is a percentile bootstrap
-    over cases (Efron 1979), with the same draws every time; the test is the exact sign test. Raises `ValueError` where
-    no case is in both.
+    over cases (Efron 1979), with the same draws every time; the test is the exact sign test. Raises `ValueError` if no
+    case is in both.
     """
     old, new = before.cases, after.cases
     ids = [one for one in new if one in old]
@@ -99,7 +99,7 @@ def _score(trials: Sequence[Trial]) -> float | None:
 
 def _difference(pairs: Sequence[tuple[float, float]]) -> Difference:
     changes = [after - before for before, after in pairs]
-    draw = random.Random(0)  # noqa: S311 - the same draws every time; nothing is kept secret by them
+    draw = random.Random(0)  # noqa: S311 - the same draws every time; they protect no secret
     means = sorted(fmean(draw.choices(changes, k=len(changes))) for _ in range(_DRAWS))
     low, high = means[int(_DRAWS * 0.025)], means[int(_DRAWS * 0.975)]
     return Difference(fmean(before for before, _ in pairs), fmean(after for _, after in pairs), low, high)
@@ -120,7 +120,7 @@ def _warnings(after: EvalResult, before: EvalResult, common: int) -> list[str]:
     if before.rubric != after.rubric:
         found.append("the rubrics differ: a change may come from the criteria")
     elif after.rubric is None:
-        found.append("the rubric has no digest: nobody knows whether it is the same")
+        found.append("the rubric has no digest: it may have changed")
     if before.judge != after.judge:
         found.append(f"the judges differ: {before.judge or 'none'}, then {after.judge or 'none'}")
     if common < FEW:

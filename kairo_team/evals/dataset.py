@@ -18,11 +18,11 @@ from kairo_team.evaluators.rubric import Rubric
 from kairo_team.tasks import check_id
 
 _LINE: Final = ("id", "input", "context", "reference", "metadata")
-"""What a line of JSON Lines may have."""
+"""Keys that a line of JSON Lines may have."""
 _MOST_LINES: Final = 5
 """Most lines of a file that an error names."""
 _MOST_ID: Final = 80
-"""Characters of an id that is made of a name."""
+"""Most characters of an id that is made from a name."""
 
 
 @checked
@@ -44,7 +44,7 @@ class Case:
     metadata: Annotated[Mapping[str, Any], AfterValidator(freeze_json)] = field(default=EMPTY)
     """JSON values for you: neither the team nor a judge sees them."""
     rubric: InstanceOf[Rubric] | None = None
-    """Criteria of this case alone, beside the eval's."""
+    """Criteria of this case only, added to the eval's."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Dataset:
 
     @property
     def digest(self) -> str:
-        """SHA-256, in hex, of what the cases ask: ids, inputs, contexts and references, independent of their order."""
+        """SHA-256, in hex, of the cases' ids, inputs, contexts and references, independent of their order."""
         cases = sorted(self.cases, key=lambda one: one.id)
         return digest_of([[one.id, one.input, thaw(one.context), one.reference] for one in cases])
 
@@ -95,7 +95,7 @@ class Dataset:
     def save(self, path: str | Path) -> None:
         """Write a file that `load` reads: JSON Lines for a name that ends so, else a dataset of pydantic-evals.
 
-        Raises `ValueError` where a rubric has criteria that the file cannot hold.
+        Raises `ValueError` if a rubric has criteria that the file cannot hold.
         """
         from kairo_team.evals.pydantic_dataset import to_pydantic_evals, write_document
 
@@ -126,15 +126,15 @@ def _read_line(line: str, number: int) -> Case:
     try:
         found: Any = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"it is no JSON ({str(error).partition(':')[0]})") from None
+        raise ValueError(f"it is not JSON ({str(error).partition(':')[0]})") from None
     if not isinstance(found, dict):
-        raise ValueError(f'it is no object such as {{"input": "Explain tides."}}: {line:.40}')
+        raise ValueError(f'it is not an object such as {{"input": "Explain tides."}}: {line:.40}')
     given = cast("dict[str, Any]", found)
     strange = [name for name in given if name not in _LINE]
     if strange:
         raise ValueError(f"it has {known(strange)}; a case has {known(_LINE)}")
     if "input" not in given:
-        raise ValueError("it has no 'input': the goal that the team is given")
+        raise ValueError("it has no 'input', which is the team's goal")
     fields: Any = {"id": f"case-{number:04d}", **{name: one for name, one in given.items() if one is not None}}
     return Case(**fields)
 
@@ -142,7 +142,7 @@ def _read_line(line: str, number: int) -> Case:
 def write_lines(dataset: Dataset) -> str:
     """Write cases as JSON Lines; `ValueError` for a rubric, which a line cannot hold."""
     if dataset.rubric is not None or any(one.rubric is not None for one in dataset.cases):
-        raise ValueError("JSON Lines hold no rubric: write the dataset to a .json or .yaml file")
+        raise ValueError("JSON Lines cannot hold a rubric: write the dataset to a .json or .yaml file")
     return "".join(f"{json.dumps(_as_line(one), ensure_ascii=False)}\n" for one in dataset.cases)
 
 
@@ -152,7 +152,7 @@ def _as_line(case: Case) -> dict[str, Any]:
 
 
 def id_of(name: str, taken: Collection[str] = ()) -> str:
-    """Return an id that is like a name and not taken."""
+    """Make an id from a name, different from the ids `taken`."""
     made = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-")[:_MOST_ID] or "case"
     number, unique = 1, made
     while unique in taken:

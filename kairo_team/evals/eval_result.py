@@ -1,4 +1,4 @@
-"""`EvalResult`: what every trial of an eval came to, its metrics, and its file."""
+"""`EvalResult`: the outcome of every trial of an eval, the metrics, and the file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Outcome = Literal["pass", "fail", "undecided", "error", "not run"]
 OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
 
 VERSION: Final = 1
-"""Of the file that holds a result."""
+"""Version of the file format of a result."""
 
 
 @dataclass(frozen=True)
@@ -39,22 +39,22 @@ class Trial:
     output: str = ""
     """The text of the team's result, also of one that was cut short."""
     score: float | None = None
-    """The rubric's, from 0 to 1; None where nothing was scored."""
+    """The rubric's score, from 0 to 1; None if nothing was scored."""
     why: str = ""
-    """What the review said, or why there is no result."""
+    """The review's feedback, or why the result is missing."""
     cause: Cause | None = None
-    """Why it is undecided."""
+    """Why the trial is undecided."""
     criteria: tuple[CriterionResult, ...] = ()
     findings: tuple[Finding, ...] = ()
     usage: Usage = Usage()
-    """What the team spent; `seconds` is its time."""
+    """Usage of the team; `seconds` is its time."""
     review: Usage = Usage()
-    """What the judges spent."""
+    """Usage of the judges."""
 
 
 @dataclass(frozen=True)
 class EvalResult:
-    """The trials of an eval in the order of its cases, and what they were made of."""
+    """The trials of an eval in the order of its cases, with the digests of cases and rubric."""
 
     name: str
     trials: tuple[Trial, ...]
@@ -65,11 +65,11 @@ class EvalResult:
     dataset: str = ""
     """The digest of the cases."""
     rubric: str | None = None
-    """The digest of the rubric; None where it has none."""
+    """The digest of the rubric; None if it has no digest."""
     judge: str = ""
     """The name of the judge; "" without one."""
     error: str | None = None
-    """Why not all trials were run; None: they were."""
+    """Why some trials were not run; None if all were."""
 
     @property
     def cases(self) -> Mapping[str, Sequence[Trial]]:
@@ -86,12 +86,13 @@ class EvalResult:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Between what the true pass rate lies, in 95 % of datasets or more.
+        """The interval that contains the true pass rate in at least 95 % of datasets.
 
         Exact (Clopper and Pearson, 1934) over cases: with repeats a case counts as one draw, rounded down for the lower
         end and up for the upper one, which makes the interval wider, never narrower.
         """
         rates = [fmean(one.outcome == "pass" for one in trials) for trials in self.cases.values()]
+        # 1e-9 below: a sum such as 1/3 + 2/3 may miss a whole number by rounding.
         whole = math.fsum(rates)
         return (
             Proportion(math.floor(whole + 1e-9), len(rates)).low,
@@ -104,9 +105,9 @@ class EvalResult:
 
         `pass_rate`, `fail_rate`, `undecided_rate`, `error_rate` and `not_run_rate` are shares of all planned trials;
         `score` is the mean of the trials that have one; `flip_rate` is the share of cases whose repeats differ in
-        outcome; `dollars` and `tokens` are those of team and judges together; `seconds` is the median time of the
-        team, `seconds_p95` what 95 % of trials stay below; `criterion.ID` is the share of trials that met it, of those
-        in which it was decided. What there is nothing to count for is left out.
+        outcome; `dollars` and `tokens` are the usage of team and judges together; `seconds` is the median time of the
+        team, `seconds_p95` the time that 95 % of trials stay below; `criterion.ID` is the share of trials that met the
+        criterion, among the trials that decided it. Metrics without anything to count are left out.
         """
         count = len(self.trials)
         found: dict[str, float] = {}
@@ -125,7 +126,7 @@ class EvalResult:
 
     @property
     def criteria(self) -> Mapping[str, Proportion]:
-        """In how many trials each criterion was met, of those in which it was decided; in the rubric's order."""
+        """How many trials met each criterion, among the trials that decided it; in the rubric's order."""
         met: dict[str, list[bool]] = {}
         for trial in self.trials:
             for one in trial.criteria:
@@ -156,14 +157,14 @@ class EvalResult:
         try:
             found: Any = json.loads(Path(path).read_text(encoding="utf-8"))
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"it is no JSON ({str(error).partition(':')[0]})") from None
+            raise ValueError(f"it is not JSON ({str(error).partition(':')[0]})") from None
         if not isinstance(found, dict) or found.get("version") != VERSION:  # pyright: ignore[reportUnknownMemberType] - JSON
-            raise ValueError(f"it is no result of an eval, version {VERSION}, as kairo eval --output writes it")
+            raise ValueError(f"it is not a result of an eval, version {VERSION}, as kairo eval --output writes it")
         fields = {name: one for name, one in found.items() if name not in ("version", "metrics")}  # pyright: ignore[reportUnknownVariableType] - JSON
         return read(cls, fields)
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the page of the eval without its head."""
+        """Return the body of the eval's page, for a notebook."""
         from kairo_team.views.eval_page import show_eval
 
         return show_eval(self)
@@ -176,5 +177,5 @@ class EvalResult:
 
 
 def _quantile(values: Sequence[float], share: float) -> float:
-    """Return the smallest value that at least this share of all, in order, do not exceed."""
+    """Return the smallest value that at least this share of the sorted values do not exceed."""
     return values[max(math.ceil(share * len(values)) - 1, 0)]

@@ -1,6 +1,6 @@
-"""`run_eval`: an eval is a run itself, with a task for each trial.
+"""`run_eval`: an eval is itself a run, with a task for each trial.
 
-So its trials run side by side under one budget, its journal can go on with it, and the views of runs show it.
+Its trials therefore run side by side under one budget, a journal can resume it, and the views of runs show it.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from kairo_team.tasks import Assignment
 
 _SUBJECT: Final = "team"
-"""The member that stands for the team under test."""
+"""Name of the member that is the team under test."""
 _ALL: Final = "rubric"
-"""The evaluator of cases without criteria of their own; no case's is called so, for it has a prefix."""
+"""Name of the evaluator of cases without own criteria; the other evaluators' names have a prefix."""
 _SHOWN: Final = 12
-"""Digits of a digest that a goal names."""
+"""Digits of a digest in a role's name."""
 _OUTCOMES: Final[Mapping[VerdictOutcome, Outcome]] = {VerdictOutcome.PASS: "pass", VerdictOutcome.REVISE: "fail"}
 
 
@@ -58,14 +58,14 @@ async def run_eval(
     run_id: str | None = None,
     take_over: bool = False,
 ) -> EvalResult:
-    """Run a team on every case `repeat` times, review each result once, and return what came of it.
+    """Run a team on every case `repeat` times, review each result once, and return all trials.
 
-    The team runs as `kt.run` runs it, on the case's input and context; it sees neither rubric nor reference, and no
-    result is sent back. `rubric` decides, else the dataset's; a case's own criteria are added. `judge` answers the
-    criteria by="judge". `parallel` trials run at once. `budget` is for all of it, the judges included; `config`,
-    `plan` and `coordinator` are those of each of the team's runs. With a journal in `runtime` and the `run_id` of an
-    eval that was cut, it goes on: finished trials are not run again. Raises `ValueError` and `Misuse` for what cannot
-    be evaluated, before anything is run.
+    The team runs as with `kt.run`, on the case's input and context; it sees neither rubric nor reference, and no
+    result is sent back. `rubric` decides, or else the dataset's rubric; a case's own criteria are added. `judge`
+    answers the criteria by="judge". `parallel` trials run at once. `budget` limits the whole eval, the judges included;
+    `config`, `plan` and `coordinator` apply to each run of the team. With a journal in `runtime` and the `run_id` of
+    an interrupted eval, that eval is resumed: finished trials are not run again. Raises `ValueError` and `Misuse` for
+    an eval that is not possible, before anything is run.
     """
     job = prepare_eval(
         team,
@@ -101,7 +101,7 @@ def prepare_eval(
     coordinator: TeamCoordinator | str | None = None,
     run_id: str | None = None,
 ) -> EvalJob:
-    """Return the run that an eval is; the arguments are those of `run_eval`, and what it refuses is refused here."""
+    """Prepare an eval as a run: take the arguments of `run_eval`, and raise its errors about them."""
     check_kind("run_eval: team", team, Team)
     check_kind("run_eval: dataset", dataset, Dataset)
     check_count("run_eval: repeat", repeat, 1)
@@ -113,6 +113,7 @@ def prepare_eval(
         coordinator = resolve("run_eval: coordinator", "coordinator", coordinator)
     evaluators = _evaluators(dataset, rubric if rubric is not None else dataset.rubric)
     work = _EvalCoordinator(_plan(dataset, repeat), judge)
+    # Without a runtime of its own the team under test takes the eval's.
     subject = _Subject(replace(team, runtime=None), coordinator=coordinator, plan=plan, config=config or TeamConfig())
     by = "" if judge is None else f".by-{_name_of(judge)}"
     role = id_of(f"{dataset.name}.{dataset.digest[:_SHOWN]}.x{repeat}{by}")  # so no journal mixes two evals
@@ -120,6 +121,7 @@ def prepare_eval(
         f"eval of {team.name}", [Member(role, subject, name=_SUBJECT)], evaluators=evaluators, runtime=team.runtime
     )
     work.judges(None, outer)  # raises for what cannot be a judge
+    # No timeout for a trial: the team's own config has its timeouts.
     limits = TeamConfig(budget or Budget(), max_parallel_tasks=parallel, task_timeout=None)
     goal = f"Evaluate {team.name} on {dataset.name}: {len(dataset)} cases, {repeat} x."
     request = TeamExecutionRequest(goal, plan=work.graph, config=limits)
@@ -128,7 +130,7 @@ def prepare_eval(
 
 
 async def _run(job: EvalJob, runtime: Runtime | None, *, take_over: bool) -> TeamResult:
-    """Begin the eval, go on with it, or return how it ended."""
+    """Begin the eval, resume it, or return its recorded result."""
     try:
         return await api.run(job.team, job.request, coordinator=job.coordinator, runtime=runtime)
     except RunExists:
@@ -186,7 +188,7 @@ class EvalJob:
 
 
 def _evaluators(dataset: Dataset, rubric: Any) -> Mapping[str, Any]:
-    """Return what decides, by name: the rubric, and one for each case with criteria of its own."""
+    """Return the evaluators by name: the rubric, and one for each case with its own criteria."""
     if rubric is not None and not isinstance(rubric, Rubric):
         check_plug_in("run_eval: rubric", "an evaluator", rubric, "evaluate", "context")
     own = {one.id: one.rubric for one in dataset.cases if one.rubric is not None}
@@ -194,7 +196,7 @@ def _evaluators(dataset: Dataset, rubric: Any) -> Mapping[str, Any]:
         bare = known(one.id for one in dataset.cases if one.rubric is None)
         raise ValueError(f"nothing decides about the cases {bare}: give run_eval a rubric, or the dataset one")
     if own and rubric is not None and not isinstance(rubric, Rubric):
-        raise ValueError(f"the cases {known(own)} add criteria to a rubric, and {rubric!r:.80} is none")
+        raise ValueError(f"the cases {known(own)} add criteria to a rubric, and {rubric!r:.80} is not a Rubric")
     if any(getattr(one, "reads_transcript", False) for one in (rubric, *own.values())):
         raise ValueError(
             "an eval reviews what a team returns, and a team keeps no transcript: "
@@ -226,7 +228,7 @@ def _task_id(case: Case, number: int) -> str:
 
 
 class _Subject(TeamAgent):
-    """The team under test: it is given a case as a person would give it, and nothing of the eval around it."""
+    """The team under test: it gets a case as from a person, and nothing of the eval around it."""
 
     def request_for(self, assignment: Assignment | str, context: MemberContext | None) -> TeamExecutionRequest:
         """Return the request of an inner run."""
@@ -237,13 +239,13 @@ class _Subject(TeamAgent):
 
 @dataclass(frozen=True)
 class _EvalCoordinator:
-    """An attempt and a review for each trial; nothing is sent back, and nobody is asked."""
+    """Makes one attempt and one review of each trial; sends nothing back, and asks no person."""
 
     graph: TaskGraph
     judge: Any
 
     def preview(self, request: TeamExecutionRequest, team: Team) -> TaskGraph:
-        """Return the plan it will run."""
+        """Return the plan that the eval will run."""
         return request.plan or self.graph
 
     def judges(self, plan: TaskGraph | None, team: Team) -> tuple[Any, ...]:
@@ -268,7 +270,7 @@ class _EvalCoordinator:
         try:
             verdict = await run.review(task, attempt, reviewers.of(task))
         except (HaltError, InsufficientBudget) as short:
-            run.fail(task, f"there was no money for its review: {short}", best=attempt)
+            run.fail(task, f"no budget was left for the review: {short}", best=attempt)
             return
         if verdict.outcome is VerdictOutcome.PASS:
             run.accept(task, attempt, verdict)
@@ -289,7 +291,7 @@ def _name_of(judge: Any) -> str:
 
 
 def _trial(case: str, number: int, ended: TaskOutcome | None) -> Trial:
-    """Return what came of one trial; None: the eval ended before it was planned."""
+    """Return one trial's result; `ended` is None if the eval ended before it was planned."""
     if ended is None or ended.status is TaskStatus.SUSPENDED or ended.attempts == 0:
         return Trial(case, number, "not run", why=(ended.error if ended is not None else None) or "")
     output = ended.artifact.text if ended.artifact is not None else ""

@@ -23,27 +23,28 @@ if TYPE_CHECKING:
 _CASE: Final = ("name", "inputs", "metadata", "expected_output", "evaluators")
 _DATASET: Final = ("$schema", "name", "cases", "evaluators", "report_evaluators")
 _LARGEST: Final = 50_000_000
-"""Characters of a dataset."""
+"""Most characters of a dataset."""
 _YAML: Final = (".yaml", ".yml")
 
 
 def read_document(path: Path) -> Any:
-    """Return what a JSON or YAML file holds; `ValueError` with the line for one that cannot be read."""
+    """Return the content of a JSON or YAML file; `ValueError` with the line if it cannot be read."""
     return read_data(path, largest=_LARGEST).value
 
 
 def write_document(document: Any, path: Path) -> str:
-    """Return a document as the suffix of a path says; YAML holds JSON, which is YAML too."""
+    """Return a document as text for the suffix of a path."""
     if path.suffix not in (".json", *_YAML):
         raise ValueError(f"{path}: a dataset is written to .jsonl, .json or .yaml, not {path.suffix!r}")
+    # JSON is valid YAML, so this needs no YAML library.
     return json.dumps(document, ensure_ascii=False, indent=2) + "\n"
 
 
 def from_pydantic_evals(document: Any, name: str = "dataset", *, with_rubric: bool = True) -> Dataset:
-    """Make a dataset of what a file of pydantic-evals holds.
+    """Make a dataset from the content of a file of pydantic-evals.
 
-    `inputs` is the goal where it is a text; an object with a `goal` gives that, and the rest as context; anything else
-    is given as JSON. `expected_output` is the reference. The evaluators `EqualsExpected`, `Equals`, `Contains` and
+    If `inputs` is a text, it is the goal; of an object with a `goal` the rest is the context; anything else becomes a
+    goal in JSON. `expected_output` is the reference. The evaluators `EqualsExpected`, `Equals`, `Contains` and
     `LLMJudge` become criteria; a judge's model is not taken from the file. Raises `ValueError` that names the case, for
     any other evaluator too: with `with_rubric=False` evaluators are left out.
     """
@@ -114,7 +115,7 @@ def _rubric(who: str, specs: Any) -> Rubric | None:
         if name not in _READERS:
             raise ValueError(
                 f"{who}: the evaluator {name!r} has no criterion like it; {known(_READERS)} have one: leave it out of "
-                "the file, or give a rubric of your own in the place of all"
+                "the file, or replace all evaluators with your own rubric"
             )
         first, read = _READERS[name]
         values = cast("dict[str, Any]", given) if isinstance(given, dict) else {} if given is None else {first: given}
@@ -124,7 +125,7 @@ def _rubric(who: str, specs: Any) -> Rubric | None:
 
 
 def _parts(who: str, spec: Any) -> tuple[str, Any]:
-    """Return an evaluator's name and what it is given: `Name`, `{Name: value}` or `{Name: {field: value}}`."""
+    """Return an evaluator's name and arguments: `Name`, `{Name: value}` or `{Name: {field: value}}`."""
     if isinstance(spec, str):
         return spec, None
     given = cast("dict[str, Any]", spec) if isinstance(spec, dict) else {}
@@ -135,7 +136,7 @@ def _parts(who: str, spec: Any) -> tuple[str, Any]:
 
 
 def _called(values: Mapping[str, Any]) -> str:
-    """Return the name that an evaluator gives its result; "" where it gives none."""
+    """Return the name that an evaluator gives its result, or ""."""
     inner: Any = values.get("assertion")
     named = cast("dict[str, Any]", inner) if isinstance(inner, dict) else values
     return str(named.get("evaluation_name") or "")
@@ -178,14 +179,14 @@ _READERS: Final[Mapping[str, tuple[str, Callable[[str, str, Mapping[str, Any]], 
     "Contains": ("value", _contains),
     "LLMJudge": ("rubric", _judged),
 }
-"""By the evaluator's name: its first field, and what makes a criterion of it."""
+"""The first field of each evaluator, by name, and the function that makes a criterion."""
 
 
 # ---------------------------------------------------------------- writing
 
 
 def to_pydantic_evals(dataset: Dataset) -> dict[str, Any]:
-    """Return a dataset as pydantic-evals reads it; `ValueError` for a criterion that none of its evaluators is like."""
+    """Return a dataset as pydantic-evals reads it; `ValueError` for a criterion without an equivalent evaluator."""
     document: dict[str, Any] = {"name": dataset.name, "cases": [_written_case(one) for one in dataset.cases]}
     if dataset.rubric is not None:
         document["evaluators"] = _written(dataset.rubric.criteria)
@@ -230,6 +231,6 @@ def _spec(criterion: Criterion) -> Any:
 
 
 def _unescaped(pattern: str) -> str | None:
-    """Return the text that a pattern matches alone; None for a pattern that is more than that."""
+    """Return the only text that a pattern matches; None for a pattern that is more than an escaped text."""
     plain = re.sub(r"\\(.)", r"\1", pattern, flags=re.DOTALL)
     return plain if re.escape(plain) == pattern else None

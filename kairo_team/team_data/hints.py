@@ -51,18 +51,18 @@ _LEFT_OUT: Final = {
     "SqliteJournal": ("source",),
     "Task": ("part_of",),  # the run sets it
 }
-"""Arguments that data does not give."""
+"""Arguments that data may not give."""
 
 
 class Unsayable:
-    """Stands in hints for types that data cannot say."""
+    """Replaces types in hints that data cannot express."""
 
     def __class_getitem__(cls, _item: Any) -> type[Unsayable]:
         return cls
 
 
 class _Names(dict[str, Any]):
-    """Where the names of a module's annotations are found: also those that it imports for type checkers alone."""
+    """Finds the names in a module's annotations, including imports for type checkers alone."""
 
     def __init__(self, module: str) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class _Names(dict[str, Any]):
 
 @cache
 def _typed_imports(module: str) -> Mapping[str, tuple[str, str]]:
-    """Return what a module imports for type checkers alone: by its name there, from where, and its own name."""
+    """Return a module's imports for type checkers alone: by local name, the source module and the name there."""
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
     except (KeyError, OSError, TypeError, SyntaxError):
@@ -99,7 +99,7 @@ def _kinds() -> Mapping[Any, str]:
 
 
 def shape_of(hint: Any, name: str = "") -> Shape | None:
-    """Return the shape of what a type allows; None for what data cannot say. `name` is the argument's."""
+    """Return the shape of the values that a type allows; None if data cannot express it. `name` is the argument's."""
     if get_origin(hint) is Annotated:
         inner, *how = get_args(hint)
         if any(isinstance(one, BeforeValidator | late_pydantic.BeforeValidator) for one in how):
@@ -142,7 +142,7 @@ def _shape_of_union(branches: Sequence[Any], name: str) -> Shape | None:
         kept = [one for one in kept if not _is_function(one)]
     if len(kept) > 1 and all(map(_is_leaf, kept)):
         return _nullable(Plain(Union[tuple(kept)]), null=null)  # noqa: UP007 - made of a list
-    kept.sort(key=lambda one: one is not str)  # a string is what Python takes as one, not the name of a plug-in
+    kept.sort(key=lambda one: one is not str)  # first, because Python takes a string as such, not as a plug-in's name
     shapes = list(dict.fromkeys(shape for one in kept if (shape := shape_of(one, name)) is not None))
     if not shapes:
         return None
@@ -196,7 +196,7 @@ def _shape_of_class(hint: Any) -> Shape | None:
 
 @cache
 def built(make: Callable[..., Any], name: str = "") -> Built:
-    """Return the shape of what a class or function makes of its arguments."""
+    """Return the shape of the object that a class or function makes from its arguments."""
     return Built(name or make.__name__, make, lambda: arguments_of(make))
 
 
@@ -217,7 +217,7 @@ def arguments_of(make: Callable[..., Any]) -> Mapping[str, Argument]:
 
 
 def _of_the_class(make: Callable[..., Any], taken: Collection[str]) -> Mapping[str, Argument]:
-    """Return the fields of a class whose class method passes the rest of its arguments on."""
+    """Return the fields of a class whose class method passes on the rest of its arguments."""
     kind = getattr(make, "__self__", None)
     if not isinstance(kind, type) or not is_dataclass(kind):
         return {}
@@ -236,10 +236,8 @@ def _signature(make: Callable[..., Any]) -> tuple[Mapping[str, inspect.Parameter
 
 
 def _hints(owner: Any, module: str) -> Mapping[str, Any]:
-    """Return the types of the arguments; `Unsayable` for an annotation that cannot be read.
-
-    `typing.get_type_hints` would read what stands inside aliases too, and needs all of it at run time.
-    """
+    """Return the types of the arguments; `Unsayable` for an annotation that cannot be read."""
+    # `typing.get_type_hints` would also evaluate the inside of aliases, and needs all names at run time.
     names = _Names(module)
     kinds: Sequence[Any] = [one for one in getattr(owner, "__mro__", [owner]) if one is not object]
     written = {name: hint for one in reversed(kinds) for name, hint in inspect.get_annotations(one).items()}

@@ -1,4 +1,4 @@
-"""`load_team` and `load_job`: a team, and what it is to do, from a file or a dict."""
+"""`load_team` and `load_job`: a team and its job, from a file or a dict."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SCHEMA: Final = "https://json-schema.org/draft/2020-12/schema"
 
 @dataclass(frozen=True, slots=True)
 class TeamJob:
-    """A team, and what its data says it is to do: what `load_job` returns.
+    """A team and the job in its data, as `load_job` returns them.
 
     >>> job = kt.load_job({"name": "desk", "members": [...], "request": {"goal": "Tides."}})  # doctest: +SKIP
     >>> result = kt.run_sync(job.team, job.request())  # doctest: +SKIP
@@ -37,7 +37,7 @@ class TeamJob:
 
     team: Team
     goal: str | None = None
-    """None: a goal must be given, or there is a plan."""
+    """None if the data has no goal: the job then needs a plan, or a goal in `request`."""
     context: Mapping[str, Any] = EMPTY
     """JSON values every member can read."""
     plan: TaskGraph | None = None
@@ -52,9 +52,9 @@ class TeamJob:
         object.__setattr__(self, "context", freeze_json(self.context))
 
     def request(self, goal: str | None = None) -> TeamExecutionRequest:
-        """Make a request, with a run id of its own; `goal` takes the place of the data's.
+        """Make a request with its own run id; `goal` replaces the data's.
 
-        Raises `Misuse` when there is neither a goal nor a plan.
+        Raises `Misuse` without a goal and a plan.
         """
         goal = goal if goal is not None else self.goal
         if goal is None and self.plan is None:
@@ -64,18 +64,18 @@ class TeamJob:
 
 
 def load_team(source: Source, *, trusted: bool = False) -> Team:
-    """Make a team of data: a .yaml, .yml (extra `yaml`), .toml or .json file, or a dict of what such a file holds.
+    """Make a team from data: a .yaml, .yml (extra `yaml`), .toml or .json file, or a dict with such a file's content.
 
-    The keys are the arguments of `Team` and of what is in it. A plug-in is its name, or `{name: its arguments}`:
-    `mini`, `{mini: {model: "local:smollm2", max_turns: 2}}`; `module:name` is code of your own. Relative paths begin at
-    the file; those of a dict at the working directory.
+    The keys are the arguments of `Team` and of the objects in it. Write a plug-in as its name, or as
+    `{name: its arguments}`: `mini`, `{mini: {model: "local:smollm2", max_turns: 2}}`; `module:name` is your own code.
+    Relative paths begin at the file, or for a dict at the working directory.
 
     Loading imports nothing but the built-in and installed plug-ins that the data names, and starts nothing. With
     `trusted` the data may do what a Python file may: name `module:name`, start an MCP server's program, read `${NAME}`
     from the environment, and name files outside its folder. Without it each of these is a mistake.
 
-    Raises `ValueError` with one sentence for each mistake, one a line, each with the file, the line and what is allowed
-    there; `OSError` for a file that cannot be opened, and `MissingExtra`.
+    Raises `ValueError` with one line for each mistake: the file, the line, and the allowed values; `OSError` for a
+    file that cannot be opened, and `MissingExtra`.
 
     >>> member = {"role": "writer", "agent": {"mini": {"model": "local:smollm2", "max_turns": 2}}}
     >>> team = kt.load_team({"name": "desk", "members": [member]})
@@ -86,13 +86,14 @@ def load_team(source: Source, *, trusted: bool = False) -> Team:
 
 
 def load_job(source: Source, *, trusted: bool = False) -> TeamJob:
-    """Make a team of data as `load_team` does, with what its `request` says: goal, context, plan and config."""
+    """Make a team from data as `load_team` does, with the goal, context, plan and config of its `request`."""
     name, data, folder = _data_of(source)
     reading = Reading(folder, trusted)
     reading.mistakes += keys_in(data.value)
     secret = {one.path for one in reading.mistakes}
     with _importable(folder) if trusted and not isinstance(source, Mapping) else nullcontext():
         made = _DOCUMENT.read(data.value, (), reading)
+    # A key is reported once: another mistake in the same place would show its value.
     mistakes = [one for n, one in enumerate(reading.mistakes) if n < len(secret) or one.path not in secret]
     if mistakes or made is MISSING:
         raise ValueError("\n".join(sentences(mistakes, name, data.line_of)))
@@ -101,7 +102,7 @@ def load_job(source: Source, *, trusted: bool = False) -> TeamJob:
 
 
 def _data_of(source: Source) -> tuple[str, Data, pathlib.Path]:
-    """Return what sentences call the data, the data, and where its paths begin."""
+    """Return the data's name in messages, the data, and the folder at which its paths begin."""
     if isinstance(source, Mapping):
         return "the team", Data(_plain(source), _no_line), pathlib.Path.cwd()
     if not isinstance(source, str | os.PathLike):
@@ -136,7 +137,7 @@ def _check_depth(value: Any, depth: int) -> None:
 
 @contextmanager
 def _importable(folder: pathlib.Path) -> Generator[None]:
-    """Make modules beside the file importable while it is loaded."""
+    """Make modules in the file's folder importable while it is loaded."""
     sys.path.insert(0, str(folder))
     try:
         yield

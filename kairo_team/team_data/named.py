@@ -1,4 +1,4 @@
-"""What data names: plug-ins by name with their arguments, and `module:name`, what code of one's own has."""
+"""Names in data: plug-ins with their arguments, and `module:name` for your own code."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _IMPORT_SCHEMA: Final[Schema] = {
 _STARTS_PROGRAMS: Final = ("mcp-stdio",)
 _RUBRIC_KEYS: Final = ("criteria", "threshold", "check_timeout")
 _PLACED: Final = {"id": Argument(Json(), required=False), "phase": Argument(Json(), required=False)}
-"""What a guardrail takes beside its own options: see `GuardrailChain.from_config`."""
+"""Arguments of a guardrail besides its own options; see `GuardrailChain.from_config`."""
 
 
 def imported(text: str, place: Place, reading: Reading) -> Any:
-    """Return what `module:name` names."""
+    """Return the object that `module:name` names."""
     if not reading.trusted:
         return reading.refuse(place, f"imports code, {text!r:.80}: that is for trusted data (trusted=True)")
     module, _, path = text.partition(":")
@@ -60,13 +60,13 @@ def is_import(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Imported(Shape):
-    """What code of one's own has: `module:name`."""
+    """An object in your own code: `module:name`."""
 
     what: str
 
     @property
     def words(self) -> str:
-        """Say what it is, and how it is written."""
+        """Say what the object is, and how to write it."""
         return f"{self.what}, written module:name"
 
     def fits(self, value: Any) -> bool:
@@ -117,7 +117,7 @@ class Named(Shape):
 
     @property
     def words(self) -> str:
-        """Say how one is written."""
+        """Say how to write the plug-in."""
         what = plugins.KINDS[self.kind].what
         return f"the name of {what}, or one name with its arguments such as {{name: {{...}}}}"
 
@@ -126,12 +126,12 @@ class Named(Shape):
         return isinstance(value, str | Mapping)
 
     def refuse(self, value: Any, place: Place, reading: Reading) -> Missing:
-        """Note that something else stands there, and list the names."""
+        """Note that the value is not such a plug-in, and list the names."""
         there = known({one.name for one in plugins.installed(self.kind)})
         return reading.refuse(place, f"must be {self.words}, not {shown(value)}; there are {there}")
 
     def read(self, value: Any, place: Place, reading: Reading) -> Any:
-        """Find what makes it, read its arguments, and make it."""
+        """Find the plug-in's maker, read its arguments, and call it."""
         if self.kind == "evaluator" and _is_rubric(value):
             return RubricOf().read(value, place, reading)
         parts = parts_of(value)
@@ -170,7 +170,7 @@ class Named(Shape):
 
     def _made(self, name: str, make: Any, given: Any, place: Place, reading: Reading) -> Any:
         if not callable(make):
-            return reading.refuse(place, f"gives arguments to {name!r:.80}, which is no class or function")
+            return reading.refuse(place, f"gives arguments to {name!r:.80}, which is not a class or function")
         shape = options_of(self.kind, name, make)
         if given is None or isinstance(given, Mapping):
             made = shape.read(given or {}, place, reading)
@@ -211,7 +211,7 @@ class Named(Shape):
 
 
 def _with_short(shape: Built, definitions: Definitions) -> Schema:
-    """Return the schema of arguments by name, or of the first one alone where it is enough."""
+    """Return the schema of arguments by name; if the first argument is enough, also allow it alone."""
     whole, arguments = shape.own_schema(definitions), shape.arguments
     required = [name for name, one in arguments.items() if one.required]
     short: list[Schema] = [] if required else [{"type": "null"}]
@@ -249,7 +249,7 @@ def _placed(make: Callable[..., Any]) -> Mapping[str, Argument]:
 
 
 class ToolOf(Shape):
-    """A tool by name, one's own as `module:name`, or a source of tools with its arguments."""
+    """A tool by name, your own as `module:name`, or a source of tools with its arguments."""
 
     says = "the name of a tool, module:name, or one source of tools with its arguments"
 

@@ -1,4 +1,4 @@
-"""One reading of data: where its files are, what it may do, and what is wrong in it."""
+"""One reading of data: the folder of its files, its permissions, and its mistakes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kairo_team.evaluators.data_mistakes import Mistake
 
 
 class Missing:
-    """Stands for what could not be made."""
+    """Replaces an object that could not be made."""
 
 
 MISSING: Final = Missing()
@@ -26,12 +26,12 @@ _KEY_LIKE: Final = re.compile(
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----|\bBearer (?=[A-Za-z._~-]*[0-9])[A-Za-z0-9._~-]{16,}"
     r"|\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@]{1,200}:[^\s/@$]{1,200}@"
 )
-"""What the keys of well-known services look like, and a password in an address."""
+"""Patterns of the keys of well-known services, and of a password in an address."""
 _KEY_NAME: Final = re.compile(
     r"(?i)(?:^|[_-])(?:api[_-]?key|apikey|password|passwd|passphrase|secret|client[_-]?secret|access[_-]?key|"
     r"private[_-]?key|(?:access|auth|refresh|api|bearer|id)[_-]?token|authorization)$|_token$|^token$"
 )
-_SAYS: Final = "holds a key, as it seems: keys do not stand in files; take it from the environment"
+_SAYS: Final = "seems to hold a key: never put a key in a file; take it from the environment"
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Reading:
     folder: Path
     """Where relative paths begin."""
     trusted: bool
-    """It may import code, start programs, read the environment, and name files outside its folder."""
+    """Whether the data may import code, start programs, read the environment, and name files outside its folder."""
     mistakes: list[Mistake] = field(default_factory=list[Mistake])
 
     def refuse(self, place: Place, says: str, key: str | None = None) -> Missing:
@@ -50,10 +50,11 @@ class Reading:
         return MISSING
 
     def path(self, text: str, place: Place) -> Path | Missing:
-        """Return the path that a text means; of data that is not trusted it must lead into its folder."""
+        """Return the path that a text means; untrusted data may only name paths inside its folder."""
         if not text.strip() or "\0" in text:
             return self.refuse(place, f"must be the path of a file, not {text!r:.80}")
         found = self.folder / Path(text).expanduser() if self.trusted else self.folder / text
+        # The real path, so that neither `..` nor a link leads out of the folder.
         if not self.trusted and not Path(os.path.realpath(found)).is_relative_to(os.path.realpath(self.folder)):
             return self.refuse(
                 place, f"leads out of the file's folder, {text!r:.80}: that is for trusted data (trusted=True)"
@@ -61,7 +62,7 @@ class Reading:
         return found
 
     def from_environment(self, text: str, place: Place) -> str | Missing:
-        """Put the variables of the environment that a text names, `${NAME}`, in their places."""
+        """Replace every `${NAME}` in a text with that variable of the environment."""
         names = _VARIABLE.findall(text)
         if names and not self.trusted:
             return self.refuse(place, f"reads the environment, {text!r:.80}: that is for trusted data (trusted=True)")

@@ -24,7 +24,7 @@ class RubricOf(Shape):
         return isinstance(value, Mapping) or (isinstance(value, str) and value.lower().endswith(SUFFIXES))
 
     def read(self, value: Any, place: Place, reading: Reading) -> Any:
-        """Make the rubric; each mistake in its file is one here, with its line there."""
+        """Make the rubric; each mistake in its file becomes a mistake here, with its line there."""
         if isinstance(value, Mapping):
             made, mistakes = rubric_of(Rubric, value)
             for one in mistakes:
@@ -59,7 +59,7 @@ class RubricOf(Shape):
 
 
 def _moved(node: Any) -> Any:
-    """Return a rubric's schema with its references to where its definitions are now."""
+    """Return a rubric's schema with its references changed to the new names of its definitions."""
     parts = parts_of(node)
     if isinstance(node, list):
         return [*map(_moved, parts.values())]

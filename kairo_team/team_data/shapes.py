@@ -24,7 +24,7 @@ from kairo_team.team_data.reading import MISSING, Missing, Reading
 
 Schema = dict[str, Any]
 Definitions = dict[str, Any]
-"""Schemas by the names under which others refer to them."""
+"""Schemas by the names that references to them use."""
 _WORDS: Final[Mapping[Any, str]] = {
     str: "a string",
     bool: "true or false",
@@ -39,35 +39,35 @@ LEAVES: Final = frozenset(_WORDS)
 
 
 class Shape(ABC):
-    """What may stand in one place of data."""
+    """The kind of value that one place of data allows."""
 
     says = "a value"
 
     @property
     def words(self) -> str:
-        """What it is, for a sentence."""
+        """The kind of value in words, for a sentence."""
         return self.says
 
     @abstractmethod
     def fits(self, value: Any) -> bool:
-        """Return whether a value is meant to be one, right or wrong."""
+        """Return whether a value is meant for this shape, right or wrong."""
 
     @abstractmethod
     def read(self, value: Any, place: Place, reading: Reading) -> Any:
-        """Return what the value stands for; `MISSING` when that was refused."""
+        """Return the object that the value describes; `MISSING` if it was refused."""
 
     @abstractmethod
     def schema(self, definitions: Definitions) -> Schema:
-        """Return its JSON Schema, and put what it refers to among the definitions."""
+        """Return the JSON Schema, and add what it refers to to the definitions."""
 
     def refuse(self, value: Any, place: Place, reading: Reading) -> Missing:
-        """Note that something else stands there."""
+        """Note that the value does not have this shape."""
         unquoted = self.words == "a string" and isinstance(value, bool | int | float)
         return reading.refuse(place, f"must be {self.words}, not {shown(value)}{': put it in quotes' * unquoted}")
 
 
 def shown(value: Any) -> str:
-    """Return a value as data writes it, cut."""
+    """Return a value as JSON, cut to 80 characters."""
     return f"{json.dumps(value, ensure_ascii=False)!s:.80}"
 
 
@@ -112,8 +112,9 @@ class Plain(Shape):
         return not isinstance(value, list | Mapping)
 
     def read(self, value: Any, place: Place, reading: Reading) -> Any:
-        """Validate it as JSON is validated, without changing its type."""
+        """Validate the value as JSON, without changing its type."""
         try:
+            # As JSON: in Python mode, strict validation would refuse a string for a date or an enum.
             return self._adapter.validate_json(json.dumps(value), strict=True)
         except ValidationError as error:
             for one in error.errors(include_url=False):
@@ -122,7 +123,7 @@ class Plain(Shape):
             return self.refuse(value, place, reading)
 
     def schema(self, definitions: Definitions) -> Schema:
-        """Return what pydantic makes."""
+        """Return pydantic's schema of the type."""
         made: Schema = self._adapter.json_schema()
         made.pop("title", None)
         return made
@@ -130,7 +131,7 @@ class Plain(Shape):
 
 @dataclass(frozen=True)
 class Validated(Shape):
-    """A value of a type that says itself what stands for it in JSON."""
+    """A value of a type that defines its own JSON form."""
 
     hint: Any
     says = "a value"
@@ -152,7 +153,7 @@ class Validated(Shape):
             return reading.refuse(place, f"is refused: {first.get('ctx', {}).get('error', first['msg'])}")
 
     def schema(self, definitions: Definitions) -> Schema:
-        """Return what the type says of itself."""
+        """Return the type's own schema."""
         return self._adapter.json_schema()
 
 
@@ -193,7 +194,7 @@ class PathOf(Shape):
 
 
 class SecretText(Shape):
-    """A text in which `${NAME}` stands for a variable of the environment."""
+    """A text in which `${NAME}` is replaced with a variable of the environment."""
 
     says = "a string"
 
@@ -265,7 +266,7 @@ class MapOf(Shape):
 
 @dataclass(frozen=True)
 class OneOf(Shape):
-    """One of several shapes: the first for which a value is meant."""
+    """One of several shapes: the first that a value fits."""
 
     shapes: tuple[Shape, ...]
 
@@ -298,7 +299,7 @@ class OrNull(Shape):
 
     @property
     def words(self) -> str:
-        """Its words, or null."""
+        """The shape's words, or null."""
         return f"{self.shape.words} or null"
 
     def fits(self, value: Any) -> bool:
@@ -316,7 +317,7 @@ class OrNull(Shape):
         return {"anyOf": [self.shape.schema(definitions), {"type": "null"}]}
 
 
-# ---------------------------------------------------------------- what a constructor makes
+# ---------------------------------------------------------------- objects of constructors
 
 
 @dataclass(frozen=True)
@@ -326,21 +327,21 @@ class Argument:
     shape: Shape
     required: bool
     several: bool = False
-    """It takes the rest of the positional arguments."""
+    """Whether the argument takes the rest of the positional arguments."""
 
 
 @dataclass(frozen=True)
 class Built(Shape):
-    """What a constructor makes of its arguments by name."""
+    """An object that a constructor makes from arguments by name."""
 
     name: str
     make: Callable[..., Any]
     find: Callable[[], Mapping[str, Argument]]
-    """Returns its arguments; asked for late, because a class may be made of itself."""
+    """Returns the arguments; called late, because a class may contain itself."""
 
     @cached_property
     def arguments(self) -> Mapping[str, Argument]:
-        """Its arguments, by name."""
+        """The arguments, by name."""
         return self.find()
 
     @property
@@ -370,7 +371,7 @@ class Built(Shape):
         return MISSING
 
     def _check_keys(self, given: Sequence[str], place: Place, reading: Reading) -> None:
-        """Note the unknown keys, and the lacking ones but those that an unknown one was to be."""
+        """Note the unknown keys, and the missing ones except those that an unknown key is probably meant to be."""
         unknown = [key for key in given if key not in self.arguments]
         for key in unknown:
             reading.refuse(place, unknown_key(key, [*self.arguments]), key)
@@ -381,7 +382,7 @@ class Built(Shape):
             reading.refuse(place, f"needs {lacks}; it takes {', '.join(self.arguments)}")
 
     def _look_at(self, given: Mapping[str, Any], place: Place, reading: Reading) -> None:
-        """Note what a value class says of single arguments, beside others that are wrong already."""
+        """Note a value class's mistakes in single arguments, although other arguments are already wrong."""
         if not is_dataclass(self.make) or any(one.required and n not in given for n, one in self.arguments.items()):
             return
         apart = Reading(reading.folder, reading.trusted)
@@ -400,7 +401,7 @@ class Built(Shape):
         return read if read is MISSING else self.call({name: read}, place, reading)
 
     def call(self, given: Mapping[str, Any], place: Place, reading: Reading) -> Any:
-        """Call the constructor; what it refuses is a mistake."""
+        """Call the constructor; note its error as a mistake."""
         try:
             bound = inspect.signature(self.make).bind_partial()
             bound.arguments.update(given)
@@ -413,6 +414,7 @@ class Built(Shape):
         said = " ".join(str(error).split()) or "without a reason"
         if not isinstance(error, TypeError | ValueError | ImportError):
             said = f"{type(error).__name__}: {said}"
+        # A message that begins with `Class.argument` points at that argument.
         found = re.match(rf"{re.escape(self.name)}\.(\w+):? (.*)", said)
         if found is None or found[1] not in given:
             return reading.refuse(place, f"is refused: {said:.400}")

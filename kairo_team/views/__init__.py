@@ -1,4 +1,4 @@
-"""Views of a run for people: subscribers that show its events. Those of a terminal need the extra `cli`."""
+"""Views of a run for people: subscribers that show its events. Views for a terminal need the extra `cli`."""
 
 from typing import TYPE_CHECKING
 

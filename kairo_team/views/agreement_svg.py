@@ -1,4 +1,4 @@
-"""A judge beside a human as one SVG picture: who says what how often, and how often they agree."""
+"""Draw a judge against a human as one SVG picture: a table of counts, and how often they agree."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FOOT: Final = 84.0
 _SCALE: Final = 240.0
 """Width of the line from 0 % to 100 %."""
 _LONGEST: Final = 11
-"""Characters of a level's name that fit over a cell; all of it is in the tooltips below."""
+"""Characters of a level's name that fit over a cell; the tooltips below have the whole name."""
 _GREY: Final = "#7a8490"
 """4 to 1 against white and against near-black."""
 _STYLE: Final = f"""<style>
@@ -37,13 +37,13 @@ class AgreementPanel:
     title: str
     levels: Sequence[str]
     counts: Sequence[Sequence[int]]
-    """By the human's level, then by the judge's."""
+    """Rows are the human's levels, columns the judge's."""
     unanswered: Sequence[int]
-    """By the human's level."""
+    """Artifacts without an answer of the judge, by the human's level."""
     agreed: tuple[float, float, float] | None
     """The share on which they agree, and the ends of its interval, from 0 to 1; None where nothing was answered."""
     majority: float | None
-    """The share that the most frequent level would agree on."""
+    """The agreement, from 0 to 1, of always answering the most frequent level."""
 
 
 def draw_agreement(panels: Sequence[AgreementPanel]) -> str:
@@ -53,7 +53,7 @@ def draw_agreement(panels: Sequence[AgreementPanel]) -> str:
     heights = [_TOP + len(one.levels) * _ROW + _FOOT for one in panels]
     size = f'width="{width:.0f}" height="{sum(heights):.0f}" viewBox="0 0 {width:.0f} {sum(heights):.0f}"'
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">']
-    parts += ["<title>A judge beside a human</title>", _STYLE]
+    parts += ["<title>A judge compared with a human</title>", _STYLE]
     for number, panel in enumerate(panels):
         parts.append(f'<g transform="translate({_LEFT:.0f},{sum(heights[:number]) + _TOP:.0f})">')
         parts += [*_table(panel), *_line(panel), "</g>"]
@@ -61,7 +61,7 @@ def draw_agreement(panels: Sequence[AgreementPanel]) -> str:
 
 
 def _table(panel: AgreementPanel) -> Iterator[str]:
-    """Draw the counts; the bar in a cell is its share of what the human calls so."""
+    """Draw the counts; the bar in a cell is its share of the row, which is one level of the human's."""
     yield _label(8 - _LEFT, -42, panel.title, "start", "title")
     yield _label(8 - _LEFT, -8, "human / judge", "start", "corner")
     for column, level in enumerate((*panel.levels, "no answer")):
@@ -70,6 +70,7 @@ def _table(panel: AgreementPanel) -> Iterator[str]:
         cells = (*panel.counts[row], panel.unanswered[row])
         yield _label(-10, row * _ROW + 20, level, "end")
         for column, many in enumerate(cells):
+            # `or 1`: a level that the human never gave has an empty row.
             x, y, share = column * _CELL, row * _ROW, many / (sum(cells) or 1)
             kind = "left" if column == len(panel.levels) else "same" if row == column else "other"
             said = (*panel.levels, "no answer")[column]

@@ -25,7 +25,7 @@ _STYLES: Final = {"pass": "done", "fail": "failed", "error": "failed", "undecide
 
 
 def render_eval(result: EvalResult, comparison: Comparison | None = None) -> str:
-    """Return the page of an eval, and of how it compares with an earlier one."""
+    """Return the HTML page of an eval and of its comparison with an earlier one."""
     css = asset("report.css")
     trusted = {"policy": Markup(policy_of(css)), "css": Markup(css)}  # noqa: S704 - the library's own
     body = Markup(show_eval(result, comparison))  # noqa: S704 - a template wrote it
@@ -33,8 +33,9 @@ def render_eval(result: EvalResult, comparison: Comparison | None = None) -> str
 
 
 def show_eval(result: EvalResult, comparison: Comparison | None = None) -> str:
-    """Return what the page shows, without its head."""
+    """Return the body of the page."""
     cases = sorted(result.cases.items(), key=lambda one: all(trial.outcome == "pass" for trial in one[1]))
+    # Reversed, so that the first trial's text of a criterion wins.
     texts = {one.id: one.text for trial in reversed(result.trials) for one in trial.criteria}
     return template("eval_body.html").render(
         styles=_STYLES,

@@ -1,4 +1,4 @@
-"""One line for each trial of an eval as it ends; the runs inside are not told."""
+"""Print one line for each trial of an eval as it ends; runs inside a trial get no line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGEST: Final = 120
 
 
 class EvalProgress:
-    """A subscriber that prints how far an eval is: the run `run_id`, which has so many trials."""
+    """A subscriber that prints the progress of an eval: the run `run_id`, which has `trials` trials."""
 
     def __init__(self, show: Callable[[str], object], warn: Callable[[str], object], run_id: str, trials: int) -> None:
         """`show` prints a line; `warn` prints a notice, from a signal handler too."""

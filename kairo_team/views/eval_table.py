@@ -35,7 +35,7 @@ def draw_eval(result: EvalResult, *, full: bool = False) -> str:
 
 
 def describe_eval(result: EvalResult) -> str:
-    """Return what was evaluated, in a line."""
+    """Describe in one line what was evaluated."""
     judge = f", judged by {result.judge}" if result.judge else ""
     many = f", {result.repeat} times each" if result.repeat > 1 else ""
     return one_line(f"{result.team} on {result.name}: {count(len(result.cases), 'case')}{many}{judge}")
@@ -81,7 +81,7 @@ def draw_comparison(found: Comparison) -> str:
             ("score", f"{one.before:.2f} -> {one.after:.2f}, {one.change:+.2f} ({one.low:+.2f} to {one.high:+.2f})")
         )
     rows += [("better", _named(found.better)), ("worse", _named(found.worse))]
-    rows.append(("chance", f"splits the changed cases as unevenly with a probability of {found.p_value:.2g}"))
+    rows.append(("chance", f"would split the changed cases this unevenly with a probability of {found.p_value:.2g}"))
     rows += [(f"criterion {name}", f"{old:.1%} -> {new:.1%}") for name, (old, new) in found.criteria.items()]
     lines = [f"Compared with the earlier eval, on {count(found.cases, 'case')}", *draw_table(rows)]
     return "\n".join([*lines, *(f"  note: {one_line(one)}" for one in found.warnings)])

@@ -27,7 +27,7 @@ class Node:
     """The member, else the role, else the capabilities it needs; then the able members when their names add
     something."""
     remark: str
-    """Its evaluator, its output type and its `needs`; empty when it has none of them."""
+    """Condition, items, loop, `needs`, evaluator and output type, as far as the task has them; else empty."""
     description: str
 
 
@@ -40,19 +40,19 @@ class Chart:
     nodes: tuple[Node, ...]
     """In plan order."""
     edges: tuple[tuple[str, str], ...]
-    """From a task to one that depends on it, by id; in the order of the dependents."""
+    """Ids of a task and of one that depends on it, in the order of the dependents."""
     plan: TaskGraph
-    """What is drawn: the plan, and the bodies of loops that have not begun."""
+    """The plan to draw, with the bodies of loops that have not begun."""
 
     @property
     def size(self) -> str:
-        """How much there is: `3 tasks, 2 dependencies`."""
+        """The numbers of tasks and dependencies: `3 tasks, 2 dependencies`."""
         dependencies = "1 dependency" if len(self.edges) == 1 else f"{len(self.edges):,} dependencies"
         return f"{count(len(self.nodes), 'task')}, {dependencies}"
 
 
 def make_chart(plan: TaskGraph, team: Team | None = None) -> Chart:
-    """Describe a plan and the members that may do each task; without a team, only what the tasks ask for."""
+    """Describe a plan and the members that may do each task; without a team, only the tasks' own requirements."""
     plan = _with_bodies(plan)
     bound = {} if team is None else bind(plan, team)
     nodes = [

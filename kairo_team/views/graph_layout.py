@@ -1,10 +1,10 @@
 """The places of the boxes and arrows of a plan: layers by longest path, few crossings, nothing on top of a box.
 
-The steps are those of layered drawing (Sugiyama, Tagawa and Toda, 1981): layers become columns from left to right, a
-tall one, where few other tasks meet it, several of them; an arrow that passes columns gets a lane through each; the
-columns are sorted by the mean place of their neighbours, and the order in which the fewest arrows cross is kept; then
+The method is layered drawing (Sugiyama, Tagawa and Toda, 1981). Layers become columns from left to right; a tall layer
+whose arrows join few other tasks becomes several columns. An arrow that passes columns gets a lane through each.
+Columns are sorted by the mean place of their neighbours, and the order with the fewest crossings is kept. Then
 everything moves as near to its neighbours as its column allows. Arrows that pass the same columns share lanes when
-they leave one task, or reach one.
+they leave the same task or reach the same task.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _FEWEST: Final = 12
 """Boxes that always fit into one column."""
 _PER_ROOT: Final = 1.7
-"""Boxes in the tallest column, by the square root of all: about as wide as high."""
+"""Boxes in the tallest column per square root of all boxes; the picture is then about as wide as high."""
 _ROUNDS: Final = 12
 """Sweeps over the columns, for their order and again for their heights."""
 _BETWEEN_BOXES: Final = 18.0
@@ -33,7 +33,7 @@ _GAP: Final = 52.0
 _GAP_MOST: Final = 180.0
 _GAP_PER_ARROW: Final = 3.0
 _LANE_WEIGHT: Final = 1000.0
-"""How much more a lane is kept straight than a box is kept near its neighbours."""
+"""Weight of keeping a lane straight; keeping a box near its neighbours weighs 1."""
 
 Point = tuple[float, float]
 
@@ -55,8 +55,8 @@ class Layout:
     height: float
     boxes: Mapping[str, Box]
     routes: Mapping[tuple[str, str], tuple[Point, ...]]
-    """Corners from box to box. The first step crosses the space between two columns, the next, along a lane, a column,
-    and so on in turn."""
+    """Corners from box to box. Steps alternate: one crosses the space between two columns, the next follows a lane
+    through a column."""
 
 
 @dataclass(slots=True, eq=False)
@@ -68,7 +68,7 @@ class _Item:
     weight: float = _LANE_WEIGHT
     middle: float = 0.0
     place: float = 0.0
-    """Its number in its column, as a share of the column."""
+    """Position in the column, as a share from 0 to 1."""
     before: dict[_Item, None] = field(default_factory=dict["_Item", None])
     after: dict[_Item, None] = field(default_factory=dict["_Item", None])
 
@@ -77,7 +77,7 @@ _Columns = list[list[_Item]]
 
 
 def lay_out(dag: nx.DiGraph[str], width: float, heights: Mapping[str, float]) -> Layout:
-    """Lay a directed acyclic graph out; every box has this width, and its own height."""
+    """Lay out a directed acyclic graph; all boxes have the same width, each has its own height."""
     names = _columns(dag)
     boxes = {name: _Item(at, heights[name], 1.0) for at, column in enumerate(names) for name in column}
     columns = [[boxes[name] for name in column] for column in names]
@@ -114,7 +114,7 @@ def _columns(dag: nx.DiGraph[str]) -> list[list[str]]:
 
 
 def _meets_few(dag: nx.DiGraph[str], layer: Sequence[str]) -> bool:
-    """Return whether a layer's arrows come from few tasks and go to few, so that they need few lanes when it is cut."""
+    """Return whether a layer's arrows join few other tasks; cut into columns, such a layer needs few lanes."""
     others = {other for name in layer for other in (*dag.predecessors(name), *dag.successors(name))}
     return len(others) <= len(layer) / 2
 
@@ -125,12 +125,13 @@ def _mean(numbers: Iterable[float], *, default: float = 0.0) -> float:
 
 
 def _chains(dag: nx.DiGraph[str], boxes: Mapping[str, _Item], columns: _Columns) -> dict[tuple[str, str], list[_Item]]:
-    """Give every arrow that passes columns its lanes, and link what lies next to each other on its way."""
+    """Give every arrow that passes columns its lanes, and link the items that follow each other on its way."""
     long = [(a, b) for a, b in dag.edges if boxes[b].column - boxes[a].column > 1]
     leaving, reaching = Counter(a for a, _ in long), Counter(b for _, b in long)
     lanes: dict[tuple[str, str, int], _Item] = {}
     chains: dict[tuple[str, str], list[_Item]] = {}
     for a, b in dag.edges:
+        # The end with more long arrows shares its lanes, which makes the fewest lanes.
         shared = ("from", a) if leaving[a] >= reaching[b] else ("to", b)
         chain = [boxes[a]]
         for column in range(boxes[a].column + 1, boxes[b].column):
@@ -195,6 +196,7 @@ def _settle(columns: _Columns) -> None:
     for column in columns:
         _stack(column, [0.0] * len(column))
     for turn in range(_ROUNDS):
+        # The last two sweeps weigh both sides, so that the final places favour neither.
         forward, last = turn % 2 == 0, turn >= _ROUNDS - 2
         for column in columns if forward else reversed(columns):
             _stack(column, _wanted(column, forward=forward, both=last))
@@ -216,20 +218,18 @@ def _wanted(column: Sequence[_Item], *, forward: bool, both: bool) -> list[float
 
 
 def _wish(item: _Item, *, forward: bool, both: bool) -> float:
-    """Return the mean of a box's neighbours, or of the lanes that a lane goes on in."""
+    """Return the mean middle of an item's neighbours; for a lane, of its neighbouring lanes if it has any."""
     others = [*item.before, *item.after] if both else list(item.before if forward else item.after)
     lanes = [other for other in others if not other.height] if not item.height else []
     return _mean((other.middle for other in lanes or others), default=item.middle)
 
 
 def _stack(column: Sequence[_Item], wanted: Sequence[float]) -> None:
-    """Place a column's items in order without overlap, with the least sum of squared distances to the places wanted.
-
-    That is isotonic regression once the least distances are taken off: neighbours that would overlap are pooled.
-    """
+    """Place a column's items in order without overlap, with the least sum of squared distances to the places wanted."""
     offsets = [0.0]
     for above, below in pairwise(column):
         offsets.append(offsets[-1] + _distance(above, below))
+    # Without the least distances this is isotonic regression: neighbours that would overlap are pooled.
     pools: list[tuple[float, float, int]] = []  # mean, weight, items
     for item, want, offset in zip(column, wanted, offsets, strict=True):
         mean, weight, size = want - offset, item.weight, 1
@@ -250,7 +250,7 @@ def _distance(above: _Item, below: _Item) -> float:
 
 
 def _lefts(columns: _Columns, width: float) -> list[float]:
-    """Return where each column begins: the more arrows between two, the wider apart they are."""
+    """Return the left edge of each column; more arrows between two columns put them wider apart."""
     lefts = [0.0]
     for column in columns[:-1]:
         arrows = sum(len(item.after) for item in column)

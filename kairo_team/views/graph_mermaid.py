@@ -40,12 +40,12 @@ def _label(node: Node) -> str:
 
 
 def _escape(text: str) -> str:
-    """Write as `#NN;` every character that could be more than itself."""
+    """Write every character that could have a meaning in Mermaid, HTML or Markdown as `#NN;`."""
     return _CHARACTER.sub(lambda found: found[1] or f"#{ord(found[2])};", text)
 
 
 def mermaid_limits(chart: Chart, text: str) -> Iterator[str]:
-    """Yield a sentence for each limit of Mermaid's that the chart is over."""
+    """Yield a sentence for each limit of Mermaid that the chart exceeds."""
     if len(chart.edges) > MOST_EDGES:
         yield f"the chart has {len(chart.edges):,} edges, and Mermaid draws {MOST_EDGES} unless its maxEdges is raised"
     if len(text) > MOST_CHARACTERS:

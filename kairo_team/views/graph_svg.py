@@ -1,6 +1,6 @@
 """A plan as one self-contained SVG picture: no font, no script, no style from outside.
 
-Its colours are readable on a light and on a dark page: boxes have their own background, the rest is a medium grey.
+The colours are readable on a light and on a dark page: boxes have their own background, the rest is a medium grey.
 """
 
 from __future__ import annotations

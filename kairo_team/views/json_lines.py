@@ -28,6 +28,7 @@ class JsonLines:
         if not isinstance(path, str | Path) or not str(path):
             raise ValueError(f"JsonLines takes the path of a file, such as 'events.jsonl', not {path!r}")
         self.path = Path(path)
+        # Appended without a buffer: a process that dies loses no event, and runs may share the file.
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._file: IO[bytes] = os.fdopen(descriptor, "ab", buffering=0)
 
@@ -50,9 +51,10 @@ class JsonLines:
 
 
 def read_events(path: str | Path) -> Iterator[Event]:
-    """Go through the events of a file, in order; a last line without its end, of a process that died, is left out.
+    """Yield the events of a file, in order; leave out a last line that a dying process did not finish.
 
-    Raises `OSError` for a file that cannot be read, and `ValueError`, which names the line, for one that has no event.
+    Raises `OSError` for a file that cannot be read, and `ValueError`, which names the line, for a line without an
+    event.
     """
     with Path(path).open("rb") as file:
         for number, line in enumerate(file, 1):

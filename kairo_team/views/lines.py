@@ -1,4 +1,4 @@
-"""Lines on a terminal that a person may be asked something on."""
+"""Print lines on a terminal that questions to a person use too."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from kairo_team._util.terminal import TERMINAL
 
 
 class Lines:
-    """Prints lines; between a question and its answer it keeps them, and prints them after it."""
+    """Prints lines; holds them back while a question is open, and prints them after the answer."""
 
     def __init__(self, show: Callable[[str], object]) -> None:
         self.printed = 0
-        """How many lines there were, those that wait included."""
+        """The number of lines so far, lines held back included."""
         self._show = show
         self._held: list[str] | None = None
-        """Lines that wait for a question to be over; None while there is none."""
+        """Lines held back while a question is open; None while no question is."""
         self._aside = TERMINAL.aside(self._stand_aside, self._go_on)
 
     @property

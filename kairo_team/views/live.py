@@ -1,4 +1,4 @@
-"""The live view: a table that redraws itself while the run goes on."""
+"""The live view: a table that redraws itself during the run."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from kairo_team.views.progress import TaskRow
 
 WIDE: Final = 100
-"""Columns from which there is room for long words."""
+"""Columns from which the view has room for long words."""
 NARROW: Final = 64
-"""Columns below which only the most important is shown: of a row its task, its state and what happens."""
+"""Columns below which a row shows only its task, its state and what happened last."""
 _FRAME: Final = 9
 """Lines around the rows: team, tokens, dollars, blank, heads, fold, blank, notice, and the line with the cursor."""
 _NEARLY: Final = 0.8
@@ -49,11 +49,10 @@ STYLES: Final = {
 
 
 class LiveView:
-    """A subscriber that shows one run in a terminal while its `with` block lasts; then the view disappears.
+    """A subscriber that shows the run of its first event in a terminal; the view disappears after its `with` block.
 
-    It is the run of the first event; what a run inside its task spends is shown when the attempt ends. An event costs
-    the run one append: the view's own thread reads the events and draws, `rate` times a second. `budget` has the team's
-    limits.
+    The spending of a run inside a task is shown when the attempt ends. An event costs the run one append: the view's
+    own thread reads the events and draws `rate` times a second. `budget` has the team's limits.
     """
 
     def __init__(self, console: Console, budget: Budget | None = None, *, rate: float = 8.0) -> None:
@@ -63,7 +62,7 @@ class LiveView:
         self._events: deque[Event] = deque()
         self._notice = ""
         self._drawn: tuple[object, ...] = ()
-        """The content of the last drawing beside events."""
+        """Seconds, notice and console size of the last drawing."""
         self._began = time.monotonic()
         self._pause = 1.0 / rate
         self._over = threading.Event()
@@ -104,6 +103,7 @@ class LiveView:
         with suppress(OSError):
             while not self._over.wait(self._pause):
                 with self._drawing:
+                    # An equal drawing is skipped: a model on this machine may need the cores.
                     if self._is_news():
                         self._live.refresh()
 
@@ -114,13 +114,13 @@ class LiveView:
             self._live.stop()
 
     def _go_on(self) -> None:
-        self._drawn = ()
+        self._drawn = ()  # so that the next look draws
         with suppress(OSError):
             self._live.start()
         self._drawing.release()
 
     def _is_news(self) -> bool:
-        """Return whether another drawing would look different; the machine may need its cores for a model."""
+        """Return whether another drawing would look different."""
         drawn, self._drawn = self._drawn, (int(time.monotonic() - self._began), self._notice, self._console.size)
         return bool(self._events) or self._drawn != drawn
 
@@ -192,7 +192,7 @@ class LiveView:
 
     @property
     def _cut(self) -> OverflowMethod:
-        """How a text that is too long ends: a terminal of ASCII alone has no ellipsis."""
+        """How a text that is too long ends; a terminal with only ASCII has no ellipsis."""
         return "crop" if self._console.options.ascii_only else "ellipsis"
 
     def _table(self, rows: list[TaskRow], width: int) -> Table:
@@ -213,6 +213,7 @@ class LiveView:
 
 
 def _share(part: Decimal | int, whole: Decimal | int) -> float:
+    # A limit of 0 is used up from the start.
     return float(part / whole) if whole else 1.0
 
 

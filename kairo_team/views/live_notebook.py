@@ -1,4 +1,4 @@
-"""The live view in a notebook: the output of a cell shows a run while it goes on."""
+"""The live view in a notebook: the output of a cell shows its run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HEIGHT: Final = 30
 class NotebookView:
     """A subscriber that shows each run in the output of its cell: `Runtime(subscribers=[NotebookView()])`.
 
-    It draws soon after an event, at most `rate` times a second, in a thread of its own, and at the end of a run.
+    The view draws soon after an event, at most `rate` times a second, in its own thread, and at the end of a run.
     `budget` has the limits that the bars show, `width` is in columns. Raises `Misuse` outside IPython, and `ValueError`
     for a rate that is not above 0.
     """
@@ -44,7 +44,7 @@ class NotebookView:
         self._width = width
         self._pause = 1.0 / rate
         self._cells: dict[str, _Cell] = {}
-        """Of the runs that go on, by run id."""
+        """Cells of the runs that have not ended, by run id."""
 
     def __call__(self, event: Event) -> None:
         """Keep the event for the next drawing."""
@@ -70,12 +70,13 @@ class _Cell:
         self.view = LiveView(self._console, budget)
         self._shown: Any = None
         self._due: threading.Timer | None = None
-        """The next drawing."""
+        """The timer of the next drawing."""
         self._drawing = threading.Lock()
 
     def draw_after(self, seconds: float) -> None:
-        """See to a drawing in so many seconds; the thread knows by its context which cell is run."""
+        """Draw after so many seconds, unless a drawing is due already."""
         if self._due is None:
+            # IPython finds the cell to write to through the context, which a new thread does not have.
             self._due = threading.Timer(seconds, contextvars.copy_context().run, [self.draw])
             self._due.daemon = True
             self._due.start()

@@ -1,4 +1,4 @@
-"""What a notebook shows of a team, a plan, a result and a budget: HTML without script, every text escaped."""
+"""Teams, plans, results and budgets in a notebook: HTML without script, every text escaped."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _member(member: Member) -> tuple[str, ...]:
 
 
 def show_trial(trial: TriedText) -> str:
-    """Write what came of trying a rubric on a text, criterion by criterion."""
+    """Write the result of trying a rubric on a text, criterion by criterion."""
     rows = trial.rows()
     table = _table(("criterion", "level", "decided by", "why"), rows, len(rows))
     return _block(_text(trial.summary), table, f"the judge: {_text(trial.cost)}" if trial.calls else "")
@@ -61,7 +61,7 @@ def show_plan(plan: TaskGraph) -> str:
     picture = draw_plan(plan)
     if picture is not None:
         data = base64.b64encode(picture.encode()).decode()
-        # As an image its style sheet stays in it.
+        # In an <img>, the picture's style sheet does not apply to the notebook.
         return (
             f'<img style="max-width:100%" alt="{_text(make_chart(plan).size)}" src="data:image/svg+xml;base64,{data}">'
         )
@@ -135,7 +135,7 @@ def _text(text: str) -> str:
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], number: int) -> str:
-    """Write a table of texts that are not yet escaped; `number` rows there are."""
+    """Write a table of `number` rows; the texts are not yet escaped."""
     lines = ["".join(f"<td>{_text(cell)}</td>" for cell in row) for row in islice(rows, _MOST_ROWS)]
     if number > _MOST_ROWS:
         lines.append(f'<td colspan="{len(heads)}">and {number - _MOST_ROWS:,} more</td>')
@@ -144,6 +144,6 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], number: int) -> 
 
 
 def _block(head: str, *parts: str) -> str:
-    """Write a heading and what is below it, all of it HTML already."""
+    """Write a heading and the parts below it; all are HTML already."""
     below = "".join(f"<div>{part}</div>" for part in parts if part)
     return f"<div><b>{head}</b>{below}</div>"

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 _NAMED: Final = 2
 """How many dependencies are named."""
 _REASONS: Final = MappingProxyType({"budget": "budget", "retry": "the next attempt"})
-"""What a task waits for, where that is not `a slot` or `a member`."""
+"""Words for reasons of a wait; any other reason is written `a slot` or `a member`."""
 _TASK: Final = ""
-"""The key of a wait of the task as a whole; others have the id of a call or of a question."""
+"""The key of a wait of the task as a whole; other keys are the ids of calls and questions."""
 
 
 class Waits:
-    """What one task waits for, beside other tasks."""
+    """The open waits of one task, apart from its dependencies."""
 
     __slots__ = ("_open",)
 
@@ -32,7 +32,7 @@ class Waits:
 
     @property
     def reason(self) -> str:
-        """What it began to wait for last, such as "a slot"; empty when it waits for nothing."""
+        """The wait that began last, such as "a slot"; empty if the task waits for nothing."""
         return next(reversed(self._open.values()), "")
 
     def take(self, event: events.WorkEvent) -> None:
@@ -64,14 +64,14 @@ def _describe_call(event: events.ModelWaiting) -> str:
 
 
 def _pause(seconds: float | None, error: str | None = None) -> str:
-    """Describe how long a wait is, and why: ` (4.0s, rate limited)`; empty where that is not known."""
+    """Describe the length of a wait, and its reason: ` (4.0s, rate limited)`; empty if the length is not known."""
     if seconds is None:
         return ""
     return f" ({seconds:.1f}s, {error.replace('_', ' ')})" if error else f" ({seconds:.1f}s)"
 
 
 def describe_dependencies(task: PlannedTask, still_open: Collection[str]) -> str:
-    """Name the dependencies of a task that have not ended: `a, b and 3 more`; empty when there are none."""
+    """Name the dependencies of a task that have not ended: `a, b and 3 more`; empty if all have."""
     missing = [one for one in task.depends_on if one in still_open]
     more = len(missing) - _NAMED
     return ", ".join(missing[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")

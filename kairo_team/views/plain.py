@@ -23,16 +23,16 @@ _LONGEST: Final = 200
 _PATIENCE: Final = 10.0
 """Seconds that a task must have waited before a line says so."""
 _QUIET: Final = 30.0
-"""Seconds between two looks at whether a line was printed; without one, a line says what goes on."""
+"""Seconds between two checks; a check describes the state of the run if no line was printed since the last one."""
 _NAMED: Final = 3
-"""How many tasks that wait are named in it."""
+"""How many waiting tasks that line names."""
 
 
 class PlainView:
     """A subscriber that prints lines.
 
-    `show` prints a line; `warn` prints a notice, from a signal handler too. One view shows one run, that of its first
-    event; of runs inside its tasks it says only when a person is asked.
+    `show` prints a line; `warn` prints a notice, from a signal handler too. A view shows the run of its first event;
+    of runs inside that run's tasks it reports only questions to people.
     """
 
     def __init__(self, show: Callable[[str], object], warn: Callable[[str], object]) -> None:
@@ -41,13 +41,13 @@ class PlainView:
         self._progress = RunProgress()
         self._began: datetime | None = None
         self._opening = ""
-        """The first line, held back until something follows: a run that is refused is not worth it."""
+        """The first line, held back until something follows, so that a refused run prints nothing."""
         self._errors: dict[str, str] = {}
         """The errors of failed attempts, by task, until the next event of the task."""
         self._waits: deque[tuple[datetime, TaskRow, str]] = deque()
-        """Waits that began, and their reasons, in order; told when they last."""
+        """Waits that began, and their reasons, in order; printed once they last `_PATIENCE`."""
         self._told: set[tuple[str, str]] = set()
-        """Tasks and reasons that have had their line."""
+        """Tasks and reasons that already have their line."""
 
     def __enter__(self) -> Self:
         self._lines.__enter__()
@@ -67,6 +67,7 @@ class PlainView:
             row = self._progress.rows[event.task_id]
             if row.waits.reason:
                 self._waits.append((event.at, row, row.waits.reason))
+        # Nothing has begun: the command itself says why the run was refused.
         if self._opening and isinstance(event, events.TaskSkipped | events.TeamEnded):
             return
         self._open()
@@ -75,7 +76,7 @@ class PlainView:
             self._print((event.at - self._began).total_seconds(), line)
 
     async def watch(self) -> None:
-        """Print what goes on at the end of each half minute without a line; ends by being cancelled."""
+        """Print the state of the run after each half minute without a line; run until cancelled."""
         while True:
             before = self._lines.printed
             await anyio.sleep(_QUIET)
@@ -93,7 +94,7 @@ class PlainView:
             self._opening = ""
 
     def _describe_state(self) -> str:
-        """Describe how many tasks are in which state, and what those that were begun wait for."""
+        """Describe how many tasks are in each state, and what the running ones wait for."""
         progress = self._progress
         busy = [row for row in progress.rows.values() if row.state in (RowState.RUNNING, RowState.REVIEWING)]
         waiting = [f"{row.id} waits for {row.waits.reason}" for row in busy if row.waits.reason]
@@ -105,7 +106,7 @@ class PlainView:
         self._lines.print(f"{elapsed:7.1f}s  {one_line(line, _LONGEST)}")
 
     def _tell_waits(self, now: datetime) -> None:
-        """Print what has waited for long, once for each task and reason."""
+        """Print the waits that have lasted `_PATIENCE`, once for each task and reason."""
         while self._waits and (now - self._waits[0][0]).total_seconds() >= _PATIENCE:
             since, row, reason = self._waits.popleft()
             if row.waits.reason == reason and (row.id, reason) not in self._told and self._began is not None:
@@ -137,7 +138,7 @@ class PlainView:
                 return None
 
     def _whose(self, event: events.WorkEvent) -> str:
-        """Return the task that a question is about, or the one whose run asks it."""
+        """Return the task that a question is about, or the task whose inner run asks it."""
         return self._progress.around.get(event.run_id) or event.task_id or self._progress.team
 
     def _task_line(self, task_id: str, event: events.TaskEvent) -> str | None:

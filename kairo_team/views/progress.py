@@ -50,7 +50,7 @@ _ENDED_BEFORE: Final = {
     "skipped": RowState.SKIPPED,
     "cancelled": RowState.CANCELLED,
 }
-"""By the status of a task that ended in an earlier session."""
+"""States by the status of a task that ended in an earlier session."""
 _OPEN: Final = (RowState.PENDING, RowState.RUNNING, RowState.REVIEWING, RowState.SUSPENDED)
 """States of tasks that others may wait for."""
 
@@ -61,27 +61,27 @@ class TaskRow:
 
     id: str
     number: int
-    """Its place in the plan, from 0."""
+    """Place in the plan, from 0."""
     state: RowState = RowState.PENDING
     member: str | None = None
     attempt: int = 0
     verdict: EvaluationVerdict | None = None
     """The last review."""
     error: str | None = None
-    """Why the last attempt gave nothing to review; None while it may."""
+    """Why the last attempt made nothing to review; None while it still may."""
     guarantee: int | None = None
-    """Tokens set aside for it; None when nothing was."""
+    """Tokens carved for the task; None if no tokens were."""
     booked: Usage = NO_USAGE
-    """What its finished attempts spent."""
+    """Usage of the finished attempts."""
     flying: Usage = NO_USAGE
-    """What the calls in the current attempt spent."""
+    """Usage of the calls in the current attempt."""
     planned: PlannedTask | None = None
-    """The task as the plan has it."""
+    """The task in the plan."""
     waits: Waits = field(default_factory=Waits)
     last: str = ""
     """What happened last, in words."""
     changed: int = 0
-    """Number of its latest event."""
+    """Sequence number of the task's latest event."""
 
     @property
     def tokens(self) -> int:
@@ -90,15 +90,15 @@ class TaskRow:
 
 
 class RunProgress:
-    """Takes the events of one run, that of the first event, in order.
+    """Sums up the events of one run, in order; the first event decides which run.
 
-    Of runs inside its tasks only the questions to people count.
+    Of runs inside its tasks only questions to people count.
     """
 
     def __init__(self) -> None:
         self.run_id = ""
         self.around: dict[str, str] = {}
-        """The task that a run inside is a part of, by that run's id."""
+        """Tasks of this run, by the ids of the runs inside them."""
         self.team = ""
         self.spending = Spending()
         self.rows: dict[str, TaskRow] = {}
@@ -109,13 +109,13 @@ class RunProgress:
         """How tasks ended in earlier sessions, by id."""
         self._graph: list[PlannedTask] = []
         self._chains: Chains | None = None
-        """Of the plan; None until it is asked for, because a plan may grow often."""
+        """The chains of the plan; None until they are needed, because a plan may grow often."""
         self._chain_left: int | None = None
-        """The longest chain that is open; None until it is asked for."""
+        """Tasks on the longest open chain; None until they are needed."""
 
     @property
     def tokens(self) -> int:
-        """Spent by the whole team so far."""
+        """Tokens spent by the whole team so far."""
         return self.spending.tokens
 
     def take(self, event: Event) -> None:
@@ -142,10 +142,11 @@ class RunProgress:
                 pass
 
     def _take_inside(self, event: Event) -> None:
-        """Take in an event of a run inside a task: what a person is asked there is what the task waits for."""
+        """Take in an event of a run inside a task."""
         if isinstance(event, events.TeamStarted | events.TeamResumed) and event.within and event.within_task:
             self.around[event.run_id] = self.around.get(event.within, event.within_task)
         elif isinstance(event, events.HumanRequested | events.HumanDecided) and event.run_id in self.around:
+            # The task around waits while a person has an open question of the run inside.
             self._row(self.around[event.run_id]).waits.take(event)
 
     def _take_task_event(self, event: events.WorkEvent) -> None:
@@ -193,6 +194,7 @@ class RunProgress:
                 failed = "put off" if event.status == "suspended" else "failed"
                 row.last = row.last if event.error is None else f"attempt {failed}: {event.error}"
             case events.BudgetReturned():
+                # The governor's own sum replaces the sum of the events.
                 self._spend(row, event.usage, NO_USAGE)
             case _:
                 pass
@@ -223,6 +225,7 @@ class RunProgress:
         del self._by_state[row.state][row.id]
         row.state, row.last = to, last
         self._chain_left = None
+        # Inserted again, so that a state's rows are in the order they entered it: `_latest` reads them backwards.
         self._by_state[to][row.id] = row
 
     def _end(self, row: TaskRow, event: events.TaskEnded) -> None:
@@ -242,7 +245,7 @@ class RunProgress:
         return sum(len(self._by_state[state]) for state in states)
 
     def chain_left(self) -> int:
-        """Return how many tasks are on the longest chain that is open; 0 in a plan without dependencies."""
+        """Return how many tasks are on the longest open chain; 0 in a plan without dependencies."""
         if self._chain_left is None:
             self._chains = self._chains or Chains(self._graph)
             self._chain_left = self._chains.longest(self._still_open())
@@ -287,7 +290,7 @@ class RunProgress:
 
 
 def _describe_event(event: events.WorkEvent) -> str | None:
-    """Describe an event of a task that goes on."""
+    """Describe an event of a task that has not ended."""
     match event:
         case events.HumanRequested():
             return "waits for a person"

@@ -1,4 +1,4 @@
-"""The budget's tree in a report: given, lent, used, in doubt, returned, in tokens and in dollars."""
+"""The budget's tree in a report, in tokens and in dollars: what each part got, used and gave back."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _MOST_TASKS: Final = 40
 
 
 class _Sums(NamedTuple):
-    """What a part of the tree was given and what became of it."""
+    """The budget of one part of the tree, and its use."""
 
     tokens: int | None
-    """Given; None: nothing is guaranteed, or there is no limit."""
+    """Tokens given; None without a guarantee or limit."""
     dollars: Decimal | None
     usage: Usage
     doubtful_tokens: int
     doubtful_dollars: Decimal
     closed: bool
-    """What it did not use has gone back."""
+    """Whether the unused budget has gone back."""
 
 
 def budget_rows(story: RunStory, limits: Budget | None) -> tuple[list[dict[str, Any]], str]:
-    """Return the rows of the budget's tree, and a sentence on the tasks without one."""
+    """Return the rows of the budget's tree, and a sentence on the tasks without a row."""
     calls = [call for call in story.calls if call.what == "model"]
     closed = story.ended is not None
     rows = [_row("the run", _sums(limits or story, story.usage, calls, closed=closed))]
@@ -87,7 +87,7 @@ def _given(given: Budget | RunStory | MemberStory | TaskStory | None) -> tuple[i
 
 
 def _row(name: str, sums: _Sums, depth: int = 0) -> dict[str, Any]:
-    """Return the cells of a row: each has tokens and dollars, "" where there is nothing to say."""
+    """Return the cells of a row: each has tokens and dollars, "" for an amount that does not apply."""
     used, paid = sums.usage.tokens, sums.usage.dollars
     lent = 0 if sums.tokens is None else max(used - sums.tokens, 0)
     lent_dollars = Decimal(0) if sums.dollars is None else max(paid - sums.dollars, Decimal(0))
@@ -112,7 +112,7 @@ def _cell(tokens: int | None, paid: Decimal | None) -> tuple[str, str]:
 
 
 def _meter(sums: _Sums, lent: int, lent_dollars: Decimal) -> tuple[str, str] | None:
-    """Return in percent what was used of its own and what was lent; of dollars where no tokens are given."""
+    """Return two percentages: used of the budget given, and used beyond it; in dollars if no tokens are given."""
     if sums.tokens is not None:
         used, whole, over = Decimal(sums.usage.tokens), Decimal(sums.tokens), Decimal(lent)
     elif sums.dollars is not None:

@@ -1,4 +1,4 @@
-"""The calls of an attempt in a report: how each ended, and what was said in it where that is recorded."""
+"""The calls of an attempt in a report: how each ended, and its texts if they are recorded."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Said(NamedTuple):
     """"prompt", "reply", "arguments" or "result"."""
     text: str
     sentence: str
-    """What was cut, or ""."""
+    """A sentence on what was cut, or ""."""
 
 
 class ShownCall(NamedTuple):
-    """A call as the page has it."""
+    """A call as the page shows it."""
 
     name: str
     what: str
@@ -60,7 +60,7 @@ class Calls:
         texts = [text for said in self._said.values() for _, text in said]
         self._most = min(max(fair_share(map(len, texts), _TEXT_OF_ALL), _LEAST_TEXT), _MOST_TEXT)
         self.sentence = "" if texts else _WITHHELD if story.withholds else _NONE if story.calls else ""
-        """Why there are no texts, or ""."""
+        """A sentence on why texts are missing, or ""."""
 
     def _read(self, story: RunStory, calls: Iterable[CallStory]) -> None:
         before: Sequence[Any] = ()
@@ -72,6 +72,7 @@ class Calls:
             for of, body in bodies.items():
                 if of == "prompt":
                     messages: Sequence[Any] = _fields(body).get("messages", ())
+                    # A prompt mostly repeats the one before: only its new messages are shown.
                     said.append((of, "\n\n".join(_conversation(before, messages))))
                     before = messages
                 else:
@@ -79,7 +80,7 @@ class Calls:
             self._said[call.call_id] = said
 
     def shown(self, calls: Sequence[CallStory]) -> list[ShownCall]:
-        """Return the first calls of these; of the tries of one call, the last has what was said."""
+        """Return the first of these calls; of several tries of one call, only the last has texts."""
         last = {call.call_id: call.number for call in calls}
         return [self._show(call, told=last[call.call_id] == call.number) for call in calls[:_MOST_CALLS]]
 
@@ -100,7 +101,7 @@ def left_out(attempt: AttemptStory) -> str:
 
 
 def _conversation(before: Sequence[Any], messages: Sequence[Any]) -> Iterator[str]:
-    """Go through the messages of a prompt; those that the prompt before begins with too are counted."""
+    """Yield the messages of a prompt; messages repeated from the start of the prompt before are only counted."""
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, messages, strict=False)))
     if same:
         yield f"({count(same, 'message')} of the call before)"

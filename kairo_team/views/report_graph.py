@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from kairo_team.views.run_story import RunStory
 
 MOST_BOXES: Final = 150
-"""Tasks of a graph above which tasks alike are drawn as one box."""
+"""Tasks of a graph above which similar tasks are drawn as one box."""
 _WIDTH, _HEIGHT, _CELLS = 220.0, 56.0, 27
-"""Of a box, as in the style sheet; and the columns of its text."""
+"""Size of a box, as in the style sheet, and the columns of its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,12 @@ def draw_run(story: RunStory) -> tuple[Markup, str]:
     dag = _graph(story)
     if len(dag) <= MOST_BOXES:
         nodes = {task.id: _node(task.id, [task]) for task in story.tasks.values()}
-        return _draw(dag, nodes), "The stripe is the state, the bar below the share of the dearest task's tokens."
+        return _draw(dag, nodes), "Stripe: state. Bar: tokens, relative to the most expensive task."
     grouped, members = _grouped(story, dag)
     if len(grouped) > MOST_BOXES:
         return Markup(""), f"The graph has {count(len(dag), 'task')}, too many for a picture."
     nodes = {key: _node(key, tasks) for key, tasks in members.items()}
-    return _draw(grouped, nodes), f"{count(len(dag), 'task')}: those of one member at the same depth are one box."
+    return _draw(grouped, nodes), f"{count(len(dag), 'task')}: tasks of one member at the same depth share one box."
 
 
 def _graph(story: RunStory) -> nx.DiGraph[str]:

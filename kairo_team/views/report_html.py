@@ -38,13 +38,14 @@ _STATES: Final = {
 
 
 def render_report(story: RunStory, known: Known | None = None, inside: Sequence[RunStory] = ()) -> str:
-    """Return the page of a run: of its events, of what else is known of it, and of the runs inside its tasks."""
+    """Return the page of a run, from its events, other known facts, and the runs inside its tasks."""
     picture, words = draw_run(story)
     main, *parts = made = make_parts(story, known.limits if known else None, inside)
     page = describe(story, known or Known(), inside) | main.values
     page |= {"graph": picture, "graph_words": words, "inside": [one.values for one in parts]}
     page["inside_left_out"] = left_out(inside, parts)
     css, js = asset("report.css"), asset("report.js")
+    # Named by their hashes, only the page's own style and script may run, whatever a member wrote.
     policy = f"{policy_of(css)}; script-src {_hash_of(js)}"
     trusted = {"policy": Markup(policy), "css": Markup(css), "js": Markup(js)}  # noqa: S704 - the library's own
     rows = _pack({name: rows for one in made for name, rows in one.packed.items()})
@@ -57,7 +58,7 @@ def write_report(path: str | Path, page: str) -> None:
 
 
 def story_of_result(result: TeamResult) -> RunStory:
-    """Return what a result alone tells of its run: no times, no calls, and of each task the last attempt."""
+    """Build a story from a result alone: it has no times, no calls, and of each task only the last attempt."""
     story = RunStory()
     story.run_id = result.run_id
     story.team = result.budget.name if result.budget else ""
@@ -71,7 +72,7 @@ def story_of_result(result: TeamResult) -> RunStory:
 
 
 def known_of_result(result: TeamResult) -> Known:
-    """Return what a result says beside its tasks."""
+    """Return what a result contains apart from its tasks."""
     limits = result.budget.budget if result.budget else None
     partial = result.output is None and result.partial_output is not None
     output = result.partial_output if partial else result.output
@@ -79,7 +80,7 @@ def known_of_result(result: TeamResult) -> Known:
 
 
 def add_outcomes(story: RunStory, outcomes: Iterable[TaskOutcome]) -> None:
-    """Add the artifacts of a run's result to the attempts that made them, where they are not known."""
+    """Add the artifacts of a run's result to the attempts that made them, where the story has no artifact."""
     for outcome in outcomes:
         task = story.tasks.get(outcome.task_id)
         if task and task.attempts and outcome.artifact and task.attempts[-1].artifact is None:
@@ -97,7 +98,7 @@ def _fill(task: TaskStory, outcome: TaskOutcome) -> None:
 
 
 def _pack(rows: Mapping[str, Sequence[Sequence[object]]]) -> Markup:
-    """Return rows as deflated JSON in base64, which can end no element."""
+    """Return rows as deflated JSON in base64, which cannot close an HTML element."""
     plain = json.dumps(rows, separators=(",", ":")).encode()
     return Markup(base64.b64encode(zlib.compress(plain)).decode())  # noqa: S704 - base64 has no `<`
 
@@ -109,7 +110,7 @@ def asset(name: str) -> str:
 
 
 def policy_of(css: str) -> str:
-    """Return the policy of a page that may load nothing and has this style alone."""
+    """Return the content security policy of a page that loads nothing and has only this style."""
     return f"default-src 'none'; style-src {_hash_of(css)}; base-uri 'none'; form-action 'none'"
 
 

@@ -1,4 +1,4 @@
-"""What a report says of a run as a whole: verdict, reasons, next step, budget, costs."""
+"""The summary of a run in a report: verdict, reasons, next step, facts, costs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _MOST_REASONS: Final = 8
 _STEPS: Final = 200
 _MANY: Final = 40
-"""Tasks from which the timeline has a sum above it."""
+"""Tasks from which the timeline has an overview above it."""
 _VERDICTS: Final = {
     "completed": "The run completed.",
     "degraded": "The run ended with a part of its work.",
@@ -27,15 +27,15 @@ _VERDICTS: Final = {
     "cancelled": "The run was cancelled.",
     "suspended": "The run waits for a person.",
     "interrupted": "The run was interrupted: its process is gone.",
-    "running": "The run goes on.",
-    "open": "The events have no end: the run goes on, or its process has died.",
+    "running": "The run is under way.",
+    "open": "The events have no end: the run is under way, or its process has died.",
 }
 _NEXT: Final = {
     "completed": "Nothing: the work is done.",
     "degraded": "Look at the tasks that were not accepted. A fork does them again and pays for nothing else.",
     "failed": "Look at the first task that failed. A fork does it again and pays for nothing that was accepted.",
     "timeout": "Give it more time, or fewer tasks. A fork keeps what was accepted.",
-    "cancelled": "Nothing goes on by itself. A fork keeps what was accepted.",
+    "cancelled": "Nothing resumes by itself. A fork keeps what was accepted.",
     "suspended": "Answer the open questions, then resume it.",
     "interrupted": "Resume it: nothing that was finished is done again.",
     "running": "Wait for its end.",
@@ -44,30 +44,30 @@ _NEXT: Final = {
 
 
 class Known(NamedTuple):
-    """What is known of a run beside its events."""
+    """Facts about a run that are not in its events."""
 
     state: str | None = None
-    """As the journal says; None takes the events' word."""
+    """The state in the journal; None: the events decide."""
     commands: tuple[str, ...] = ()
-    """What goes on with it, to be typed."""
+    """Commands that continue the run."""
     limits: Budget | None = None
-    """Of the run."""
+    """Limits of the run."""
     output: str | None = None
-    """The output; where there is none, the partial output."""
+    """The output, or else the partial output."""
     partial: bool = False
-    """Whether that is the partial output."""
+    """Whether `output` is the partial output."""
     error: str | None = None
     warnings: tuple[str, ...] = ()
 
 
 def state_of(story: RunStory) -> tuple[str, str]:
-    """Return the state of a run as its events tell it, and a sentence on it."""
+    """Return the state of a run according to its events, and a sentence on it."""
     state = "open" if story.ended is None else story.ended.state
     return state, _VERDICTS.get(state, f"The run: {state}.")
 
 
 def describe(story: RunStory, known: Known, inside: Sequence[RunStory]) -> dict[str, Any]:
-    """Return the page's values, without those of its parts and the graph."""
+    """Return the page's values, except for its parts and the graph."""
     state = known.state or state_of(story)[0]
     output, sentence = cut(known.output or "", 20_000)
     return {
@@ -86,7 +86,7 @@ def describe(story: RunStory, known: Known, inside: Sequence[RunStory]) -> dict[
         "costs": [
             {
                 "member": row.member or "",
-                "model": row.model or "not told by model calls",
+                "model": row.model or "not from a model call",
                 "purpose": row.purpose,
                 "calls": f"{row.calls:,}",
                 "prompt": f"{row.usage.prompt_tokens:,}",
@@ -112,6 +112,7 @@ def _reasons(story: RunStory, known: Known) -> Iterator[str]:
     if error:
         yield cut(error, 1_000)[0]
     bad = [task for task in story.tasks.values() if task.state is RowState.FAILED]
+    # With a single failed task the run's error already says why.
     for task in bad[: _MOST_REASONS if len(bad) > 1 or not error else 0]:
         yield f"{cut(task.id, 100)[0]}: {cut(task.reason or 'failed', 300)[0]}"
     if len(bad) > _MOST_REASONS:
@@ -164,6 +165,7 @@ def overview(story: RunStory) -> dict[str, Any] | None:
 def _levels(spans: Sequence[tuple[float, float]], last: float) -> list[int]:
     steps = [0] * (_STEPS + 1)
     for start, end in spans:
+        # A short span fills at least one step, so that it is visible.
         first = min(int(start / last * _STEPS), _STEPS - 1)
         steps[first] += 1
         steps[min(max(int(end / last * _STEPS), first + 1), _STEPS)] -= 1

@@ -1,4 +1,4 @@
-"""The part of a report that a run has: its timeline, its budget and its tasks; the runs inside have one each."""
+"""The part of a report about one run: timeline, budget and tasks; each run inside has its own part."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from kairo_team.views.run_story import RunStory
 
 _MOST_INSIDE: Final = 20
-"""Runs inside tasks that have a part."""
+"""Runs inside tasks that get a part."""
 _INLINE: Final = 200
-"""Tasks that are all shown; of more, the first 100 are, and the others on demand."""
+"""Tasks that the page shows at once; of more it shows the first `_FIRST`, the others on demand."""
 _FIRST: Final = 100
 _PLAIN: Final = 20
-"""Rows of the timeline that stand in the page itself, for a browser without a script; the others are packed."""
+"""Rows of the timeline that the page itself contains, for a browser without a script; the others are packed."""
 _NO_TIMELINE: Final = "The result of a run has no times: a report of its events, or of its journal, has them."
 
 
 class Part(NamedTuple):
-    """What the page shows of one run."""
+    """The values of one run for the page."""
 
     values: dict[str, Any]
     packed: dict[str, list[tuple[object, ...]]]
@@ -37,7 +37,7 @@ class Part(NamedTuple):
 
 
 def make_parts(story: RunStory, limits: Budget | None, inside: Sequence[RunStory]) -> list[Part]:
-    """Return the part of a run, and those of the first runs inside; each is linked with the task around it."""
+    """Return the parts of a run and of the first runs inside it; each of these links to the task around it."""
     stories = [story, *inside[:_MOST_INSIDE]]
     firsts: dict[str, int] = {}
     next_one = 1
@@ -100,7 +100,7 @@ def _make_part(story: RunStory, key: str, first: int, runs: dict[str, list[Link]
 
 
 def _heading(story: RunStory, number: int, stories: Sequence[RunStory], firsts: dict[str, int]) -> dict[str, Any]:
-    """Return what stands above the part of a run inside."""
+    """Return the heading of the part of a run inside."""
     run_id, task_id = story.within or ("", "")
     around = next((one for one in stories if one.run_id == run_id and task_id in one.tasks), None)
     state, verdict = state_of(story)
@@ -118,7 +118,7 @@ def _heading(story: RunStory, number: int, stories: Sequence[RunStory], firsts: 
 
 
 def _legend(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
-    """Go through the styles of the bars there are, with what they mean."""
+    """Return the styles of the bars in use, with their meanings."""
     means = {
         "a-ok": "attempt",
         "a-error": "attempt that failed",

@@ -38,35 +38,35 @@ _LEAST_TEXT, _MOST_TEXT = 300, 20_000
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A task as the page has it."""
+    """A task as the page shows it."""
 
     bar: Markup
-    """Its line of the timeline."""
+    """The task's line of the timeline."""
     plain: Markup
-    """The line that stands for its details where no script runs."""
+    """The line that replaces the details where no script runs."""
     details: Markup
     facts: tuple[str, str, int, float, float]
-    """What it is found and sorted by: state, words, tokens, dollars, seconds."""
+    """Keys to search and sort by: state, words, tokens, dollars, seconds."""
 
 
 class _Page(NamedTuple):
-    """What the rows of a page share."""
+    """Values that all rows of a page share."""
 
     story: RunStory
     calls: Calls
     most: int
-    """Characters of an artifact."""
+    """Most characters of an artifact."""
     most_compared: int
-    """Characters of a comparison of two."""
+    """Most characters of a comparison of two artifacts."""
     runs: Mapping[str, Sequence[Link]]
 
 
 Link = tuple[int, str]
-"""The number of the section of a run inside a task, 0 where it has none, and what is said of it."""
+"""Section number of the run inside a task (0 if it has no section) and its caption."""
 
 
 def make_rows(story: RunStory, calls: Calls, first: int, runs: Mapping[str, Sequence[Link]]) -> list[Row]:
-    """Return the rows of all tasks, in plan order and numbered from `first`; `runs` are those inside each task."""
+    """Return the rows of all tasks, in plan order and numbered from `first`; `runs` has the runs inside each task."""
     made = [[one.artifact for one in task.attempts if one.artifact] for task in story.tasks.values()]
     share = fair_share((len(texts[-1]) for texts in made if texts), _TEXT_OF_ALL)
     both = (len(one) + len(other) for texts in made for one, other in pairwise(texts))
@@ -111,19 +111,19 @@ def _bars(task: TaskStory, waited: tuple[Wait, ...], last: float) -> Iterator[tu
             outcome = "open" if attempt.verdict is None else attempt.verdict.outcome.value
             words = f"review of attempt {attempt.number}: {seconds(end - attempt.review_start)}, {outcome}"
             yield _bar("a-review", attempt.review_start, end, scale, words)
-    for one in waited:  # upon an attempt: what its calls waited for
+    for one in waited:  # last, because the waits of calls are drawn on top of their attempt
         yield _bar(f"w-{one.why}", one.start, one.end, scale, "")
 
 
 def _bar(style: str, start: float, end: float, scale: float, words: str) -> tuple[str, int, int, str]:
     """Return the style, place, width and words of a bar."""
-    width = max((end - start) * scale, 2.0)
+    width = max((end - start) * scale, 2.0)  # wide enough to be seen
     x = min(start * scale, _WIDE - width)
     return style, round(x), round(width), words
 
 
 def _waited(task: TaskStory, waited: tuple[Wait, ...], last: float) -> str:
-    """Return what was waited for, and how long; without what is too short to be seen beside the whole run."""
+    """Return what the task waited for, and how long; leave out waits too short to be visible in the timeline."""
     sums: dict[str, float] = {}
     for one in waited:
         words = _describe_wait(task, one)
@@ -177,7 +177,7 @@ def _details(number: int, task: TaskStory, page: _Page, waited: str) -> dict[str
 
 
 def _criteria(reviewed: list[AttemptStory]) -> list[tuple[str, list[dict[str, str]]]]:
-    """Return a row for each criterion, with a cell for each round; a cell is empty where it was not looked at."""
+    """Return a row for each criterion, with a cell for each round; a cell is empty if that round did not check it."""
     by_round = [{one.id: one for one in attempt.verdict.criteria} for attempt in reviewed if attempt.verdict]
     names = dict.fromkeys(name for found in by_round for name in found)
     return [(name, [_cell(found.get(name)) for found in by_round]) for name in names]
@@ -215,6 +215,7 @@ def _attempts(task: TaskStory, page: _Page) -> Iterator[dict[str, Any]]:
             if differs and before and attempt.artifact
             else [],
         }
+        # An attempt without an artifact does not interrupt the comparison.
         before = attempt.artifact or before
 
 
@@ -230,7 +231,7 @@ def _attempt_facts(attempt: AttemptStory, *, timed: bool) -> str:
 
 
 def _feedback(verdict: EvaluationVerdict | None) -> str:
-    """Return what a review says beside its findings."""
+    """Return the feedback of a review, or "" if a finding says the same."""
     said = verdict is None or any(verdict.feedback == one.observed for one in verdict.findings)
     return "" if verdict is None or said else cut(verdict.feedback, 1_000)[0]
 

@@ -1,4 +1,4 @@
-"""Texts of a report: templates that show every value as harmless text, numbers, cuts and differences."""
+"""Texts of a report: templates that make every value harmless, numbers, cuts and differences."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 _MOST: Final = 20_000
 """Characters of any one value in a report."""
 _SPARE: Final = 4_000
-"""Characters beyond a cut that are read for secrets, which may lie across it."""
+"""Characters beyond a cut that are searched for secrets too, because a secret may lie across the cut."""
 _MINUTE: Final = 60.0
 _MOST_LINES: Final = 400
 """Lines of a text that are compared."""
 _MARKUP: Final = 30
-"""Characters that showing one line of a comparison takes beside it."""
+"""Characters of markup around one line of a comparison."""
 _LONGEST_LINE: Final = 300
 
 
 @cache
 def template(name: str) -> Template:
-    """Return a template of the report. What it prints is escaped, without secrets, control and bidi characters."""
+    """Return a template of the report. Printed values are escaped, without secrets, control and bidi characters."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -45,7 +45,7 @@ def template(name: str) -> Template:
 
 
 def macro(name: str) -> Callable[[Mapping[str, Any]], Markup]:
-    """Return what writes one kind of row, from its values by name."""
+    """Return the function that writes one kind of row from its values by name."""
     return cast("Callable[[Mapping[str, Any]], Markup]", getattr(template("rows.html").module, name))
 
 
@@ -64,7 +64,7 @@ def cut(text: str, most: int) -> tuple[str, str]:
 
 
 def fair_share(lengths: Iterable[int], whole: int) -> int:
-    """Return the most characters of each text, so that all together are at most `whole`; short ones are not cut."""
+    """Return the length to cut each text to, so that all together have at most `whole` characters."""
     by_length, left = sorted(lengths), whole
     for at, length in enumerate(by_length):
         if length * (len(by_length) - at) > left:
@@ -91,7 +91,7 @@ def dollars(amount: Decimal) -> str:
 def changes(before: str, after: str, most: int) -> list[tuple[str, str]]:
     """Return the lines that differ, with two lines around: a style (`add`, `del`, `same`) and the line.
 
-    What is more than this many characters is counted.
+    Lines beyond `most` characters are only counted.
     """
     found = list(_compared(before, after))
     sizes = accumulate(len(line) + _MARKUP for _, line in found)
@@ -103,6 +103,7 @@ def changes(before: str, after: str, most: int) -> list[tuple[str, str]]:
 
 def _compared(before: str, after: str) -> Iterator[tuple[str, str]]:
     one, other = _lines(before), _lines(after)
+    # Without the two lines that name the files.
     for line in list(difflib.unified_diff(one, other, n=2, lineterm=""))[2:]:
         yield {"+": "add", "-": "del"}.get(line[:1], "same"), line
 

@@ -1,4 +1,4 @@
-"""Coverage against risk as one SVG picture: what a judge decides by itself, and how much of that is wrong."""
+"""Coverage against risk as one SVG picture: the share that a judge decides by itself, and its wrong part."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _GAP: Final = 36.0
 _FOOT: Final = 52.0
 _COLUMNS: Final = 2
 _LEAST_RISK: Final = 0.05
-"""The axis of risk reaches at least so far."""
+"""Lowest upper end of the axis of risk."""
 
 _GREY: Final = "#7a8490"
 """4 to 1 against white and against near-black."""
@@ -40,9 +40,9 @@ class RiskCurve:
     points: Sequence[tuple[float, float, float]]
     """From strict to lax: coverage, share that is wrong, and its upper bound; each from 0 to 1."""
     chosen: float | None
-    """Coverage at the chosen threshold; None when there is none."""
+    """Coverage at the chosen threshold; None without one."""
     start: float | None = None
-    """Coverage at the first threshold that was tested; None when there is none."""
+    """Coverage at the first tested threshold; None without one."""
 
 
 def draw_risk(curves: Sequence[RiskCurve]) -> str:

@@ -20,9 +20,9 @@ class CostRow:
     """The calls of one member on one model for one purpose."""
 
     member: str | None
-    """None: no member, such as a planner."""
+    """None for calls without a member, such as a planner's."""
     model: str | None
-    """None: what was charged without a governed call."""
+    """None for usage that was charged without a governed call."""
     purpose: str
     calls: int
     usage: Usage
@@ -31,10 +31,10 @@ class CostRow:
 
 
 def costs(story: RunStory, inside: Iterable[RunStory] = ()) -> tuple[CostRow, ...]:
-    """Return what the run cost, the dearest first; tokens and dollars sum up exactly to the run's usage.
+    """Return the costs of the run, most expensive first; tokens and dollars sum up exactly to the run's usage.
 
     The calls of the runs `inside` its tasks are counted by their own members.
-    What the run was charged beyond its model calls, by agents that report their own usage, is a row without a model.
+    Usage beyond the model calls, which agents report themselves, is a row without a model.
     """
     rows: dict[tuple[str | None, str, str], list[CallStory]] = {}
     for call in chain(story.calls, *(one.calls for one in inside)):

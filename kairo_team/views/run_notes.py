@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def describe(event: Event) -> str:
-    """Describe what a run went through, or what a person was asked or did; "" for anything else."""
+    """Describe an incident of a run, or what a person was asked or did; "" for any other event."""
     match event:
         case events.BudgetWarned():
             return f"{event.share:.0%} of the run's {event.dimension.replace('_', ' ')} are spent"
@@ -23,7 +23,7 @@ def describe(event: Event) -> str:
         case events.GuardrailDecided():
             return f"guardrail {event.policy}, {event.action}: {event.reason}"
         case events.CallsDiverged():
-            return f"{event.calls} paid calls were not asked again when the run was resumed"
+            return f"{event.calls} paid calls were not requested again when the run was resumed"
         case events.TeamEnded():
             return f"the run ended: {event.state}" + (f", {event.error}" if event.error else "")
         case events.TeamResumed():

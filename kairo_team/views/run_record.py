@@ -1,4 +1,4 @@
-"""How a recorded run stands: its limits, its tasks, and its calls summed up."""
+"""The state of a recorded run: its limits, its tasks, and its calls summed up."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _WAITING: Final = (TaskStatus.PENDING, TaskStatus.SUSPENDED)
 
 
 class TaskStanding(NamedTuple):
-    """How a task of a recorded run stands."""
+    """The state of a task of a recorded run."""
 
     task_id: str
     status: str
-    """A task's status; `running` or `interrupted` for one that has made calls and has not ended."""
+    """The task's status; `running` or `interrupted` for a task that has made calls and has not ended."""
     member: str | None
     outcome: TaskOutcome | None
-    """How it ended, or waits."""
+    """The outcome of a task that has ended or is suspended."""
 
 
 class CallSum(NamedTuple):
@@ -46,7 +46,7 @@ class CallSum(NamedTuple):
     in_doubt: int
     usage: Usage
     under_way: int = 0
-    """Those that have no end yet: nothing of them is used."""
+    """Calls that have no end yet; `usage` does not contain them."""
 
 
 class RunInside(NamedTuple):
@@ -54,26 +54,26 @@ class RunInside(NamedTuple):
 
     run_id: str
     parent: str
-    """The run around it."""
+    """The run around this one."""
     task_id: str
 
 
 class RunRecord(NamedTuple):
-    """A recorded run, all that is shown of it."""
+    """A recorded run with all that views show."""
 
     run: RecordedRun
     budget: Budget
-    """Its limits."""
+    """The run's limits."""
     tasks: tuple[TaskStanding, ...]
     calls: tuple[CallSum, ...]
     in_doubt: tuple[RecordedCall, ...]
     questions: tuple[HumanRequest, ...]
     error: str | None
-    """Why it did not complete."""
+    """Why the run did not complete."""
 
 
 def read_record(journal: SqlJournal, run: RecordedRun) -> RunRecord:
-    """Read how a run stands."""
+    """Read the state of a run."""
     steps = _steps(journal, run.run_id)
     calls, in_doubt = journal.calls(run.run_id), journal.in_doubt(run.run_id)
     result = None if run.state in _AT_WORK else recorded_result(journal, run.run_id)
@@ -90,7 +90,7 @@ def read_record(journal: SqlJournal, run: RecordedRun) -> RunRecord:
 
 
 def recorded_request(journal: SqlJournal, run_id: str) -> TeamExecutionRequest:
-    """Return the request that a run was begun with, with its limits as they were raised since."""
+    """Return the request that began a run, with its limits as last raised."""
     with journal.database.reading() as connection:
         row = connection.execute("SELECT request FROM run WHERE run_id = ?", (run_id,)).fetchone()
         request = journal.database.look_at(row["request"], TeamExecutionRequest, f"the request of run {run_id!r}")
@@ -144,13 +144,13 @@ def _steps(journal: SqlJournal, run_id: str) -> dict[str, object]:
 
 
 def raised_budget(steps: Mapping[str, object]) -> Budget | None:
-    """Return a run's limits as they were raised last, by its steps; None: they were not."""
+    """Return a run's limits as last raised, from its steps; None if they never were."""
     raised = steps.get(RAISED_BUDGET)
     return raised if isinstance(raised, Budget) else None
 
 
 def first_budget(journal: SqlJournal, run_id: str) -> Budget:
-    """Return the limits that a run was begun with."""
+    """Return the limits that a run began with."""
     config = cast("TeamConfig | None", outline_field(_column(journal, run_id, "request"), "config"))
     return root_budget(config or TeamConfig())
 
@@ -158,7 +158,7 @@ def first_budget(journal: SqlJournal, run_id: str) -> Budget:
 def _tasks(
     run: RecordedRun, plan: TaskGraph | None, ends: Iterable[TaskOutcome], begun: Mapping[str, str | None]
 ) -> Iterator[TaskStanding]:
-    """Go through the tasks in the plan's order, then through those that an earlier plan had."""
+    """Yield the tasks in the plan's order, then the tasks of earlier plans."""
     ended = {one.task_id: one for one in ends}
     planned = [] if plan is None else [task.id for task in plan.tasks]
     for task_id in dict.fromkeys([*planned, *ended]):
@@ -173,7 +173,7 @@ def _tasks(
 
 
 def _begun(journal: SqlJournal, run_id: str, calls: Sequence[RecordedCall]) -> dict[str, str | None]:
-    """Return the members of the tasks in which a call was made, or a run inside was begun."""
+    """Return the members of the tasks that made a call or began a run inside."""
     begun = {call.task_id: call.member for call in calls if call.run_id == run_id and call.task_id is not None}
     with journal.database.reading() as connection:
         inside = connection.execute("SELECT parent_step, parent_member FROM run WHERE parent = ?", (run_id,)).fetchall()
@@ -183,7 +183,7 @@ def _begun(journal: SqlJournal, run_id: str, calls: Sequence[RecordedCall]) -> d
 
 
 def call_sums(journal: SqlJournal, run: RecordedRun) -> tuple[CallSum, ...]:
-    """Return the models of a run and of those inside it, then the tools, those called most first."""
+    """Return the models of a run and of the runs inside it, then the tools, most called first."""
     with journal.database.reading() as connection:
         rows = recovery.call_sums(connection, run.run_id, recovery.over_in(journal.database, run.state))
     return tuple(
@@ -196,12 +196,12 @@ def _sum_of(row: Any) -> Usage:
 
 
 def recorded_error(journal: SqlJournal, run_id: str) -> str | None:
-    """Return why a run's last session did not complete; None where it did, or its end is not recorded."""
+    """Return why a run's last session did not complete; None if it did, or if its end is not recorded."""
     written = _column(journal, run_id, "result")
     return None if written is None else cast("str | None", outline_field(written, "error"))
 
 
 def recorded_result(journal: SqlJournal, run_id: str) -> TeamResult | None:
-    """Return how a run's last session ended; None where that is not recorded."""
+    """Return the result of a run's last session; None if its end is not recorded."""
     written = _column(journal, run_id, "result")
     return None if written is None else cast("TeamResult", outline(written))

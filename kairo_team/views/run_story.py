@@ -1,6 +1,6 @@
-"""A run as its events tell it: tasks, attempts, calls, questions and costs, with their times.
+"""A run as its events report it: tasks, attempts, calls, questions and costs, with their times.
 
-`RunStory` takes events one by one, so a view can follow a run that goes on; `tell` folds the events of a whole run.
+`RunStory` takes events one by one, so a view can follow a run under way; `tell` folds the events of a whole run.
 All times are seconds since the run's first event. This module uses no terminal and imports no optional package.
 """
 
@@ -35,7 +35,7 @@ class CallStory:
     name: str
     call_id: str
     number: int
-    """Which try of the call it is, from 1."""
+    """The number of the try, from 1."""
     purpose: str
     """"generate", "plan" or "evaluate"; "tool" for a tool."""
     task_id: str | None
@@ -43,11 +43,11 @@ class CallStory:
     attempt: int
     start: float
     end: float | None = None
-    """None: no end is known."""
+    """None while no end is known."""
     outcome: str = "open"
     """"open", "ok", "error", "unknown" (a model's usage is charged in full) or "refused" (the call did not happen)."""
     held: int = 0
-    """Tokens that were set aside for it."""
+    """Tokens held for the call."""
     held_dollars: Decimal = _NOTHING
     usage: Usage = NO_USAGE
     refused_by: str | None = None
@@ -80,14 +80,14 @@ class AttemptStory:
     usage: Usage = NO_USAGE
     error: str | None = None
     halt: str | None = None
-    """What stopped it, and whose limit that was."""
+    """The limit that stopped the attempt, and whose limit it was."""
     review_start: float | None = None
     review_end: float | None = None
     verdict: EvaluationVerdict | None = None
     calls: list[CallStory] = field(default_factory=list[CallStory])
-    """Its own and its review's, in the order they were sent."""
+    """Calls of the attempt and of its review, in the order they were sent."""
     artifact: str | None = None
-    """What it made, where that is known: events have no content unless they are asked to."""
+    """The artifact's text, if it is known: events have content only if the runtime's `content` says so."""
 
 
 @dataclass(slots=True, eq=False)
@@ -98,7 +98,7 @@ class QuestionStory:
     start: float
     end: float | None = None
     action: str | None = None
-    """What was decided; None: nothing yet."""
+    """The decision; None before the first one."""
     feedback: str = ""
 
     @property
@@ -114,9 +114,9 @@ _NOTED = (
     events.TaskSteered,
     events.CallsDiverged,
 )
-"""What is noted of the run as a whole."""
+"""Events that become notes of the run as a whole."""
 WaitReason = Literal["dependency", "slot", "member", "budget", "person", "rate", "retry"]
-"""What a task waited for. "slot": `max_parallel_tasks`; in files of older versions a member or budget too. "rate": a
+"""Why a task waited. "slot": `max_parallel_tasks`; in files of older versions a member or budget too. "rate": a
 model's limit. "retry": the next attempt, or, with `what`, the next try of a call."""
 
 
@@ -126,11 +126,11 @@ class Wait:
 
     why: WaitReason
     what: str
-    """The dependency, the member or the model; the question for a person; empty for the others."""
+    """The dependency, the member or the model; for a person, the question; else empty."""
     start: float
     end: float
     error: str | None = None
-    """Why the try before the awaited one failed, as `model.waiting` has it."""
+    """Why the previous try failed, as in the event `model.waiting`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -143,26 +143,26 @@ class TaskStory:
     state: RowState = RowState.PENDING
     member: str | None = None
     assigned: list[float] = field(default_factory=list[float])
-    """When it got a member, a slot and budget; again in each session that goes on with it."""
+    """Times at which the task got a member, a slot and budget: one in each session that works on it."""
     attempts: list[AttemptStory] = field(default_factory=list[AttemptStory])
     questions: list[QuestionStory] = field(default_factory=list[QuestionStory])
     end: float | None = None
     reason: str | None = None
     tokens_given: int | None = None
-    """Tokens set aside for it, top-ups included; None: none were."""
+    """Tokens carved for the task, top-ups included; None if no tokens were."""
     dollars_given: Decimal | None = None
     told_waits: list[Wait] = field(default_factory=list["Wait"])
-    """Waits that events tell; `run_waits.waits` returns them with all others."""
+    """Waits that events report; `run_waits.waits` adds the waits that follow from other events."""
     open_waits: dict[str, Wait] = field(default_factory=dict[str, "Wait"])
-    """What it waits for now, without an end, by the id of the call that waits; "" for the task as a whole."""
+    """Waits that have not ended, by the id of the call that waits; "" for the task as a whole."""
     top_ups: list[float] = field(default_factory=list[float])
-    """When it got more budget."""
+    """Times at which the task got more budget."""
     returned: Usage | None = None
-    """What it had spent when its budget went back; None: it has not."""
+    """Usage of the task when its budget went back; None before that."""
 
     @property
     def usage(self) -> Usage:
-        """What its attempts spent; reviews are paid apart."""
+        """Usage of the task's attempts; reviews are paid separately."""
         if self.returned is not None:
             return self.returned
         ended = sum((one.usage for one in self.attempts), NO_USAGE)
@@ -170,18 +170,18 @@ class TaskStory:
 
     @property
     def review_usage(self) -> Usage:
-        """What the reviews of its artifacts spent."""
+        """Usage of the reviews of the task's artifacts."""
         calls = (call for attempt in self.attempts for call in attempt.calls if call.purpose == "evaluate")
         return sum((call.usage for call in calls), NO_USAGE)
 
     @property
     def in_doubt(self) -> int:
-        """Tokens of its calls that may not have been used."""
+        """Tokens of the task's calls that may not have been used."""
         return sum(call.in_doubt for attempt in self.attempts for call in attempt.calls)
 
     @property
     def verdict(self) -> EvaluationVerdict | None:
-        """What its last review decided."""
+        """The verdict of the last review."""
         return next((one.verdict for one in reversed(self.attempts) if one.verdict is not None), None)
 
     def _open_calls(self) -> Iterator[CallStory]:
@@ -192,7 +192,7 @@ class TaskStory:
 
 @dataclass(slots=True, eq=False)
 class MemberStory:
-    """What was set aside for a member."""
+    """The budget carved for a member."""
 
     id: str
     tokens_given: int | None = None
@@ -200,39 +200,39 @@ class MemberStory:
 
 
 class RunStory:
-    """Takes every event of one run, in order."""
+    """Sums up the events of one run, in order."""
 
     def __init__(self) -> None:
         self.run_id = ""
         self.team = ""
         self.goal = ""
         self.tokens_given: int | None = None
-        """The run's limit, top-ups included; None: it has none, or is not known."""
+        """The run's limit, top-ups included; None if the run has no limit, or an unknown one."""
         self.dollars_given: Decimal | None = None
         self.within: tuple[str, str] | None = None
-        """Run id of the run around it, and the task of that run; None: there is none."""
+        """Run id of the run around this one, and the task of that run; None for a run on its own."""
         self.members: dict[str, MemberStory] = {}
         self.tasks: dict[str, TaskStory] = {}
-        """In plan order; a task of an earlier plan stays."""
+        """Tasks by id, in plan order; tasks of earlier plans stay."""
         self.calls: list[CallStory] = []
-        """All, in the order they were sent."""
+        """All calls, in the order they were sent."""
         self.texts: dict[str, dict[str, object]] = {}
-        """What was said in calls, where events tell it: by call id, the bodies of its `content` events by `of`."""
+        """Texts of calls, if events contain them: by call id, the bodies of the `content` events by `of`."""
         self.withholds = False
-        """Whether texts are in the journal alone."""
+        """Whether only the journal has the texts."""
         self.questions: list[QuestionStory] = []
         self.notes: list[tuple[float, str]] = []
-        """When something happened to the run as a whole, and what: warnings of limits, directives, resumptions."""
+        """Times and descriptions of events of the run as a whole: warnings of limits, directives, resumptions."""
         self.started_at: datetime | None = None
         self.last = 0.0
-        """When the latest event came."""
+        """The time of the latest event."""
         self.ended: events.TeamEnded | None = None
-        """How the last session ended; None: it goes on, or its process has died."""
+        """The end of the last session; None while it is under way, or if its process has died."""
         self._open_calls: dict[tuple[str, int], CallStory] = {}
 
     @property
     def usage(self) -> Usage:
-        """What the run has spent: as its end says, else the sum of its calls."""
+        """Usage of the run: the sum in its last event, else the sum of its calls."""
         if self.ended is not None:
             return self.ended.usage
         return sum((call.usage for call in self.calls), NO_USAGE)
@@ -241,6 +241,7 @@ class RunStory:
         """Take in the next event."""
         if self.started_at is None:
             self.started_at, self.run_id = event.at, event.run_id
+        # `max`, because the clocks of two processes of one run may differ.
         self.last = at = max((event.at - self.started_at).total_seconds(), self.last)
         match event:
             case events.TeamStarted() | events.TeamResumed():
@@ -282,7 +283,7 @@ class RunStory:
             self.task(one.id, at).planned = one
 
     def task(self, task_id: str, at: float = 0.0) -> TaskStory:
-        """Return a task; one that is not known yet is planned at this time."""
+        """Return a task; add an unknown task as planned at this time."""
         task = self.tasks.get(task_id)
         if task is None:
             task = self.tasks[task_id] = TaskStory(task_id, PlannedTask(task_id), at)
@@ -432,7 +433,7 @@ def _dollars(picodollars: int | None) -> Decimal | None:
 
 
 def _end_wait(task: TaskStory, call_id: str, at: float) -> None:
-    """End what a call of a task waits for, or, with "", the task as a whole."""
+    """End the wait of a call of a task, or, with "", of the task as a whole."""
     waited = task.open_waits.pop(call_id, None)
     if waited is not None:
         task.told_waits.append(replace(waited, end=at))

@@ -1,4 +1,4 @@
-"""What the tasks of a run waited for, as far as its events tell."""
+"""The waits of a run's tasks, from its events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LEAST: Final = 0.002
 
 
 def waits(task: TaskStory, tasks: Mapping[str, TaskStory], now: float) -> tuple[Wait, ...]:
-    """Return what a task waited for, in order, as far as the events tell; `now` ends what has not ended."""
+    """Return the waits of a task, in order, as far as its events show them; open waits end at `now`."""
     until = now if task.end is None else task.end
     told = [*task.told_waits, *(replace(one, end=until) for one in task.open_waits.values())]
     found = [*told, *_before(task, tasks, now, told), *_between(task, told), *_tries(task, told)]
@@ -28,7 +28,7 @@ def waits(task: TaskStory, tasks: Mapping[str, TaskStory], now: float) -> tuple[
 
 
 def _before(task: TaskStory, tasks: Mapping[str, TaskStory], now: float, told: Sequence[Wait]) -> Iterator[Wait]:
-    """Go through the waits before the first attempt."""
+    """Yield the waits before the first attempt."""
     begun = task.assigned[0] if task.assigned else now if task.end is None else task.end
     ends = [(tasks[one].end, one) for one in task.planned.depends_on if one in tasks]
     met = [(end, one) for end, one in ends if end is not None and end <= begun]
@@ -41,7 +41,7 @@ def _before(task: TaskStory, tasks: Mapping[str, TaskStory], now: float, told: S
         return
     if last:
         yield Wait("dependency", last, task.planned_at, ready)
-    if told:
+    if told:  # the events themselves report waits for a slot or member
         return
     if task.assigned or task.end is None:
         yield Wait("slot", "", ready, begun)
@@ -50,7 +50,7 @@ def _before(task: TaskStory, tasks: Mapping[str, TaskStory], now: float, told: S
 
 
 def _between(task: TaskStory, told: Sequence[Wait]) -> Iterator[Wait]:
-    """Go through the waits between two attempts."""
+    """Yield the waits between two attempts."""
     for before, after in zip(task.attempts, task.attempts[1:], strict=False):
         start = before.end if before.review_end is None else before.review_end
         if start is None:
@@ -62,7 +62,7 @@ def _between(task: TaskStory, told: Sequence[Wait]) -> Iterator[Wait]:
 
 
 def _tries(task: TaskStory, told: Sequence[Wait]) -> Iterator[Wait]:
-    """Go through the waits between two tries of a call of a model that no event tells: files of older versions."""
+    """Yield the waits between two tries of a model call that no event reports, as in files of older versions."""
     for attempt in task.attempts:
         last: dict[str, CallStory] = {}
         for call in attempt.calls:

@@ -1,4 +1,4 @@
-"""What a run has spent, holds for calls, and has free, from its events."""
+"""Tokens and dollars that a run has spent and holds for calls, from its events."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _NOTHING: Final = Decimal(0)
 
 
 class Spending:
-    """Takes every event of one run, in order; what tasks spend is told with `book`."""
+    """Sums up the events of one run, in order; `book` adds what tasks spend."""
 
     def __init__(self) -> None:
         self.tokens = 0
-        """Spent by the whole team so far."""
+        """Tokens spent by the whole team so far."""
         self.dollars = _NOTHING
         """The same in US dollars."""
         self.held = 0
         """Tokens that are set aside for calls in flight."""
         self.held_dollars = _NOTHING
         self.more_tokens = 0
-        """What the run got beyond its first budget."""
+        """Tokens that the run got beyond its first budget."""
         self.more_dollars = _NOTHING
         self._holds: dict[tuple[str, int], tuple[int, Decimal]] = {}
 
@@ -43,12 +43,12 @@ class Spending:
             case events.TeamEnded():
                 self.tokens, self.dollars, self.held = event.usage.tokens, event.usage.dollars, 0
                 self.held_dollars = _NOTHING
-                self._holds.clear()
+                self._holds.clear()  # calls without an end hold nothing any longer
             case _:
                 pass
 
     def book(self, tokens: int, dollars: Decimal) -> None:
-        """Add what was spent; below 0 where calls had counted for more than their attempt says."""
+        """Add spending; it is negative if calls counted for more than their attempt reports."""
         self.tokens += tokens
         self.dollars += dollars
 

@@ -25,13 +25,14 @@ class OpenTelemetry:
 
     A run is an `invoke_workflow` span, each attempt an `invoke_agent` span in it, model and tool calls are `chat` and
     `execute_tool` spans in that, and a review is an `evaluate` span and an event `gen_ai.evaluation.result`. While a
-    member, a model or a tool works, its span is the current one, so that spans of other libraries belong to it. Where
-    another library has a span for the same call already, no second one is made: that one gets the `kairo.*` attributes.
-    No prompt, reply, argument, goal or artifact is written; errors are, with the secrets of the runtimes masked.
+    member, a model or a tool works, its span is the current one, so that spans of other libraries belong to it. If
+    another library already has a span for the same call, no second one is made: that span gets the `kairo.*`
+    attributes. No prompt, reply, argument, goal or artifact is written; errors are, with the secrets of the runtimes
+    masked.
 
-    The providers are those of the program (`opentelemetry.trace.set_tracer_provider` and so on) unless they are given.
-    One subscriber serves any number of runs. A `kairo worker` whose team has one among the subscribers of its runtime
-    measures itself too. Raises `MissingExtra` without the extra `otel`.
+    The providers default to the program's own (`opentelemetry.trace.set_tracer_provider` and so on). One subscriber
+    serves any number of runs. A `kairo worker` measures itself too if its team's runtime has this subscriber. Raises
+    `MissingExtra` without the extra `otel`.
     """
 
     def __init__(
@@ -53,15 +54,15 @@ class OpenTelemetry:
         self._spans.take(event)
 
     def traceparent(self, run_id: str) -> str | None:
-        """Return the W3C trace context of a run that goes on; None where it has no span."""
+        """Return the W3C trace context of a run under way; None if it has no span."""
         return self._spans.traceparent(run_id)
 
     def around(self, event: Event) -> AbstractContextManager[object]:
-        """Return what makes the span of the work that an event begins the current one."""
+        """Return a context manager that makes the span of the work begun by an event the current one."""
         return self._spans.around(event)
 
     def measure_worker(self, team: str, silence: Callable[[], float | None]) -> Callable[[Fact], object]:
-        """Return what takes the facts of a worker of a team; see `kairo_team.cluster.facts.Measuring`."""
+        """Return a callable that measures the facts of a team's worker; see `kairo_team.cluster.facts.Measuring`."""
         from kairo_team.views.telemetry_workers import WorkerMetrics
 
         return WorkerMetrics(self._meter_provider, team, silence)

@@ -1,4 +1,4 @@
-"""What `OpenTelemetry` measures, and the event of a review."""
+"""The metrics of runs, and the event of a review."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Metrics:
         self._share = meter.create_histogram(
             names.BUDGET_USED,
             "1",
-            "The share of the tokens guaranteed to it that a task used.",
+            "The share of its guaranteed tokens that a task used.",
             explicit_bucket_boundaries_advisory=[tenth / 10 for tenth in range(1, 11)],
         )
 
@@ -71,7 +71,7 @@ class Metrics:
         self._dollars.add(float(event.usage.dollars), {**about, **_member(event.member), names.PURPOSE: event.purpose})
 
     def record_budget(self, share: float, team: str, member: str | None) -> None:
-        """Record the share of its guaranteed tokens that a task used; above 1 where it was lent more."""
+        """Record the share of its guaranteed tokens that a task used; above 1 if it used more than that."""
         self._share.record(share, {names.WORKFLOW_NAME: team, **_member(member)})
 
     def emit_evaluation(self, name: str, verdict: EvaluationVerdict, context: Context) -> None:

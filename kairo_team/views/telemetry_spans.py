@@ -47,21 +47,21 @@ _SPAN_EVENTS: Final[Mapping[type[events.Event], tuple[str, ...]]] = {
     events.HumanRequested: (),
     events.TaskEscalated: ("cause",),
 }
-"""Events that are points in the span of their attempt or run, and the fields that go with them: none that is text."""
+"""Events that become points in the span of their attempt or run, and the fields written with them, never texts."""
 
 Key = tuple[object, ...]
 
 
 @dataclass(slots=True)
 class _Work:
-    """Work that goes on: its span, and the context in which that is current."""
+    """Work under way: its span, and the context in which that span is current."""
 
     span: Span
     context: Context
     borrowed: bool = False
-    """The span is of another library, which makes the same call and ends it itself."""
+    """Whether the span belongs to another library, which makes the same call and ends the span itself."""
     error: Exception | None = None
-    """What the work raised."""
+    """The exception that the work raised."""
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class _Trace:
     team: str
     run: _Work
     open: dict[Key, list[_Work]] = field(default_factory=dict[Key, "list[_Work]"])
-    """Work under way; more than one under a key only for tools outside attempts, whose calls have no name."""
+    """Work under way; only tools outside attempts, whose calls have no name, share a key."""
     attempts: dict[str, _Work] = field(default_factory=dict[str, _Work])
     """The last attempt of each task that has not ended."""
     guaranteed: dict[str | None, events.BudgetCarved] = field(default_factory=dict[str | None, events.BudgetCarved])
@@ -79,11 +79,11 @@ class _Trace:
     evaluators: dict[str, str] = field(default_factory=dict[str, str])
 
     def begin(self, event: Event, work: _Work) -> None:
-        """Take note of work under the event it begins with."""
+        """Keep work under the key of the event that begins it."""
         self.open.setdefault(_key(event), []).append(work)
 
     def end(self, event: Event) -> _Work | None:
-        """Return the work that an event ends; None for what was not seen to begin."""
+        """Return the work that an event ends; None if no event began it."""
         key = _key(event)
         under_way = self.open.get(key)
         if not under_way:
@@ -93,7 +93,7 @@ class _Trace:
         return under_way.pop(0)
 
     def span_of(self, task_id: str | None) -> Span:
-        """Return the span of a task's attempt while that is open, else that of the run."""
+        """Return the span of a task's attempt while it is open, else the run's span."""
         work = None if task_id is None else self.attempts.get(task_id)
         return work.span if work is not None and work.span.is_recording() else self.run.span
 
@@ -119,7 +119,7 @@ class _Current:
 
 
 class Spans:
-    """Turns the events of runs into spans; `views.telemetry.OpenTelemetry` says which."""
+    """Turns the events of runs into spans; `views.telemetry.OpenTelemetry` lists them."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class Spans:
             self._point(event, found, _SPAN_EVENTS[type(event)])
 
     def traceparent(self, run_id: str) -> str | None:
-        """Return the W3C trace context of a run that goes on; None where it has no span."""
+        """Return the W3C trace context of a run under way; None if it has no span."""
         found = self._traces.get(run_id)
         carrier: dict[str, str] = {}
         if found is not None:
@@ -173,7 +173,7 @@ class Spans:
         return carrier.get("traceparent")
 
     def around(self, event: Event) -> AbstractContextManager[object]:
-        """Return what makes the span of the work that an event begins the current one."""
+        """Return a context manager that makes the span of the work begun by an event the current one."""
         found = self._traces.get(event.run_id)
         if found is None:
             return nullcontext()
@@ -192,12 +192,14 @@ class Spans:
         self._traces[event.run_id] = _Trace(event.team, run)
 
     def _around_run(self, within: str | None, task_id: str | None) -> Context:
-        """Return the current context; where no span is current, that of the attempt around a run of a worker."""
+        """Return the context that a run's span begins in."""
+        # A worker begins a run inside an attempt without a current span: the attempt's context is taken then.
         around = None if within is None else self._traces.get(within)
         return contexts.get_current() if around is None else _parent(around, task_id)
 
     def _end_run(self, event: events.TeamEnded, found: _Trace) -> None:
         del self._traces[event.run_id]
+        # A cancelled run leaves work open; another library ends its own spans.
         for work in chain.from_iterable(found.open.values()):
             if not work.borrowed:
                 work.span.end()
@@ -313,7 +315,7 @@ class Spans:
         kind = None if known else _type_of(work.error) or event.outcome
         self._metrics.record_cost(event, found.team)
         work.span.set_attributes({names.OUTCOME: event.outcome, **_used(usage)})
-        if work.borrowed:
+        if work.borrowed:  # the other library measures the call
             return
         self._metrics.record_call(event, kind)
         if known:
@@ -370,6 +372,7 @@ class Spans:
         known: Mapping[str, Any] = getattr(span, "attributes", None) or {}
         if not span.is_recording() or any(known.get(name) != value for name, value in same.items()):
             return None
+        # A span with a run id is our own; a span with another call id belongs to that call.
         if known.get(names.CALL_ID, call[names.CALL_ID]) != call[names.CALL_ID] or names.RUN_ID in known:
             return None
         span.set_attributes(call)
@@ -377,7 +380,7 @@ class Spans:
 
 
 def _key(event: Any) -> Key:
-    """Return what names the work that an event begins or ends, in its run."""
+    """Return the key, within the run, of the work that an event begins or ends."""
     match event:
         case events.AttemptStarted() | events.AttemptFinished():
             return "attempt", event.task_id, event.attempt
@@ -390,7 +393,7 @@ def _key(event: Any) -> Key:
 
 
 def _parent(found: _Trace, task_id: str | None) -> Context:
-    """Return the current context; where no span is current, as in a thread without context, that of the attempt."""
+    """Return the current context, or the attempt's if no span is current, as in a thread without context."""
     current = contexts.get_current()
     if trace.get_current_span(current).get_span_context().is_valid:
         return current
@@ -399,20 +402,20 @@ def _parent(found: _Trace, task_id: str | None) -> Context:
 
 
 def _links(traceparent: str | None) -> list[Link]:
-    """Return the link from a resumed session to the first; none where that was not traced."""
+    """Return the link from a resumed session to the first; empty if that was not traced."""
     earlier = _W3C.extract({} if traceparent is None else {"traceparent": traceparent}, contexts.Context())
     context = trace.get_current_span(earlier).get_span_context()
     return [Link(context)] if context.is_valid else []
 
 
 def _whose(event: events.WorkEvent) -> dict[str, AttributeValue]:
-    """Return whose call it is."""
+    """Return the run, the task and the member of a call."""
     about = {names.RUN_ID: event.run_id, names.TASK_ID: event.task_id, names.AGENT_NAME: event.member}
     return {name: value for name, value in about.items() if value is not None}
 
 
 def _used(usage: Usage) -> dict[str, AttributeValue]:
-    """Return what was charged: for a call of unknown usage, what was held for it."""
+    """Return the charged amounts; for a call of unknown usage they are what was held for it."""
     return {names.USED_TOKENS: usage.tokens, names.USED_DOLLARS: float(usage.dollars)}
 
 

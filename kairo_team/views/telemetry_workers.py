@@ -1,4 +1,4 @@
-"""What `OpenTelemetry` measures of a worker."""
+"""The metrics of a worker."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class WorkerMetrics:
         self._silence = silence
         self._active = meter.create_up_down_counter(names.ACTIVE_UNITS, "{unit}", "Units that the worker works on.")
         self._deliveries = meter.create_counter(
-            names.DELIVERIES, "{delivery}", "Deliveries that have ended, by what came of them."
+            names.DELIVERIES, "{delivery}", "Deliveries that have ended, by their outcome."
         )
         self._delivery_wait = meter.create_histogram(
             names.DELIVERY_WAIT,

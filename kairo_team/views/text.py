@@ -1,4 +1,4 @@
-"""Texts for people: what members wrote is made harmless for a terminal before it is shown."""
+"""Texts for people; texts that members wrote are made harmless for a terminal first."""
 
 from __future__ import annotations
 

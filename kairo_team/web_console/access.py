@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LEAST_TOKEN: Final = 16
-"""Fewest characters of a token that is given."""
+"""Fewest characters of a given token."""
 FAILURES: Final = 10
-"""So many wrong tokens of one address in `WINDOW` seconds; then the address is refused until some of them are older."""
+"""Wrong tokens from one address in `WINDOW` seconds after which it is refused until some of them are older."""
 WINDOW: Final = 60.0
 _ADDRESSES: Final = 10_000
 """Most addresses whose failures are remembered."""
@@ -55,11 +55,11 @@ HEADERS: Final[Mapping[str, str]] = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-"""On every response. Without `same-origin` a form's `Origin` would be missing."""
+"""Headers of every response. Without `same-origin` a form's `Origin` would be missing."""
 
 
 class Access:
-    """The secrets of one console, and what was tried against them."""
+    """The secrets of one console, and the failed attempts to guess them."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Access:
         secure: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`hosts` are the names a browser may know it by; with `secure` its cookies are sent over HTTPS alone.
+        """`hosts` are the names that browsers may use; with `secure` cookies are sent over HTTPS alone.
 
         Raises `ValueError` for a `token` of fewer than 16 characters; None makes one.
         """
@@ -79,10 +79,10 @@ class Access:
         self.hosts = frozenset(host.lower() for host in hosts)
         self.secure = secure
         self.cookie = f"kairo-{self._derived('name')[:8]}"
-        """The cookie's name: consoles on several ports of one machine share the browser's cookies."""
+        """The cookie's name, different for each console: ports of one machine share the browser's cookies."""
         self.session = self._derived("session")
         self.form_key = self._derived("form")
-        """What every form that changes something has to send."""
+        """The key that every form that changes something must send."""
         self._clock = clock
         self._failures: OrderedDict[str, deque[float]] = OrderedDict()
 
@@ -94,13 +94,14 @@ class Access:
         response.set_cookie(self.cookie, self.session, httponly=True, samesite="strict", secure=self.secure)
 
     def refusal(self, request: Request) -> Response | None:
-        """Return why a request is refused; None admits it."""
+        """Return the refusal of a request; None admits it."""
         hosts = request.headers.getlist("host")
         if len(hosts) != 1 or _name(hosts[0]) not in self.hosts:
             names = ", ".join(sorted(self.hosts))
             return _refusal(f"This console is called {names}: open it by one of these names.", 421)
         if request.method not in ("GET", "HEAD") and not _is_own_page(request, hosts[0]):
             return _refusal("Only a page of this console may change something.", 403)
+        # The sign-in page needs the style sheet; static files hold no secret.
         return None if request.url.path.startswith("/static/") else self._refuse_stranger(request)
 
     def _refuse_stranger(self, request: Request) -> Response | None:
@@ -112,6 +113,7 @@ class Access:
             refused = _refusal("Too many wrong tokens came from your address. Wait a minute.", 429)
             refused.headers["retry-after"] = str(int(WINDOW))
             return refused
+        # No other page takes the token, so that no other address contains it.
         token = request.query_params.get("token", "") if request.url.path == "/" else ""
         if _same(token, self.token):
             return None
@@ -141,7 +143,7 @@ class Access:
 
 
 class Guarded:
-    """Answers in the place of the console what is refused, and sets the headers of every response."""
+    """Answers refused requests in place of the console, and sets the headers of every response."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
@@ -162,24 +164,25 @@ class Guarded:
 
 
 def _refusal(sentence: str, status: int) -> Response:
-    """Return a page for somebody who was not let in; it shows nothing of the runs."""
+    """Return the page of a refused request; it shows nothing of the runs."""
     signs_in = status == 401  # noqa: PLR2004 - what HTTP calls it
     title, form = ("Sign in", _SIGN_IN) if signs_in else ("Refused", "")
     return HTMLResponse(_PAGE.format(title=title, sentence=sentence, form=form), status)
 
 
 def _same(given: str, known: str) -> bool:
+    # In constant time; a query that is not UTF-8 decodes to lone surrogates.
     return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), known.encode())
 
 
 def _name(host: str) -> str:
-    """Return the name in a `Host` header, without the port; "" for what is none."""
+    """Return the name in a `Host` header, without the port; "" if the header is malformed."""
     found = _HOST.fullmatch(host)
     return found[1].lower() if found else ""
 
 
 def _is_own_page(request: Request, host: str) -> bool:
-    """Return whether a browser says that a page of this host made the request; programs say nothing."""
+    """Return whether a page of this host made the request, or a program, which sends no such headers."""
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         return False
     return all(urlsplit(origin).netloc == host for origin in request.headers.getlist("origin"))

@@ -1,4 +1,4 @@
-"""How a console is reached: it must be so that nobody on the way can read what is sent."""
+"""The address of a console; it is refused if the traffic could be read on the way."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a console listens, and what browsers call it; `Misuse` for an address that is not safe."""
+    """The address that a console listens on, and its names in browsers; `Misuse` for an address that is not safe."""
 
     host: str = "127.0.0.1"
     port: int = 0
-    """0 takes a free one."""
+    """0 takes a free port."""
     tls_cert: str | Path | None = None
     tls_key: str | Path | None = None
     behind_proxy: bool = False
-    """A proxy in front of it does TLS."""
+    """Whether a proxy in front of the console does TLS."""
     names: Sequence[str] = ()
-    """Further names that a browser may know it by; the first one is in its link."""
+    """Further host names that browsers may use; the first one is in the link."""
 
     def __post_init__(self) -> None:
         if (self.tls_cert is None) != (self.tls_key is None):
@@ -46,7 +46,7 @@ class Address:
 
     @property
     def secure(self) -> bool:
-        """Whether browsers reach it over HTTPS."""
+        """Whether browsers reach the console over HTTPS."""
         return self.tls_cert is not None or self.behind_proxy
 
     @property
@@ -55,7 +55,7 @@ class Address:
         return frozenset({self._own, *LOOPBACK_NAMES, *self.names})
 
     def shown(self, port: int) -> str:
-        """Return the beginning of its link; `port` is the one that it listens on."""
+        """Return the beginning of the link; `port` is the port that the console listens on."""
         end = "" if self.behind_proxy else f":{port}"
         return f"{'https' if self.secure else 'http'}://{self.names[0] if self.names else self._own}{end}"
 

@@ -35,9 +35,9 @@ _HERE: Final = Path(__file__).parent
 def make_app(
     source: Source, access: Access, *, person: str | None = None, is_closing: Callable[[], bool] = lambda: False
 ) -> ASGIApp:
-    """Return the console of a source of runs; `person` is who acts where a browser gave no name: None, the user.
+    """Return the console of a source of runs; `person` acts where a browser gave no name (None: the user).
 
-    Open pages are let go when it `is_closing`.
+    Streams of open pages end when the console `is_closing`.
     """
     pages = Pages(source, access, templates(), _user() if person is None else person, is_closing)
     app = Starlette(
@@ -59,11 +59,11 @@ def make_app(
         ],
         exception_handlers={KairoError: pages.refuse, ValueError: pages.refuse, HTTPException: pages.refuse},
     )
-    return Guarded(app, access)  # around all of it: the headers are on its errors too
+    return Guarded(app, access)  # outermost, so that error pages get the headers too
 
 
 def _user() -> str:
-    """Return the name of the user of this process; "" where it has none."""
+    """Return the name of the user of this process; "" if it has no name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -72,7 +72,7 @@ def _user() -> str:
 
 @cache
 def templates() -> Environment:
-    """Return the templates: all values are escaped, and what would steer a reader's eye is replaced."""
+    """Return the templates: all values are escaped, and control and bidi characters are replaced."""
     made = Environment(
         loader=FileSystemLoader(_HERE / "templates"),
         autoescape=True,

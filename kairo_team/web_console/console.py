@@ -32,14 +32,14 @@ def console(
     behind_proxy: bool = False,
     names: Sequence[str] = (),
 ) -> ConsoleServer:
-    """Make the console of a runtime, or of a journal alone; it serves from `with`, or `start`.
+    """Make the console of a runtime, or of a journal alone; `with` or `start` begins to serve.
 
-    Of a runtime without a journal it shows the runs that live and come, and keeps the last 100 ended ones until it is
-    closed. It runs in a thread of its own. `console.link` is the address that lets a browser in. `port` 0 takes a free
-    one.
-    `token` replaces the random one in the link (at least 16 characters). `person` is recorded with what is done where
-    a browser gave no name; None is the user of this process. It binds to this machine alone, unless it has TLS
-    (`tls_cert`, `tls_key`) or is `behind_proxy`; `names` are then the names that browsers call it by. Raises
+    For a runtime without a journal the console shows current and later runs, and keeps the last 100 ended ones until
+    it is closed. It runs in its own thread. `console.link` is the address that lets a browser in. `port` 0 takes a
+    free port.
+    `token` replaces the random one in the link (at least 16 characters). `person` is recorded with actions from a
+    browser that gave no name; None is the user of this process. The console binds to this machine alone, unless it
+    has TLS (`tls_cert`, `tls_key`) or is `behind_proxy`; `names` are then its host names in browsers. Raises
     `MissingExtra`, and `Misuse` for an address that is not safe.
 
     >>> with kt.console(runtime) as console:

@@ -1,4 +1,4 @@
-"""The runs of a runtime without a journal, as the console keeps them while it is open."""
+"""The runs of a runtime without a journal, which the console keeps while it is open."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ if TYPE_CHECKING:
 MOST_ENDED: Final = 100
 """Ended runs that are kept, the newest ones."""
 MOST_EVENTS: Final = 200_000
-"""Events of ended runs that are kept; of the newest one all of them."""
+"""Most events of ended runs that are kept; the newest ended run keeps all of its events."""
 
 
 @dataclass(slots=True, eq=False)
 class _Kept:
-    """What is kept of a run."""
+    """One run with its events."""
 
     run_id: str
     within: str | None
-    """The run it is a part of."""
+    """The run around this one."""
     events: list[Event] = field(default_factory=list["Event"])
-    """In order. They may begin in the middle of the run, where the console was opened later."""
+    """Events in order; they begin in the middle of the run if the console was opened later."""
     team: str = ""
     goal: str = ""
     budget: Budget = field(default_factory=Budget)
     usage: Usage = NO_USAGE
     began: float | None = None
-    """Seconds since 1970; None: it was not asked for yet."""
+    """Seconds since 1970; None until it is needed."""
     seconds: float = 0.0
     held: int = 0
     ended: TeamEnded | None = None
-    """How the last session ended; None while one is open."""
+    """The end of the last session; None while one is open."""
     asked: dict[str, datetime] = field(default_factory=dict[str, "datetime"])
-    """When its questions were asked, by id."""
+    """Times at which the run's questions were asked, by question id."""
 
     def take(self, event: Event) -> None:
         """Keep the next event, unless it is kept already."""
@@ -66,7 +66,7 @@ class _Kept:
             self.ended, self.usage, self.seconds, self.held = event, event.usage, event.duration, 0
 
     def look(self, run: Run | None) -> None:
-        """Read what the run may spend and has spent, while a session of it is open."""
+        """Read the run's limits and usage, while a session of it is open."""
         session = None if run is None else run.session
         if session is None:
             return
@@ -78,8 +78,8 @@ class _Kept:
 class LiveRuns:
     """The runs of a runtime from the time it was opened on; it subscribes to the runtime until it is closed.
 
-    Runs that live already are taken in: with all their events where they were begun by `Runtime.start` or `stream`,
-    else with those from now on. Besides what lives and waits it keeps the newest `MOST_ENDED` ended runs.
+    Runs that are already under way are shown too: with all their events if `Runtime.start` or `stream` began them,
+    else with their events from now on. Running and waiting runs are kept, and the newest `MOST_ENDED` ended ones.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -88,15 +88,15 @@ class LiveRuns:
         self._closed = False
         self._opened = datetime.now(UTC)
         self._kept: dict[str, _Kept] = {}
-        """In the order they began."""
+        """Runs by id, in the order they began."""
         self._deferred: dict[str, Deferral] = {}
-        """Who deferred a question here, by its id."""
+        """Deferrals made here, by question id."""
         runtime.subscribers = (*runtime.subscribers, self._take)
         for run in runtime.runs.handles():
             self._take_in(run)
 
     def _take_in(self, run: Run) -> None:
-        """Take in a run that lives already; one of its events may come here twice."""
+        """Take in a run that is already under way."""
         before: Sequence[Event] = ()
         try:
             before = run.tell(self._take)
@@ -105,6 +105,7 @@ class LiveRuns:
                 return
         with self._lock:
             kept = self._kept.setdefault(run.run_id, _Kept(run.run_id, run.within))
+            # An event may be in both: `_Kept.take` drops numbers that it has.
             since, kept.events = kept.events, []
             for event in (*before, *since):
                 kept.take(event)
@@ -121,7 +122,7 @@ class LiveRuns:
             self._kept.clear()
 
     def _take(self, event: Event) -> None:
-        """Keep an event of any run; from the thread of that run."""
+        """Keep an event of any run; called in that run's thread."""
         run = self._runtime.runs.live(event.run_id)
         with self._lock:
             if self._closed:
@@ -129,7 +130,7 @@ class LiveRuns:
             kept = self._kept.setdefault(event.run_id, _Kept(event.run_id, run.within if run else None))
         last = isinstance(event, events.TeamEnded)
         if last:
-            kept.look(run)  # without the lock: it takes the budget's
+            kept.look(run)  # without the lock, because this takes the budget's lock
         with self._lock:
             kept.take(event)
             if last:
@@ -139,7 +140,7 @@ class LiveRuns:
         """Forget the oldest ended runs that are too many, or have too many events."""
         ended = [one for one in self._kept.values() if self._state(one) in ENDED]
         total = sum(len(one.events) for one in ended)
-        for number, one in enumerate(ended[:-1]):
+        for number, one in enumerate(ended[:-1]):  # the newest one stays, however long it is
             if len(ended) - number <= MOST_ENDED and total <= MOST_EVENTS:
                 return
             total -= len(one.events)
@@ -162,6 +163,7 @@ class LiveRuns:
         kept.look(self.live(kept.run_id))
         last = kept.events[-1].at.timestamp() if kept.events else time.time()
         if kept.began is None:
+            # If the console was opened later, the begin is estimated from the run's seconds.
             whole = kept.events and kept.events[0].seq == 1
             kept.began = kept.events[0].at.timestamp() if whole else last - kept.seconds
         times = (kept.seconds, kept.began, last)
@@ -171,7 +173,7 @@ class LiveRuns:
 
     @property
     def name(self) -> str:
-        """What takes the place of a file's name."""
+        """The text shown in place of a file's name."""
         return "in memory"
 
     def runs(self, state: str | None = None) -> Sequence[RecordedRun]:
@@ -186,20 +188,20 @@ class LiveRuns:
         return self._shown(self._find(run_id))
 
     def standing(self, run_id: str) -> Standing:
-        """Return how a run stands."""
+        """Return the state of a run."""
         kept = self._find(run_id)
         run = self._shown(kept)
         return Standing(run, kept.budget, None, None if kept.ended is None else kept.ended.error, kept.held)
 
     def events_after(self, run_id: str, seq: int, most: int) -> Sequence[Event]:
-        """Return events that are kept."""
+        """Return kept events with a number above `seq`, at most `most`."""
         kept = self._find(run_id)
         with self._lock:
             start = bisect_right(kept.events, seq, key=_number)
             return kept.events[start : start + most]
 
     def changes(self, run_id: str | None) -> object:
-        """Return the number of the last event, how the run stands, and the open questions."""
+        """Return the open questions; for a run also its number of events and its state."""
         waiting = [(one.asked.id, one.deferral) for one in self.pending()]
         if run_id is None:
             return waiting
@@ -230,7 +232,7 @@ class LiveRuns:
         return len(self._runtime.pending())
 
     def artifact_before(self, question: HumanRequest) -> str | None:
-        """Return the text of the last artifact of an earlier attempt, where `Runtime(content=...)` asks for texts."""
+        """Return the text of the last artifact of an earlier attempt, if `Runtime(content=...)` asks for texts."""
         kept = self._find(question.run_id)
         with self._lock:
             made = [one for one in kept.events if isinstance(one, events.Content) and one.of == "artifact"]
@@ -248,7 +250,7 @@ class LiveRuns:
                 self._deferred.pop(question_id, None)
 
     def resume_hint(self, run: RecordedRun) -> str:
-        """Return the call that goes on with a run."""
+        """Return the call that resumes a run."""
         return f"await runtime.resume({run.run_id!r}, team)"
 
 

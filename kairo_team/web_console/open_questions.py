@@ -1,4 +1,4 @@
-"""The questions that wait for a person, as the console shows them: how old they are, and what changed since."""
+"""The questions that wait for a person, as the console shows them, with their age and what changed since."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ class Deferral(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What differs from the artifact of the attempt before."""
+    """The differences from the artifact of the attempt before."""
 
     lines: Sequence[tuple[str, str]]
     """`+`, `-`, `@` or a blank, and the line."""
     note: str
-    """What is not shown, and why; "" where all is."""
+    """A sentence on what is left out, and why; "" if all is shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenQuestion:
-    """A question that waits, and what a person needs to answer it."""
+    """An open question, with what a person needs to answer it."""
 
     asked: HumanRequest
     asked_at: datetime
     deferral: Deferral | None
-    """None for a question that nobody deferred, or that its run has asked anew since."""
+    """None for a question that was not deferred, or that its run has asked again since."""
     run: RecordedRun
     """The run that asks."""
     resume: str
-    """How to go on with the run, or with the one it is a part of."""
+    """The command that resumes the run, or the outermost run around it."""
     changes: Changes | None
-    """None where there is no attempt before."""
+    """None without an earlier attempt."""
 
     @property
     def shown(self) -> str:
@@ -69,12 +69,12 @@ class OpenQuestion:
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether the run lives, and may take an answer at once."""
+        """Whether the run is under way, and may take an answer at once."""
         return self.run.state == "running" and self.deferral is None
 
     @property
     def answers(self) -> Mapping[str, str]:
-        """What follows from each answer; "" where that is not known."""
+        """The consequence of each answer; "" if it is not known."""
         given = {action: self.asked.consequences.get(action, "") for action in ("approve", "revise", "reject")}
         ends = "a run that waits for it does what else it can, and ends suspended"
         left = ends if self.is_waited_for else f"the run stays {self.run.state}"
@@ -82,7 +82,7 @@ class OpenQuestion:
 
     @property
     def silence(self) -> str:
-        """What happens without an answer."""
+        """The consequence of giving no answer."""
         if not self.is_waited_for:
             return "it stays open" + ("" if self.run.state == "running" else f", and the run stays {self.run.state}")
         follows = self.asked.consequences.get("silence", "")
@@ -90,9 +90,9 @@ class OpenQuestion:
 
 
 def open_questions(source: Source, run_id: str | None = None) -> tuple[OpenQuestion, ...]:
-    """Return the open questions, of one run and those inside it or of all; raises `RunNotFound`.
+    """Return the open questions of all runs, or of one run and the runs inside it; raises `RunNotFound`.
 
-    The oldest first, and after them those that were deferred.
+    The oldest question comes first, deferred ones come last.
     """
     runs: dict[str, tuple[RecordedRun, ...]] = {}
     found: list[OpenQuestion] = []
@@ -107,7 +107,7 @@ def open_questions(source: Source, run_id: str | None = None) -> tuple[OpenQuest
 
 
 def _outwards(source: Source, run_id: str) -> Iterator[RecordedRun]:
-    """Yield a run, the one it is a part of, and so on."""
+    """Yield a run, the run around it, and so on outwards."""
     name: str | None = run_id
     while name is not None:
         run = source.show(name)
@@ -116,7 +116,7 @@ def _outwards(source: Source, run_id: str) -> Iterator[RecordedRun]:
 
 
 def _changes(source: Source, question: HumanRequest) -> Changes | None:
-    """Compare a reviewed artifact with that of the attempt before."""
+    """Compare a reviewed artifact with the artifact of the attempt before."""
     if question.kind != "review" or question.attempt < 2 or question.task_id is None:  # noqa: PLR2004 - the second
         return None
     before = source.artifact_before(question)
@@ -124,11 +124,11 @@ def _changes(source: Source, question: HumanRequest) -> Changes | None:
 
 
 def compare(before: str, after: str) -> Changes:
-    """Return the changed lines of a text with the two around each; a text that is too long is not compared."""
+    """Return the changed lines of a text, with two lines around each; a text that is too long is not compared."""
     if before == after:
         return Changes((), "Nothing has changed.")
     too_long = Changes(
-        (), f"They are too long to compare here: over {_MOST_COMPARED:,} lines, or a million characters."
+        (), f"The texts are too long to compare here: over {_MOST_COMPARED:,} lines, or a million characters."
     )
     if max(len(before), len(after)) > _LONGEST_COMPARED:
         return too_long
@@ -139,7 +139,7 @@ def compare(before: str, after: str) -> Changes:
     more = len(lines) - _MOST_CHANGES
     cut = any(len(line) > _LINE for line in lines[:_MOST_CHANGES])
     notes = [f"{more:,} more lines are not shown."] if more > 0 else []
-    notes += [f"Of a line {_LINE} characters are shown."] if cut else []
+    notes += [f"Lines are cut after {_LINE} characters."] if cut else []
     return Changes(tuple(map(_shown, lines[:_MOST_CHANGES])), " ".join(notes))
 
 

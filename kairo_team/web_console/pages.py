@@ -1,4 +1,4 @@
-"""The console's pages, and what their forms do."""
+"""The console's pages and the actions of their forms."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
     from kairo_team.web_console.sources import Source
 
 _NAME: Final = "kairo-person"
-"""The cookie with the name of who uses this browser."""
+"""The cookie with the name of the person at this browser."""
 _MOST_NAME: Final = 80
 _MOST_RUNS: Final = 200
 _YEAR: Final = 365 * 86_400
 _LOOK: Final = 0.5
-"""Seconds between two looks into the journal for a page that is open."""
+"""Seconds between two reads of the journal for an open page."""
 _REST: Final = 3
-"""A page that takes long to make is made less often: its time, so many times, passes between two."""
+"""A slow page is made less often: between two times passes this multiple of the time it took."""
 _THOROUGH: Final = 5.0
-"""Every so many seconds everything is read, also where nothing seems to have changed."""
+"""Seconds after which everything is read again, even if nothing seems to have changed."""
 _PING: Final = 30
-"""After so many looks without news a comment is sent: it finds out whether the browser is still there."""
+"""Reads without news after which a comment is sent, to find out whether the browser is still there."""
 
 _SAID: Final = {
     "approve": "you approved it",
@@ -61,7 +61,7 @@ class Pages:
     def __init__(
         self, source: Source, access: Access, templates: Environment, person: str, is_closing: Callable[[], bool]
     ) -> None:
-        """`person` is who acts where a browser gave no name. Streams end when the console `is_closing`."""
+        """`person` acts where a browser gave no name. Streams end when the console `is_closing`."""
         self._is_closing = is_closing
         self._source = source
         self._pages = RunPages(source)
@@ -72,7 +72,7 @@ class Pages:
     # ------------------------------------------------------------------ pages
 
     def runs(self, request: Request) -> Response:
-        """Show the recorded runs; the link that was printed begins a session."""
+        """Show the recorded runs; the printed link begins a session."""
         if "token" in request.query_params:
             return self._enter(request)
         query, state = request.query_params.get("q", "").strip(), request.query_params.get("state", "")
@@ -86,9 +86,10 @@ class Pages:
         return self._page(request, "runs.html", states=STATES, **shown)
 
     def _enter(self, request: Request) -> Response:
-        """Set the cookie with a page that leads on: a redirect from another site's link would not send it."""
+        """Set the cookie of a new session."""
         if not self._access.is_entry(request):
             return RedirectResponse("/", 303)
+        # A page, not a redirect: after a link on another site, a redirect would not send the strict cookie.
         response = HTMLResponse(self._templates.get_template("enter.html").render())
         self._access.set_cookie(response)
         return response
@@ -105,14 +106,14 @@ class Pages:
         return self._page(request, "questions.html", parts=parts, done=done)
 
     def run(self, request: Request) -> Response:
-        """Show one run; of a long one what its first events tell."""
+        """Show one run; of a long run, only its first events."""
         page = self._pages.of(request.query_params.get("id", ""))
         run = self._source.show(page.run_id)
         parts = page.parts(self._look(page.run_id), partial(self._run_parts, page.run_id), AT_ONCE)
         return self._page(request, "run.html", run=run, parts=parts, done=request.query_params.get("done", ""))
 
     def _run_parts(self, run_id: str, values: dict[str, Any]) -> dict[str, str]:
-        """Render the parts of a run's page, which are the same for everybody."""
+        """Render the parts of a run's page; they are the same for all browsers."""
         return self._blocks("run_parts.html", {"form_key": self._access.form_key, "here": _run_path(run_id), **values})
 
     def compare(self, request: Request) -> Response:
@@ -126,7 +127,7 @@ class Pages:
         return self._page(request, "compare.html", runs=(first, second), rows=rows, more=more)
 
     def subject(self, request: Request) -> Response:
-        """Return all of what a question is about, as a file."""
+        """Return the whole subject of a question as a file."""
         name = request.query_params.get("question", "")
         waiting = [one.asked for one in self._source.pending()]
         for question in waiting:
@@ -139,7 +140,7 @@ class Pages:
     # ------------------------------------------------------------------ live
 
     def run_stream(self, request: Request) -> Response:
-        """Send the parts of a run's page that have changed, as they change."""
+        """Send the parts of a run's page whenever they change."""
         page = self._pages.of(request.query_params.get("id", ""))
         self._source.show(page.run_id)
 
@@ -150,7 +151,7 @@ class Pages:
         return self._streamed(request, partial(self._look, page.run_id), render)
 
     def questions_stream(self, request: Request) -> Response:
-        """Send the queue when it has changed."""
+        """Send the queue of questions whenever it changes."""
 
         def render(_state: object) -> dict[str, str]:
             return self._parts(request, "question_parts.html", {"questions": open_questions(self._source)})
@@ -158,7 +159,7 @@ class Pages:
         return self._streamed(request, partial(self._look, None), render)
 
     def _look(self, run_id: str | None) -> object:
-        """Return what differs when a page may have changed: at times also where nothing seems to have."""
+        """Return a value that differs if a page may have changed, and at least every `_THOROUGH` seconds."""
         return self._source.changes(run_id), int(monotonic() / _THOROUGH)
 
     def _streamed(
@@ -171,7 +172,7 @@ class Pages:
         return self._blocks(template, {**self._common(request), **values})
 
     def _blocks(self, template: str, values: Mapping[str, Any]) -> dict[str, str]:
-        """Render the parts of a page, which are the blocks of a template, by name."""
+        """Render the blocks of a template: the parts of a page, by name."""
         found = self._templates.get_template(template)
         context = found.new_context(dict(values))
         return {name: Markup("").join(map(Markup, block(context))) for name, block in found.blocks.items()}
@@ -195,17 +196,17 @@ class Pages:
         return _back(given, "cancelled")
 
     async def steer(self, request: Request) -> Response:
-        """Give a directive to a run that lives in this process."""
+        """Give a directive to a run in this process."""
         given = await self._form(request)
         self._live(given).steer(given.get("text", ""), given.get("task") or None, by=self._who(request))
         return _back(given, "told")
 
     async def top_up(self, request: Request) -> Response:
-        """Raise the limits of a run that lives in this process."""
+        """Raise the limits of a run in this process."""
         given = await self._form(request)
         amounts = {name: given.get(name, "").strip() for name in ("tokens", "dollars")}
         if not any(amounts.values()):
-            raise ValueError("say how many tokens or dollars are to be added")
+            raise ValueError("say how many tokens or dollars to add")
         if amounts["tokens"] and not amounts["tokens"].isdecimal():
             raise ValueError(f"tokens are a whole number, not {amounts['tokens']!r}")
         more = Budget(int(amounts["tokens"]) if amounts["tokens"] else None, amounts["dollars"] or None)
@@ -213,21 +214,21 @@ class Pages:
         return _back(given, "budget raised")
 
     async def cancel_task(self, request: Request) -> Response:
-        """End one task of a run that lives in this process."""
+        """End one task of a run in this process."""
         given = await self._form(request)
         reason = f"cancelled by {self._who(request)} in the console"
         self._live(given).cancel_task(given.get("task", ""), reason)
-        return _back(given, "the task is told to end")
+        return _back(given, "the task is being cancelled")
 
     def _live(self, given: Mapping[str, str]) -> Run:
         run_id = given.get("run", "")
         run = self._source.live(run_id)
         if run is None:
-            raise Misuse(f"run {run_id!r} does not live in the process of this console: it can be cancelled from here")
+            raise Misuse(f"run {run_id!r} is not in the process of this console: from here it can only be cancelled")
         return run
 
     async def name(self, request: Request) -> Response:
-        """Keep the name of who uses this browser: it is recorded with what they do."""
+        """Keep the name of the person at this browser; it is recorded with their actions."""
         given = await self._form(request)
         response = RedirectResponse(_own_path(given.get("back", "")), 303)
         name = quote(" ".join(given.get("name", "").split())[:_MOST_NAME])
@@ -242,10 +243,10 @@ class Pages:
             async for part in parts:
                 body += part
                 if len(body) > MAX_BODY:
-                    raise HTTPException(413, f"A form may have {MAX_BODY:,} bytes.")
+                    raise HTTPException(413, f"A form may have at most {MAX_BODY:,} bytes.")
         given = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
         if not self._access.is_own_form(given):
-            raise HTTPException(403, "This form is of an earlier session of the console: open the page again.")
+            raise HTTPException(403, "This form is from an earlier session of the console: open the page again.")
         return given
 
     # ------------------------------------------------------------------ what pages share
@@ -266,6 +267,7 @@ class Pages:
 
     def _page(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
         text = self._templates.get_template(template).render({**self._common(request), **values})
+        # A member's text may hold lone surrogates, which UTF-8 has no bytes for.
         return HTMLResponse(text.encode("utf-8", "replace"), status)
 
     def refuse(self, request: Request, error: Exception) -> Response:
@@ -284,7 +286,7 @@ async def _messages(
     render: Callable[[object], dict[str, str]],
     is_closing: Callable[[], bool],
 ) -> AsyncIterator[str]:
-    """Send the parts of a page that differ from those that the browser has; `last` names all that it has."""
+    """Send the parts of a page that differ from the browser's; `last` is the digest of the parts it has."""
     seen: object = None
     sent: dict[str, str] = {}
     silent, took = 0, 0.0
@@ -314,7 +316,8 @@ def _run_path(run_id: str) -> str:
 
 
 def _own_path(path: str) -> str:
-    """Return a path of this console; the first page for anything else."""
+    """Return a path of this console; the first page for any other address."""
+    # A browser takes `//host` and `/\host` for another site.
     return path if path.startswith("/") and not path.startswith(("//", "/\\")) else "/"
 
 

@@ -1,4 +1,4 @@
-"""What the page of a run shows: how it stands, and its events, of which each is read once for all browsers."""
+"""The page of a run: its state and its events; each event is read once for all browsers."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 MOST_TASKS: Final = 200
 """Tasks that a table shows."""
 MOST_TEXTS: Final = 20
-"""Replies that are shown while they are written: those of the calls that began last."""
+"""Most replies that are shown while they are written; the calls that began last are kept."""
 AT_ONCE: Final = 2_000
-"""About so many events are read before a page is sent; the page gets what they tell of the others right after."""
+"""About how many events are read before a page is sent; the page gets the others right after."""
 _MOST_PAGES: Final = 8
-"""Runs whose events are kept; one that nobody has looked at for longest is read anew when it is opened again."""
+"""Runs whose events are kept; the run that was opened least recently is dropped, and read again when needed."""
 _FIRST: Final = ("running", "reviewing", "suspended", "failed", "cancelled", "pending")
-"""Which tasks are shown of many: those in these states first."""
+"""States of the tasks that are shown first when there are many."""
 
 
 class Limit(NamedTuple):
@@ -41,7 +41,7 @@ class Limit(NamedTuple):
 
 
 class RunPage:
-    """One run as its page shows it, kept up to date for all who look at it."""
+    """One run as its page shows it, kept up to date for all browsers."""
 
     def __init__(self, source: Source, run_id: str) -> None:
         self._source = source
@@ -50,12 +50,12 @@ class RunPage:
         self._started_at: float = 0.0
         self._lock = threading.Lock()
         self._made: tuple[object, object] = (None, None)
-        """What its parts were made of, and the parts."""
+        """The state that the parts were made from, and the parts."""
 
     def parts(self, state: object, make: Callable[[dict[str, Any]], Any], most: int | None = None) -> Any:
-        """Return what `make` makes of the values of the template, or has made of the same `state` before.
+        """Return what `make` makes of the template's values; for an equal `state`, return the last result.
 
-        With `most` about so many new events are read. Raises `RunNotFound`.
+        `most` limits, roughly, how many new events are read. Raises `RunNotFound`.
         """
         with self._lock:
             if self._made[0] != state or not self._view.whole:
@@ -103,7 +103,7 @@ class RunPage:
 
 
 class RunPages:
-    """The pages of the runs that were looked at last."""
+    """The pages of the runs that were opened last."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -111,7 +111,7 @@ class RunPages:
         self._lock = threading.Lock()
 
     def of(self, run_id: str) -> RunPage:
-        """Return the page of a run, the same for everybody; raises `RunNotFound`."""
+        """Return the page of a run, the same for all browsers; raises `RunNotFound`."""
         self._source.standing(run_id)
         with self._lock:
             page = self._pages.setdefault(run_id, RunPage(self._source, run_id))
@@ -122,7 +122,7 @@ class RunPages:
 
 
 def _limits(standing: Standing) -> list[Limit]:
-    """Return the limits that the run has, with what is spent of them."""
+    """Return the run's limits with what is spent and held of each."""
     found: list[Limit] = []
     run = standing.run
     for field in fields(Budget):

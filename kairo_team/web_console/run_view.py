@@ -1,4 +1,4 @@
-"""A run as its page shows it: its story, with what is drawn of it, and what people did."""
+"""A run as its page shows it: its story, its pictures, and people's actions."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _SHOWN: Final = 100
 _POINTS: Final = 400
 """Most points of a curve."""
 _WIDTH: Final = 1_000
-"""Of a picture, in its own units."""
+"""Width of a picture, in its own units."""
 TAIL: Final = 4_000
-"""Characters of a reply that is being written that are shown: the last ones."""
+"""How many of the last characters of an unfinished reply are shown."""
 _LEAST: Final = 3
-"""The width of what takes no time."""
+"""The width of a bar that takes no time."""
 _SECOND: Final = 0.001
 
 
@@ -48,49 +48,49 @@ class Bar:
 
 @dataclass(slots=True, eq=False)
 class Writing:
-    """What a model writes, or wrote last."""
+    """The reply that a model is writing, or wrote last."""
 
     call_id: str
     model: str
     member: str | None
     purpose: str
     text: str = ""
-    """Its end, at most `TAIL` characters."""
+    """The end of the reply, at most `TAIL` characters."""
     ended: bool = False
 
 
 class RunView:
-    """Takes the events of a run in their order."""
+    """Sums up the events of a run, in order."""
 
     def __init__(self) -> None:
         self.seq = 0
         """The number of the last event."""
         self.story = RunStory()
         self.notes: deque[tuple[datetime, str]] = deque(maxlen=_SHOWN)
-        """What people did, and warnings: when, and the sentence."""
+        """People's actions and warnings: the time, and the sentence."""
         self.spent: list[tuple[float, int]] = []
         """Tokens so far, by seconds."""
         self.writings: dict[str | None, Writing] = {}
         """The last call of each task under way, and of work without a task, such as a plan."""
         self.has_texts = False
-        """The run's events have the texts of its work."""
+        """Whether the run's events contain the texts of its work."""
         self.now = 0.0
-        """Until when its time is drawn: seconds since its first event."""
+        """The end of the drawn time, in seconds since the first event."""
         self.whole = False
-        """All events that there were at the last look have been taken."""
+        """Whether all events of the last read have been taken."""
         self._sums: dict[tuple[str, str], CallSum] = {}
 
     def take_from(self, source: Source, run_id: str, most: int | None) -> None:
-        """Take the events that are new, or about `most` of them."""
+        """Take the new events, about `most` at once."""
         found = source.events_after(run_id, self.seq, maxsize if most is None else most)
         self.whole = most is None or len(found) < most
         self.take(found)
 
     def take(self, new: Iterable[Event]) -> None:
-        """Take the events that follow."""
+        """Take the next events."""
         for event in new:
             self.seq = event.seq
-            if isinstance(event, events.Content):  # the story would keep all of them
+            if isinstance(event, events.Content):  # the story would keep every text in memory
                 self.has_texts = True
                 self._take_text(event)
                 continue
@@ -140,7 +140,7 @@ class RunView:
         return self.story.calls[: -_SHOWN - 1 : -1]
 
     def moment(self, seconds: float) -> datetime:
-        """Return when something was, by its seconds since the run's first event."""
+        """Return the date and time of a moment, given in seconds since the run's first event."""
         assert self.story.started_at is not None, "something happened"
         return self.story.started_at + timedelta(seconds=seconds)
 
@@ -155,10 +155,10 @@ class RunView:
         return found
 
     def curve(self, limit: int) -> str:
-        """Return the points of the tokens that are left over the run's time, for a picture of 1,000 by 100."""
+        """Return the points of the curve of tokens left over time, for a picture of 1,000 by 100."""
         whole = max(self.now, self.story.last, _SECOND)
         step = max(len(self.spent) // _POINTS, 1)
         points = [(0.0, 0)]
         for seconds, used in [*self.spent[::step], (whole, self.spent[-1][1] if self.spent else 0)]:
-            points += [(seconds, points[-1][1]), (seconds, used)]  # it is spent at once, when the call has ended
+            points += [(seconds, points[-1][1]), (seconds, used)]  # a step: the tokens are spent at the end of a call
         return " ".join(f"{seconds / whole * _WIDTH:.1f},{min(used / limit, 1) * 100:.1f}" for seconds, used in points)

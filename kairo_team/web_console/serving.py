@@ -1,4 +1,4 @@
-"""The server of the console: beside a program's own work, or as a command."""
+"""The server of the console, in a thread of a program or as a command."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ConsoleServer:
     def __init__(
         self, source: Source, address: Address, *, token: str | None = None, person: str | None = None
     ) -> None:
-        """Take the runs it shows, and how it is reached; `token` and `person` are those of `kairo_team.console`."""
+        """Take the runs to show and the address; `token` and `person` are as in `kairo_team.console`."""
         self.access = Access(address.known_names, token=token, secure=address.secure)
         app = make_app(source, self.access, person=person, is_closing=lambda: self._server.should_exit)
         tls: dict[str, Any] = (
@@ -49,17 +49,17 @@ class ConsoleServer:
 
     @property
     def port(self) -> int:
-        """Where it listens, once it has started."""
+        """The port that the console listens on, once it has started."""
         sockets = [one for server in self._server.servers for one in server.sockets]
         return int(sockets[0].getsockname()[1])
 
     @property
     def link(self) -> str:
-        """The address that lets a browser in: whoever has it can answer questions and end runs."""
+        """The address that lets a browser in; a person who has it can answer questions and end runs."""
         return f"{self._address.shown(self.port)}/?token={self.access.token}"
 
     def start(self) -> Self:
-        """Begin to serve; `Misuse` where the address is taken or cannot be used."""
+        """Begin to serve; `Misuse` if the address is taken or cannot be used."""
         thread = threading.Thread(target=self._serve, name="kairo-console", daemon=True)
         thread.start()
         self._thread = thread
@@ -78,12 +78,12 @@ class ConsoleServer:
             return
 
     def wait(self) -> None:
-        """Wait for its end; a signal interrupts it."""
+        """Wait for the end of the console; a signal interrupts the wait."""
         while self._thread is not None and self._thread.is_alive():
             time.sleep(0.5)  # in Python 3.11 a thread whose `join` a signal interrupts counts as ended
 
     def close(self) -> None:
-        """Stop it; pages that are open say so. What it kept of runs without a journal is gone."""
+        """Stop the console; open pages show it. Kept runs without a journal are gone."""
         self._server.should_exit = True
         thread, self._thread = self._thread, None
         if thread is not None:

@@ -1,4 +1,4 @@
-"""Where the console reads runs and their questions, and what it does to them; here: in a journal."""
+"""Sources of the console's runs and questions, with its actions on them; a journal is one."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     from kairo_team.views.run_record import CallSum
 
 _REMEMBERED: Final = 64
-"""Runs of which what does not change is kept."""
+"""Runs whose unchanging values are kept."""
 
 
 class Standing(NamedTuple):
-    """How a run stands."""
+    """The state of a run."""
 
     run: RecordedRun
     budget: Budget
-    """Its limits, as they were raised since it began."""
+    """The run's limits, as last raised."""
     calls: Sequence[CallSum] | None
-    """By model and tool, those of runs inside it included; None: its events tell them."""
+    """Calls by model and tool, with the calls of runs inside; None: the events have them."""
     error: str | None
-    """Why it did not complete."""
+    """Why the run did not complete."""
     held: int
     """Tokens that are set aside for calls under way."""
 
@@ -52,19 +52,19 @@ class Waiting(NamedTuple):
     asked: HumanRequest
     asked_at: datetime
     deferral: Deferral | None
-    """None for a question that nobody deferred, or that its run has asked anew since."""
+    """None for a question that was not deferred, or that its run has asked again since."""
 
 
 class Source(Protocol):
-    """The runs that a console shows; everything is called from any of its threads."""
+    """The runs that a console shows; all methods may be called from any of its threads."""
 
     @property
     def name(self) -> str:
-        """What the console calls it."""
+        """The source's name in the console."""
         ...
 
     def runs(self, state: str | None = None) -> Sequence[RecordedRun]:
-        """Return the runs, the newest first, those inside others left out; of one state, if given."""
+        """Return the runs, newest first, without runs inside others; only those in `state`, if given."""
         ...
 
     def show(self, run_id: str) -> RecordedRun:
@@ -72,19 +72,19 @@ class Source(Protocol):
         ...
 
     def standing(self, run_id: str) -> Standing:
-        """Return how a run stands; raises `RunNotFound`."""
+        """Return the state of a run; raises `RunNotFound`."""
         ...
 
     def events_after(self, run_id: str, seq: int, most: int) -> Sequence[Event]:
-        """Return events of a run with a number above `seq`, in order: about `most`, more of them next time."""
+        """Return about `most` events of a run with a number above `seq`, in order."""
         ...
 
     def changes(self, run_id: str | None) -> object:
-        """Return something cheap that differs when the run, or the questions of all runs, have changed."""
+        """Return a cheap value that differs if the run, or the questions of all runs, have changed."""
         ...
 
     def live(self, run_id: str) -> Run | None:
-        """Return the handle of a run that lives in this process; None for any other."""
+        """Return the handle of a run in this process; None for any other."""
         ...
 
     def cancel(self, run_id: str, reason: str) -> None:
@@ -92,7 +92,7 @@ class Source(Protocol):
         ...
 
     def pending(self, run_id: str | None = None) -> Sequence[Waiting]:
-        """Return the open questions of a run and those inside it or of all: the oldest first, deferred ones last."""
+        """Return the open questions of all runs, or of one and those inside it: oldest first, deferred ones last."""
         ...
 
     def number_open(self) -> int:
@@ -100,19 +100,19 @@ class Source(Protocol):
         ...
 
     def artifact_before(self, question: HumanRequest) -> str | None:
-        """Return the text of the last artifact that a question's task had before its attempt, where it is known."""
+        """Return the text of the last artifact from an earlier attempt at the question's task, if it is known."""
         ...
 
     def answer(self, question_id: str, decision: HumanDecision) -> None:
-        """Answer a question; raises `NoQuestion` for one that is not open, `Misuse` for another answer than before."""
+        """Answer a question; raises `NoQuestion` if it is not open, `Misuse` for another answer than before."""
         ...
 
     def resume_hint(self, run: RecordedRun) -> str:
-        """Return how to go on with a run; nothing where a worker does that by itself."""
+        """Return how to resume a run; "" if a worker resumes it by itself."""
         ...
 
     def close(self) -> None:
-        """Let go of what it took for the console."""
+        """Release what the source took for the console."""
         ...
 
 
@@ -140,7 +140,7 @@ class JournalSource:
         return self._journal.show(run_id)
 
     def standing(self, run_id: str) -> Standing:
-        """Return how a run stands."""
+        """Return the state of a run."""
         run = self.show(run_id)
         budget = self._raised(run_id) or self._first_budget(run_id)
         error = None if run.state in ("running", "interrupted") else self._error(run_id, run.state, run.updated_at)
@@ -153,11 +153,11 @@ class JournalSource:
         return raised_budget({row["key"]: outline(row["value"]) for row in rows})
 
     def _read_error(self, run_id: str, _state: str, _updated_at: float) -> str | None:
-        """Return why a session ended as it did; it is the same as long as its state and last change are."""
+        """Return why a session did not complete; state and last change are the cache key."""
         return recorded_error(self._journal, run_id)
 
     def events_after(self, run_id: str, seq: int, most: int) -> Sequence[Event]:
-        """Return events as they are written: in pages of all that happened in one step."""
+        """Return events in whole pages, as they are written: a page has the events of one step."""
         found: list[Event] = []
         sql = "SELECT body FROM event WHERE run_id = ? AND last > ? ORDER BY last"
         with self._journal.database.reading() as connection:
@@ -168,7 +168,7 @@ class JournalSource:
         return [one for one in found if one.seq > seq]
 
     def changes(self, run_id: str | None) -> object:
-        """Return the numbers of the last event and session, and the questions with an answer or without."""
+        """Return the questions, and the run's state, session and last event."""
         with self._journal.database.reading() as connection:
             asked = connection.execute("SELECT id, decision IS NULL, answered_at FROM question").fetchall()
             sql = "SELECT state, seq, epoch, cancelled FROM run WHERE run_id = ?"
@@ -177,7 +177,7 @@ class JournalSource:
         return [tuple(row) for row in asked], run and tuple(run), tuple(last)
 
     def live(self, run_id: str) -> Run | None:
-        """Return the handle of a run that lives in the runtime."""
+        """Return the handle of a run in the runtime; None for any other."""
         return None if self._runtime is None else self._runtime.runs.live(run_id)
 
     def cancel(self, run_id: str, reason: str) -> None:
@@ -207,6 +207,7 @@ class JournalSource:
             rows = [connection.execute(sql, (question.run_id, key)).fetchone() for key in keys]
         for row in rows:
             made = outline(row["value"])
+            # The text between the colons may be another task's id: the value decides.
             if not isinstance(made, Attempt) or made.task_id != question.task_id or made.artifact is None:
                 continue
             if made.number < question.attempt:
@@ -218,14 +219,14 @@ class JournalSource:
         self._journal.answer(question_id, decision)
 
     def resume_hint(self, run: RecordedRun) -> str:
-        """Return the command that goes on with a run; nothing where a worker coordinates it."""
+        """Return the command that resumes a run; "" if a worker coordinates it."""
         if isinstance(self._journal, PostgresJournal) and standings_of(self._journal, [run])[0].by_workers:
             return ""
         file = [] if run.source else ["FILE.py"]
         return shlex.join(["kairo", "resume", run.run_id, *file, *self._journal.option])
 
     def close(self) -> None:
-        """Do nothing: the journal is its owner's."""
+        """Do nothing: the journal belongs to its owner."""
 
 
 def _moment(seconds: float) -> datetime:

@@ -81,9 +81,9 @@ def test_the_scenes_come_in_their_order_and_the_demo_ends_well(kairo: Any, stage
     assert (said.code, said.err) == (0, "")
     assert list(scenes(said.out)) == [
         "A team at work: 6 commits from the history of kairo-team, shipped as data, a budget of 30,000 tokens",
-        "A sentence that was sent back, and the mended one",
+        "A sentence that was sent back, and its revision",
         "The same team with a tenth of the budget: 3,000 tokens",
-        "kill -9 in the middle: a new process goes on, and each finished call is paid once",
+        "kill -9 in the middle: a new process resumes, and each finished call is paid once",
         "The report of the first run: one HTML file, open it in a browser",
     ]
     assert stage.asked == ["local:smollm2"]
@@ -96,7 +96,7 @@ def test_the_team_at_work_ends_completed_with_its_notes(kairo: Any, stage: Stage
 
 
 def test_a_sentence_is_shown_with_its_finding_and_the_mended_one(kairo: Any, stage: Stage) -> None:
-    shown = scenes(kairo("demo").out)["A sentence that was sent back, and the mended one"]
+    shown = scenes(kairo("demo").out)["A sentence that was sent back, and its revision"]
     assert shown.splitlines() == [
         "  commit: Show planning's, evaluation's and the reserve's share in kt.check",
         "  attempt 1, writer: rejected",
@@ -202,7 +202,7 @@ def test_a_history_that_cannot_be_read_is_one_sentence(kairo: Any, stage: Stage,
 def test_without_a_rejected_sentence_the_demo_says_so(kairo: Any, stage: Stage) -> None:
     stage.write = lambda request: answer(kt.ModelRequest([kt.Message.user(f"Begin with {request.messages[-1].text}")]))
     said = kairo("demo")
-    assert "2/5  A sentence that was sent back, and the mended one\n  every sentence passed at its first" in said.out
+    assert "2/5  A sentence that was sent back, and its revision\n  every sentence passed at its first" in said.out
 
 
 def test_of_a_run_without_reviews_nothing_is_mended() -> None:

@@ -205,11 +205,11 @@ def test_no_file_is_written_over_and_none_is_written_then(kairo: Any, tmp_path: 
         (["--plugin", "gat"], "--plugin: there is no plug-in point 'gat'; did you mean 'gate'? there are agent, "),
         (
             ["--name", "a b"],
-            "--name 'a b' is no name of a project: it has at most 40 letters, digits, '-', '_' and '.'",
+            "--name 'a b' is not a project name: use at most 40 letters, digits, '-', '_' and '.'",
         ),
-        (["--name", "a" * 41], f"--name '{'a' * 41}' is no name of a project"),
-        (["--name", ""], "--name '' is no name of a project"),
-        (["--name", "é"], "--name 'é' is no name of a project"),
+        (["--name", "a" * 41], f"--name '{'a' * 41}' is not a project name"),
+        (["--name", ""], "--name '' is not a project name"),
+        (["--name", "é"], "--name 'é' is not a project name"),
         (["--name", "9lives"], "the project '9lives' would be imported as '9lives', which Python cannot: give another"),
         (["--name", "class"], "the project 'class' would be imported as 'class', which Python cannot"),
         (["--name", "json"], "a module 'json' is there already, of Python or of an installed package: give a --name"),
@@ -233,5 +233,5 @@ def test_a_place_that_cannot_be_written_to_is_refused(kairo: Any, tmp_path: Path
     assert said.code == 2
     assert said.err.startswith("kairo: the project cannot be written: ")
     said = kairo("init", tmp_path / "---")
-    assert said.err.startswith("kairo: the name of the folder, '---', is no name of a project")
+    assert said.err.startswith("kairo: the name of the folder, '---', is not a project name")
     assert said.err.endswith(", such as --name news-desk\n")

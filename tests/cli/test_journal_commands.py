@@ -59,14 +59,14 @@ def test_a_question_of_a_team_without_a_gate_waits_for_an_answer(kairo: Any, tea
     assert said.code == 7
     assert said.out.splitlines()[0] == f"run {RUN} is recorded in {book}"
     assert said.out.splitlines()[-3:] == [
-        "answer with approve, revise, reject or defer, then go on with:",
+        "answer with approve, revise, reject or defer, then continue with:",
         f"  kairo answer {RUN} approve --journal '{book}'",
         f"  kairo resume {RUN} --journal '{book}'",
     ]
     answered = kairo("answer", RUN, "revise", "--text", "shorter")
     assert answered.code == 0
     assert "  | a long letter ?[2J\n" in answered.out
-    ending = f"answered: revise, shorter\n\ngo on with:\n  kairo resume {RUN} --journal '{book}'\n"
+    ending = f"answered: revise, shorter\n\ncontinue with:\n  kairo resume {RUN} --journal '{book}'\n"
     assert answered.out.endswith(ending)
     resumed = kairo("resume", RUN)
     assert resumed.code == 0
@@ -175,7 +175,7 @@ def test_runs_lists_one_harmless_line_for_each_run(kairo: Any, team_file: TeamFi
     assert lines[0].endswith(" ago  Two lines")
     assert lines[1].endswith(" ago  Send ?31m it.")
     assert len(kairo("runs", "--team", "other").out.splitlines()) == 2
-    assert kairo("runs", "--state", "completed").out == f"no run is recorded in {book}, or none that was asked for\n"
+    assert kairo("runs", "--state", "completed").out == f"no run is recorded in {book}, or none of the chosen ones\n"
     refused = kairo("runs", "--state", "lost")
     assert (refused.code, "'suspended'" in refused.err) == (2, True)
 
@@ -325,7 +325,7 @@ def test_what_has_ended_does_not_go_on(kairo: Any, team_file: TeamFile, book: Pa
     assert said.code == 2
     assert f"run {RUN} has ended: cancelled; kairo show {RUN} --journal '{book}' shows it" in said.err
     assert f"run {RUN} has ended: cancelled; kairo show {RUN} --journal '{book}' shows it" in kairo("cancel", RUN).err
-    assert "go on with" not in kairo("show", RUN).out
+    assert "continue with" not in kairo("show", RUN).out
 
 
 def test_another_file_may_be_named_and_a_missing_one_must_be(kairo: Any, team_file: TeamFile, book: Path) -> None:
@@ -361,7 +361,7 @@ def test_a_change_since_it_began_is_refused_unless_it_is_allowed(kairo: Any, tea
     assert said.code == 2
     _, _, words = said.err.partition("--allow-change ")
     name = "instructions of role 'clerk'"
-    assert shlex.split(words.partition(" goes on with what there is now")[0]) == [name]
+    assert shlex.split(words.partition(" resumes with the change")[0]) == [name]
     assert kairo("show", RUN).out.startswith(f"{RUN}  SUSPENDED")
     assert kairo("resume", RUN, "--allow-change", name).code == 0
 
@@ -390,7 +390,7 @@ def test_a_fork_goes_on_from_an_earlier_point_and_pays_nothing_before_it(
     said = kairo("fork", RUN, "--before", "end", "--new-id", "again")
     assert said.code == 0
     command = f"kairo resume again --journal '{book}'"
-    assert said.out == f"run again is a fork of run {RUN}\n\ngo on with:\n  {command}\n"
+    assert said.out == f"run again is a fork of run {RUN}\n\ncontinue with:\n  {command}\n"
     assert f"\n  a fork of run {RUN}\n" in kairo("show", "again").out
     assert kairo("resume", "again").code == 0
     assert sorted(asked(file)) == ["beside 1", "end 1", "end 1", "letter 1"]

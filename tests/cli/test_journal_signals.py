@@ -138,7 +138,7 @@ def test_a_run_is_taken_over_and_its_first_process_sends_nothing_more(
 
 
 def test_a_run_is_cancelled_from_another_process(kairo: Any, book: Path, waiting: subprocess.Popen[str]) -> None:
-    assert kairo("cancel", RUN).out == f"run {RUN} is told to end\n"
+    assert kairo("cancel", RUN).out == f"run {RUN} ends within seconds\n"
     out, _ = waiting.communicate(timeout=60)
     assert waiting.returncode == 6
     assert "cancelled by kairo cancel" in out.splitlines()[-1]

@@ -111,7 +111,7 @@ def test_what_it_refuses(kairo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyP
     Path("empty.jsonl").write_text("")
     for words, arguments in {
         "there is no file 'gone': give a file of events": ("gone",),
-        "notes.txt is no file of events: notes.txt, line 1: it is not JSON": ("notes.txt",),
+        "notes.txt is not a file of events: notes.txt, line 1: it is not JSON": ("notes.txt",),
         "empty.jsonl has no events": ("empty.jsonl",),
         "is what the report is made from": ("notes.txt", "-o", "notes.txt"),
     }.items():

@@ -69,7 +69,7 @@ def test_a_budget_is_shown_as_json(url: str, kairo_json: Callable[..., SaidJson]
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--tokens", "5"), "name the account that is to be set"),
+        (("--tokens", "5"), "name the account to set"),
         (("nobody",), "there is no account 'nobody': kairo budget NAME --tokens N --dollars X makes one"),
         (("desk", "--dollars", "much"), "Budget.dollars must be an amount of money such as '0.05', not 'much'"),
         (("desk", "--tokens", "5", "--parent", "nobody"), "there is no account 'nobody', only none"),

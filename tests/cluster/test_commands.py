@@ -142,7 +142,7 @@ def test_a_submitted_run_waits_for_a_worker_of_its_version_and_is_then_done(
     assert "1 run waits: no live worker serves version " in listed.out
     shown = kairo("show", "run-1")
     assert shown.out.startswith("run-1  QUEUED")
-    assert shown.out.endswith(f"go on with:\n  kairo worker {file}\n")
+    assert shown.out.endswith(f"continue with:\n  kairo worker {file}\n")
     with working(file, "--verbose") as worker:
         assert "team 'desk', version " in worker.line("ready: process")
         until(lambda: "COMPLETED" in kairo("show", "run-1").out)
@@ -179,7 +179,7 @@ def test_a_run_is_coordinated_here_and_worked_on_by_a_worker(kairo: Kairo, team_
     events = [json.loads(line) for line in kairo("events", "here").out.splitlines()]
     assert events[-1]["type"] == "team.completed"
     forked = kairo("fork", "here", "--before", "reply", "--new-id", "fork-1")
-    assert forked.out.endswith("go on with:\n  kairo resume fork-1\n")
+    assert forked.out.endswith("continue with:\n  kairo resume fork-1\n")
     assert kairo("forget", "fork-1").out == "forgotten: 1 run\n"
 
 
@@ -189,10 +189,10 @@ def test_an_answered_question_lets_a_worker_go_on(kairo: Kairo, team_file: TeamF
         worker.line("ready")
         assert kairo("submit", file, "--run-id", "asks", "--wait").code == 7
         shown = kairo("show", "asks").out
-        assert shown.endswith("go on with:\n  kairo answer asks approve\n"), "no resume: it goes on by itself"
-        assert "workers go on with it by themselves" in kairo("resume", "asks").err
+        assert shown.endswith("continue with:\n  kairo answer asks approve\n"), "no resume: it goes on by itself"
+        assert "workers resume it by themselves" in kairo("resume", "asks").err
         answered = kairo("answer", "asks", "approve")
-        assert answered.out.endswith("answered: approve\na worker goes on with the run\n")
+        assert answered.out.endswith("answered: approve\na worker resumes the run\n")
         until(lambda: kairo("runs", "--state", "suspended").out.count("asks") and begun(file) == ["letter", "reply"])
         assert kairo("cancel", "asks").out == "run asks is cancelled\n"
 

@@ -85,7 +85,7 @@ def test_a_question_is_answered_in_the_console_and_a_worker_goes_on(
         asked = words(browser.get("/questions").text)
         assert "a person must see it" in asked
         assert "letter is written" in asked
-        assert "An answer holds as soon as it is given: a worker goes on with the run" in asked
+        assert "An answer takes effect as soon as it is given: a worker resumes the run" in asked
         assert "kairo resume" not in asked
         journal = PostgresJournal(url)
         [question] = journal.pending("asks")
@@ -103,7 +103,7 @@ def test_a_question_of_a_run_that_was_coordinated_elsewhere_names_the_command_th
         worker.line("ready")
         assert kairo("run", file, "--run-id", "asks").code == 7
     asked = browser.get("/questions").text
-    assert "An answer holds when the run is resumed: kairo resume asks --database postgresql://" in words(asked)
+    assert "An answer takes effect when the run is resumed: kairo resume asks --database postgresql://" in words(asked)
     assert PASSWORD not in asked
 
 

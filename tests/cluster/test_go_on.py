@@ -67,7 +67,7 @@ def test_a_run_whose_coordinator_was_killed_is_resumed_and_workers_go_on(
             coordinator.kill()
         (file.parent / "wait").unlink()
         until(lambda: "INTERRUPTED" in kairo("show", "cut").out)
-        assert kairo("show", "cut").out.endswith("go on with:\n  kairo resume cut\n")
+        assert kairo("show", "cut").out.endswith("continue with:\n  kairo resume cut\n")
         said = kairo("resume", "cut")
     assert said.code == 0, said.err
     assert "reply: done" in said.out
@@ -104,7 +104,7 @@ def test_a_suspended_run_goes_on_with_its_answer_and_its_finished_work_is_kept(
         assert said.code == 7
         assert said.out.endswith("  kairo answer asks approve\n  kairo resume asks\n")
         assert kairo("resume", "asks").code == 7, "nobody has answered"
-        assert kairo("answer", "asks", "approve").out.endswith("go on with:\n  kairo resume asks\n")
+        assert kairo("answer", "asks", "approve").out.endswith("continue with:\n  kairo resume asks\n")
         assert kairo("resume", "asks").code == 0
     assert begun(file) == ["letter", "reply"]
     assert kairo("show", "asks").out.startswith("asks  COMPLETED")

@@ -49,8 +49,8 @@ def test_a_line_is_a_case_and_only_its_input_must_be_there(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("{", "line 1: it is no JSON"),
-        ("[]", "line 1: it is no object"),
+        ("{", "line 1: it is not JSON"),
+        ("[]", "line 1: it is not an object"),
         ('{"id": "a"}', "line 1: it has no 'input'"),
         ('{"input": " "}', "line 1: .*input"),
         ('{"input": "x", "goal": "y"}', "line 1: it has 'goal'; a case has"),
@@ -172,7 +172,7 @@ def test_criteria_that_the_file_cannot_hold_are_refused(tmp_path: Path) -> None:
     dataset = Dataset([Case("a", "x")], rubric=rubric)
     with pytest.raises(ValueError, match="no evaluator like criterion 'short'"):
         dataset.save(tmp_path / "a.yaml")
-    with pytest.raises(ValueError, match="hold no rubric"):
+    with pytest.raises(ValueError, match="cannot hold a rubric"):
         dataset.save(tmp_path / "a.jsonl")
     with pytest.raises(ValueError, match=r"not '\.csv'"):
         Dataset([Case("a", "x")]).save(tmp_path / "a.csv")

@@ -62,7 +62,7 @@ def test_a_result_comes_back_from_its_file(tmp_path_factory: pytest.TempPathFact
 def test_a_file_that_is_no_result_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "a.json"
     path.write_text(text)
-    with pytest.raises(ValueError, match=r"JSON|no result of an eval|name|trials"):
+    with pytest.raises(ValueError, match=r"JSON|not a result of an eval|name|trials"):
         EvalResult.load(path)
 
 

@@ -100,7 +100,7 @@ async def test_an_answer_with_an_invented_citation_is_never_accepted(
         monkeypatch.setattr(research, "answer", lambda assignment, text=invented: text)
         result = await work("When was the roof repaired?", notes, MODEL, runtime(FunctionModel(point)))
         assert result["answer"].status is kt.TaskStatus.FAILED
-        assert "this does not stand where it is cited" in str(result["answer"].error)
+        assert "this is not in the cited place" in str(result["answer"].error)
 
 
 async def test_a_run_that_was_interrupted_reads_no_paragraph_again(notes: Path, tmp_path: Path) -> None:

@@ -489,7 +489,7 @@ KEYS = ["sk-proj-abcdefgh12345678", "ghp_abcdefghij0123456789", "AKIA0123456789A
 def test_a_key_in_the_data_is_refused_and_not_repeated(key: str) -> None:
     agent = {"mini": {"model": "m", "settings": {"extra": key}}}
     (one,) = mistakes({"name": "a", "members": [{"role": "r", "agent": agent}]})
-    assert one.startswith("the team: members[0].agent.mini.settings.extra holds a key, as it seems: keys do not stand")
+    assert one.startswith("the team: members[0].agent.mini.settings.extra seems to hold a key: never put a key in")
     assert key not in one
 
 
@@ -499,7 +499,7 @@ def test_a_value_with_the_name_of_a_key_is_refused(monkeypatch: pytest.MonkeyPat
         return {"name": "a", "members": [{"role": "r", "agent": {"mini": {"model": "m", "tools": [source]}}}]}
 
     (one,) = mistakes(team("letmein"))
-    assert "headers.Authorization holds a key" in one
+    assert "headers.Authorization seems to hold a key" in one
     assert "letmein" not in one
     (unset,) = mistakes(team("Bearer ${NO_SUCH_TOKEN}"), trusted=True)
     assert "names the environment variable 'NO_SUCH_TOKEN', which is not set" in unset

@@ -216,11 +216,11 @@ def test_a_run_is_steered_raised_and_partly_cancelled(chromium: Any, tmp_path: P
             with person(chromium, link.get(timeout=60), "run?id=live-1") as page:
                 page.evaluate(OPEN_ALL)
                 assert barriers(page, axe) == []
-                page.get_by_label("What they are to heed from now on").fill("mind the wind")
+                page.get_by_label("What they must heed from now on").fill("mind the wind")
                 page.get_by_role("button", name="Tell them").click()
                 page.get_by_role("status").filter(has_text="Done: told").wait_for()
                 page.get_by_text("told all members by ada: mind the wind").wait_for()
-                assert page.get_by_label("What they are to heed from now on").input_value() == "", "it was sent"
+                assert page.get_by_label("What they must heed from now on").input_value() == "", "it was sent"
                 page.get_by_text("Raise the budget").click()
                 page.get_by_label("More tokens").fill("50")
                 page.get_by_role("button", name="Raise it").click()

@@ -118,7 +118,7 @@ def test_an_artifact_of_50_megabytes_is_cut_and_can_be_saved(chromium: Any, fat:
     with kt.console(fat) as console, person(chromium, console.link, path) as page:
         page.get_by_text("The first 100,000 of 50,000,002 characters are shown.").wait_for()
         assert page.evaluate("document.documentElement.textContent.length") < 500_000
-        page.get_by_text("They are too long to compare here").wait_for(state="attached")
+        page.get_by_text("The texts are too long to compare here").wait_for(state="attached")
         with page.expect_download() as download:
             page.get_by_role("link", name="Save all of it").click()
         saved = Path(download.value.path())

@@ -66,7 +66,7 @@ async def test_a_question_is_shown_with_all_that_helps_to_answer_it(browser: Bro
         "Revise &#39;clerk&#39; makes another version from your words",
         "Defer it stays open, behind the others; the run stays suspended",
         "Without an answer: it stays open, and the run stays suspended .",
-        f"An answer holds when the run is resumed: kairo resume run-1 FILE.py --journal {book}",
+        f"An answer takes effect when the run is resumed: kairo resume run-1 FILE.py --journal {book}",
     ):
         assert part in shown
 
@@ -210,7 +210,7 @@ async def test_a_run_that_waits_ends_suspended_when_its_question_is_deferred(
     [
         ("a\nb", "a\nb", [], "Nothing has changed."),
         ("a\nb", "a\nc", ["@line 1", " a", "-b", "+c"], ""),
-        ("x" * 900, "y" * 900, ["@line 1", "-" + "x" * 499, "+" + "y" * 499], "Of a line 500 characters are shown."),
+        ("x" * 900, "y" * 900, ["@line 1", "-" + "x" * 499, "+" + "y" * 499], "Lines are cut after 500 characters."),
         ("", "y\n" * 1_100, ["@line 1"] + ["+y"] * 999, "101 more lines are not shown."),
         ("", "y\n" * 2_001, [], "too long to compare"),
         ("", "y" * 1_000_001, [], "too long to compare"),

@@ -75,7 +75,7 @@ async def test_a_run_of_another_process_can_only_be_cancelled(journal: kt.Sqlite
         assert "to steer it, raise its budget or cancel one task, open the console of its own process" in page
         refused = await browser.send("/run/steer", run="run-1", text="mind the wind")
         assert refused.status_code == 409
-        assert "does not live in the process of this console" in words(refused.text)
+        assert "is not in the process of this console" in words(refused.text)
 
 
 async def test_two_runs_are_shown_beside_each_other(journal: kt.SqliteJournal, tmp_path: Path) -> None:

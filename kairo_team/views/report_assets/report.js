@@ -1,5 +1,5 @@
 "use strict";
-// Rows stand in the page, or packed in `#rows`, a list by its name: [html, state, words, tokens, dollars, seconds].
+// Rows are in the page, or packed in `#rows` as lists by name: [html, state, words, tokens, dollars, seconds].
 const unpack = async (packed) => {
   const bytes = Uint8Array.from(atob(packed), (one) => one.charCodeAt(0));
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).json();

@@ -1,4 +1,4 @@
-// Keeps the parts of an open page new, and says how long ago things were. Without it the pages work all the same.
+// Keeps the parts of an open page up to date, and shows how long ago things were. Pages work without it too.
 
 import { restore } from "./drafts.js";
 
@@ -16,7 +16,7 @@ function tellAges(root) {
   }
 }
 
-// A part in which somebody types or stands is not taken away from under them.
+// A part with typed text or the focus is not replaced.
 function isInUse(part) {
   const typed = [...part.querySelectorAll("textarea, input")].some((one) => one.value !== one.defaultValue);
   return typed || part.contains(document.activeElement);
@@ -60,7 +60,7 @@ function take(parts, shown) {
   }
 }
 
-// The page came with the parts as they were: the first message mostly brings the same.
+// The page already contains the parts: the first message mostly brings the same ones.
 function sameText(part, html) {
   const made = document.createElement("div");
   made.innerHTML = html;
@@ -77,7 +77,7 @@ function follow(address) {
   source.onopen = () => { lost.hidden = true; };
   source.onerror = () => {
     lost.hidden = false;
-    if (source.readyState === EventSource.CLOSED) lost.textContent = "The console refuses this page: open its printed link anew.";
+    if (source.readyState === EventSource.CLOSED) lost.textContent = "The console refuses this page: open its printed link again.";
   };
 }
 

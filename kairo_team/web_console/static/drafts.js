@@ -1,4 +1,4 @@
-// Keeps what somebody types in this tab until it was sent: an answer to something else, a reload or a refusal loses none.
+// Keeps typed text in this tab until it is sent: it survives another answer, a reload or a refusal.
 
 const PREFIX = "draft:";
 const SENT = "sent";
