@@ -113,7 +113,7 @@ class EarlierCalls:
     def beyond(self, step: str, spent: Usage) -> Usage:
         """Return an attempt's usage beyond its calls and the runs inside it."""
         told = self._spent_in.get(step, NO_USAGE)
-        # Its loops are counted again, so they are left out.
+        # Loops are counted again, so they are left out.
         return replace(difference(spent, least_of(spent, told), 0.0), loops=0)
 
     def failures(self, key: str, name: str) -> int:
@@ -160,7 +160,7 @@ def describe_doubts(calls: Iterable[RecordedCall | SentCall], when: str) -> list
 
 
 def _describe(name: str, held: Sequence[Usage]) -> str:
-    """Say how often something is in doubt, and what is charged for it."""
+    """Say how often something is in doubt, and the amount charged for it."""
     total = sum(held, Usage())
     times = "" if len(held) == 1 else f" {len(held):,} times"
     amounts = [f"{total.tokens:,} tokens"] if total.tokens else []

@@ -50,7 +50,7 @@ class CutShort(NamedTuple):
     usage: Usage
     """Usage of the whole task at that time."""
     artifact: Artifact | None
-    """What the member had kept, as a partial artifact."""
+    """The kept text of the member, as a partial artifact."""
     beyond: Usage = NO_USAGE
     """What an attempt that waits for a person had spent apart from its calls and the runs inside it."""
 
@@ -101,7 +101,7 @@ class Added(NamedTuple):
     """Number of the plan that the tasks were added to."""
     tasks: tuple[Task, ...]
     by: str | None = None
-    """The task in whose body, or by whose end, the plan grew; None if there is no such task."""
+    """The task in whose body, or by whose end, the plan grew; None without such a task."""
     number: int = 0
     """Number among the changes of the plan; 0 for the growth of a map or a loop, which follows from other steps."""
 

@@ -501,7 +501,7 @@ class Dispatcher:
         return records.skip_reason(entry.task.id, self._lost_needs(entry, last))
 
     def _lost_needs(self, entry: Entry, last: Entry) -> str:
-        """Name the task's dependencies that were not accepted, and how many it needs; `last` is the last of them."""
+        """Name the task's dependencies that were not accepted, and how many it needs; `last` ended last."""
         depends_on = entry.task.depends_on
         if entry.needed == len(depends_on):
             return _needs_one(last)
