@@ -146,7 +146,7 @@ ENDS: dict[str, End] = {
     "a plan that stands in": End(
         "degraded",
         None,
-        "planning failed, one task takes the place of the plan: no plan today",
+        "planning failed, one task replaces the plan: no plan today",
         (),
         reviewing(planner=Breaks(), planner_failure_mode="single_task_fallback"),
     ),
