@@ -44,8 +44,8 @@ async def run(
 ) -> TeamResult:
     """Run a team on a goal or a request and return its result, however the run ends.
 
-    `plan` (the tasks to run), `config` and `run_id` (None makes one) go with a goal; a request has its own, and one of
-    them beside it is refused. `budget` replaces the budget of the request, or of `config`. `coordinator` takes
+    `plan` (the tasks to run), `config` and `run_id` (None makes one) go with a goal; a request has its own, and none of
+    them may be given with it. `budget` replaces the budget of the request, or of `config`. `coordinator` takes
     precedence, as an object or by a name such as "expert" or "board" (`kairo plugins coordinator` lists them); else the
     team's is used, else the task board if there is a plan, else the expert team. `runtime` takes precedence, else the
     team's is used, else a new one.
@@ -82,7 +82,7 @@ async def run(
 async def _go_on(
     team: Team, run_id: str, coordinator: TeamCoordinator | None, budget: Budget | None
 ) -> TeamResult | None:
-    """Resume the run or return its recorded result; None if there is no such run."""
+    """Resume the run or return its recorded result; None for an unknown run."""
     runtime: Runtime | None = team.runtime
     if runtime is None:
         return None

@@ -184,8 +184,8 @@ class PlanMismatch(Misuse, ValueError):
             "id() or the order of a set does: EvaluationStrategyTCK finds that"
         )
         super().__init__(
-            f"run {run_id!r} cannot be resumed: its {field} changed from {was!r:.200} to {now!r:.200}; resume it with what "
-            f"it was begun with, accept it by allow_changes=[{field!r}], or begin a new run"
+            f"run {run_id!r} cannot be resumed: its {field} changed from {was!r:.200} to {now!r:.200}; resume it with "
+            f"what it was begun with, accept it by allow_changes=[{field!r}], or begin a new run"
             f"{perhaps if 'criteria' in field else ''}"
         )
 
@@ -414,7 +414,7 @@ class FailedControl(Outcome):
     def __init__(self, suspected: str | None = None, *, fit: bool = True) -> None:
         """Take the suspected reason; `fit` is False for a judge that is wrong about any text."""
         self.suspected = suspected
-        """How a text seems to have instructed the judge; None: there is no sign of that."""
+        """How a text seems to have instructed the judge; None: nothing suggests that."""
         reason = f": {suspected}" if suspected else "" if fit else _UNFIT
         super().__init__(f"the judge gave a wrong answer to a statement whose right answer is known{reason}")
 
