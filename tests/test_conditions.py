@@ -175,7 +175,7 @@ def test_what_is_read_is_a_dependency() -> None:
         (lambda: kt.Loop(BODY, max_rounds=0), "max_rounds must be at least 1, not 0"),
         (
             lambda: kt.Loop(BODY, until={"from": "tset", "equals": 1}),
-            "looks at a task of its body, 'test', 'write', not",
+            "tests a task of its body, 'test', 'write', not",
         ),
         (lambda: kt.Loop([kt.Task("a", "b", depends_on=["out"])]), "depends on unknown tasks 'out'"),
         (
