@@ -306,7 +306,7 @@ class RunPlan:
         """Put the tasks on the board that a map or a loop grew into for the `number`th time."""
         assert self.graph is not None
         key, who = by.records.key("grown", by.task.id, number), by.task.id
-        # The growth is derived from other steps, not replayed. It is kept only for readers of the run's journal.
+        # The growth is derived from other steps each time. It is recorded only for readers of the journal.
         if self._scope.kept is not None and by.records.recall(key) is MISSING:
             self._scope.kept.put(key, Added(self.number, tuple(tasks), who))
         self.graph = self.graph.grown(tasks)

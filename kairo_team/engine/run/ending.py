@@ -388,7 +388,7 @@ def _final_halt(scope: RunScope, ending: RunEnd, dispatcher: Dispatcher | None) 
         if ending.output is None and early.output is not None:
             ending.output = early.output
         return early.halt or cast("HaltReason | None", journal.get("halt", None))
-    # A replayed step spends nothing, so a replay does not reach this halt by itself.
+    # Recall it: a step answered from the records spends nothing, so it would not reach this halt again.
     halt = governor.final or governor.halted or (error.reason if isinstance(error, HaltError) else None)
     if halt in EXHAUSTED:
         journal.put("halt", halt)

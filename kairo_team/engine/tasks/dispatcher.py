@@ -223,7 +223,7 @@ class Dispatcher:
         return True
 
     def _carve(self, task_run: TaskRun, member: str, *, paid: bool) -> Units | InsufficientBudget:
-        """Carve the task's budget; return its guarantee, or the error. A replay carves the recorded amount."""
+        """Carve the task's budget; return its guarantee, or the error. A recorded amount is carved again."""
         records, task_id, number = task_run.records, task_run.task.id, task_run.carvings + 1
         recorded = None if records.is_new else records.carved(task_id, number, member)
         governor = None if recorded is None else self._carve_again(task_run, member, recorded)
