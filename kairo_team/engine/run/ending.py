@@ -388,8 +388,8 @@ def _final_halt(scope: RunScope, ending: RunEnd, dispatcher: Dispatcher | None) 
         if ending.output is None and early.output is not None:
             ending.output = early.output
         return early.halt or cast("HaltReason | None", journal.get("halt", None))
-    # Recall it: a step answered from the records spends nothing, so it would not reach this halt again.
     halt = governor.final or governor.halted or (error.reason if isinstance(error, HaltError) else None)
+    # A step answered from the records spends nothing, so a later session would not reach this halt by itself.
     if halt in EXHAUSTED:
         journal.put("halt", halt)
     stopped = governor.stopped is not None or isinstance(error, HaltError)
