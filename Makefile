@@ -68,8 +68,8 @@ docs: $(VENV)/.dev ## run every example in README.md and docs/, and check every 
 docs-site: $(VENV)/.docs ## the site of the documentation in site/, every link checked; open site/index.html
 	@$(BIN)/python -m scripts.docs_site $(SITE)
 
-shape: $(VENV)/.python ## how long the files and functions are
-	@$(BIN)/python scripts/shape.py $(ARGS)
+shape: $(VENV)/.python ## how long the files and functions are, and how the English reads
+	@$(BIN)/python -m scripts.shape $(ARGS)
 
 build: $(VENV)/.dev ## sdist and wheel in dist/, checked as an index checks them, and their bill of materials
 	@rm -rf dist

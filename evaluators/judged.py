@@ -11,7 +11,7 @@ import anyio
 
 from kairo_team.budget import difference
 from kairo_team.evaluators.artifact_view import obvious_defect
-from kairo_team.evaluators.judging import AskingOptions, Judge
+from kairo_team.evaluators.judging import LATE, AskingOptions, Judge
 from kairo_team.team import check_positive
 from kairo_team.verdicts import Cause, EvaluationVerdict, VerdictOutcome
 
@@ -54,7 +54,7 @@ class JudgedStrategy(ABC):
         with anyio.move_on_after(self.timeout):
             verdict = await self._review(context)
         if verdict is None:
-            why = f"{self._who} took longer than {self.timeout:g} seconds"
+            why = f"{self._who} took longer than {self.timeout:g} seconds: {LATE}"
             verdict = EvaluationVerdict.review_exceeded(Cause.EVALUATOR_TIMEOUT, why)
         if account is None or before is None:
             return verdict

@@ -62,6 +62,9 @@ def asking_options(
     return AskingOptions({"temperature": 0.0, **(settings or {})}, trusted, found, seed)
 
 
+LATE: Final = "a judge that is late each time is not fit to judge: name a faster model, or give a longer timeout"
+
+
 class Judge:
     """One judge on one artifact: a model by its name, a chat model, or an agent."""
 
@@ -117,12 +120,15 @@ class Judge:
         """Return whether the judge is right about the controls of a text that nobody else wrote."""
         about = replace(self._context, task=_OWN_TASK, artifact=Artifact(_OWN_TEXT), goal="", upstream={})
         try:
-            await Judge(self._judge, about, self._options).ask_about_work([_OWN_CRITERION])
+            await self._ask_about_own(about)
         except (FailedControl, InvalidJudgement):
             return False
         except (HaltError, InsufficientBudget):
             return True  # what is not known is no excuse for the work
         return True
+
+    async def _ask_about_own(self, about: EvaluationContext) -> None:
+        await Judge(self._judge, about, self._options).ask_about_work([_OWN_CRITERION])
 
     async def ask_about_work(self, criteria: Sequence[Criterion]) -> Judgement:
         """Ask about some criteria, once more after a reply that cannot be read."""

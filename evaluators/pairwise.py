@@ -17,7 +17,7 @@ from kairo_team.evaluators.criterion import Answer, Criterion
 from kairo_team.evaluators.judge_injection import talks_to_judge
 from kairo_team.evaluators.judge_question import PairQuestion, Question, pair_question_for
 from kairo_team.evaluators.judged import suspect, suspected
-from kairo_team.evaluators.judging import Judge
+from kairo_team.evaluators.judging import LATE, Judge
 from kairo_team.evaluators.rubric import Rubric
 from kairo_team.messages import Message
 from kairo_team.results import Artifact
@@ -34,6 +34,8 @@ Better = Literal["first", "second", "tie"]
 _SIDES: Final[Mapping[str | bool | None, Better]] = {"first": "first", "equal": "tie", "second": "second"}
 _TURNED: Final[Mapping[Better, Better]] = {"first": "second", "second": "first", "tie": "tie"}
 DOES_BETTER: Final = "it does the task better"
+_OWN_SECOND: Final = Artifact("The sea is blue in summer and grey in winter, and many people like to swim in it.")
+"""What a judge is asked to compare the library's own text with."""
 _BETTER: Final = Criterion("better", DOES_BETTER, by="judge", kind="info", levels=("second", "equal", "first"))
 
 
@@ -116,7 +118,7 @@ class PairwiseStrategy(AgentEvaluationStrategy):
         if failures:
             raise failures[0]
         if limit.cancelled_caught:
-            raise TimeoutError(f"the judge {self.judge!r} took longer than {self.timeout:g} seconds")
+            raise TimeoutError(f"the judge {self.judge!r} took longer than {self.timeout:g} seconds: {LATE}")
         return _preference(found[0], found[1])
 
     async def _ask(self, review: Review, context: EvaluationContext) -> EvaluationVerdict:
@@ -172,9 +174,8 @@ class _PairJudge(Judge):
         self._second = view_of(second)
         self._suspicious = self._suspicious or talks_to_judge(second.text, options.signs)
 
-    async def answers_of_itself(self) -> bool:
-        """Return True: a judge of two works is not asked about a third, and is believed to be fit."""
-        return True
+    async def _ask_about_own(self, about: EvaluationContext) -> None:
+        await _PairJudge(self._judge, about, self._options, _OWN_SECOND).ask_about_work([_BETTER])
 
     async def _question(self, criteria: Sequence[Criterion]) -> Question:
         given = [self._view.text, self._view.plain, self._second.text, self._second.plain, self._task, self._goal]

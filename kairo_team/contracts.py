@@ -209,8 +209,11 @@ class MemberContext(Protocol):
         """Return the id for a run of a team inside the attempt, the same in a repeated attempt."""
         ...
 
-    async def put_off(self, question: HumanRequest) -> None:
-        """End the attempt until a question is answered, then make it again; returns if the work is not an attempt."""
+    async def put_off(self, question: HumanRequest | None = None) -> None:
+        """End the attempt until a question is answered, then make it again; returns if the work is not an attempt.
+
+        Without a `question`, wait for the questions of deferred calls (`GovernedTool.call_of_reply`), if there are any.
+        """
         ...
 
     def keep(self, text: str) -> None:

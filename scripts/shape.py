@@ -1,6 +1,7 @@
-"""Print how long files and function bodies are, each figure with its limit; `--all` names every long function.
+"""Print how long files and functions are, each figure with its limit, how much is shipped, and how it reads.
 
-A body counts the lines from its first statement after the docstring to its last, without blanks and comments.
+`--all` names every long function. A body counts the lines from its first statement after the docstring to its last,
+without blanks and comments.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from scripts import plain_english
+
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("kairo_team", "coordinators", "evaluators", "tck", "examples")
 MAX_FILE, MAX_MEDIAN, MAX_P90, MAX_BODY = 500, 8, 25, 60
 MAX_ENGINE_FILE = 800
 """In the package's own modules, `engine` and `governance` a subject stays whole."""
-ENGINE = (ROOT / "kairo_team", ROOT / "kairo_team" / "governance", ROOT / "kairo_team" / "engine")
+ENGINE = (ROOT / "kairo_team", ROOT / "kairo_team" / "governance", *(ROOT / "kairo_team" / "engine").iterdir())
 
 
 class Function(NamedTuple):
@@ -67,6 +70,14 @@ def main() -> None:
         figures = statistics.median_high(values), percentile(values, 0.9), max(values)
         cells = (f"{value} / {limit}" if limit else f"{value}" for value, limit in zip(figures, limits, strict=True))
         print(f"{name:14}{len(values):7}" + "".join(f"{cell:>12}" for cell in cells))
+    shipped = {path: count for path, count in files.items() if (ROOT / "tck") not in path.parents}
+    comments = sum(
+        line.lstrip().startswith("# ") for path in shipped for line in path.read_text(encoding="utf-8").splitlines()
+    )
+    print(f"lines shipped, without the kits: {sum(shipped.values()):,}")
+    print(f"lines of comments: {100 * comments / sum(shipped.values()):.1f} of 100")
+    for name, paths in (("code", plain_english.CODE), ("docs", plain_english.DOCS)):
+        print(f"places to read twice, {name}: {len(plain_english.places(paths)):,}")
     for path, count in files.items():
         if count > file_limit(path):
             print(f"too long: {path.relative_to(ROOT)} has {count} lines")

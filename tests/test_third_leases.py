@@ -365,7 +365,7 @@ async def play(crowd: Crowd) -> kt.TeamResult:
 
 @pytest.mark.parametrize("backend", virtual_time_backends)
 def test_third_o47_nothing_waits_for_a_member_that_is_free(backend: str) -> None:
-    @settings(max_examples=6 * settings().max_examples)
+    @settings(max_examples=3 * settings().max_examples)
     @given(crowd=st.builds(crowd_of, SEEDS))
     def law(crowd: Crowd) -> None:
         result = run_in_virtual_time(lambda: play(crowd), backend=backend)

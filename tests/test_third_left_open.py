@@ -141,6 +141,17 @@ async def test_third_o03_a_member_that_leaves_one_open_hurts_only_itself(leave: 
 
 
 @pytest.mark.parametrize("leave", WAYS)
+async def test_third_o03_a_member_that_leaves_one_open_and_hangs_ends_at_its_timeout(leave: Leave) -> None:
+    async def agent(assignment: kt.Assignment) -> str:
+        await leave()
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    result = await run(agent, task={"timeout": 3.0})
+    assert result["bad"].status is FAILED
+
+
+@pytest.mark.parametrize("leave", WAYS)
 async def test_third_o03_a_tool_that_leaves_one_open_hurts_only_its_attempt(leave: Leave) -> None:
     async def agent(assignment: kt.Assignment, context: kt.MemberContext) -> str:
         async def act(arguments: Mapping[str, Any]) -> str:
@@ -185,7 +196,7 @@ async def test_third_o03_a_subscriber_that_leaves_one_open_hurts_nobody(leave: L
     assert len(seen) >= 3
 
 
-@pytest.mark.parametrize("leave", [way for way in WAYS if way is not a_shielded_scope])
+@pytest.mark.parametrize("leave", WAYS)
 async def test_third_o03_a_tool_source_that_leaves_one_open_hurts_nobody(leave: Leave) -> None:
     class Source:
         name = "shelf"
@@ -198,7 +209,7 @@ async def test_third_o03_a_tool_source_that_leaves_one_open_hurts_nobody(leave: 
     await run(kt.MiniAgent(FunctionModel(lambda request: "well"), tools=[Source()]))
 
 
-@pytest.mark.parametrize("leave", [way for way in WAYS if way is not a_shielded_scope])
+@pytest.mark.parametrize("leave", WAYS)
 async def test_third_o03_a_watch_that_leaves_one_open_hurts_only_its_attempt(leave: Leave) -> None:
     async def watch() -> Any:
         await leave()
@@ -209,6 +220,36 @@ async def test_third_o03_a_watch_that_leaves_one_open_hurts_only_its_attempt(lea
     plan = kt.TaskGraph([kt.Task("bad", "do", member="bad"), kt.Task("long", "do", member="long")])
     result = await kt.run(team, "goal", plan=plan, coordinator=TaskDispatchCoordinator(failure_policy=ONCE))
     assert result["long"].status is COMPLETED, result.error
+
+
+@pytest.mark.parametrize("leave", WAYS)
+async def test_third_o03_a_watch_of_the_team_that_leaves_one_open_is_closed_or_stops_the_run(leave: Leave) -> None:
+    async def watch() -> Any:
+        await leave()
+        await anyio.sleep_forever()
+
+    constraint: Any = Constraint(watch=watch)
+    result = await kt.run(kt.Team("team", [kt.Member("m", good)], constraints=[constraint]), "goal")
+    if leave in {a_cancelled_scope, a_deadline, a_failing_task_group, several}:  # they end the watch: it has failed
+        assert result.error is not None
+        assert result.error.startswith("emergency stop by the constraint 'bad': it failed with")
+    else:
+        assert result.status is kt.TeamStatus.COMPLETED, result.error
+
+
+@pytest.mark.parametrize("of", ["member", "team"])
+async def test_third_o03_a_watch_that_does_not_end_is_closed_after_the_grace(of: str) -> None:
+    async def watch() -> Any:
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep_forever()
+
+    constraint: Any = Constraint(watch=watch)
+    constraints: dict[str, Any] = {of: {"constraints": [constraint]}}
+    team = kt.Team("team", [kt.Member("m", good, **constraints.get("member", {}))], **constraints.get("team", {}))
+    result = await kt.run(team, "goal", config=kt.TeamConfig(cancel_grace=2.0))
+    assert result.status is kt.TeamStatus.COMPLETED, result.error
+    assert result.duration == pytest.approx(1.0 + 2.0)  # the work and the grace
+    assert any("the watch of bad' did not end when it was cancelled and was closed" in one for one in result.warnings)
 
 
 @pytest.mark.parametrize("leave", WAYS)

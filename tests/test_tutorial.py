@@ -73,4 +73,6 @@ def test_the_question_on_the_page_is_the_one_that_is_asked(tmp_path: Path) -> No
     (tmp_path / "newsroom.py").write_text(code, encoding="utf-8")
     command = [sys.executable, "newsroom.py"]
     ran = subprocess.run(command, cwd=tmp_path, input="a\n", capture_output=True, text=True, check=True)
-    assert ran.stderr.strip() == shown.strip()
+    # A machine that is busy enough looks like a member that blocks the event loop.
+    lines = [line for line in ran.stderr.splitlines() if "blocked the event loop" not in line]
+    assert "\n".join(lines).strip() == shown.strip()

@@ -141,6 +141,7 @@ class LangGraphAgent(WrappedAgent):
             async with aclosing(stream) as steps:
                 async for namespace, values in steps:
                     self._keep(values, context)
+                    await context.put_off()  # before the next step of the graph sees results of such calls
                     state = state if namespace else values
         except GraphRecursionError as error:
             limit = config.get("recursion_limit")

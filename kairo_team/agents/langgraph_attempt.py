@@ -107,6 +107,7 @@ class GraphAttempt:
 
     async def call(self, model: ChatModel, request: ModelRequest) -> ModelResponse:
         """Count a loop, go the governed path, and book the reply."""
+        await self.context.put_off()
         self.context.governor.pre_step()
         try:
             response = await self.context.model(model).complete(request)

@@ -98,7 +98,7 @@ async def _run(attempt: GraphAttempt, request: Any, execute: Callable[[Any], Any
 
     tool = _tool(asked["name"], request.tool.description, request.tool.metadata or {}, call)
     try:
-        result = await attempt.context.tool(tool).call(asked["args"], call_id=asked["id"])
+        result = await attempt.context.tool(tool).call_of_reply(asked["args"], call_id=asked["id"])
     except KairoError as error:
         attempt.end_with(error)
         raise

@@ -84,6 +84,7 @@ class GovernedRun:
                 "send the text itself, or allow it, OpenAIAgent(..., allow_hosted=True)"
             )
         with self.ending:
+            await self.context.put_off()
             self.context.governor.pre_step()
             try:
                 response = await self.context.model(call).complete(call.view)

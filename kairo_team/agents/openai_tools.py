@@ -137,7 +137,7 @@ class ToolBinder:
         """Call a tool of the coordinator's; after one that ends the turn the library gets no further."""
         async with self._run.one_by_one():
             with self._run.ending:
-                result = await self._run.context.tool(name).call(arguments, call_id=context.tool_call_id)
+                result = await self._run.context.tool(name).call_of_reply(arguments, call_id=context.tool_call_id)
         if result.refused_by is None:
             self.executed += 1
         return result.text
@@ -163,7 +163,7 @@ class ToolBinder:
         alone = described.side_effect != "read" and getattr(tool, "_agent_instance", None) is None
         async with self._run.one_by_one() if alone else nullcontext():
             with self._run.ending:
-                result = await self._run.context.tool(described).call(arguments, call_id=context.tool_call_id)
+                result = await self._run.context.tool(described).call_of_reply(arguments, call_id=context.tool_call_id)
         self._run.ending.check()
         if call.error is not None:
             raise call.error

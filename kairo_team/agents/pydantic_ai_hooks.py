@@ -68,6 +68,7 @@ class Session:
         call = _Call(model, native_request, send)
         self.requests += 1
         with self.ending:
+            await self.context.put_off()
             self.context.governor.pre_step()
             try:
                 response = await self.context.model(call).complete(call.request.request)
@@ -80,7 +81,7 @@ class Session:
         """Make one governed tool call."""
         with self.ending:
             try:
-                result = await self.context.tool(call.as_tool()).call({}, call_id=call.id)
+                result = await self.context.tool(call.as_tool()).call_of_reply({}, call_id=call.id)
             finally:
                 self.tool_calls += call.ran
         return call.outcome(result)
@@ -96,7 +97,7 @@ class Session:
     async def use_offered(self, name: str, arguments: Mapping[str, Any], call_id: str | None) -> Any:
         """Call a tool of the coordinator's."""
         with self.ending:
-            result = await self.context.tool(name).call(arguments, call_id=call_id)
+            result = await self.context.tool(name).call_of_reply(arguments, call_id=call_id)
         if result.refused_by is None:
             self.tool_calls += 1
         if result.is_error:

@@ -61,7 +61,15 @@ class WrappedAgent(ABC):
         if isinstance(assignment, str):
             raise TypeError(f"with a context the agent is given an Assignment, not the string {assignment!r:.200}")
         self._check_event_loop()
-        return await self._attempt(assignment, context)
+        try:
+            output = await self._attempt(assignment, context)
+        except KairoError:
+            raise
+        except Exception:
+            await context.put_off()  # it may be what the library made of a call that was put off
+            raise
+        await context.put_off()
+        return output
 
     @abstractmethod
     async def _attempt(self, assignment: Assignment, context: MemberContext) -> AgentOutput:

@@ -1,1 +1,1 @@
-"""One team on many machines: what a unit of work is delivered by. Needs the extra `cluster`."""
+"""One team on many machines: workers, and how they receive units of work. Needs the extra `cluster`."""

@@ -1,4 +1,4 @@
-"""The worker's side of an attempt: the member works here, under a slice of the budget, and tells its coordinator."""
+"""The worker's side of an attempt: the member works here, within a budget slice, and reports to the coordinator."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("kairo_team")
 
 _KEEP_EVERY: Final = 0.5
-"""Least seconds between two texts of partial work that are told."""
+"""Minimum seconds between two reports of partial work."""
 _SPENDS: Final = frozenset({ModelCalled, ToolCalled})
-"""Events with which it is told what was spent."""
+"""Events after which the usage is reported."""
 
 
 class Link:
-    """The way from the work to its coordinator, in the order and under the fence of its records."""
+    """The connection from an attempt to its coordinator; messages keep the order and the fence of the records."""
 
     def __init__(self, unit: Unit, records: AttemptRecords, letters: Letters) -> None:
         self._unit = unit
@@ -82,21 +82,24 @@ class Link:
         self._on_wait: dict[int, Callable[[], object]] = {}
 
     def tell(self, kind: str, body: Any, *also: Any) -> None:
-        """Send a letter with what is recorded next."""
+        """Send a message, and execute the statements `also`, with the next records."""
         sender, unit = self._unit.sender, self._unit
         if sender is not None:
             self._journal.put_also(*letter_to(sender, Letter(unit.id, unit.fence, kind, body)), *also)
 
     def emit(self, kind: type[Any], *fields: Any) -> None:
-        """Have an event emitted."""
+        """Let the coordinator emit an event."""
         self.tell("events", ((kind.__name__, fields),))
 
     def tell_inner(self, event: Event) -> None:
-        """Tell an event of a run inside the attempt."""
+        """Report an event of a run inside the attempt."""
         self.tell("inside", event.to_json())
 
     async def ask(self, kind: str, make: Callable[[int], Any], on_wait: Callable[[], object] | None = None) -> Any:
-        """Send a letter and wait for its answer; `make` makes its body, of the number of the answer."""
+        """Send a message and wait for its answer; `make` returns the message's body for the number of the question.
+
+        `on_wait` is called if the coordinator reports that the answer will take time.
+        """
         self._number = number = self._number + 1
         answered, made = anyio.Event(), list[Any]()
         self._answers[number] = (answered, made)
@@ -116,7 +119,7 @@ class Link:
         on_directive: Callable[[str], object],
         on_exit: Callable[[Violation], object],
     ) -> None:
-        """Read what the coordinator tells, until the work ends."""
+        """Read the coordinator's messages until the work ends."""
         while True:
             letter = await self._letters.next()
             if letter.fence != self._unit.fence:
@@ -138,10 +141,10 @@ class Link:
 
 
 class DistantSteering:
-    """The directives of the run, as far as they were told here."""
+    """The run's directives that the coordinator has passed on to this worker."""
 
     watches = False
-    """The coordinator warns of the budget."""
+    """False, because the coordinator warns of the budget."""
 
     def __init__(self, seen: int, task_id: str) -> None:
         """`seen` directives are in the prompt already."""
@@ -150,11 +153,11 @@ class DistantSteering:
         self.directives: list[tuple[str | None, str]] = [(None, "")] * seen
 
     def add(self, directive: str) -> None:
-        """Take a directive."""
+        """Add a directive."""
         self.directives.append((self._task_id, directive))
 
     def directives_for(self, task_id: str | None, after: int = 0, until: int | None = None) -> tuple[str, ...]:
-        """Return what was asked of the task, from `after` to `until`."""
+        """Return the task's directives, from index `after` to `until`."""
         return tuple(text for whose, text in self.directives[after:until] if whose is None or whose == task_id)
 
     def warn_of_budget(self) -> None:
@@ -162,7 +165,7 @@ class DistantSteering:
 
 
 class DistantPeople:
-    """Asks people where the coordinator is; it is the gate of the teams inside the attempt too."""
+    """Asks people through the coordinator; also the gate of the teams inside the attempt."""
 
     def __init__(self, link: Link, run_id: str, *, can_ask: bool) -> None:
         self._link = link
@@ -177,53 +180,53 @@ class DistantPeople:
         return decision
 
     async def decide(self, question: HumanRequest) -> HumanDecision | None:
-        """Ask the run's gate."""
+        """Return the decision of the run's gate, which the coordinator asks."""
         decision: HumanDecision | None
         decision = await self._link.ask("question", lambda number: Question(number, None, question))
         return decision
 
     def identified(self, asked: HumanRequest, key: str) -> HumanRequest:
-        """Return the question with its id and its run's."""
+        """Return the question with its id and the id of its run."""
         return replace(asked, id=f"{self._run_id}:{key}", run_id=self._run_id)
 
     def withdraw(self, why: str, task_id: str | None = None, attempt: int | None = None) -> None:
-        """Do nothing: the coordinator withdraws what it asks."""
+        """Do nothing: the coordinator withdraws its questions."""
 
 
 class Heard:
-    """Says whether somebody gets the texts of the work."""
+    """Says whether a subscriber receives the texts of the work."""
 
     def __init__(self, *, heard: bool) -> None:
         self.heard = heard
 
 
 class DistantOvershoots(Overshoots):
-    """Has the coordinator count the calls that used more than was held: its result warns of them."""
+    """Reports calls that used more than was held; the coordinator counts them and warns of them in the result."""
 
     def __init__(self, link: Link, records: Records) -> None:
         super().__init__(records)
         self._link = link
 
     def count(self, model: str, held: Usage, used: Usage) -> None:
-        """Tell of one."""
+        """Report one call."""
         self._link.tell("noted", Overshoot(model, held, used))
 
 
 class DistantDivergences(Divergences):
-    """Has the coordinator count the calls that were made in the place of recorded ones: its result warns of them."""
+    """Reports calls that replaced recorded ones; the coordinator counts them and warns of them in the result."""
 
     def __init__(self, link: Link, records: Records) -> None:
         super().__init__(records)
         self._link = link
 
     def note(self, work: str, calls: int) -> str:
-        """Tell that a piece of work made this many; return what to say of it."""
+        """Report how many calls a piece of work replaced; return the text that describes it."""
         self._link.tell("noted", Divergence(work, calls))
         return describe_divergence(work, calls)
 
 
 class _HostedContext(WorkContext):
-    """A context that also saves partial work where the coordinator is."""
+    """A context that also saves partial work at the coordinator."""
 
     __slots__ = ("link", "told_at")
 
@@ -231,7 +234,7 @@ class _HostedContext(WorkContext):
     told_at: float
 
     def keep(self, text: str) -> None:
-        """Put partial work in safety, here at once and at the coordinator now and then."""
+        """Save partial work: here at once, at the coordinator at most every `_KEEP_EVERY` seconds."""
         super().keep(text)
         now = self.services.clock()
         if now - self.told_at >= _KEEP_EVERY:
@@ -252,7 +255,7 @@ class AttemptHost:
         self._context: _HostedContext | None = None
 
     async def make(self, letters: Letters) -> bool:
-        """Make the attempt and tell its end; once it is fenced off it ends, tells nothing, and returns False."""
+        """Run the attempt and report its end. Return False, reporting nothing, once it is fenced off."""
         unit, journal = self._unit, self._cluster.journal
         try:
             records = await run_in_thread(journal.open_attempt, unit.run_id, unit.step, unit.epoch, unit.id, unit.fence)
@@ -281,7 +284,7 @@ class AttemptHost:
         return False
 
     async def _work_on(self, records: AttemptRecords, link: Link) -> WorkEnd:
-        """Let the member work, and return how that ended."""
+        """Run the member, and return how the attempt ended."""
         work = self._work
         member = next((one for one in self._team.everyone if one.id == work.member), None)
         if member is None:
@@ -389,13 +392,13 @@ class AttemptHost:
         return services
 
     def _exit(self, violation: Violation) -> None:
-        """Let no further model call begin, because of a constraint that is watched where the coordinator is."""
+        """Prevent further model calls, because of a constraint that the coordinator watches."""
         constraints = None if self._context is None else self._context.services.constraints
         if constraints is not None:
             constraints.exit = violation
 
     def _cancel(self, reason: str) -> None:
-        """End the work because its coordinator says so."""
+        """End the work on the coordinator's request."""
         context = self._context
         if context is None or context.scope is None:
             if context is not None:
@@ -419,7 +422,7 @@ async def _ask_for_budget(link: Link, tell: Tell, ask: Ask, on_wait: Callable[[]
 
 
 def _tool_from(offered: OfferedTool, link: Link) -> Tool:
-    """Return a tool that is called where the coordinator is."""
+    """Return a tool whose calls the coordinator executes."""
 
     async def call(arguments: Mapping[str, Any]) -> ToolResult:
         made: ToolResult = await link.ask("tool", lambda number: ToolUse(number, offered.name, arguments))

@@ -1,4 +1,4 @@
-"""`Cluster`: runs whose attempts are made by workers on any number of machines, over one PostgreSQL database."""
+"""`Cluster`: runs attempts on workers, on any number of machines that share one PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
     from kairo_team.team import Team, TeamExecutionRequest
 
 RUNS: Final = "@runs"
-"""In the place of a member: units that are whole runs."""
+"""Used instead of a member's id in the queue of units that are whole runs."""
 
 
 @known_arguments
 class Cluster:
-    """Has attempts made by workers on other machines: `kt.Runtime(engine=kt.Cluster("postgresql://..."))`.
+    """Runs attempts on workers on other machines: `kt.Runtime(engine=kt.Cluster("postgresql://..."))`.
 
-    Workers are started with `kairo worker mymodule:team --database URL`, on any machine that can import the team. The
-    database holds the truth: runs, calls, units, budgets. `engine` delivers units to workers: "dbos" or
-    "procrastinate". A process shows every `beat` seconds that it lives; one that is three beats late is taken for dead,
-    and what it had is done anew elsewhere. What `max_deliveries` processes died of, with nothing recorded in between,
-    is given up. The database may be away for `patience` seconds. `events` are kept in the database too. What its runs
-    may spend is set aside in `account` first, a budget over runs of all machines, which `kairo budget` makes. Raises
-    `MissingExtra` without the extra `cluster`, `Misuse` for a URL that is none, and `JournalError` for a database that
-    cannot be used.
+    Start workers with `kairo worker mymodule:team --database URL`, on any machine that can import the team. The
+    database keeps all state: runs, calls, units, budgets. `engine` delivers units to workers: "dbos" or
+    "procrastinate". A process sends a heartbeat every `beat` seconds; after three intervals without one it is declared
+    dead, and other processes do its units again. A unit is given up when `max_deliveries` processes have died of it
+    with nothing recorded in between. The database may be unreachable for `patience` seconds. `events` keeps the events
+    of runs in the database. `account` names a budget over runs of all machines, created by `kairo budget`; the budget
+    of a run is first set aside there. Raises `MissingExtra` without the extra `cluster`, `Misuse` for an invalid URL,
+    and `JournalError` for a database that cannot be used.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Cluster:
     ) -> None:
         check_database_url(url)
         if not 0 < beat <= patience:
-            raise ValueError(f"Cluster(beat=) is above 0 seconds and at most the patience, {patience:g}, not {beat!r}")
+            raise ValueError(f"Cluster(beat=) is above 0 and at most the patience, {patience:g} seconds, not {beat!r}")
         if max_deliveries < 1:
             raise ValueError(f"Cluster(max_deliveries=) is at least 1, not {max_deliveries!r}")
         self._url = url
@@ -75,22 +75,22 @@ class Cluster:
         )
         self.journal = PostgresJournal(url, events=events, source=source, beat=beat, patience=patience, account=account)
         self._starting = threading.Lock()
-        """Held while what follows changes."""
+        """Held while `_installed` or `_started` changes."""
         self._installed = False
         self._started = False
 
     @cached_property
     def mailbox(self) -> Mailbox:
-        """The letters to this process."""
+        """The messages to this process."""
         return Mailbox(self._url, self.journal.process.id, self.beat)
 
     @cached_property
     def reaper(self) -> Reaper:
-        """Looks after what dead processes had."""
+        """Sends the units of dead processes again."""
         return Reaper(self)
 
     def start(self) -> None:
-        """Begin to beat, to read letters and to look after others; does nothing when that was done before."""
+        """Start the heartbeat and the reaper of this process, once; a second call does nothing."""
         with self._starting:
             if not self._started:
                 self._install()
@@ -99,7 +99,7 @@ class Cluster:
                 self._started = True
 
     def _install(self) -> None:
-        """Make what the engine needs, the first time; `Misuse` where the database's other processes use another one."""
+        """Install the engine, once; raises `Misuse` if other processes use another engine on this database."""
         if not self._installed:
             self._insist(self._install_engine)
             self._installed = True
@@ -115,17 +115,17 @@ class Cluster:
         self.delivery.install()
 
     def _insist(self, make: Callable[[], object]) -> None:
-        """Make something of the engine or of this process ready, once the database can be reached."""
+        """Call `make` once the database can be reached; raise `JournalError` for other errors of the engine."""
         try:
             self.journal.insist(make)
         except KairoError:
             raise
-        except Exception as error:  # of PostgreSQL, or of what the engine reaches it with
+        except Exception as error:  # from PostgreSQL, or from the engine's client library
             line = str(error).strip().partition("\n")[0]
             raise JournalError(self.journal.place, f"engine {self.engine!r} cannot be made ready: {line}") from error
 
     def close(self) -> None:
-        """End what was started, and give up the ownership of runs."""
+        """Stop what `start` started, and give up the ownership of runs."""
         with self._starting:
             if self._started:
                 self.reaper.close()
@@ -138,9 +138,9 @@ class Cluster:
     async def attempt(
         self, team: Team, assignment: Assignment, context: MemberContext, number: int, timeout: float | None
     ) -> Attempt:
-        """Have a worker make an attempt; see `contracts.Engine`."""
+        """Run an attempt on a worker; see `contracts.Engine`."""
         if not isinstance(context, WorkContext):
-            raise Misuse(f"attempts of runs are made with the context of a run, not with {context!r:.80}")
+            raise Misuse(f"Cluster.attempt needs the context of a run's member, not {context!r:.80}")
         if not self._started:
             await run_in_thread(self.start)
         run_id = context.services.run_id
@@ -164,11 +164,11 @@ class Cluster:
         *,
         account: str | None = None,
     ) -> str:
-        """Record a run that any worker of the team coordinates, and return its id at once.
+        """Record a run for any worker of the team to coordinate, and return its id at once.
 
-        It is charged to `account`, None to that of the cluster. Raises `RunExists` for an id that is recorded, `Misuse`
-        for a request that cannot be written down, and `InsufficientBudget` where the account does not have the run's
-        budget: then nothing is recorded.
+        The run is charged to `account`, None: the cluster's account. Raises `RunExists` if the id is recorded, `Misuse`
+        for a request that cannot be written, and `InsufficientBudget`, recording nothing, if the account has less left
+        than the run's budget.
         """
         with self._starting:
             self._install()
@@ -182,11 +182,11 @@ class Cluster:
 
 
 def version_of(team: Team, digests: Mapping[str, str]) -> str:
-    """Name what a team is: workers of another version get nothing of its runs."""
+    """Return a digest of a team's definition: workers of another version get no units of its runs."""
     written = json.dumps([team.name, sorted(without_given(team, digests).items())])
     return hashlib.sha256(written.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def queue_of(version: str, member: str) -> str:
-    """Return the queue of the units for a member, or of runs."""
+    """Return the queue of a member's units; with `RUNS`, the queue of whole runs."""
     return f"{version}:{member}"

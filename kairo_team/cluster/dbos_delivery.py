@@ -1,7 +1,8 @@
-"""Delivery by DBOS: a delivery is a workflow, sent by its SQL function into a schema of ours, and taken by its queues.
+"""Delivery by DBOS: each delivery is a workflow, sent by a SQL function of DBOS and received by its queues.
 
-The schema keeps them apart from the workflows of a user's own DBOS. There is one DBOS in a process, so there is one
-receiver. DBOS knows who has a workflow but not whether that process lives: each receiver holds a lock of the database.
+The workflows are in a schema of their own, apart from the workflows of a user's own DBOS. A process has one DBOS, so it
+has one receiver. DBOS knows which process has a workflow but not whether that process lives, so each receiver holds a
+database lock while it lives.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from kairo_team.errors import Misuse
 SCHEMA: Final = "kairo_dbos"
 APPLICATION: Final = "kairo"
 VERSION: Final = "1"
-"""Of the workflow below, the same for all processes: DBOS gives a workflow to its own version only."""
+"""The version of the workflow below, equal in all processes: DBOS gives a workflow only to its own version."""
 _PATIENCE: Final = 60.0
 """Seconds that the database may take to give a process its lock."""
 LOOK: Final = 1.0
-"""Seconds between two looks for workflows that ended, and for those that were taken but never begun."""
+"""Seconds between two searches for workflows that ended, or that were taken but never begun."""
 _SEND: Final = """
 SELECT kairo_dbos.enqueue_workflow(
     workflow_name => 'kairo.unit', queue_name => %(queue)s, workflow_id => %(id)s, application_name => 'kairo',
@@ -44,7 +45,7 @@ CREATE OR REPLACE FUNCTION kairo_dbos.kairo_lives(executor text) RETURNS boolean
             AND (classid::bigint << 32 | objid::bigint) = pg_catalog.hashtextextended(executor, 0)
     )
 $$"""
-"""Whether a session of the database has the lock of this executor."""
+"""Creates the SQL function that says whether a database session holds the lock of an executor."""
 _UNDER_WAY: Final = """
 SELECT workflow_uuid FROM kairo_dbos.workflow_status WHERE name = 'kairo.unit'
 AND (status IN ('ENQUEUED', 'DELAYED') OR status = 'PENDING' AND kairo_dbos.kairo_lives(executor_id))"""
@@ -55,7 +56,7 @@ AND (status IN ('ENQUEUED', 'DELAYED') OR status = 'PENDING' AND NOT kairo_dbos.
 _DUE: Final = """
 UPDATE kairo_dbos.workflow_status SET status = 'ENQUEUED' WHERE name = 'kairo.unit' AND status = 'DELAYED'
 AND delay_until_epoch_ms <= extract(epoch FROM clock_timestamp()) * 1000"""
-"""One process of all ends delays for DBOS, by its own clock: where that is slow, nobody's delay would end."""
+"""Ends the delays that are over. DBOS ends delays by the clock of one process; with a slow clock they would not end."""
 _ENDED: Final = """
 SELECT workflow_uuid FROM kairo_dbos.workflow_status
 WHERE name = 'kairo.unit' AND status NOT IN ('ENQUEUED', 'DELAYED', 'PENDING') LIMIT 1000"""
@@ -63,13 +64,13 @@ _TAKEN: Final = """
 SELECT workflow_uuid, queue_name FROM kairo_dbos.workflow_status WHERE status = 'PENDING' AND executor_id = %s"""
 _GIVEN_BACK: Final = "UPDATE kairo_dbos.workflow_status SET status = 'CANCELLED' WHERE workflow_uuid = %s"
 
-logging.getLogger("dbos").addHandler(logging.NullHandler())  # DBOS logs to the console where it finds no handler
+logging.getLogger("dbos").addHandler(logging.NullHandler())  # else DBOS would log to the console
 
 
 class DBOSDelivery:
     """Delivers units by DBOS; see `kairo_team.cluster.delivery.Delivery`.
 
-    A delay is rounded up to a second. It is shorter where a receiver's clock is fast, and no longer where one is slow.
+    A delay is rounded up to a second. It is shorter if a receiver's clock is fast, but not longer if one is slow.
     """
 
     def __init__(self, url: str, beats: Beats | None = None) -> None:
@@ -81,9 +82,9 @@ class DBOSDelivery:
         return f"DBOSDelivery({self._beats!r})"
 
     def install(self) -> None:
-        """Make the tables of DBOS in a schema of ours, or bring them up to the version that is installed."""
+        """Create the tables of DBOS in our schema, or migrate them to the installed version."""
         with psycopg.connect(self._url, autocommit=True) as connection:
-            while not _hold(connection, SCHEMA):  # who waits in a statement is in the way of an index that is made
+            while not _hold(connection, SCHEMA):  # a waiting statement would block `CREATE INDEX`
                 time.sleep(self._beats.poll)
             with _errors_of_psycopg():
                 DBOS.migrate(self._url, schema=SCHEMA)
@@ -96,7 +97,7 @@ class DBOSDelivery:
 
     @contextmanager
     def receiving(self, process: str, queues: Sequence[str], concurrency: int, take: Take) -> Generator[Receiver]:
-        """Launch DBOS for these queues. Raises `Misuse` where it runs in this process already."""
+        """Launch DBOS for these queues. Raises `Misuse` if DBOS runs in this process already."""
         receiver = _Receiver(self, self._url, self._beats, process, take, concurrency)
         with _errors_of_psycopg():
             receiver.start([queue_key(queue) for queue in queues])
@@ -106,17 +107,17 @@ class DBOSDelivery:
             receiver.leave()
 
     def under_way(self, connection: psycopg.Connection, sent: Collection[tuple[str, int]]) -> set[tuple[str, int]]:
-        """Look at the workflows, and at the locks of those who have them."""
+        """Return the pairs in `sent` with a workflow that waits or whose executor holds its lock."""
         return {_pair(name) for (name,) in connection.execute(_UNDER_WAY).fetchall()} & {*sent}
 
     def forget(self, connection: psycopg.Connection, units: Collection[str]) -> None:
-        """Cancel the workflows that wait, and those without a lock; a receiver deletes them soon."""
+        """Cancel the workflows that wait or whose executor holds no lock; a receiver deletes them soon."""
         connection.execute(_FORGET, (list(units),))
 
 
 @contextmanager
 def _errors_of_psycopg() -> Generator[None]:
-    """Raise psycopg's own errors, which callers know, where SQLAlchemy wraps them."""
+    """Raise the psycopg errors inside SQLAlchemy's errors, because callers handle psycopg's."""
     try:
         yield
     except sqlalchemy.exc.DBAPIError as error:
@@ -139,7 +140,7 @@ def _pair(workflow: str) -> tuple[str, int]:
 
 
 class _Receiver:
-    """The DBOS of this process, and a thread that tidies up behind it."""
+    """The DBOS of this process, and a thread that deletes and resends its leftover workflows."""
 
     def __init__(
         self, delivery: DBOSDelivery, url: str, beats: Beats, process: str, take: Take, concurrency: int
@@ -151,14 +152,14 @@ class _Receiver:
         self._free = concurrency
         self._stopped = False
         self._known: set[str] = set()
-        """Workflows that were begun and are not known to be recorded as ended."""
+        """Workflows that were begun and may not be recorded as ended."""
         self._ended: set[str] = set()
-        """Those of them whose work has ended."""
+        """Workflows in `_known` whose work has ended."""
         self._strays: set[str] = set()
-        """Workflows that are ours by the last look, but were not begun."""
+        """Workflows that this executor had at the last search, but had not begun."""
         self._left = threading.Event()
         self._lives = threading.Event()
-        """The lock that says that this process lives is held."""
+        """Set once this process holds the lock that shows that it lives."""
         self._destroying = threading.Thread(target=self._destroy, name=f"kairo drain {process}", daemon=True)
         self._keeping = threading.Thread(target=self._keep, name=f"kairo delivery {process}", daemon=True)
 
@@ -182,7 +183,7 @@ class _Receiver:
             if self._executor != DBOS.executor_id:
                 raise Misuse("This process uses DBOS for itself: receive by 'procrastinate', or in another process")
             self._keeping.start()
-            if not self._lives.wait(_PATIENCE):  # what was taken before would count as a dead process's
+            if not self._lives.wait(_PATIENCE):  # without the lock, its workflows would count as a dead process's
                 raise Misuse("The database does not answer: the process cannot show that it lives")
             DBOS.listen_queues(queues)
             DBOS.launch()
@@ -194,10 +195,11 @@ class _Receiver:
             raise
 
     def _register(self, queues: Sequence[str]) -> None:
-        """Make the queues. How much each process takes of a queue is one number for all: that of the largest."""
+        """Create the queues."""
         client = _client(self._url)
         try:
             for queue in queues:
+                # The concurrency of a queue is one number for all processes: use the largest.
                 known = client.retrieve_queue(queue)
                 most = max(self._concurrency, (known and known.worker_concurrency) or 0)
                 client.register_queue(queue, worker_concurrency=most, polling_interval_sec=self._beats.poll)
@@ -213,7 +215,7 @@ class _Receiver:
         self._destroying.start()
 
     def leave(self) -> None:
-        """Stop, wait for what was taken, and give back what was never begun."""
+        """Stop, wait for the current deliveries, and give back the ones that were never begun."""
         self.stop()
         with self._room:
             self._room.wait_for(lambda: self._free == self._concurrency)
@@ -222,12 +224,12 @@ class _Receiver:
         self._keeping.join()
 
     def _destroy(self) -> None:
-        """End DBOS: at once it takes nothing more, and it waits for the workflows that it has."""
+        """End DBOS: it takes no new workflows at once, and waits for the current ones."""
         DBOS.destroy(workflow_completion_timeout_sec=10**9)
         _occupied.release()
 
     def work(self, workflow: str, queue: str, unit: str, fence: int) -> None:
-        """Work on a delivery until its future is done; send it again if it failed, or if there is no room for it."""
+        """Work on a delivery until its future is done; resend it if it failed or the receiver is full."""
         self._known.add(workflow)
         with self._room:
             room = self._room.wait_for(lambda: self._free > 0 or self._stopped, self._beats.again)
@@ -242,7 +244,7 @@ class _Receiver:
         self._ended.add(workflow)
 
     def _sent_again(self, queue: str, unit: str, fence: int) -> bool:
-        """Send a delivery again, or wait a little where the database is away."""
+        """Resend a delivery and return True; if the database is unreachable, wait a little and return False."""
         try:
             with psycopg.connect(self._url) as connection:
                 self._delivery.send(connection, queue, unit, fence, delay=self._beats.again)
@@ -252,7 +254,7 @@ class _Receiver:
         return True
 
     def _keep(self) -> None:
-        """Hold the lock that says that this process lives, and tidy up, until the context is left."""
+        """Until the context is left, hold the lock that shows that this process lives, and clean up workflows."""
         while not self._left.is_set():
             with (
                 suppress(psycopg.OperationalError, sqlalchemy.exc.DBAPIError),
@@ -270,7 +272,7 @@ class _Receiver:
                         client.delete_workflows(ended)
             self._left.wait(self._beats.poll)
         with suppress(psycopg.OperationalError), psycopg.connect(self._url, autocommit=True) as connection:
-            for _ in range(2):  # who is a stray twice is given back
+            for _ in range(2):  # a workflow is given back when it is a stray twice
                 self._give_back_strays(connection)
 
     @contextmanager
@@ -283,7 +285,8 @@ class _Receiver:
                 client.destroy()
 
     def _give_back_strays(self, connection: psycopg.Connection) -> None:
-        """Send again what is ours by the database, but was not begun since the last look: its dispatch was cut off."""
+        """Resend workflows that this executor has but did not begin since the last search."""
+        # DBOS was cut off between taking and starting such a workflow.
         ended = {*self._ended}
         ours: dict[str, str] = dict(connection.execute(_TAKEN, (self._executor,)).fetchall())
         strays = ours.keys() - self._known
@@ -297,15 +300,15 @@ class _Receiver:
 
 
 def _made(take: Take, unit: str, fence: int) -> bool:
-    """Begin the work on a unit and wait for its end; return whether it came to a good one."""
+    """Begin the work on a unit and wait for its end; return whether it succeeded."""
     try:
         return take(unit, fence).exception() is None
-    except Exception:  # noqa: BLE001 - of any kind: whoever works on the unit reports it; or it was cancelled
+    except Exception:  # noqa: BLE001 - the code that works on the unit reports its errors; or it was cancelled
         return False
 
 
 def _hold(connection: psycopg.Connection, name: str) -> bool:
-    """Take a lock for this session; return whether it has it now."""
+    """Try to take a lock for this session; return whether the session holds it now."""
     row = connection.execute("SELECT pg_try_advisory_lock(hashtextextended(%s, 0))", (name,)).fetchone()
     return row is not None and bool(row[0])
 
@@ -315,7 +318,7 @@ _current: _Receiver | None = None
 
 
 def _occupy(receiver: _Receiver) -> None:
-    """Make it the receiver of this process, or raise `Misuse`."""
+    """Register the receiver of this process; raise `Misuse` if there is one already."""
     global _current  # noqa: PLW0603 - there is one DBOS in a process
     if not _occupied.acquire(blocking=False):
         raise Misuse(
@@ -327,7 +330,7 @@ def _occupy(receiver: _Receiver) -> None:
 
 @DBOS.workflow(name="kairo.unit", max_recovery_attempts=None)
 def _unit(queue: str, unit: str, fence: int) -> None:
-    """Work on a delivery, as the workflow that it is for DBOS."""
+    """Work on a delivery; the DBOS workflow."""
     workflow = DBOS.workflow_id
     assert workflow is not None
     assert _current is not None

@@ -1,4 +1,4 @@
-"""Which unit the deaths of workers are due to: one that ends every process is given up, its neighbours are not."""
+"""Find the unit that causes the deaths of workers: give up a unit that ends every process, but not its neighbours."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ TABLE: Final = """
 CREATE TABLE IF NOT EXISTS death (
     unit TEXT PRIMARY KEY, deaths INTEGER NOT NULL, blame INTEGER NOT NULL, progress BIGINT NOT NULL
 )"""
-"""Deaths of processes that had a unit since something was last recorded of it, and how far it was at the last one."""
+"""For each unit, the deaths of processes that had it since its last progress, and its progress at the last death."""
 _ALONE: Final = 4
-"""The blame for a death that can be due to nothing else; a death in company counts 1."""
+"""The blame for a death that only this unit can have caused; a death next to other units counts 1."""
 _SUSPECT: Final = 2
-"""With this blame a unit is worked on alone, so that the next death shows whether it is due to that unit."""
+"""From this blame on a unit is worked on alone, so that the next death shows whether the unit is the cause."""
 IS_SUSPECT: Final = f"COALESCE((SELECT blame >= {_SUSPECT} FROM death WHERE death.unit = unit.id), FALSE)"
-"""SQL, of table `unit`."""
+"""SQL expression on table `unit`."""
 
 
 class Deaths(NamedTuple):
-    """The deaths of processes that had a unit, since something was last recorded of it."""
+    """The deaths of processes that had a unit, since the unit's last progress."""
 
     number: int
     blame: int
 
     def exhaust(self, most: int) -> bool:
-        """Return whether they are as bad as `most` deaths that can be due to nothing else."""
+        """Return whether the blame is as high as for `most` deaths that only this unit can have caused."""
         return self.blame >= most * _ALONE
 
 
 def note_death(connection: Connection, unit: Unit, had: Sequence[Unit]) -> Deaths:
-    """Count the death of a process that had a unit, and all of these; return the deaths since its last progress.
+    """Count the death of a process that had `unit`; return the unit's deaths since its last progress.
 
-    Planned ends are not counted.
+    `had` are all units of the process, including `unit`. Planned ends are not counted.
     """
     progress = _progress(connection, unit)
     found = connection.execute("SELECT deaths, blame, progress FROM death WHERE unit = ?", (unit.id,)).fetchone()
@@ -56,9 +56,9 @@ def forget_deaths(connection: Connection, unit: str) -> None:
 
 
 def _is_alone(unit: Unit, had: Sequence[Unit]) -> bool:
-    """Whether no other unit can have ended the process.
+    """Return whether no other unit can have ended the process.
 
-    A run is in company of other runs and their attempts, an attempt of all but the run that it belongs to.
+    Other units are, for a run, other runs and their attempts; for an attempt, every unit but its own run.
     """
     if unit.kind == "run":
         return all(one.run_id == unit.run_id for one in had)
@@ -66,7 +66,7 @@ def _is_alone(unit: Unit, had: Sequence[Unit]) -> bool:
 
 
 def _progress(connection: Connection, unit: Unit) -> int:
-    """Return a number that grows with what is recorded: the last step of a run, or the last answer of an attempt."""
+    """Return a number that grows with a unit's records: a run's last step, or an attempt's last answered call."""
     if unit.kind == "run":
         found = connection.execute("SELECT max(id) FROM step WHERE run_id = ?", (unit.run_id,)).fetchone()
     else:

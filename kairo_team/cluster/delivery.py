@@ -1,4 +1,4 @@
-"""What a delivery engine is asked: to give `(unit, fence)` to some process that serves its queue."""
+"""The contract of a delivery engine: deliver `(unit, fence)` to a process that serves the unit's queue."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 EngineName = Literal["dbos", "procrastinate"]
 ENGINES: Final[tuple[EngineName, ...]] = get_args(EngineName)
-"""The engines that `delivery_of` knows."""
+"""The names of engines for `delivery_of`."""
 Take = Callable[[str, int], Future[None]]
-"""Begins the work on a unit with a fence, in any thread; its future is done when that work has ended."""
+"""Begins the work on a unit with a fence, in any thread; the future is done when that work has ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Beats:
-    """How often an engine looks and waits, in seconds."""
+    """The intervals of a delivery engine, in seconds."""
 
     poll: float = 0.2
-    """Between two looks for what waits, where nothing tells that something was sent."""
+    """Seconds between two searches for waiting deliveries, if the engine gets no notification of new ones."""
     again: float = 1.0
-    """Until a delivery whose work failed is given again."""
+    """Seconds until a delivery whose work failed is delivered again."""
     late: float = 3.0
-    """After which a process that shows no life is taken for dead, where the engine asks for signs of life."""
+    """Seconds without a heartbeat after which a process is considered dead, if the engine uses heartbeats."""
 
     def __post_init__(self) -> None:
         for name in ("poll", "again", "late"):
@@ -42,10 +42,10 @@ class Beats:
 
 @runtime_checkable
 class Receiver(Protocol):
-    """What a process receives with, while it is in the context of `Delivery.receiving`."""
+    """Receives deliveries for a process, inside the context of `Delivery.receiving`."""
 
     def stop(self) -> None:
-        """Take no new deliveries; those that were taken go on. Returns at once, from any thread; twice is as once."""
+        """Take no new deliveries; finish the current ones. Returns at once; may be called twice, from any thread."""
         ...
 
 
@@ -53,40 +53,43 @@ class Receiver(Protocol):
 class Delivery(Protocol):
     """Delivers units on one PostgreSQL database, each at least once, to processes that may die.
 
-    A delivery *waits* from its commit until a receiver takes it, and is *under way* until it is acknowledged. Nothing
-    is promised of the order, nor that a delivery comes only once: a receiver claims a unit by its fence.
+    A delivery *waits* from its commit until a receiver takes it, and is *under way* until it is acknowledged. The order
+    of deliveries is not guaranteed, and a delivery may come more than once: a receiver claims a unit by its fence.
 
-    C1. `install` makes what the engine needs in the database. It may be called again, and by any number of processes
-        at once, outside of transactions: it may wait for those that are open. `send` and `receiving` need it.
-    C2. `send` is part of the caller's transaction: what was rolled back is never delivered, and nothing is delivered
-        before the commit. It neither commits nor rolls back.
-    C3. What was sent and committed is delivered at least once while a receiver of its queue lives, also what was sent
-        before any receiver was there. `delay` holds it back for that many seconds.
-    C4. The unit and the fence are delivered as they were sent, whatever characters the unit has; fences below 2**31.
-        The same pair may be sent again, also when it was delivered before: it is delivered again.
-    C5. A receiver gets what was sent to its queues, and nothing else.
-    C6. A delivery is acknowledged when its future is done, not before. Once acknowledged it is not given again.
-    C7. A delivery whose future failed, or whose `take` raised, is given again, `Beats.again` seconds later or more, to
-        any receiver of its queue.
-    C8. At most `concurrency` deliveries of a receiver are under way at once, over all its queues, and that many are.
-    C9. Receivers of one queue, in several processes, share what is sent: none gets what another has. A full receiver
-        does not keep from another what it cannot begin.
-    C10. After `stop` a receiver takes nothing new. What it had taken goes on and is acknowledged. Leaving the context
-        stops it, waits for that, and ends its threads; what it had not taken waits for others.
-    C11. A process that dies loses what it had taken: to send that again, with the next fence, is the business of the
-        caller. It occupies nobody's concurrency, and keeps nobody from what waits.
-    C12. `under_way` returns those of the pairs that wait or are being worked on by a living process. A dead one's are
-        not among them, `Beats.late` seconds and a little after its death.
-    C13. A receiver goes on by itself when the database has cut its connections, or was away.
-    C14. `forget` removes, in the caller's transaction, the deliveries of units that wait, and those that dead processes
-        had. What a living receiver works on goes on. Of acknowledged deliveries nothing is kept for long.
-    C15. The database's URL is a secret: it is in no `repr`, no error and no record of a log.
+    C1. `install` creates the engine's tables and functions in the database. It may be called again, and by any number
+        of processes at once, but not inside a transaction, because it may wait for open transactions. `send` and
+        `receiving` need it.
+    C2. `send` is part of the caller's transaction: nothing is delivered before the commit, and nothing after a
+        rollback. `send` neither commits nor rolls back.
+    C3. A committed delivery is delivered at least once while a receiver of its queue lives, even if it was sent before
+        any receiver existed. `delay` holds it back for that many seconds.
+    C4. The unit and the fence are delivered as they were sent, for any characters in the unit and fences below 2**31.
+        The same pair may be sent again, even after its delivery: then it is delivered again.
+    C5. A receiver gets the deliveries of its queues, and no others.
+    C6. A delivery is acknowledged when its future is done, not before. After that it is not delivered again.
+    C7. A delivery whose future failed, or whose `take` raised, is delivered again to any receiver of its queue, at
+        least `Beats.again` seconds later.
+    C8. A receiver has at most `concurrency` deliveries under way at once, over all its queues, and uses them all if
+        enough deliveries wait.
+    C9. Receivers of one queue, in several processes, share its deliveries: no two have the same one at once. A full
+        receiver does not hold back deliveries that another receiver could begin.
+    C10. After `stop` a receiver takes no new deliveries; it finishes and acknowledges the ones that it had taken.
+        Leaving the context stops the receiver, waits for its deliveries, and ends its threads; deliveries that it had
+        not taken wait for other receivers.
+    C11. A process that dies loses the deliveries that it had taken; the caller must send them again, with the next
+        fence. The lost deliveries use up no other receiver's concurrency, and block no waiting delivery.
+    C12. `under_way` returns the given pairs that wait, or that a living process works on. It leaves out the pairs of a
+        process that has been dead for a little more than `Beats.late` seconds.
+    C13. A receiver resumes by itself after the database has closed its connections or was unreachable.
+    C14. `forget` removes, in the caller's transaction, the given units' deliveries that wait or that dead processes
+        had. Deliveries that a living receiver works on continue. Acknowledged deliveries are deleted soon.
+    C15. The database's URL is a secret: it appears in no `repr`, no error and no log record.
 
-    The methods are called from any thread.
+    The methods may be called from any thread.
     """
 
     def install(self) -> None:
-        """Make what the engine needs in the database; does nothing where it is there."""
+        """Create the engine's tables and functions in the database; does nothing if they exist."""
         ...
 
     def send(self, connection: psycopg.Connection, queue: str, unit: str, fence: int, *, delay: float = 0.0) -> None:
@@ -96,34 +99,32 @@ class Delivery(Protocol):
     def receiving(
         self, process: str, queues: Sequence[str], concurrency: int, take: Take
     ) -> AbstractContextManager[Receiver]:
-        """Receive what is sent to these queues while the context is open, in threads of its own.
+        """Receive the deliveries of these queues while the context is open, in threads of the engine.
 
-        `process` is the id of the process, of its own on the database. `take` is called for each delivery and must not
-        wait. Raises `Misuse` where the engine cannot receive twice in one process.
+        `process` is the id of the process, unique on the database. `take` is called for each delivery and must not
+        block. Raises `Misuse` if the engine cannot receive twice in one process.
         """
         ...
 
     def under_way(self, connection: psycopg.Connection, sent: Collection[tuple[str, int]]) -> set[tuple[str, int]]:
-        """Return those of the pairs `(unit, fence)` of which a delivery waits, or is worked on by a living process."""
+        """Return the pairs `(unit, fence)` in `sent` with a delivery that waits or that a living process works on."""
         ...
 
     def forget(self, connection: psycopg.Connection, units: Collection[str]) -> None:
-        """Remove the deliveries of these units that wait, and those that dead processes had."""
+        """Remove the deliveries of these units that wait or that dead processes had."""
         ...
 
 
 def queue_key(queue: str) -> str:
-    """Return the name a queue has in an engine: its own, or a digest of one that is long or has other characters.
-
-    Engines make channels of these names, which have 63 bytes, and keep some names to themselves.
-    """
+    """Return a queue's name in an engine: the name itself, or a digest if it is long or has special characters."""
+    # Engines use these names for channels, whose names have at most 63 bytes, and reserve some names.
     if re.fullmatch(r"[A-Za-z0-9][\w.:-]{0,38}", queue, re.ASCII):
         return queue
     return "sha256:" + hashlib.sha256(queue.encode()).hexdigest()[:32]
 
 
 def check_database_url(url: str) -> None:
-    """Raise `Misuse` for what is no URL of a PostgreSQL database. The message does not show it: it has a password."""
+    """Raise `Misuse` unless `url` is the URL of a PostgreSQL database; the message does not show it."""
     from psycopg import ProgrammingError
     from psycopg.conninfo import conninfo_to_dict
 
@@ -131,13 +132,14 @@ def check_database_url(url: str) -> None:
         with suppress(ProgrammingError):
             conninfo_to_dict(url)
             return
+    # The URL contains a password: do not show it.
     raise Misuse("The database URL is not understood: write postgresql://USER:PASSWORD@HOST:PORT/DATABASE")
 
 
 def delivery_of(name: str, url: str, *, beats: Beats | None = None) -> Delivery:
-    """Return the delivery engine of that name on a database.
+    """Return the delivery engine `name` on a database.
 
-    Raises `Misuse` for an unknown name and `MissingExtra` where the engine is not installed.
+    Raises `Misuse` for an unknown name and `MissingExtra` if the engine is not installed.
     """
     try:
         if name == "dbos":
@@ -150,4 +152,4 @@ def delivery_of(name: str, url: str, *, beats: Beats | None = None) -> Delivery:
             return ProcrastinateDelivery(url, beats or Beats())
     except ImportError as error:
         raise MissingExtra(f"The delivery engine {name!r}", "cluster") from error
-    raise Misuse(f"{name!r} is no delivery engine: use one of {', '.join(map(repr, ENGINES))}")
+    raise Misuse(f"{name!r} is not a delivery engine: use one of {', '.join(map(repr, ENGINES))}")

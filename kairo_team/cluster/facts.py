@@ -1,4 +1,4 @@
-"""What a worker tells of itself to whoever measures it."""
+"""Facts that a worker reports to the subscribers that measure it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 from kairo_team.cluster.units import Kind
 
 Outcome = Literal["finished", "refused", "fenced", "given_back", "failed"]
-"""What came of a delivery: its unit was done; it did not count, or its run was refused; it counted no more before its
-end; the worker ended first, or failed over it, and others go on with it."""
+"""The outcome of a delivery.
+
+`finished`: the unit is done. `refused`: the delivery was not valid, or its run was refused. `fenced`: the delivery was
+fenced off before its end. `given_back`: the worker ended first. `failed`: the worker failed. After the last two,
+another worker does the unit."""
 
 AskOutcome = Literal["granted", "refused", "cancelled"]
 
@@ -19,7 +22,7 @@ class UnitBegun(NamedTuple):
 
     kind: Kind
     waited: float
-    """Seconds since it was sent, by the clock of the database."""
+    """Seconds since the unit was sent, by the clock of the database."""
 
 
 class UnitEnded(NamedTuple):
@@ -30,11 +33,11 @@ class UnitEnded(NamedTuple):
 
 
 class DeliveryRefused(NamedTuple):
-    """A delivery came that does not count: another process has its unit, or this one works on it already."""
+    """A delivery was refused, because another process has its unit or this process works on it already."""
 
 
 class BudgetAsked(NamedTuple):
-    """An attempt that needed more than its slice has its answer, or was cancelled before."""
+    """An attempt that asked for more than its slice has its answer, or was cancelled before the answer."""
 
     seconds: float
     outcome: AskOutcome
@@ -47,25 +50,26 @@ class UnitReaped(NamedTuple):
 
 
 class WorkerRestarted(NamedTuple):
-    """The worker was taken for dead, or could not reach the database: it begins anew."""
+    """The worker was declared dead, or could not reach the database; a new worker starts."""
 
 
 Fact = UnitBegun | UnitEnded | DeliveryRefused | BudgetAsked | UnitReaped | WorkerRestarted
 Tell = Callable[[Fact], object]
-"""Takes a fact, in any thread, at once."""
+"""Takes a fact, in any thread; must return at once."""
 
 
 @runtime_checkable
 class Measuring(Protocol):
-    """What a subscriber may also be: something that measures a worker."""
+    """A subscriber that also measures workers."""
 
     def measure_worker(self, team: str, silence: Callable[[], float | None]) -> Tell:
-        """Return what takes the facts of a worker of the team `team`, as long as its process lives.
+        """Return the function that takes the facts of a worker of team `team` while its process lives.
 
-        `silence`, called from any thread, returns the seconds since it reached the database; None while it has none.
+        `silence` may be called from any thread and returns the seconds since the worker reached the database, or None
+        before it has connected.
         """
         ...
 
 
 def unheard(_fact: Fact) -> None:
-    """Take a fact that nobody measures."""
+    """Ignore a fact."""

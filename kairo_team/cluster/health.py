@@ -1,4 +1,4 @@
-"""`HealthServer`: tells over HTTP whether a worker lives (`/healthz`) and takes work (`/readyz`)."""
+"""`HealthServer`: reports over HTTP whether a worker lives (`/healthz`) and takes work (`/readyz`)."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ _MAX_PORT: Final = 65_535
 class HealthServer:
     """Answers probes about a worker from a thread of its own; the answers name no run and no database.
 
-    `/healthz` is 200 while the process beats. `/readyz` is 200 while it takes units: 503 before, and while it drains.
+    `/healthz` is 200 while the process sends its heartbeat, else 503. `/readyz` is 200 while the worker takes units,
+    and 503 before that and while it drains.
     """
 
     def __init__(self, service: WorkerService, address: str) -> None:
-        """`address` is `PORT`, on this machine alone, or `HOST:PORT`; port 0 takes a free one.
+        """`address` is `PORT`, reachable from this machine only, or `HOST:PORT`; port 0 selects a free port.
 
-        Raises `Misuse` for an address that is none, or cannot be had.
+        Raises `Misuse` for an address that is invalid or in use.
         """
         host, port = read_address(address)
         handler = type("Handler", (_Handler,), {"service": service})
@@ -40,7 +41,7 @@ class HealthServer:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port that the server listens on."""
         return int(self._server.server_address[1])
 
     def __enter__(self) -> Self:
@@ -53,7 +54,7 @@ class HealthServer:
 
 
 def read_address(text: str) -> tuple[str, int]:
-    """Read `PORT`, `HOST:PORT` or `[HOST]:PORT`; the host of a port alone is this machine's loopback address."""
+    """Read `PORT`, `HOST:PORT` or `[HOST]:PORT`; without a host, return the loopback address. Raises `Misuse`."""
     host, _, port = text.rpartition(":")
     if not port.isascii() or not port.isdecimal() or int(port) > _MAX_PORT:
         raise Misuse(
@@ -73,7 +74,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a client that went away."""
+        """Log nothing about a client that went away."""
 
 
 class _Handler(BaseHTTPRequestHandler):

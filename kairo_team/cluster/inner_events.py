@@ -1,4 +1,4 @@
-"""Events of runs inside an attempt that a worker makes: the coordinator's subscribers get them as in one process."""
+"""Events of runs inside a worker's attempt: the coordinator's subscribers get them as if in one process."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _COMMON: Final = len(fields(Event))
 
 
 class InnerEvents:
-    """Gives the events of each run inside one attempt to the subscribers of the runtime around it."""
+    """Passes the events of each run inside one attempt to the subscribers of the runtime around it."""
 
     def __init__(self, runtime: Runtime, start_soon: Callable[[Watch], object]) -> None:
-        """Let the async ones among them work by `start_soon`, until the attempt ends."""
+        """`start_soon` runs the async subscribers until the attempt ends."""
         self._runtime = runtime
         self._start_soon = start_soon
         self._buses: dict[str, tuple[Bus, anyio.Event]] = {}
 
     def take(self, written: str) -> None:
-        """Take an event that a worker told, with the number that it had there."""
+        """Emit an event that a worker reported, with the number that it has in its run."""
         event = event_from_json(written)
         bus, ended = self._buses.get(event.run_id) or self._open(event.run_id)
         own = tuple(getattr(event, one.name) for one in fields(event)[_COMMON:])
         bus.seq = event.seq - 1
-        with without_span():  # the current one is that of the attempt, not of what this event tells
+        with without_span():  # the current span belongs to the attempt, not to this event
             bus.emit(type(event), *(self._runtime.masker.value(own) if self._runtime.secrets else own))
         if isinstance(event, TeamEnded):
             del self._buses[event.run_id]

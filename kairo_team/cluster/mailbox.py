@@ -1,4 +1,4 @@
-"""Letters between processes: rows of the table `message`, read by one thread of each process."""
+"""Messages between processes: rows of the table `message`, read by one thread of each process."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("kairo_team")
 
 Side = Literal["coordinator", "worker"]
-"""Who reads a letter; a process may be both for one unit."""
+"""The reader of a message; a process may be both for one unit."""
 _TO_WORKERS: Final = frozenset({"answer", "waits", "cancel", "directive", "exit"})
-"""Kinds of letters that a coordinator writes."""
+"""Kinds of messages that a coordinator sends to a worker."""
 _AT_ONCE: Final = 500
-"""Most letters that are read at once."""
+"""Most messages that are read at once."""
 
 
 class Letter(NamedTuple):
-    """What one process tells another of a unit."""
+    """A message from one process to another about a unit."""
 
     unit: str
     fence: int
@@ -40,19 +40,19 @@ class Letter(NamedTuple):
 
 
 def letter_to(addressee: str, letter: Letter) -> list[Statement]:
-    """Return the statements that send a letter, for the transaction that it belongs to."""
+    """Return the statements that send a message, to execute in the transaction that it belongs to."""
     insert = "INSERT INTO message (addressee, unit, fence, kind, body) VALUES (?, ?, ?, ?, ?)"
     values = (addressee, letter.unit, letter.fence, letter.kind, encode(letter.body))
     return [(insert, values), ("SELECT pg_notify(?, '')", (channel_of(addressee),))]
 
 
 def channel_of(process: str) -> str:
-    """Return the channel on which a process hears that there is a letter."""
+    """Return the channel on which a process is notified of messages."""
     return f"kairo_{process}"
 
 
 class Letters:
-    """The letters of one unit, in order, for the event loop that made it."""
+    """The messages of one unit, in order, for the event loop that created this object."""
 
     def __init__(self) -> None:
         self._post = poster()
@@ -60,7 +60,7 @@ class Letters:
         self._news = anyio.Event()
 
     def put(self, letter: Letter) -> None:
-        """Take a letter, in any thread; one that comes after the event loop's end is dropped."""
+        """Add a message, in any thread; drop it if the event loop has ended."""
         with suppress(RuntimeError):
             self._post(partial(self._take, letter))
 
@@ -69,7 +69,7 @@ class Letters:
         self._news.set()
 
     async def next(self) -> Letter:
-        """Wait for the next letter."""
+        """Wait for the next message."""
         while not self._waiting:
             self._news = anyio.Event()
             await self._news.wait()
@@ -77,24 +77,24 @@ class Letters:
 
 
 class Mailbox:
-    """Reads the letters to one process, in a thread with a connection of its own, and gives them to who waits."""
+    """Reads the messages to one process, in a thread with its own connection, and delivers them to waiters."""
 
     def __init__(self, url: str, process: str, beat: float) -> None:
         self._url = url
         self._process = process
         self._beat = beat
         self._readers: dict[tuple[str, Side], list[Callable[[Letter], object]]] = {}
-        """A unit may be delivered to a process twice, and the second time be none of its business."""
+        """Readers by unit and side; several, because a unit may be delivered to a process twice."""
         self._changing = threading.Lock()
         self._ends = threading.Event()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._handled: set[int] = set()
-        """Letters that were given and may still be in the table."""
+        """Ids of messages that were delivered and may still be in the table."""
 
     @contextmanager
     def open(self, unit: str, side: Side) -> Generator[Letters]:
-        """Receive the letters of a unit while the block runs, as its coordinator or as its worker."""
+        """Receive the messages of a unit while the block runs, as its coordinator or as its worker."""
         letters = Letters()
         self._start()
         key: tuple[str, Side] = (unit, side)
@@ -123,7 +123,7 @@ class Mailbox:
                 self._thread.start()
 
     def _serve(self) -> None:
-        """Read until the end; a connection that breaks is made anew."""
+        """Read messages until `close`; connect again when the connection breaks."""
         while not self._ends.is_set():
             try:
                 with connect_to(self._url, "mailbox") as connection:
@@ -131,12 +131,12 @@ class Mailbox:
                     while not self._ends.is_set():
                         self._read(connection)
                         self._wait(connection)
-            except Exception as error:  # noqa: BLE001 - whatever it is, reading goes on
-                _logger.debug("the mailbox has no connection: %s", type(error).__name__)
+            except Exception as error:  # noqa: BLE001 - whatever the error is, reading continues
+                _logger.debug("the reader of messages has no connection: %s", type(error).__name__)
                 self._ends.wait(min(1.0, self._beat))
 
     def _wait(self, connection: PostgresConnection) -> None:
-        """Wait until somebody has written to this process, at most a beat."""
+        """Wait until this process has a message, at most one heartbeat interval."""
         for _ in connection.raw.notifies(timeout=self._beat, stop_after=1):
             pass
 
@@ -164,7 +164,7 @@ class Mailbox:
         try:
             letter = Letter(unit, fence, kind, decode_loaded(body))
         except CorruptRecord as error:
-            _logger.warning("a letter about %r cannot be read: %s", unit, error)
+            _logger.warning("a message about unit %r cannot be read: %s", unit, error)
             return
         for reader in readers:
             reader(letter)

@@ -1,8 +1,8 @@
-"""Delivery by procrastinate: its jobs in a schema of ours, sent by its SQL function, taken by its workers.
+"""Delivery by procrastinate: each delivery is a job, sent by a SQL function of procrastinate and done by its workers.
 
-The schema keeps them apart from the tables of a user's own procrastinate. Its workers run on asyncio, so they get an
-event loop in a thread of their own. A job that ends is deleted; one whose work failed is sent again with the clock of
-the database, because clocks of machines differ.
+The jobs are in a schema of their own, apart from the tables of a user's own procrastinate. The workers run on asyncio,
+so they have an event loop in a thread of their own. A job that ends is deleted. A job whose work failed is sent again
+with a delay by the clock of the database, because the clocks of machines differ.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kairo_team.cluster.delivery import Beats, Receiver, Take, check_database_ur
 T = TypeVar("T")
 TASK: Final = "kairo.unit"
 _CANCEL_AGAIN: Final = 0.1
-"""Seconds until a task that goes on after its cancellation is cancelled again."""
+"""Seconds until a task that still runs after its cancellation is cancelled again."""
 _SEND: Final = "SELECT kairo_procrastinate.send(%(queue)s, %(unit)s, %(fence)s, %(delay)s)"
 _FUNCTIONS: Final = """
 CREATE OR REPLACE FUNCTION kairo_procrastinate.send(queue text, unit text, fence integer, delay double precision)
@@ -68,7 +68,7 @@ class ProcrastinateDelivery:
         return f"ProcrastinateDelivery({self._beats!r})"
 
     def install(self) -> None:
-        """Make procrastinate's tables in a schema of ours, or bring them up to the version that is installed."""
+        """Create procrastinate's tables in our schema, or migrate them to the installed version."""
         with psycopg.connect(self._url) as connection:
             connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", ("kairo_procrastinate",))
             connection.execute("CREATE SCHEMA IF NOT EXISTS kairo_procrastinate")
@@ -82,7 +82,7 @@ class ProcrastinateDelivery:
 
     @contextmanager
     def receiving(self, process: str, queues: Sequence[str], concurrency: int, take: Take) -> Generator[Receiver]:
-        """Run workers of procrastinate in a thread; any number of receivers may be in one process."""
+        """Run workers of procrastinate in a thread; a process may have any number of receivers."""
         receiver = _Receiver(self._url, self._beats, [queue_key(queue) for queue in queues], concurrency, take)
         thread = threading.Thread(target=receiver.run, name=f"kairo delivery {process}", daemon=True)
         thread.start()
@@ -93,14 +93,17 @@ class ProcrastinateDelivery:
             thread.join()
 
     def under_way(self, connection: psycopg.Connection, sent: Collection[tuple[str, int]]) -> set[tuple[str, int]]:
-        """Look at the jobs, and at the heartbeats of procrastinate's workers by the clock of the database."""
+        """Return the pairs in `sent` with a job that waits, or whose worker has a recent heartbeat.
+
+        The age of a heartbeat is measured by the clock of the database.
+        """
         units = list({unit for unit, _ in sent})
         query = "SELECT unit, fence FROM kairo_procrastinate.deliveries(%s, %s) WHERE waits OR lives"
         found = connection.execute(query, (units, self._beats.late)).fetchall()
         return {(unit, fence) for unit, fence in found} & {*sent}
 
     def forget(self, connection: psycopg.Connection, units: Collection[str]) -> None:
-        """Delete the jobs that wait, and those of workers without a heartbeat."""
+        """Delete the jobs of these units that wait, or whose worker has no recent heartbeat."""
         connection.execute("SELECT kairo_procrastinate.forget(%s, %s)", (list(units), self._beats.late))
 
 
@@ -110,7 +113,7 @@ def _migrate(connection: psycopg.Connection) -> None:
     files = sorted(Path(SchemaManager.get_migrations_path()).glob("*.sql"))
     done = {name for (name,) in connection.execute("SELECT name FROM kairo_migration").fetchall()}
     if not done:
-        connection.execute(SchemaManager.get_schema())  # it has them all
+        connection.execute(SchemaManager.get_schema())  # the schema includes all migrations
     else:
         for file in files:
             if file.name not in done:
@@ -120,7 +123,7 @@ def _migrate(connection: psycopg.Connection) -> None:
 
 
 class _Receiver:
-    """Workers of procrastinate, one after the other: a new one begins where one lost its connection."""
+    """Workers of procrastinate, one after the other: a new one starts when one has lost its connection."""
 
     def __init__(self, url: str, beats: Beats, queues: list[str], concurrency: int, take: Take) -> None:
         self._url, self._beats, self._queues = url, beats, queues
@@ -129,7 +132,7 @@ class _Receiver:
         self._stopped = threading.Event()
         self._stopping = asyncio.Event()
         self._working: dict[int, int | None] = {}
-        """Jobs that are worked on, each with its worker."""
+        """Jobs under way, each with the id of its worker."""
 
     def stop(self) -> None:
         self._stopped.set()
@@ -156,7 +159,7 @@ class _Receiver:
             opening = asyncio.create_task(opened.wait())
             # A pool that is cancelled while it opens leaves a task behind that never ends.
             await asyncio.wait([worker, opening], return_when=asyncio.FIRST_COMPLETED)
-            worker.cancel()  # its worker takes nothing new, and ends what it has
+            worker.cancel()  # procrastinate's worker takes no new jobs, and finishes the current ones
             losing.cancel()
             opening.cancel()
             if not self._stopping.is_set():
@@ -165,7 +168,7 @@ class _Receiver:
             await asyncio.wait(generations)
 
     async def _work(self, lost: asyncio.Event, opened: asyncio.Event) -> None:
-        """Run one worker until it is cancelled, or has lost its connection."""
+        """Run one worker until it is cancelled or loses its connection."""
         connector = _Connector(self._url, self._beats, lost, self._stopping)
         app = procrastinate.App(connector=connector)
         app.task(name=TASK, pass_context=True)(self._deliver)
@@ -184,7 +187,8 @@ class _Receiver:
 
     @asynccontextmanager
     async def _alive(self, app: procrastinate.App) -> AsyncGenerator[None]:
-        """Give a worker's sign of life while it ends what it has: procrastinate gives none from when it is stopped."""
+        """Send a worker's heartbeat while it finishes its jobs."""
+        # Procrastinate sends no heartbeat after a worker is stopped.
 
         async def give() -> None:
             while True:
@@ -200,12 +204,10 @@ class _Receiver:
             await asyncio.wait([giving])
 
     async def _deliver(self, context: procrastinate.JobContext, unit: str, fence: int) -> None:
-        """Work on a job until its future is done; send it again if it failed, or if there is no room for it.
-
-        There is none while a worker that lost its connection ends what it had.
-        """
+        """Work on a job until its future is done; resend it if it failed or the receiver is full."""
         job = context.job
         assert job.id is not None
+        # The receiver can be full while a worker that lost its connection finishes its jobs.
         if len(self._working) >= self._concurrency:
             await self._send_again(context, self._beats.poll)
             return
@@ -224,20 +226,19 @@ class _Receiver:
 
 
 async def _made(take: Take, unit: str, fence: int) -> bool:
-    """Begin the work on a unit and wait for its end; return whether it came to a good one."""
+    """Begin the work on a unit and wait for its end; return whether it succeeded."""
     try:
         future = take(unit, fence)
-    except Exception:  # noqa: BLE001 - of any kind: whoever works on the unit reports it
+    except Exception:  # noqa: BLE001 - the code that works on the unit reports its errors
         return False
     await asyncio.gather(asyncio.wrap_future(future), return_exceptions=True)
     return not future.cancelled() and future.exception() is None
 
 
 class _Connector(procrastinate.PsycopgConnector):
-    """Connections in our schema. What has no reply is asked again until the database is there, or we leave.
+    """Connections in our schema. A query without a reply is repeated until the database answers or the receiver ends.
 
-    A fetch is not: where its reply was lost, a job may have been fetched that nobody knows. The worker ends then, and
-    with it what it had fetched.
+    A fetch of a job is not repeated; its failure ends the worker.
     """
 
     def __init__(self, url: str, beats: Beats, lost: asyncio.Event, stopping: asyncio.Event) -> None:
@@ -246,7 +247,7 @@ class _Connector(procrastinate.PsycopgConnector):
         )
         self._beats, self._lost, self._stopping = beats, lost, stopping
         self._end = math.inf
-        """When nothing is asked again: `late` seconds after the first question that had no reply while we leave."""
+        """The time after which no query is repeated: `late` seconds after the first one that fails after `stop`."""
 
     async def execute_query_async(self, query: LiteralString, **arguments: Any) -> None:
         ask = super().execute_query_async
@@ -256,6 +257,8 @@ class _Connector(procrastinate.PsycopgConnector):
         try:
             return await _cancellable(super().execute_query_one_async(query, **arguments))
         except ConnectorException:
+            # If only the reply was lost, this worker has a job that it does not know of. It must end, so that the job
+            # counts as lost.
             self._lost.set()
             raise
 
@@ -282,19 +285,17 @@ class _Connector(procrastinate.PsycopgConnector):
 
 
 async def _cancellable(work: Coroutine[Any, Any, T]) -> T:
-    """Run it in a task of its own, which is cancelled until it ends.
-
-    psycopg, its pool and procrastinate use `asyncio.wait_for`, which loses a cancellation now and then before Python
-    3.12. What was cancelled would go on, and the receiver would not end.
-    """
+    """Await `work` in a task of its own; when cancelled, cancel the task until it ends."""
     task = asyncio.create_task(work)
     try:
         await asyncio.wait([task])
     except asyncio.CancelledError:
+        # psycopg, its pool and procrastinate use `asyncio.wait_for`, which sometimes loses a cancellation before Python
+        # 3.12: the task would continue, and the receiver would not end.
         while not task.done():
             task.cancel()
             await asyncio.wait([task], timeout=_CANCEL_AGAIN)
-        await asyncio.gather(task, return_exceptions=True)  # nobody asks for what came of it
+        await asyncio.gather(task, return_exceptions=True)  # its result is not needed
         raise
     return task.result()
 

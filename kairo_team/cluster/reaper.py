@@ -1,4 +1,4 @@
-"""The reaper: finds processes that died, and sends what they had anew. One process of all does it at a time."""
+"""The reaper: finds dead processes and resends their units. One process of the cluster does this at a time."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("kairo_team")
 
 _LOCK: Final = 0x6B61_6972_0002
-"""The advisory lock of whoever looks after the others."""
+"""The advisory lock of the process that watches the others."""
 _LEAST_IDLE: Final = 5000
-"""Milliseconds without a look after which it loses its lock, at least: a busy machine is not stopped."""
+"""Minimum milliseconds without a check after which the process loses its lock; enough for a busy machine."""
 _AT_ONCE: Final = 1000
-"""Most units that an audit looks at."""
+"""Most units that one audit checks."""
 _SWEEP: Final = 5
-"""In every so many looks it deletes what is left over."""
+"""Checks between two deletions of leftover rows."""
 _REMEMBERED: Final = 3600.0
-"""Seconds that a dead process is kept for those who look for the reason."""
+"""Seconds to keep the row of a dead process, for people who look for the reason."""
 _OVER: Final = f"""
 SELECT unit.id FROM unit LEFT JOIN run USING (run_id) WHERE run.run_id IS NULL
  OR unit.kind = 'attempt' AND (run.epoch <> unit.epoch OR run.state IN ({", ".join("?" * len(ENDED))}))
@@ -49,32 +49,32 @@ _GONE: Final = "the worker that had it is gone"
 
 
 class Reaper:
-    """Looks, once in a beat, whether a process is dead, and whether every unit that was sent is on its way."""
+    """Checks, once per heartbeat interval, whether a process is dead, and whether every sent unit has a delivery."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._ends = threading.Event()
         self._thread: threading.Thread | None = None
         self._missing: dict[tuple[str, int], int] = {}
-        """Units without a delivery under way, and in how many audits in a row."""
+        """Units without a delivery under way, and the number of audits in a row that found none."""
         self._audited = ""
-        """The last unit of the last audit: the next one begins behind it."""
+        """The last unit of the last audit: the next audit begins after it."""
         self._looks = 0
         self._dead: dict[str, float] = {}
-        """Dead processes, and since when this one knows."""
+        """Dead processes, and the time since when this process knows that they are dead."""
         self._doing: Callable[[], Collection[tuple[str, int]]] | None = None
         self.tell: Tell = unheard
-        """Gets what it takes from the dead."""
+        """Receives a fact for each unit that is taken from a dead process."""
         self._idle: set[tuple[str, int]] = set()
-        """Units that this process has, and did not work on when it looked last."""
+        """Units that this process had claimed but did not work on at the last check."""
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread."""
         self._thread = threading.Thread(target=self._serve, name="kairo-reaper", daemon=True)
         self._thread.start()
 
     def watch(self, doing: Callable[[], Collection[tuple[str, int]]]) -> None:
-        """Give back what this process has and does not work on, by this list of units with their fences."""
+        """Give back units that this process has claimed but does not work on; `doing` lists units with their fences."""
         self._doing = doing
 
     def close(self) -> None:
@@ -88,13 +88,13 @@ class Reaper:
         while not self._ends.is_set():
             try:
                 with self._cluster.journal.connecting(own="reaper") as connection:
-                    # who is stopped, or has no network, has the lock no longer than that
+                    # a process that is stopped, or has lost the network, loses the lock after this time
                     connection.execute(f"SET idle_session_timeout = {max(_LEAST_IDLE, int(3000 * self._cluster.beat))}")
                     observer = Observer(self._cluster.beat)
                     self._missing.clear()
                     while not self._ends.wait(self._cluster.beat):
                         self._look(connection, observer)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it looks again
+            except Exception as error:  # noqa: BLE001 - whatever the error is, it checks again
                 _logger.debug("the reaper has no connection: %s", type(error).__name__)
                 self._ends.wait(self._cluster.beat)
 
@@ -117,15 +117,15 @@ class Reaper:
     # ------------------------------------------------------------------ the dead
 
     def _bury(self, connection: Any, process: str) -> None:
-        """Declare a process dead: what it records from now on is refused."""
+        """Declare a process dead, so that it can record nothing more."""
         found = connection.execute(
             "UPDATE process SET state = 'dead' WHERE id = ? AND state <> 'dead' RETURNING host, pid", (process,)
         ).fetchone()
         if found is not None:
-            _logger.warning("process %s on %s shows no sign of life: what it had is done anew", found[1], found[0])
+            _logger.warning("process %s on %s sends no heartbeat: its units are sent again", found[1], found[0])
 
     def _take_from_the_dead(self, connection: Any) -> None:
-        """Send anew what processes had that were declared dead, by whomever, or that ended."""
+        """Resend the units of processes that were declared dead or have ended."""
         sql = (
             f"SELECT process, {COLUMNS} FROM unit WHERE state = 'taken' AND NOT EXISTS"
             " (SELECT FROM process WHERE process.id = unit.process AND process.state <> 'dead')"
@@ -143,7 +143,7 @@ class Reaper:
             self.tell(UnitReaped(unit.kind))
 
     def _forget_the_dead(self, connection: Any) -> None:
-        """Delete the rows of processes that this one has known to be dead for an hour, by its own clock."""
+        """Delete the rows of processes that this process has known to be dead for an hour, by its own clock."""
         now = time.monotonic()
         found = connection.execute("SELECT id FROM process WHERE state = 'dead'").fetchall()
         self._dead = {process: self._dead.get(process, now) for (process,) in found}
@@ -152,9 +152,10 @@ class Reaper:
             connection.execute("DELETE FROM process WHERE id = ANY(?)", (old,))
 
     def _give_back_idle(self, connection: Any) -> None:
-        """Give back what this process has by the database, but does not work on: the word of a change was lost."""
+        """Give back units that this process has claimed but does not work on, found in two checks in a row."""
         if self._doing is None:
             return
+        # This happens when the reply to a claim was lost.
         sql = "SELECT id, fence FROM unit WHERE state = 'taken' AND process = ?"
         has = {(unit, fence) for unit, fence in connection.execute(sql, (self._cluster.journal.process.id,)).fetchall()}
         idle = has - {*self._doing()}
@@ -164,7 +165,7 @@ class Reaper:
         self._idle = idle
 
     def give_back(self, unit: Unit, reason: str, *, failed: bool = False) -> None:
-        """Let another process do a unit that this one has; a unit over which this one `failed` is blamed for it."""
+        """Give a claimed unit back, for another process; with `failed`, count it as a death that the unit caused."""
         self._cluster.journal.change(
             lambda connection: self._give_back(connection, unit.id, unit.fence, reason, failed=failed)
         )
@@ -177,9 +178,9 @@ class Reaper:
             self._fence_off(connection, had, reason, note_death(connection, had, [had]) if failed else None)
 
     def _fence_off(self, connection: Any, unit: Unit, reason: str, deaths: Deaths | None) -> None:
-        """Let the delivery count no more; a run is sent anew here, an attempt by its coordinator.
+        """Invalidate the delivery. Resend a run; the coordinator resends attempts.
 
-        `deaths` has the one that was the reason; None: nobody died.
+        `deaths` includes the death that is the reason; None if no process died.
         """
         following = unit.next()
         given_up = deaths is not None and deaths.exhaust(self._cluster.max_deliveries)
@@ -201,10 +202,10 @@ class Reaper:
         self._cluster.delivery.send(connection.raw, unit.queue, unit.id, unit.fence)
 
     def _give_up(self, connection: Any, unit: Unit, deaths: Deaths) -> None:
-        """Leave a run that ends every process that takes it: a person may look at it and resume it."""
+        """Give up a run that ends every process that takes it; a person may look at it and resume it."""
         problem = (
             f"given up: {deaths.number} workers died or failed while they coordinated it, and nothing was recorded in "
-            f"between. Look at the workers' logs, then go on with `kairo resume {unit.run_id} --database ...`"
+            f"between. Look at the workers' logs, then resume it with `kairo resume {unit.run_id} --database ...`"
         )
         connection.execute("UPDATE unit SET state = 'done', problem = ? WHERE id = ?", (problem, unit.id))
         _logger.error("run %s is %s", unit.run_id, problem)
@@ -212,7 +213,7 @@ class Reaper:
     # ------------------------------------------------------------------ the living
 
     def _take_up(self, connection: Any) -> None:
-        """Send runs anew that wait for nothing more: a person has answered one of their questions."""
+        """Resend suspended runs after a person has answered one of their questions."""
         sql = (
             f"SELECT {COLUMNS} FROM unit WHERE kind = 'run' AND state = 'done' AND problem IS NULL AND run_id IN"
             " (SELECT run.run_id FROM run JOIN question ON question.run_id = run.run_id"
@@ -225,10 +226,11 @@ class Reaper:
                 self._send_run(connection, Unit(*row).next())
 
     def _audit(self, connection: Any) -> None:
-        """Send again what was sent and has no delivery under way, in two audits in a row.
+        """Resend units that were sent and have no delivery under way in two audits in a row.
 
-        No time is compared: the clocks of machines differ. Of very many units each audit looks at a part.
+        Each audit checks at most `_AT_ONCE` units; the next one continues after them.
         """
+        # Audits are counted, and no times compared, because the clocks of machines differ.
         sql = f"SELECT {COLUMNS} FROM unit WHERE state = 'sent' AND id > ? ORDER BY id LIMIT {_AT_ONCE}"
         rows = connection.execute(sql, (self._audited,)).fetchall()
         if not self._audited and len(rows) < _AT_ONCE:
@@ -250,13 +252,13 @@ class Reaper:
             if connection.execute(sql, (unit.id, unit.fence)).fetchone() is None:
                 return
             self._cluster.delivery.send(connection.raw, unit.queue, unit.id, unit.fence)
-        _logger.warning("unit %s had no delivery under way: it is sent again", unit.id)
+        _logger.warning("unit %s has no delivery under way: it is sent again", unit.id)
 
 
 def sweep(connection: PostgresConnection, delivery: Delivery) -> None:
-    """Delete what nobody waits for any more: attempts of earlier sessions and of ended runs, and letters to nobody.
+    """Delete leftover rows: attempts of earlier sessions and of ended runs, and messages without a reader.
 
-    So is the number of the last transaction of a process that ended.
+    Also deletes the counts of deaths of deleted units, and the transaction numbers of processes that ended.
     """
     with connection.transaction():
         found = connection.execute(_OVER, tuple(ENDED)).fetchall()

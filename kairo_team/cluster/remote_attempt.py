@@ -1,4 +1,4 @@
-"""The coordinator's side of an attempt that a worker makes: it lends the budget and waits for the end."""
+"""The coordinator's side of an attempt that a worker makes: grant the budget and wait for the end."""
 
 from __future__ import annotations
 
@@ -41,31 +41,31 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("kairo_team")
 
 _TELLING: Final = frozenset({"events", "inside", "spent", "kept", "noted", "stop"})
-"""Kinds of letters that need no answer."""
+"""Kinds of messages that need no answer."""
 _HALT_OF: Final[Mapping[str, HaltReason]] = dict(zip(DIMENSIONS, REASONS, strict=True))
 
 
 class DeliveriesExhausted(KairoError):
-    """Process after process that took a unit died over it."""
+    """A unit was given up, because every process that took it died."""
 
     def __init__(self, deaths: int) -> None:
         super().__init__(
-            f"given up: {deaths} workers died, failed or lost their database while they made it, and no call of it was "
-            "finished in between. Look at the workers' logs, and at their memory"
+            f"given up: {deaths} workers died, failed or lost their database while they worked on it, and none of its "
+            "calls finished in between. Look at the workers' logs, and at their memory"
         )
 
 
 class _Lost(Exception):
-    """The process that had the unit is gone, or it gave the unit back."""
+    """The process that had the unit is gone, or gave the unit back."""
 
     def __init__(self, reason: str, deaths: int | None) -> None:
         super().__init__(reason)
         self.deaths = deaths
-        """How many processes died over it where it is given up; None: it is sent anew."""
+        """The number of processes that died over a unit that is given up; None if it is sent again."""
 
 
 class RemoteAttempt:
-    """One attempt, made by a worker."""
+    """One attempt that a worker makes."""
 
     def __init__(
         self, cluster: Cluster, unit: Unit, assignment: Assignment, context: WorkContext, timeout: float | None
@@ -82,11 +82,11 @@ class RemoteAttempt:
         self._lender = Lender(self._governor, self._base)
         self._group: anyio.abc.TaskGroup | None = None
         self._around = context.runtime
-        """The runtime of runs inside it, were it made here."""
+        """The runtime that runs inside the attempt would have in this process."""
         self._inner: InnerEvents | None = None
 
     async def make(self) -> Attempt:
-        """Have it made; every end but cancellation is an `Attempt`."""
+        """Let a worker make the attempt; return an `Attempt` for every end but cancellation."""
         context, end = self._context, None
         try:
             with context.around, self._governor.scope() as scope:
@@ -99,11 +99,11 @@ class RemoteAttempt:
             if error is None:
                 raise
             return failed_attempt(context, self._number, error)
-        assert end is not None, "what cancels the scope interrupts the work, or halts"
+        assert end is not None, "the scope is cancelled only after an interruption or a halt"
         return self._read(end)
 
     def _read(self, end: WorkEnd) -> Attempt:
-        """Return a worker's attempt as the coordinator's: with its own usage, and where it halted, with whose limit."""
+        """Return a worker's attempt with the coordinator's usage and, if it halted, the origin of the limit."""
         attempt, halt = end.attempt, end.attempt.halt
         own = attempt.origin_path == self._governor.path
         error = self._lender.why_halted(halt) if halt is not None and own else None
@@ -118,7 +118,7 @@ class RemoteAttempt:
     # ------------------------------------------------------------------ deliveries
 
     async def _until_done(self) -> WorkEnd:
-        """Send it, and send it anew where its worker is gone, until one has made it."""
+        """Send the attempt, and resend it if its worker is gone, until a worker has made it."""
         if self._around is None or not self._around.subscribers:
             return await self._follow_deliveries()
         async with background() as start_soon:
@@ -173,7 +173,7 @@ class RemoteAttempt:
         self._put(*unit.sending(self._cluster.delivery, work))
 
     async def _charge_lost(self) -> None:
-        """Book what the calls of a lost delivery are charged: what they used, or what was held for them."""
+        """Book the charges for the calls of a lost delivery: their usage, or their hold."""
         journal, unit = self._cluster.journal, self._unit
         with anyio.CancelScope(shield=True):
             charged = await run_in_thread(journal.charges, unit.run_id, unit.step)
@@ -182,10 +182,10 @@ class RemoteAttempt:
             self._context.services.lost_calls[unit.step] = in_doubt
             self._context.services.warn_of_budget()
 
-    # ------------------------------------------------------------------ letters
+    # ------------------------------------------------------------------ messages
 
     async def _follow(self, letters: Letters, unit: Unit) -> WorkEnd:
-        """Do what the worker asks for until it is done; when cancelled, recall the work first."""
+        """Serve the worker's messages until the attempt is done; when cancelled, recall the work first."""
         try:
             return await self._serve(letters, unit)
         except _Lost:
@@ -206,14 +206,14 @@ class RemoteAttempt:
                         end, lost = self._take(letter)
                 self._group.cancel_scope.cancel()
         finally:
-            self._group = None  # nothing that is asked from now on is answered
+            self._group = None  # questions that arrive from now on get no answer
         if lost is not None:
             raise lost
         assert end is not None
         return end
 
     def _take(self, letter: Letter) -> tuple[WorkEnd | None, _Lost | None]:
-        """Do what a letter asks for; return the end, if it tells of that."""
+        """Handle a message; return the end of the attempt, or its loss, if the message reports one."""
         kind, body = letter.kind, letter.body
         if kind == "done":
             self._finish(body)
@@ -223,13 +223,13 @@ class RemoteAttempt:
         if kind in _TELLING:
             self._hear(kind, body)
         elif kind == "ask" and self._group is not None:
-            self._lend(self._group, *body)  # at once: what it says is true before what later letters say
+            self._lend(self._group, *body)  # at once: later messages build on the amounts in this one
         elif self._group is not None:
             self._group.start_soon(self._answer, letter)
         return None, None
 
     def _hear(self, kind: str, body: Any) -> None:
-        """Do what follows of a letter that needs no answer."""
+        """Handle a message that needs no answer."""
         constraints = self._context.services.constraints
         if kind == "events":
             for name, fields in body:
@@ -252,7 +252,7 @@ class RemoteAttempt:
             self._context.services.emit(kind, *fields)
 
     def _note(self, noted: Overshoot | Divergence) -> None:
-        """Let the result warn of what a worker noted."""
+        """Make the result warn of a worker's overshoot or divergence."""
         services = self._context.services
         if isinstance(noted, Overshoot):
             services.overshoots.count(*noted)
@@ -273,7 +273,7 @@ class RemoteAttempt:
         self._put(*self._unit.removing())
 
     async def _answer(self, letter: Letter) -> None:
-        """Answer a letter that has to wait for something."""
+        """Answer a message whose answer takes time."""
         number, *_ = letter.body
         answers: Mapping[str, Callable[[Any], Any]] = {
             "question": self._ask_person,
@@ -323,7 +323,7 @@ class RemoteAttempt:
 
     @contextmanager
     def _told(self) -> Generator[None]:
-        """Pass on the directives that are given meanwhile, and what a watched constraint decides."""
+        """Pass new directives, and the decisions of watched constraints, on to the worker while the block runs."""
         services = self._context.services
         directives = [] if services.steering is None else services.steering.on_directive
         exits = [] if services.constraints is None else services.constraints.on_exit
@@ -341,7 +341,7 @@ class RemoteAttempt:
             self._tell("directive", directive)
 
     def _tell(self, kind: str, body: Any) -> None:
-        """Write to whoever has the unit now."""
+        """Send a message to the unit's current worker."""
         self._put(*self._unit.telling_worker(kind, body))
 
     def _put(self, *statements: Any) -> None:
@@ -349,7 +349,7 @@ class RemoteAttempt:
         journal.put_also(*statements)
 
     async def _recall(self, letters: Letters, unit: Unit) -> None:
-        """End the work at the worker, and book what it has spent; without an answer in time, fence the worker off."""
+        """End the work on the worker and book its usage; fence the worker off if it does not answer in time."""
         context = self._context
         with anyio.CancelScope(shield=True):
             self._tell("cancel", str(context.interrupted or "the run has ended"))
@@ -363,24 +363,24 @@ class RemoteAttempt:
             await self._fence_off(unit)
             supervisor = context.services.supervisor
             if patience.cancelled_caught and supervisor is not None and await self._was_taken(unit):
-                how = "its worker was fenced off, and nothing more of it counts"
+                how = "its worker was fenced off and can record nothing more"
                 supervisor.note_stubborn(f"{context.member!r} did not end when it was cancelled: {how}")
 
     async def _fence_off(self, unit: Unit) -> None:
-        """Let the worker write nothing more, and book what its calls are charged."""
+        """Prevent the worker from writing anything more, and book the charges for its calls."""
         journal: Any = self._context.services.kept
         try:
             self._put(*unit.fencing())
             with anyio.fail_after(self._cluster.patience):
                 await journal.written()
                 charged: Usage = await run_in_thread(self._cluster.journal.charges, unit.run_id, unit.step)
-        except (JournalError, TimeoutError):  # nothing more of this run is recorded, or sent
+        except (JournalError, TimeoutError):  # this run can record and send nothing more
             self._lender.end(self._lender.spent)
             return
         self._lender.end(replace(charged, loops=max(charged.loops, self._lender.spent.loops)))
 
     async def _was_taken(self, unit: Unit) -> bool:
-        """Whether a worker had it; False where the database does not say."""
+        """Return whether a worker has claimed the unit; False if the database does not answer."""
         try:
             with anyio.fail_after(self._cluster.patience):
                 return await run_in_thread(lambda: self._cluster.journal.change(unit.was_taken))

@@ -1,4 +1,4 @@
-"""A run that a worker coordinates: begun, or taken over from a process that is gone."""
+"""A run that a worker coordinates: a new run, or one taken over from a process that is gone."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ class RunHost:
         self._runtime = runtime
 
     def interrupt(self, reason: str) -> None:
-        """End the work on it here, so that another worker goes on."""
-        with suppress(Misuse, KeyError):  # it has not begun, or has ended
+        """End the work on the run here, so that another worker resumes it."""
+        with suppress(Misuse, KeyError):  # the run has not begun, or has ended
             self._runtime.runs[self._unit.run_id].interrupt(reason)
 
     async def coordinate(self) -> bool:
-        """Coordinate the run to its end, or until it waits for a person; return False where it is refused."""
+        """Coordinate the run until it ends or waits for a person; return False if it is refused."""
         unit, journal = self._unit, self._cluster.journal
         try:
             await self._runtime.resume(unit.run_id, self._team, take_over=True)
         except (RunFinished, RunNotFound) as error:
             _logger.info("run %s: %s", unit.run_id, error)
-        except (Misuse, InsufficientBudget) as error:  # another team than it began with; not enough in its account
+        except (Misuse, InsufficientBudget) as error:  # another team than at first, or too little budget
             _logger.warning("run %s is refused: %s", unit.run_id, error)
             await run_in_thread(journal.end_unit, unit.id, unit.fence, str(error))
             return False
@@ -58,7 +58,7 @@ class RunHost:
 
 
 class Unrecorded(KairoError):
-    """The end of a run could not be recorded: another process goes on with it."""
+    """The end of a run could not be recorded; another process resumes the run."""
 
     def __init__(self, run_id: str) -> None:
-        super().__init__(f"the end of run {run_id!r} is not recorded: another worker goes on with it")
+        super().__init__(f"the end of run {run_id!r} is not recorded: another worker resumes the run")

@@ -1,4 +1,4 @@
-"""`WorkerService`: a worker that begins anew when it was lost, until it is told to end."""
+"""`WorkerService`: runs a worker, and starts a new one when it is lost, until `stop`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kairo_team.team import Team
 
 _AGAIN: Final = 1.0
-"""Seconds until a database that cannot be reached is tried again."""
+"""Seconds between two attempts to reach the database."""
 
 Phase = Literal["starting", "ready", "draining", "ended"]
 
@@ -29,10 +29,10 @@ Phase = Literal["starting", "ready", "draining", "ended"]
 class WorkerService:
     """Serves one team in this process.
 
-    `connect` makes the cluster of one worker. A worker that was declared dead, or could not reach the database, ends
-    what it does, and another begins under a new id. `tell` gets a line when something changes. `drain` is how many
-    seconds the work in hand may take after `stop`. It is measured by each subscriber of the team's runtime that is
-    `Measuring`.
+    `connect` creates the cluster of one worker. A worker that was declared dead, or could not reach the database, ends
+    its work, and a new worker starts under a new id. `tell` receives a line when something changes. `drain` is the time
+    in seconds that the current work may take after `stop`. Each subscriber of the team's runtime that is `Measuring`
+    measures the workers.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class WorkerService:
 
     @property
     def phase(self) -> Phase:
-        """What it does now; from any thread."""
+        """The current phase; from any thread."""
         if self._ended:
             return "ended"
         if self._stopped:
@@ -73,25 +73,25 @@ class WorkerService:
 
     @property
     def silence(self) -> float | None:
-        """Seconds since its process reached the database; None while it has none."""
+        """Seconds since the process reached the database; None before it has connected."""
         cluster = self._cluster
         return None if cluster is None else cluster.journal.process.silence
 
     @property
     def beats(self) -> bool:
-        """Whether its process shows that it lives, so that nobody takes it for dead."""
+        """Whether the process's heartbeat is recent enough that no other process declares it dead."""
         cluster, silence = self._cluster, self.silence
         return cluster is not None and silence is not None and silence < LATE * cluster.beat
 
     def stop(self) -> None:
-        """Take nothing new and end; from any thread or signal handler, also before it runs."""
+        """Take no new units and end; from any thread or signal handler, also before `run`."""
         self._stopped = True
         if self._stop_now is not None:
             with suppress(RuntimeError):  # the event loop is gone
                 self._stop_now()
 
     async def run(self) -> None:
-        """Serve until `stop`. Raises what the first connection raises; later ones are tried until they succeed."""
+        """Serve until `stop`. Raises the errors of the first connection; retries later ones until they succeed."""
         stopping = self._stopping = anyio.Event()
         self._stop_now = partial(poster(), self._wake)
         first = True
@@ -115,7 +115,7 @@ class WorkerService:
             self._stopping.set()
 
     async def _reach(self, *, first: bool) -> Cluster | None:
-        """Connect; None where it was told to end meanwhile."""
+        """Connect; return None if `stop` was called meanwhile."""
         told = False
         while not self._stopped:
             try:
@@ -143,7 +143,7 @@ class WorkerService:
         return cluster
 
     async def _serve(self, cluster: Cluster, stopping: anyio.Event) -> None:
-        """Serve with one worker, until it is lost or told to end."""
+        """Serve with one worker, until it is lost or `stop` is called."""
         worker = self._worker = Worker(
             cluster, self._team, concurrency=self._concurrency, members=self._members, tell=self._measure
         )
@@ -167,7 +167,7 @@ class WorkerService:
         self._worker = None
         if worker.lost is not None:
             self._measure(WorkerRestarted())
-            self._tell(f"process {cluster.journal.process.id[:8]} is lost: {worker.lost}; it begins anew")
+            self._tell(f"process {cluster.journal.process.id[:8]} is lost: {worker.lost}; a new worker starts")
 
     def _measure(self, fact: Fact) -> None:
         for take in self._measures:

@@ -1,4 +1,4 @@
-"""Why a run on a cluster waits, and how many workers could go on with it."""
+"""Why a run on a cluster waits, and whether a live worker could continue it."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class _Worker(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """How a run stands on its cluster."""
+    """The situation of a run on its cluster."""
 
     by_workers: bool = False
-    """Workers coordinate it: it goes on by itself."""
+    """Whether workers coordinate the run, so that it needs no `kairo resume`."""
     problem: str | None = None
-    """Why no worker does what waits; None where one does, or nothing waits."""
+    """Why no worker does the run's waiting units; None if a worker does, or no unit waits."""
     needs_worker: bool = False
-    """A worker of its version has to be started."""
+    """Whether a worker of the run's version must be started."""
 
 
 def standings_of(journal: PostgresJournal, runs: Iterable[RecordedRun]) -> list[Standing]:
-    """Return how each run stands: who coordinates it, and whether any live worker serves what waits of it."""
+    """Return the `Standing` of each run: whether workers coordinate it, and whether they serve its waiting units."""
     with journal.database.reading() as connection:
         workers = _live_workers(connection)
         return [_standing(connection, run, workers) for run in runs]
@@ -65,7 +65,7 @@ def _live_workers(connection: Connection) -> list[_Worker]:
 
 
 def _unserved(team: str, queues: Sequence[str], workers: Sequence[_Worker]) -> str | None:
-    """Say for which of these queues there is no worker; None where there is one for each."""
+    """Return a sentence that names the queues without a live worker; None if each queue has one."""
     from kairo_team.cluster.cluster import RUNS  # slow to import
 
     pairs = [queue.split(":", 1) for queue in queues]
@@ -78,7 +78,7 @@ def _unserved(team: str, queues: Sequence[str], workers: Sequence[_Worker]) -> s
     if any(one.version == version for one in workers):
         members = sorted(member for _, member in lacking)
         if RUNS in members:
-            return "every worker of its version serves some members alone: one without --members coordinates runs"
+            return "every worker of its version serves only some members: start one without --members for whole runs"
         return f"no live worker serves {known(members)}"
     others = sorted({one.version for one in workers if one.team == team})
     more = f"; {known(others)} of team {team!r} {'is' if len(others) == 1 else 'are'} served" if others else ""

@@ -1,4 +1,4 @@
-"""Units: what is delivered to workers, an attempt or a run, and the fence that says whose delivery counts."""
+"""Units: attempts and runs that are delivered to workers, each with a fence that says which delivery is valid."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Kind = Literal["run", "attempt"]
 
 _ADDRESS: Final = "COALESCE(process, 'unit:' || id)"
-"""Who reads the letters to whoever has the unit: they wait until somebody takes it."""
+"""Address of the unit's current worker; messages wait until the unit is claimed."""
 
 
 COLUMNS: Final = "id, kind, run_id, queue, step, epoch, sender, fence"
@@ -27,7 +27,7 @@ COLUMNS: Final = "id, kind, run_id, queue, step, epoch, sender, fence"
 
 @dataclass(frozen=True)
 class Unit:
-    """A unit, and the delivery of it that counts."""
+    """A unit, with the fence of its current delivery."""
 
     id: str
     kind: Kind
@@ -42,11 +42,11 @@ class Unit:
     fence: int = 1
 
     def next(self) -> Unit:
-        """Return it with the fence of the next delivery."""
+        """Return the unit with the fence of the next delivery."""
         return replace(self, fence=self.fence + 1)
 
     def sending(self, delivery: Delivery, body: object) -> list[Statement]:
-        """Return the statements that send it: its row, and the delivery, in one transaction."""
+        """Return the statements that send the unit: they write its row and its delivery in one transaction."""
         insert = (
             "INSERT INTO unit (id, kind, run_id, step, epoch, queue, fence, state, sender, body, sent_at)"
             f" VALUES (?, ?, ?, ?, ?, ?, ?, 'sent', ?, ?, {NOW})"
@@ -60,7 +60,7 @@ class Unit:
         delivery.send(connection.raw, self.queue, self.id, self.fence)
 
     def telling_worker(self, kind: str, body: Any) -> list[Statement]:
-        """Return the statements that send a letter to the process that has the unit."""
+        """Return the statements that send a message to the unit's current worker."""
         insert = (
             "INSERT INTO message (addressee, unit, fence, kind, body)"
             f" SELECT {_ADDRESS}, id, fence, ?, ? FROM unit WHERE id = ? AND fence = ?"
@@ -70,38 +70,38 @@ class Unit:
         return [(insert, (kind, encode(body), *here)), (notify, (channel_of(""), *here))]
 
     def fencing(self) -> list[Statement]:
-        """Return the statement after which its delivery counts no more, and no other comes."""
+        """Return the statement that invalidates the current delivery; no other follows."""
         return [("UPDATE unit SET fence = fence + 1, state = 'lost' WHERE id = ? AND fence = ?", (self.id, self.fence))]
 
     def was_taken(self, connection: Connection) -> bool:
-        """Whether a process has, or had, this delivery, or one before it."""
+        """Return whether a process has claimed this delivery or an earlier one."""
         row = connection.execute("SELECT process FROM unit WHERE id = ?", (self.id,)).fetchone()
         return row is not None and row[0] is not None
 
     def finishing(self) -> list[Statement]:
-        """Return the statement that ends this delivery: the unit was done."""
+        """Return the statement that marks the unit as done."""
         return [(f"UPDATE unit SET state = 'done', ended_at = {NOW} WHERE id = ?", (self.id,))]
 
     def removing(self) -> list[Statement]:
-        """Return the statement that removes it: it is done."""
+        """Return the statement that deletes the unit."""
         return [("DELETE FROM unit WHERE id = ?", (self.id,))]
 
 
 class Claimed(NamedTuple):
-    """A unit that this process has, with what is to be done."""
+    """A unit that this process has claimed, with its work."""
 
     unit: Unit
     body: str
     waited: float
-    """Seconds from when it was sent until it was claimed, by the clock of the database."""
+    """Seconds from sending to claiming, by the clock of the database."""
     suspect: bool
-    """Processes that had it died: it is worked on alone."""
+    """Whether the unit must be worked on alone, because processes that had it died."""
 
 
 def claim(connection: Connection, unit: str, fence: int, process: str) -> Claimed | None:
-    """Take a delivered unit; None where its delivery counts no more or another process has it.
+    """Claim a delivered unit; return None if the delivery is fenced off or another process has the unit.
 
-    It may be called again where the word of its commit was lost.
+    May be repeated if the reply to the commit was lost.
     """
     sql = (
         f"UPDATE unit SET state = 'taken', process = ?, taken_at = CASE state WHEN 'sent' THEN {NOW} ELSE taken_at END"
@@ -116,5 +116,6 @@ def claim(connection: Connection, unit: str, fence: int, process: str) -> Claime
 
 
 def kind_of(unit: str) -> Kind:
-    """Return the kind of a unit by its id: that of a run is `run:ID`, and ids of runs have no colon."""
+    """Return the kind of a unit by its id."""
+    # A run's unit is `run:ID`, and ids of runs contain no colon.
     return "run" if unit.count(":") == 1 else "attempt"

@@ -1,4 +1,4 @@
-"""What coordinators and workers tell each other: values of the journal's codec, never code."""
+"""The bodies of messages between coordinators and workers: values of the journal's codec, never code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kairo_team.tools.tool import Ends
 
 
 class OfferedTool(NamedTuple):
-    """A tool that the coordinator offers for an attempt; it is called where the coordinator is."""
+    """A tool that the coordinator offers for an attempt; the coordinator executes its calls."""
 
     name: str
     description: str
@@ -31,58 +31,58 @@ class OfferedTool(NamedTuple):
 
 
 class Work(NamedTuple):
-    """An attempt that a worker is to make."""
+    """An attempt for a worker to make."""
 
     assignment: Assignment
     member: str
     number: int
     timeout: float | None
     governor: str
-    """The name of the governor that lends the budget."""
+    """The name of the governor that grants the budget."""
     grant: Grant
     spent: Usage = NO_USAGE
-    """What the attempt spent before it was interrupted."""
+    """The attempt's usage before it was interrupted."""
     directives: int = 0
-    """How many directives its prompt has already."""
+    """The number of directives that the prompt contains already."""
     foreign: bool = False
     offered: tuple[OfferedTool, ...] = ()
     asks_people: bool = False
-    """A person can be asked about tool calls."""
+    """Whether the coordinator can ask a person about tool calls."""
     with_content: bool = False
-    """Somebody is to get the texts of the work."""
+    """Whether a subscriber receives the texts of the work."""
     unpriced: bool = False
-    """Models without a price are allowed."""
+    """Whether models without a price are allowed."""
     grace: float = 1.0
-    """Seconds of clean-up after an end."""
+    """Seconds for clean-up after an end."""
     path: str = ""
-    """That governor's place in the budget tree of the run."""
+    """The governor's place in the budget tree of the run."""
     exit: Violation | None = None
-    """What a constraint that is watched where the coordinator is decided for every attempt."""
+    """The violation by which a constraint that the coordinator watches ends every attempt, or None."""
     templates: Mapping[str, str] = MappingProxyType({})
-    """The prompt templates of the run, of its coordinator and its runtime, that replace the library's."""
+    """The prompt templates of the run's coordinator and runtime that replace the library's."""
     inside: ContentMode | None = None
-    """Whose the texts are in the events of runs inside it; None: nobody gets these events."""
+    """The content mode of events of runs inside the attempt; None if no subscriber receives these events."""
     traceparent: str | None = None
-    """The W3C trace context of the attempt's span; None where nobody traces the run."""
+    """The W3C trace context of the attempt's span; None if the run is not traced."""
 
 
 class WorkEnd(NamedTuple):
-    """How an attempt ended at a worker."""
+    """How an attempt ended on a worker."""
 
     attempt: Attempt
     spent: Usage
-    """All the attempt has spent, what it spent before it was interrupted included."""
+    """The attempt's total usage, including its usage before it was interrupted."""
     kept: str = ""
-    """Its partial work."""
+    """The partial work."""
     turns: int = 0
     blocked: Mapping[str, float] = MappingProxyType({})
-    """Who blocked the worker's event loop, and for how many seconds."""
+    """For each agent or tool that blocked the worker's event loop, the seconds."""
     stubborn: tuple[str, ...] = ()
-    """The warnings of who did not end when it was cancelled."""
+    """Warnings about agents and tools that did not end when they were cancelled."""
 
 
 class Question(NamedTuple):
-    """A question to a person; without a key its gate alone is asked."""
+    """A question to a person; without a key, the coordinator asks only the run's gate."""
 
     number: int
     key: str | None
@@ -98,7 +98,7 @@ class ToolUse(NamedTuple):
 
 
 class Overshoot(NamedTuple):
-    """A call that used more than was held for it."""
+    """A model call that used more than its hold."""
 
     model: str
     held: Usage
@@ -106,14 +106,14 @@ class Overshoot(NamedTuple):
 
 
 class Divergence(NamedTuple):
-    """Calls that were made in the place of recorded ones."""
+    """Calls that were made instead of recorded ones."""
 
     work: str
     calls: int
 
 
 class Refused(NamedTuple):
-    """Why a budget refuses: the fields of `InsufficientBudget`, or of `HaltError` with a reason."""
+    """Why a budget refuses: the fields of an `InsufficientBudget`, or, with a `reason`, of a `HaltError`."""
 
     text: str
     origin: str
@@ -127,7 +127,7 @@ class Refused(NamedTuple):
 
 
 def refused(error: KairoError) -> Refused:
-    """Write down why a budget refuses."""
+    """Return a budget's error as a value that can be sent."""
     lacking = error.lacking if isinstance(error, HaltError) else error
     reason = error.reason if isinstance(error, HaltError) else None
     usage = error.usage if isinstance(error, HaltError) else NO_USAGE
@@ -139,7 +139,7 @@ def refused(error: KairoError) -> Refused:
 
 
 def refusal_of(told: Refused) -> KairoError:
-    """Return the error that was written down."""
+    """Return the error that `refused` converted."""
     lacking = None
     if told.dimension:
         amounts = (told.dimension, told.asked, told.left)

@@ -1,4 +1,4 @@
-"""`Worker`: takes units from the database and does them, until it is told to end."""
+"""`Worker`: takes units from the database and does them until `stop`."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ _logger = logging.getLogger("kairo_team")
 
 _MINUTE: Final = 60.0
 _INTERRUPTED: Final = 5.0
-"""Seconds that a run has to end once it is interrupted."""
+"""Seconds that an interrupted run has to end."""
 
 
 class Worker:
-    """A process that makes attempts, and coordinates runs, of one team.
+    """Makes attempts and coordinates runs of one team, in this process.
 
-    At most `concurrency` attempts are made at once, of `members` alone if they are given. A worker of all members
-    coordinates runs too, beside them. `tell` gets what is measured. Raises `ValueError` for a member that the team does
-    not have.
+    Makes at most `concurrency` attempts at once; `members`, if given, limits it to their attempts. A worker without
+    `members` also coordinates runs. `tell` receives the measured facts. Raises `ValueError` for a member that the team
+    does not have, and for a `concurrency` below 1.
     """
 
     def __init__(
@@ -72,13 +72,13 @@ class Worker:
         version = version_of(team, digests_of(team, base.templates))
         self.version = version
         self.serves: Sequence[str] = [*(members or names), *([] if members else [RUNS])]
-        """The members whose attempts it makes, and `RUNS` where it coordinates runs."""
+        """The members whose attempts the worker makes, and `RUNS` if it coordinates runs."""
         self._queues: Sequence[str] = [queue_of(version, name) for name in self.serves]
         self._delivered: deque[tuple[str, int, Future[None]]] = deque()
         self._news = anyio.Event()
         self._rooms: Mapping[Kind, _Room] = {"run": _Room(), "attempt": _Room()}
         self._doing: set[tuple[str, int]] = set()
-        """The deliveries, each a unit and its fence, that it works on."""
+        """The deliveries that the worker works on, each a unit and its fence."""
         self._hosts: set[RunHost] = set()
         self._group: anyio.abc.TaskGroup | None = None
         self._all_done = anyio.Event()
@@ -87,25 +87,25 @@ class Worker:
         self._tell = tell
         self._is_ready = anyio.Event()
         self.ready = False
-        """It takes units."""
+        """Whether the worker takes units."""
         self.lost: str | None = None
-        """Why it ended before it was told to: others do what it had."""
+        """Why the worker ended before `stop`: other workers do its units again; None if it did not."""
 
     @property
     def busy(self) -> int:
-        """How many units it does now."""
+        """The number of units that the worker is doing now."""
         return len(self._doing)
 
     async def wait_ready(self) -> None:
-        """Wait until it takes units for the first time."""
+        """Wait until the worker takes units for the first time."""
         await self._is_ready.wait()
 
     def stop(self) -> None:
-        """Take no new units, and end when those that it has are done. In its event loop."""
+        """Take no new units, and end when the current ones are done. Call it in the worker's event loop."""
         self._stopping.set()
 
     async def run(self, drain: float = 30.0) -> None:
-        """Take and do units until `stop`; what is not done `drain` seconds after that is given to others."""
+        """Take and do units until `stop`; give back the units that are not done `drain` seconds later."""
         cluster = self._cluster
         await run_in_thread(cluster.start)
         post = poster()
@@ -140,19 +140,19 @@ class Worker:
                 await self._hand_over()
         finally:
             self._group = None
-            for _, _, done in self._delivered:  # the receiver ends when they have
+            for _, _, done in self._delivered:  # the receiver waits for these
                 _settle(done, RuntimeError("the worker ends"))
             with anyio.CancelScope(shield=True):
                 await run_in_thread(receiving.__exit__, None, None, None)
 
     def _receive(self, take: Take) -> tuple[AbstractContextManager[Receiver], Receiver]:
-        """Begin to receive; return what ends it too."""
+        """Begin to receive; return the context manager to exit, and the receiver."""
         process = self._cluster.journal.process
         receiving = self._cluster.delivery.receiving(process.id, self._queues, self._concurrency, take)
         return receiving, receiving.__enter__()
 
     async def _hand_over(self) -> None:
-        """End what is not done, so that others go on with it: no run is recorded as cancelled."""
+        """End the unfinished work so that other workers resume it; record no run as cancelled."""
         for host in self._hosts:
             host.interrupt("the worker ended")
         with anyio.move_on_after(_INTERRUPTED):
@@ -167,7 +167,7 @@ class Worker:
             await self._all_done.wait()
 
     def _end_lost(self, why: str) -> None:
-        """End everything, before others do what it had."""
+        """End all work, before other workers do its units again."""
         if self.lost is not None:
             return
         self.lost = why
@@ -178,7 +178,8 @@ class Worker:
             self._group.cancel_scope.cancel()
 
     def _take(self, unit: str, fence: int, done: Future[None]) -> None:
-        """Take a delivery; it is begun by a task, which has a context of its own."""
+        """Accept a delivery, or refuse it if the worker ends."""
+        # `_serve` begins it in a task, which has a context of its own.
         if self._group is None or self._stopping.is_set():
             done.set_exception(RuntimeError("the worker ends"))
             return
@@ -186,7 +187,7 @@ class Worker:
         self._news.set()
 
     async def _serve(self) -> None:
-        """Begin what is delivered, until the end."""
+        """Begin the delivered units until the worker ends."""
         while self._group is not None:
             while self._delivered:
                 self._group.start_soon(self._do, *self._delivered.popleft())
@@ -194,7 +195,7 @@ class Worker:
             await self._news.wait()
 
     async def _do(self, unit: str, fence: int, done: Future[None]) -> None:
-        """Claim a delivered unit and do it; however that ends, the delivery is over."""
+        """Claim a delivered unit and do it; acknowledge the delivery, however that ends."""
         if (unit, fence) in self._doing:  # it was delivered twice
             self._tell(DeliveryRefused())
             _settle(done, None)
@@ -202,9 +203,9 @@ class Worker:
         self._doing.add((unit, fence))
         try:
             room = self._rooms[kind_of(unit)]
-            with self._cluster.mailbox.open(unit, "worker") as letters:  # before it is claimed: none is missed
+            with self._cluster.mailbox.open(unit, "worker") as letters:  # before the claim: none is missed
                 async with room.entered(alone=False):
-                    if self._stopping.is_set():  # it waited until now
+                    if self._stopping.is_set():  # `stop` was called while it waited for room
                         _settle(done, RuntimeError("the worker ends"))
                         return
                     claimed = await run_in_thread(self._claim, unit, fence)
@@ -215,7 +216,7 @@ class Worker:
                 if claimed is not None and claimed.suspect:
                     async with room.entered(alone=True):
                         await self._work_on(claimed, letters, done)
-        except JournalError as error:  # nothing that it does could be recorded
+        except JournalError as error:  # the worker could record nothing more
             _settle(done, error)
             self._end_lost(str(error))
         except BaseException as error:
@@ -246,7 +247,7 @@ class Worker:
         _logger.info("unit %s, delivery %d: begun", unit.id, unit.fence)
         try:
             if unit.kind == "run":
-                _settle(done, None)  # the unit's row says from here on who has it
+                _settle(done, None)  # from here on the unit's row says which process has it
                 host = RunHost(self._cluster, self._team, self._base, unit)
                 self._hosts.add(host)
                 try:
@@ -262,7 +263,7 @@ class Worker:
             await self._give_back(unit, "the worker ended")
             return "given_back"
         except Exception:
-            _logger.exception("unit %s: the worker failed; the unit is given to another", unit.id)
+            _logger.exception("unit %s: the worker failed; another worker gets the unit", unit.id)
             await self._give_back(unit, "the worker failed", failed=True)
             return "failed"
         except BaseException:
@@ -278,19 +279,20 @@ class Worker:
 
 
 class _Room:
-    """The units of one kind that a process works on: several at once, or one that is to be alone."""
+    """The units of one kind that a process works on: several at once, or one that must be alone."""
 
     def __init__(self) -> None:
         self._inside = 0
         self._alone = 0
-        """How many are inside, or wait, to be alone."""
+        """The number of units that must be alone and are inside or wait."""
         self._changed = anyio.Event()
 
     @asynccontextmanager
     async def entered(self, *, alone: bool) -> AsyncGenerator[None]:
-        """Wait for room, for a minute at most: who waits holds budget, which those inside may wait for."""
+        """Wait for room, then run the block; after a minute, run it without room."""
         self._alone += alone
         try:
+            # A waiting attempt holds budget, which the attempts inside may need: do not wait forever.
             with anyio.move_on_after(_MINUTE):
                 while self._inside if alone else self._alone:
                     await self._changed.wait()
@@ -315,8 +317,8 @@ def _settle(done: Future[None], error: BaseException | None) -> None:
 
 
 def _end_late(begun: tuple[AbstractContextManager[Receiver], Receiver] | None, _error: BaseException | None) -> None:
-    """Receive no longer where the worker was cancelled while it began to."""
-    if begun is not None:  # it takes a moment, and this may be the event loop's thread
+    """End the receiver of a worker that was cancelled while the receiver started."""
+    if begun is not None:  # in a thread: it takes a moment, and this may be the event loop's thread
         threading.Thread(target=begun[0].__exit__, args=(None, None, None), daemon=True).start()
 
 

@@ -1,4 +1,4 @@
-"""The journal on disk: runs that go on after their process has died, and how values are written for that."""
+"""The journal on disk: runs that can be resumed after their process has died, and the codec of their values."""
 
 from kairo_team.durable.codec import CorruptRecord, NotRecordable, decode, encode
 from kairo_team.durable.requests import encode_request

@@ -1,15 +1,15 @@
-"""Accounts: budgets over runs of any number of machines. Each is a row that grows only where its limit allows it.
+"""Accounts: budgets over runs of any number of machines. Each is a row that grows only within its limit.
 
-An account may be under another: what is charged to it is charged to every account above it too. In each of them, in
-tokens and in dollars,
+An account may be under another: a charge counts in its account and in every account above. In each of them, in tokens
+and in dollars,
 
     used + set aside <= limit
 
-What a run may still spend is set aside before it may spend it, in the transaction that begins it, takes it up again or
-raises its limit. What it has spent takes its place in the transaction that records its end. Only usage that is reported
-above its hold can pass a limit.
+The transaction that begins or resumes a run, or raises its limit, sets aside the amount that the run may still spend.
+The transaction that records the run's end replaces this amount by the amount that the run has spent. Only usage that is
+reported above its hold can exceed a limit.
 
-Whoever changes a run's charge holds its row first, then the accounts from the root on.
+Lock order: the row of a run's charge first, then the accounts from the root down.
 """
 
 from __future__ import annotations
@@ -48,25 +48,25 @@ SELECT name FROM under
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A budget over runs, as it stands."""
+    """A budget over runs, with its current amounts."""
 
     name: str
     parent: str | None
-    """The account that it is under."""
+    """The account above this one; None for a root."""
     limit: Budget
-    """Tokens and dollars; None is no limit."""
+    """Tokens and dollars; None means no limit."""
     used: Usage
-    """What its runs have spent, as far as they have ended or are suspended; tokens as prompt tokens."""
+    """The usage of its runs that have ended or are suspended; tokens as prompt tokens."""
     set_aside: Usage
-    """What its other runs may spend, what they have spent already included; tokens as prompt tokens."""
+    """The most that its other runs may use, including what they have used already; tokens as prompt tokens."""
     runs: int
-    """How many runs have something set aside in it, or in accounts under it."""
+    """The number of runs with an amount set aside in this account or in accounts under it."""
     left: Budget
-    """What a run could set aside now, here and in every account above; a run takes it as `budget=`."""
+    """The most that a run could set aside now, here and in every account above; usable as a run's `budget=`."""
 
 
 class _Amounts(NamedTuple):
-    """Tokens and picodollars; None: no limit, or none was asked for."""
+    """Tokens and picodollars; None means no limit, or an amount without one."""
 
     tokens: int | None
     picos: int | None
@@ -86,7 +86,7 @@ def _usage(tokens: int, picos: int) -> Usage:
 
 
 def _row(row: Any, kind: str) -> tuple[int, int]:
-    """Return amounts of a row; none counts as 0."""
+    """Return amounts of a row; NULL counts as 0."""
     return int(row[f"{kind}_tokens"] or 0), int(row[f"{kind}_picos"] or 0)
 
 
@@ -100,7 +100,7 @@ def _limits(row: Any) -> _Amounts:
 def begin(connection: Connection, request: TeamExecutionRequest, account: str, epoch: int) -> None:
     """Charge a new run to an account, and set its budget aside there.
 
-    Raises `Misuse` for no such account, and else as `set_aside`.
+    Raises `Misuse` if the account does not exist, and the errors of `set_aside`.
     """
     _check_there(connection, account)
     sql = "INSERT INTO charge (run_id, account, epoch) VALUES (?, ?, ?)"
@@ -109,7 +109,7 @@ def begin(connection: Connection, request: TeamExecutionRequest, account: str, e
 
 
 def go_on(connection: Connection, run: RecoveredRun, budget: Budget | None) -> None:
-    """Set aside what a run that was taken up may still spend: of its recorded budget, or of this one."""
+    """Set aside the amount that a resumed run may still spend: the rest of `budget`, None: of its recorded budget."""
     run_id, epoch = run.request.run_id, cast("Any", run.journal).epoch
     recorded = cast("Budget", run.steps.get(RAISED_BUDGET, run.request.config.budget))
     connection.execute("UPDATE charge SET epoch = ? WHERE run_id = ?", (epoch, run_id))
@@ -117,7 +117,8 @@ def go_on(connection: Connection, run: RecoveredRun, budget: Budget | None) -> N
 
 
 def copy(connection: Connection, run_id: str, new_id: str) -> None:
-    """Charge a fork to the account of the run it was made from; what was copied is paid there already."""
+    """Charge a fork to the account of its original run."""
+    # The copied calls are paid already, by the original run.
     spent = usage_of(connection, new_id)
     sql = (
         "INSERT INTO charge (run_id, account, copied_tokens, copied_picos)"
@@ -127,10 +128,11 @@ def copy(connection: Connection, run_id: str, new_id: str) -> None:
 
 
 def set_aside(connection: Connection, run_id: str, epoch: int, budget: Budget) -> bool:
-    """Set what a session of a run may spend of a budget aside in its account and every one above, or nothing at all.
+    """Set aside the rest of a session's budget in its account and in every account above; all of them or none.
 
-    What was set aside before stays. Returns False where another session has the run. Raises `InsufficientBudget` where
-    an account does not have so much, and `PlanRefused` for a budget without a limit that an account has.
+    An amount that was set aside before is never reduced. Returns False if another session has the run. Raises
+    `InsufficientBudget` if an account has less left, and `PlanRefused` if an account limits something that the budget
+    does not.
     """
     charge = connection.execute("SELECT * FROM charge WHERE run_id = ? FOR UPDATE", (run_id,)).fetchone()
     if charge is None:
@@ -155,7 +157,7 @@ def set_aside(connection: Connection, run_id: str, epoch: int, budget: Budget) -
 
 
 def _check_room(connection: Connection, name: str, asked: Sequence[int | None]) -> None:
-    """Raise where so much cannot be set aside in an account. Nobody changes it until the transaction ends."""
+    """Raise if an account has less left than `asked`; lock the account until the transaction ends."""
     row = connection.execute("SELECT * FROM account WHERE name = ? FOR UPDATE", (name,)).fetchone()
     taken = map(sum, zip(_row(row, "used"), _row(row, "aside"), strict=True))
     rest = [None if limit is None else limit - much for limit, much in zip(_limits(row), taken, strict=True)]
@@ -164,7 +166,7 @@ def _check_room(connection: Connection, name: str, asked: Sequence[int | None]) 
         example = ", ".join(_EXAMPLES[one] for one in unlimited)
         problem = (
             f"account {name!r} limits {' and '.join(unlimited)}, and the run has no such limit: give it one, such as "
-            f"budget=kt.Budget({example}); journal.accounts() says what is left"
+            f"budget=kt.Budget({example}); journal.accounts() shows what is left"
         )
         raise PlanRefused([problem])
     lacking = next((n for n, left in enumerate(rest) if left is not None and left < (asked[n] or 0)), None)
@@ -174,7 +176,7 @@ def _check_room(connection: Connection, name: str, asked: Sequence[int | None]) 
         raise InsufficientBudget(dimension, getattr(_budget(asked), dimension), getattr(most, dimension), name)
 
 
-# ------------------------------------------------------------------ what they have spent
+# ------------------------------------------------------------------ what runs have spent
 
 
 def settle_session(session: Writing, connection: Connection) -> None:
@@ -183,10 +185,10 @@ def settle_session(session: Writing, connection: Connection) -> None:
 
 
 def settle(connection: Connection, run_id: str, epoch: int | None = None) -> None:
-    """Charge a run's account, and every one above, what the run has really spent, and give back what else it has.
+    """Charge a run's real usage to its account and every account above, and release the rest that was set aside.
 
-    Calls without a known end are charged their hold. Nothing happens where that was done, or where another session
-    than that of `epoch` has the run.
+    A call without a known end is charged its hold. Does nothing if the run is settled already, or if `epoch` is given
+    and another session has the run.
     """
     charge = connection.execute("SELECT * FROM charge WHERE run_id = ? FOR UPDATE", (run_id,)).fetchone()
     if charge is None or charge["epoch"] is None or epoch not in (None, charge["epoch"]):
@@ -209,7 +211,7 @@ def settle(connection: Connection, run_id: str, epoch: int | None = None) -> Non
 
 
 def settle_cancelled(connection: Connection) -> None:
-    """End and settle the runs that were cancelled while a process had them that is dead now."""
+    """End and settle the runs that were cancelled and whose process is dead."""
     sql = (
         "SELECT run_id FROM run WHERE state = 'running' AND cancelled IS NOT NULL AND parent IS NULL AND NOT EXISTS"
         " (SELECT FROM process WHERE process.id = run.owner AND process.state <> 'dead')"
@@ -225,7 +227,7 @@ def settle_cancelled(connection: Connection) -> None:
 
 
 def check_name(name: str) -> str:
-    """Return the name of an account; `ValueError` for one that is blank, or too long."""
+    """Return the name of an account; raise `ValueError` if it is blank, too long or not printable."""
     if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST or not name.isprintable():
         raise ValueError(f"an account has a name of 1 to {_LONGEST} printable characters, not {name!r:.120}")
     return name
@@ -244,7 +246,7 @@ def read(connection: Connection) -> tuple[Account, ...]:
 
 
 def _path(rows: Any, name: str) -> list[str]:
-    """Return the names of an account and those above it, the root first."""
+    """Return the names of an account and the accounts above it, the root first."""
     parent = rows[name]["parent"]
     return [name] if parent is None else [*_path(rows, parent), name]
 
@@ -262,7 +264,7 @@ def _account(rows: Any, name: str, runs: int) -> Account:
 
 
 def change(connection: Connection, name: str, limit: Budget, parent: str | None) -> Account:
-    """Make an account, or change its limits."""
+    """Create an account, or change its limits; None in `limit` keeps the current one."""
     other = next((one.name for one in fields(limit) if one.name not in _DIMENSIONS and getattr(limit, one.name)), None)
     if other is not None:
         raise ValueError(f"an account limits tokens and dollars, not {other}: those are limits of single runs")
@@ -280,8 +282,8 @@ def change(connection: Connection, name: str, limit: Budget, parent: str | None)
 
 def _check_same(row: Any, parent: str | None) -> None:
     if parent not in (None, row["parent"]):
-        where = "under no other" if row["parent"] is None else f"under {row['parent']!r}"
-        raise Misuse(f"account {row['name']!r} is {where}, and stays there: make another account under {parent!r}")
+        where = "under no other account" if row["parent"] is None else f"under {row['parent']!r}"
+        raise Misuse(f"account {row['name']!r} is {where} and cannot be moved: create another account under {parent!r}")
 
 
 def _change_limits(connection: Connection, row: Any, limit: Budget) -> None:
@@ -295,14 +297,14 @@ def _change_limits(connection: Connection, row: Any, limit: Budget) -> None:
         if wanted < taken:
             used, aside = _usage(*_row(row, "used")), _usage(*_row(row, "aside"))
             raise Misuse(
-                f"account {name!r} has used {used} and set aside {aside}: its limit of {_DIMENSIONS[n]} is at least "
-                f"the sum of both, not {getattr(limit, _DIMENSIONS[n])}; runs give back what is set aside when they end"
+                f"account {name!r} has used {used} and set aside {aside}: its limit of {_DIMENSIONS[n]} must be at "
+                f"least the sum of both, not {getattr(limit, _DIMENSIONS[n])}; a run gives back the rest when it ends"
             )
         sql = f"SELECT run_id FROM charge WHERE epoch IS NOT NULL AND aside_{kind} IS NULL AND account = ANY(?)"
         free = [one["run_id"] for one in connection.execute(f"{sql} ORDER BY run_id", (names,))]
         if free:
             raise Misuse(
-                f"account {name!r} cannot limit {_DIMENSIONS[n]} yet: runs at work have no such limit, "
+                f"account {name!r} cannot limit {_DIMENSIONS[n]} yet: these running runs have no such limit: "
                 f"{known(free[:_MOST_NAMED])}{' and more' if len(free) > _MOST_NAMED else ''}; cancel them or wait"
             )
         connection.execute(f"UPDATE account SET {kind} = ? WHERE name = ?", (wanted, name))
@@ -315,5 +317,5 @@ def _check_there(connection: Connection, name: str) -> None:
 
 
 def _chain(connection: Connection, name: str) -> list[str]:
-    """Return the names of the accounts that a charge to an account counts in, the root first."""
+    """Return the names of an account and the accounts above it, the root first; empty if the account does not exist."""
     return [row["name"] for row in connection.execute(_CHAIN, (name,)).fetchall()]

@@ -1,7 +1,7 @@
-"""Values as JSON text and back, exactly: what the engine records, and users' dataclasses, enums and pydantic models.
+"""Write values as JSON text and read them back unchanged: the engine's records and users' value classes.
 
-Nothing is pickled, and reading a text calls no constructor of a dataclass or model: fields are set as they were. A
-class of a user is found by its module and name, and must be a value class.
+Nothing is pickled. Reading a text calls no constructor of a dataclass or model: it sets the fields as they were. A
+user's class is found by its module and name, and must be a dataclass, named tuple, enum or pydantic model.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from kairo_team.errors import GuardrailDenied
 __all__ = ["CorruptRecord", "NotRecordable", "decode", "decode_loaded", "encode", "outline"]
 
 _TAG: Final = "~"
-"""The key that marks an object as something else than a dict with words for keys."""
+"""The key that marks an object as something other than a dict with plain strings as keys."""
 _VALUE: Final = "v"
 _MORE: Final = "+"
-"""Beside a dataclass's fields: what else it holds. No field has this name."""
+"""The key, next to a dataclass's fields, of its other attributes. No field can have this name."""
 _LONG: Final = 10**600
-"""Python refuses to write integers of more digits in decimal; the limit can be set to 640 and no less."""
+"""Larger integers are written in hex: Python limits decimal digits, and the limit can be set as low as 640."""
 
 _ALLOWED: Final = (
     "recorded are JSON values, bytes, decimals, dates, enums, tuples, sets, and dataclasses, named tuples and pydantic "
@@ -55,7 +55,7 @@ _ALLOWED: Final = (
 
 
 def encode(value: object) -> str:
-    """Return a value as JSON; raises `NotRecordable` for what cannot be read back as it was."""
+    """Return a value as JSON; raises `NotRecordable` for a value that cannot be read back unchanged."""
     try:
         return _written(_plain(value))
     except Refusal as refusal:
@@ -65,27 +65,27 @@ def encode(value: object) -> str:
 
 
 def decode(text: str) -> Any:
-    """Return the value that `encode` made the text of; raises `CorruptRecord` for any other text."""
+    """Return the value that `encode` wrote; raises `CorruptRecord` for any other text."""
     return _decoded(text, _DECODER)
 
 
 def decode_loaded(text: str) -> Any:
-    """Return the value like `decode`, and import nothing: `CorruptRecord` for a class whose module is not imported."""
+    """Return the value like `decode`, importing nothing: `CorruptRecord` for a class whose module is not imported."""
     return _decoded(text, _LOADED_DECODER)
 
 
 def look(text: str) -> Any:
-    """Return the value like `decode`, with the name of its class for each value of a module that is not imported."""
+    """Return the value like `decode`, importing nothing: a value of a class that is not imported becomes its name."""
     return _decoded(text, _LOOKER)
 
 
 def outline(text: str) -> Any:
-    """Return the value like `decode`, with the name of its class for each value of a user's class; import nothing."""
+    """Return the value like `decode`, importing nothing: a value of a user's class becomes the name of the class."""
     return _decoded(text, _OUTLINER)
 
 
 def outline_field(text: str, name: str) -> Any:
-    """Return one field of a written object like `outline`, without making the others; None where it has its default."""
+    """Return one field of a written object like `outline`, reading no other; None if the field has its default."""
     return _decoded(json.dumps(json.loads(text).get(_VALUE, {}).get(name)), _OUTLINER)
 
 
@@ -95,17 +95,17 @@ def _decoded(text: str, decoder: json.JSONDecoder) -> Any:
     except CorruptRecord:
         raise
     except Exception as error:
-        raise CorruptRecord(f"this is no recorded value: {error}") from error
+        raise CorruptRecord(f"this is not a recorded value: {error}") from error
 
 
 # ---------------------------------------------------------------------- writing
 
 
 def _written(plain: Any) -> str:
-    """Return JSON values as text; Python's own encoder goes deeper than pydantic's, and takes four times as long."""
+    """Return JSON values as text."""
     try:
         return to_json(plain).decode()
-    except ValueError:
+    except ValueError:  # Python's own encoder nests deeper than pydantic's, and takes four times as long
         return _ENCODER.encode(plain)
 
 
@@ -123,9 +123,9 @@ def _plain(value: Any) -> Any:
 
 
 def _is_whole(text: str) -> bool:
-    """Whether a text has no lone surrogates; asking the encoder is faster than a search."""
+    """Return whether a text has no lone surrogates."""
     try:
-        text.encode()
+        text.encode()  # faster than a search
     except UnicodeEncodeError:
         return False
     return True
@@ -155,15 +155,15 @@ def _enum_writer(kind: type[Enum], name: str) -> Callable[[Any], Any]:
             return {_TAG: name, _VALUE: word}
         if issubclass(kind, Flag):
             return {_TAG: name, _VALUE: value.value}
-        raise Refusal(f"{value!r:.80} is no member of {kind.__qualname__} and cannot be recorded")
+        raise Refusal(f"{value!r:.80} is not a member of {kind.__qualname__} and cannot be recorded")
 
     return write
 
 
 def _own_writer(kind: type[Any], name: str) -> Callable[[Any], Any]:
-    """Return the function that writes dataclasses of the library: the fields that differ from their default.
+    """Return the function that writes the library's dataclasses: the fields that differ from their default.
 
-    An exception is left out: with its traceback it belongs to this process.
+    Leaves exceptions out.
     """
     names = [(field.name, field.default) for field in fields(cast("Any", kind))]
 
@@ -173,6 +173,7 @@ def _own_writer(kind: type[Any], name: str) -> Callable[[Any], Any]:
         try:
             for field, default in names:
                 content = getattr(value, field)
+                # An exception, with its traceback, belongs to this process.
                 if content is not default and not isinstance(content, BaseException):
                     written[field] = _plain(content)
         except Refusal as refusal:
@@ -184,7 +185,7 @@ def _own_writer(kind: type[Any], name: str) -> Callable[[Any], Any]:
 
 
 def _foreign_writer(kind: type[Any], name: str) -> Callable[[Any], Any]:
-    """Return the function that writes dataclasses of a user: all that they hold, also outside their fields."""
+    """Return the function that writes a user's dataclasses: all attributes, including those that are not fields."""
     try:
         object.__new__(kind)
     except TypeError:
@@ -211,7 +212,7 @@ def _foreign_writer(kind: type[Any], name: str) -> Callable[[Any], Any]:
 
 
 def _held_by(value: Any) -> dict[str, Any]:
-    """Return the attributes of a user's dataclass, without what a `cached_property` makes again when it is read."""
+    """Return the attributes of a user's dataclass, except those that a `cached_property` can compute again."""
     state: Any = object.__getstate__(value)
     kind: type[Any] = type(value)  # pyright: ignore[reportUnknownVariableType]  # the class of anything
     parts = cast("tuple[dict[str, Any] | None, ...]", state if isinstance(state, tuple) else (state,))
@@ -242,7 +243,7 @@ def _state_of_model(value: BaseModel) -> Any:
 
 
 def _within(name: str, content: Any) -> Any:
-    """Write an attribute; a refusal names it."""
+    """Write an attribute; add its name to the path of a refusal."""
     try:
         return _plain(content)
     except Refusal as refusal:
@@ -262,7 +263,7 @@ def _items(values: Iterable[Any]) -> list[Any]:
 
 
 def _mapping(value: Mapping[Any, Any]) -> Any:
-    """Write a mapping: as an object where all its keys are words, else as pairs."""
+    """Write a mapping: as an object if all its keys are plain strings, else as pairs."""
     if _TAG in value or not all(type(key) is str and (key.isascii() or _is_whole(key)) for key in value):
         return {_TAG: "dict", _VALUE: [_pair(key, one) for key, one in value.items()]}
     written: dict[str, Any] = {}
@@ -290,24 +291,22 @@ def _pair(key: Any, value: Any) -> list[Any]:
 
 
 def _set(value: Iterable[Any]) -> list[Any]:
-    """Write the members of a set, in an order that does not depend on their hashes."""
+    """Write the members of a set, in an order that is independent of their hashes."""
     return sorted(_items(value), key=json.dumps)
 
 
 def _moment(value: Any) -> Any:
-    """Write a date with a time, or a time: as ISO text where that says all, else with its fold and its zone.
-
-    An unnamed zone is in the text, unless it has parts of a second: `fromisoformat` loses some of those.
-    """
+    """Write a datetime or a time: as ISO text if that is complete, else as text, fold and zone."""
     zone: Any = value.tzinfo
     offset, *name = _arguments(zone) if type(zone) is timezone else (timedelta(), "")
+    # `fromisoformat` loses fractions of a second in a zone's offset.
     if not value.fold and (zone is None or not (name or offset.microseconds)):
         return value.isoformat()
     return [value.replace(tzinfo=None, fold=0).isoformat(), value.fold, _within("tzinfo", zone)]
 
 
 def _arguments(zone: Any) -> tuple[Any, ...]:
-    """Return the difference to UTC of a zone, and its name if it was given one."""
+    """Return a zone's offset from UTC, and its name if it has one."""
     arguments: tuple[Any, ...] = zone.__getinitargs__()
     return arguments
 
@@ -324,7 +323,7 @@ def _tagged(tag: str, write: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _bytes(text: str) -> str:
-    """Write a text with lone surrogates, of which JSON would join two to one character."""
+    """Write a text with lone surrogates; as JSON text, two of them could become one character."""
     return base64.b85encode(text.encode("utf-8", "surrogatepass")).decode("ascii")
 
 
@@ -358,14 +357,14 @@ _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False, 
 
 
 def _read(plain: dict[str, Any], class_of: Callable[[str], type[Any]] = foreign) -> Any:
-    """Return the value that an object stands for; what is inside it has been read already."""
+    """Return the value of a tagged object; the values inside it have been read already."""
     if _TAG not in plain:
         return plain
     if len(plain) != 2 or _VALUE not in plain:  # noqa: PLR2004 - the tag and the value
-        raise CorruptRecord(f"an object with {_TAG!r} has {_VALUE!r} beside it and nothing else, not {[*plain]!r:.200}")
+        raise CorruptRecord(f"an object with {_TAG!r} has {_VALUE!r} and no other key, not {[*plain]!r:.200}")
     tag, content = plain[_TAG], plain[_VALUE]
     if type(tag) is not str:
-        raise CorruptRecord(f"a tag is a word, not {tag!r:.80}")
+        raise CorruptRecord(f"a tag is a string, not {tag!r:.80}")
     known = _READERS.get(tag)
     if known is None:
         own = library().get(tag)
@@ -375,7 +374,7 @@ def _read(plain: dict[str, Any], class_of: Callable[[str], type[Any]] = foreign)
 
 
 def _checked(what: str, content: Any, *kinds: type) -> Any:
-    """Return content that is of one of these kinds; `CorruptRecord` for any other."""
+    """Return content if its type is one of `kinds`; raise `CorruptRecord`, which names `what`, if not."""
     if type(content) not in kinds:
         names = " or ".join(with_article(kind.__name__) for kind in kinds)
         raise CorruptRecord(f"{what} is written as {names}, not as {content!r:.80}")
@@ -383,7 +382,7 @@ def _checked(what: str, content: Any, *kinds: type) -> Any:
 
 
 def _made(kind: type[Any], content: Any, *, own: bool) -> Any:
-    """Make a value of a class of what was written of it."""
+    """Make a value of a class from its written content."""
     name = kind.__qualname__
     if issubclass(kind, Enum):
         if issubclass(kind, Flag) and type(content) is int:
@@ -392,7 +391,7 @@ def _made(kind: type[Any], content: Any, *, own: bool) -> Any:
     if issubclass(kind, tuple):
         items = _checked(name, content, list)
         made: Any = cast("Any", kind)
-        return made(*items) if own else made._make(items)  # ours may have fields that are new
+        return made(*items) if own else made._make(items)  # ours may have new fields
     if issubclass(kind, BaseModel):
         return _model(kind, _checked(name, content, dict))
     return _filled(kind, _checked(name, content, dict), own=own)
@@ -418,7 +417,7 @@ def _model(kind: type[BaseModel], state: Mapping[str, Any]) -> Any:
 
 
 def _private_of(kind: type[BaseModel], given: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a model's private attributes: the given ones, and the defaults of others."""
+    """Return a model's private attributes: the given ones, and the defaults of the others."""
     known = kind.__private_attributes__
     others = {name: known[name].get_default() for name in known if name not in given}
     held = {name: one for name, one in others.items() if one is not PydanticUndefined} | dict(given)
@@ -483,13 +482,13 @@ _READERS: Final[Mapping[str, tuple[tuple[type, ...], Callable[[Any], Any]]]] = {
     "uuid": ((str,), UUID),
     "denied": ((list,), lambda content: GuardrailDenied(*content)),
 }
-"""What each tag's value is written as, and how it is read."""
+"""For each tag, the JSON types of its content and the function that reads it."""
 _DECODER: Final = json.JSONDecoder(object_hook=_read)
 _LOADED_DECODER: Final = json.JSONDecoder(object_hook=partial(_read, class_of=loaded))
 
 
 def _shown(plain: dict[str, Any], known: Collection[str] = ()) -> Any:
-    """Read an object; one of a user's class is shown by its name, unless the class is of a `known` module."""
+    """Read an object; return only the class name for a user's class, unless its module is `known`."""
     tag = plain.get(_TAG)
     is_foreign = type(tag) is str and tag not in _READERS and tag not in library()
     return f"<{tag}>" if is_foreign and str(tag).partition(":")[0] not in known else _read(plain)

@@ -1,4 +1,4 @@
-"""Where a journal writes: one writer for all its sessions, whatever the database is."""
+"""The database of a journal: one writer thread for all sessions, for any kind of database."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
 
 Kind = TypeVar("Kind")
 Statement = tuple[str, Sequence[Any]] | Callable[["Connection"], object]
-"""SQL and its parameters, or what else belongs into the transaction."""
+"""SQL and its parameters, or a function to call in the transaction."""
 Post = Callable[[Callable[[], object]], object]
-"""Calls a function, in another thread if need be."""
+"""Calls a function, in another thread if necessary."""
 
 NOW: Final = "EXTRACT(EPOCH FROM clock_timestamp())"
-"""The clock of a PostgreSQL database: those of two machines are not compared."""
+"""The clock of a PostgreSQL database, because the clocks of two machines differ."""
 _MOST_AT_ONCE: Final = 2_000
-"""Most statements of one transaction."""
+"""Most entries in one transaction."""
 _BEAT: Final = 1.0
-"""Seconds between two looks at what other processes want of the runs that live here; their progress is written too."""
+"""Seconds between two checks for requests of other processes; each check also writes the progress of live runs."""
 
 _logger = logging.getLogger("kairo_team")
 
 
 class Rows(Protocol):
-    """What a statement found."""
+    """The result of a statement."""
 
     @property
     def rowcount(self) -> int:
@@ -58,14 +58,14 @@ class Rows(Protocol):
         ...
 
     def fetchall(self) -> list[Any]:
-        """Return the other rows."""
+        """Return all remaining rows."""
         ...
 
     def __iter__(self) -> Iterator[Any]: ...
 
 
 class Connection(Protocol):
-    """A connection to a database, as the journal uses it: `?` stands for a parameter."""
+    """A connection to a database, as the journal uses it: `?` marks a parameter."""
 
     @property
     def in_transaction(self) -> bool:
@@ -77,16 +77,16 @@ class Connection(Protocol):
         ...
 
     def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> object:
-        """Execute a statement once for each of these."""
+        """Execute a statement once for each item of `parameters`."""
         ...
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         ...
 
 
 def execute(connection: Connection, statement: Statement) -> None:
-    """Do what a statement says."""
+    """Execute SQL, or call the function, in the connection's transaction."""
     if callable(statement):
         statement(connection)
     else:
@@ -94,7 +94,7 @@ def execute(connection: Connection, statement: Statement) -> None:
 
 
 def insert(connection: Connection, table: str, values: Mapping[str, object]) -> None:
-    """Insert a row, whose columns the values are."""
+    """Insert a row; `values` are its columns."""
     names, marks = ", ".join(values), ", ".join("?" * len(values))
     connection.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(values.values()))
 
@@ -105,106 +105,109 @@ def _call(function: Callable[[], object]) -> object:
 
 @dataclass(slots=True, eq=False)
 class Writing:
-    """One session of a run: what it wants to have written, and whether it still may."""
+    """One session of a run: its events and progress for the writer, and whether it may still write."""
 
     run_id: str
     epoch: int
     parent: str | None = None
-    """The run it is a part of."""
+    """The run around this one."""
     unit: tuple[str, int] | None = None
-    """The unit, and its fence, whose delivery writes this session; None for a session of the run itself."""
+    """The unit and fence of the delivery that writes this session; None for a session of the run itself."""
     has_progress: bool = True
-    """It writes how far the run is; False: another session of it does, and this one makes a part of its work."""
+    """Whether this session writes the run's progress; False for a session that does one part of the run's work."""
     progress: Callable[[], tuple[float, int]] = lambda: (0.0, 0)
-    """Returns the seconds the run has worked, and the number of its last event."""
+    """Returns the seconds that the run has worked, and the number of its last event."""
     on_cancel: Callable[[str], object] | None = None
     """Called in any thread with a reason when another process cancels the run."""
     on_lost: Callable[[JournalError], object] | None = None
     """Called in any thread when nothing more can be written."""
     events: deque[Event] | None = None
-    """Events that are not written yet, in order; None: no events are kept."""
+    """Events that are not written yet, in order; None if the journal keeps no events."""
     page: list[Event] = field(default_factory=list["Event"])
-    """Those of them that the writer is about to write; they stay here until they are safe."""
+    """The events that the writer is writing; kept until the transaction is committed."""
     said: Said = field(default_factory=dict[bytes, tuple[int, int]])
-    """Which messages its events have already."""
+    """The messages that earlier events of this session contain."""
     lost: str | None = None
-    """Why nothing more of this session is written; None while all is well."""
+    """Why the session may write nothing more; None while it may."""
     interrupted: bool = False
-    """That is so because it was asked for."""
+    """Whether `lost` is set because the session was interrupted on request."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """Something for the writer: statements of a session, or somebody to wake once all before it is on disk."""
+    """An entry for the writer: statements of a session, or a waiter to wake once all earlier entries are on disk."""
 
     session: Writing | None
     statements: Sequence[Statement] = ()
     sync: bool = False
-    """It must be on the disk itself, not just handed to the operating system."""
+    """Whether the entry must reach the disk itself, not only the operating system."""
     wake: Callable[[], object] | None = None
     post: Post = _call
-    """Calls `wake` in the event loop of whoever waits."""
+    """Calls `wake` in the waiter's event loop."""
     progress: tuple[float, int] = (0.0, 0)
-    """How far the session was when it gave this: the events that were told by then are written with it."""
+    """The session's progress when it made the entry: events up to this number are written with it."""
 
 
 class Database(ABC):
-    """Where runs are recorded, written by one thread that groups what comes into transactions.
+    """The database of recorded runs. One thread writes to it and groups entries into transactions.
 
-    What is written is written in the order it was given in. A session that no longer owns its run writes nothing
-    more: its epoch is compared inside every transaction.
+    Entries are written in the order of their arrival. A session that no longer owns its run writes nothing more: every
+    transaction compares the session's epoch with the run's.
     """
 
     is_over: ClassVar[str] = "call.epoch != run.epoch"
-    """SQL, of tables `call` and `run`: the session that made a call records nothing more."""
+    """SQL condition on tables `call` and `run`: the session of the call records nothing more."""
     own_calls: ClassVar[str] = ""
-    """SQL, the end of a condition on table `call`: calls of the run's own session, where units have calls too."""
+    """SQL to append to a condition on table `call`: only calls of the run's own session, not of its units."""
 
     def __init__(self, place: str | Path) -> None:
-        """`place` is what errors call it."""
+        """`place` names the database in errors."""
         self.place = place
         self._entries: SimpleQueue[_Entry | None] = SimpleQueue()
         self._sessions: list[Writing] = []
-        """The sessions that live here."""
+        """The sessions that this process serves."""
         self._beaten = 0.0
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
-        """Held while the writer is started or ended: there is one at most."""
+        """Held while the writer is started or ended: there is at most one."""
         self._pid = os.getpid()
         self.problem: str | None = None
-        """Why nothing more can be written; None while all is well."""
+        """Why nothing more can be written; None while writing works."""
 
-    # ------------------------------------------------------------------ of each kind of database
+    # ------------------------------------------------------------------ what each kind of database implements
 
     @abstractmethod
     def _connect(self) -> Connection:
-        """Connect, for the writer; raises `JournalError` in a forked process."""
+        """Connect for the writer; raises `JournalError` in a forked process."""
 
     @abstractmethod
     def reading(self) -> AbstractContextManager[Connection]:
-        """Read, for a short time, at one point in time, what was given here too; rows have names and numbers."""
+        """Read one snapshot, which includes all earlier entries; the columns of rows have names and numbers.
+
+        Keep the block short.
+        """
 
     @abstractmethod
     def writing(self) -> AbstractContextManager[Connection]:
-        """Change it in one transaction, after all that was given here; it is safe when the block is left."""
+        """Change the database in one transaction, after all earlier entries; committed when the block ends."""
 
     @abstractmethod
     def _begin(self, connection: Connection, *, sync: bool) -> bool:
-        """Begin the writer's transaction, which must be on the disk itself where `sync` says so.
+        """Begin the writer's transaction; with `sync`, its commit must reach the disk itself.
 
-        Returns False, with no transaction begun, where what is to be written is there already.
+        Returns False, with no transaction begun, if its entries are in the database already.
         """
 
     @staticmethod
     def decode(text: str) -> Any:
-        """Return a recorded value, for a run that goes on: its classes may be imported; raises `CorruptRecord`."""
+        """Return a recorded value of a run that is resumed; may import its classes. Raises `CorruptRecord`."""
         return decode(text)
 
     @staticmethod
     def look_at(text: str, kind: type[Kind], what: str, read: Callable[[str], Any] = look) -> Kind:
-        """Return a recorded value for who looks at it, as `read` reads it: nothing is imported for it.
+        """Return a recorded value for display, read by `read`; by default this imports nothing.
 
-        `CorruptRecord` for a value of another kind; it names `what` the value is.
+        Raises `CorruptRecord`, also for a value that is not a `kind`; `what` names the value in the error.
         """
         try:
             found: object = read(text)
@@ -218,19 +221,19 @@ class Database(ABC):
     # ------------------------------------------------------------------ writes
 
     def open(self, session: Writing) -> None:
-        """Serve a session that begins: its progress is written, and it is told what other processes want."""
+        """Start to serve a session: write its progress, and pass on the requests of other processes."""
         self._sessions.append(session)
         self._give(_Entry(None))
 
     def leave(self, session: Writing) -> None:
-        """Serve a session no longer: it has ended."""
+        """Stop serving a session that has ended."""
         with suppress(ValueError):  # another thread was first
             self._sessions.remove(session)
 
     def shut(self, session: Writing, reason: str) -> None:
-        """Take nothing more of a session and of those inside it, which are interrupted; from any thread.
+        """Interrupt a session and the sessions inside it: accept nothing more from them. From any thread.
 
-        What was given is still written.
+        Earlier entries are still written.
         """
         self.put(session, [("UPDATE run SET state = 'interrupted' WHERE run_id = ?", (session.run_id,))])
         session.lost, session.interrupted = session.lost or reason, True
@@ -240,7 +243,7 @@ class Database(ABC):
                 self.shut(one, reason)
 
     def lose(self, reason: str) -> None:
-        """Take nothing more of any session that lives here, and tell them; from any thread."""
+        """Accept nothing more from any session, and notify them through `on_lost`; from any thread."""
         for session in list(self._sessions):
             if session.lost is None:
                 session.lost = reason
@@ -248,7 +251,7 @@ class Database(ABC):
                 self._tell_lost(session, reason)
 
     def last_event(self, session: Writing) -> int:
-        """Return the number of the last event of a session, or of the outermost one around it."""
+        """Return the number of the last event of the outermost session around this one, or of this one."""
         if session.parent is not None:
             for one in self._sessions:
                 if one.run_id == session.parent:
@@ -256,16 +259,16 @@ class Database(ABC):
         return session.progress()[1]
 
     def put(self, session: Writing, statements: Sequence[Statement], *, sync: bool = False) -> None:
-        """Have statements written soon, after all that was given before."""
+        """Queue statements for the writer, after all earlier entries."""
         if session.lost is None:
             self._give(_Entry(session, statements, sync, progress=session.progress()))
 
     def put_progress(self, session: Writing) -> None:
-        """Have the events of a session written that were told by now, also of one that was shut."""
+        """Queue the events that a session has emitted so far, even if the session is shut."""
         self._give(_Entry(session, progress=session.progress()))
 
     async def written(self, session: Writing) -> None:
-        """Wait until all that was given before is on disk; `JournalError` when it cannot be."""
+        """Wait until all earlier entries are on disk; raises `JournalError` if they cannot be written."""
         done = anyio.Event()
         self._give(_Entry(None, wake=done.set, post=poster()))
         await done.wait()
@@ -276,16 +279,16 @@ class Database(ABC):
         return ()
 
     def set_aside(self, session: Writing, budget: Budget) -> None:  # noqa: B027 - only some databases have accounts
-        """Set a budget aside in the account of a session's run, if it has one."""
+        """Set a budget aside in the account of a session's run, if the run has one."""
 
     def check(self, session: Writing) -> None:
-        """Raise `JournalError` when nothing more of the session can be written."""
+        """Raise `JournalError` if the session can write nothing more."""
         problem = session.lost or self.problem
         if problem is not None:
             raise JournalError(self.place, problem)
 
     def close(self) -> None:
-        """Write what was given, and end the writer."""
+        """Write the remaining entries, and end the writer."""
         if self._pid != os.getpid():
             return
         with self._starting:
@@ -295,7 +298,7 @@ class Database(ABC):
             self._thread = None
 
     def _flush(self) -> None:
-        """Wait until all that was given is written, or cannot be."""
+        """Wait until all earlier entries are written, or have failed."""
         if self._thread is not None and self._pid == os.getpid():
             done = threading.Event()
             self._give(_Entry(None, wake=done.set))
@@ -312,7 +315,7 @@ class Database(ABC):
             self._entries.put(entry)
 
     def _serve(self) -> None:
-        """Write what comes until the end is asked for; after an error nothing more is written."""
+        """Write entries until `close`; after an error, write nothing more."""
         connection: Connection | None = None
         ends = False
         while not ends:
@@ -322,7 +325,7 @@ class Database(ABC):
             try:
                 if self.problem is None and (self._sessions or any(entry.session for entry in given)):
                     connection = self._work(connection, given)
-            except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must hear of it
+            except Exception as error:  # noqa: BLE001 - whatever the error is, waiters must learn of it
                 self._fail(error)
                 if connection is not None:
                     connection.close()
@@ -332,14 +335,14 @@ class Database(ABC):
             connection.close()
 
     def _work(self, connection: Connection | None, given: Sequence[_Entry]) -> Connection:
-        """Write what was given, and do what other processes want."""
+        """Write the given entries, and handle the requests of other processes."""
         connection = connection or self._connect()
         self._write(connection, given)
         self._beat(connection)
         return connection
 
     def _fail(self, error: Exception) -> None:
-        """Stop every run that lives here: what it does next could not be recorded."""
+        """Stop every run of this process, because its next steps could not be recorded."""
         self.problem = f"it cannot be written: {error}"
         _logger.warning("journal %s: %s; nothing more is sent", self.place, self.problem)
         for session in self._sessions:
@@ -350,7 +353,7 @@ class Database(ABC):
             session.on_lost(JournalError(self.place, problem))
 
     def _take(self) -> list[_Entry | None]:
-        """Wait for the next entry, at most until the next beat, and return it with those that came meanwhile."""
+        """Wait for the next entry, at most `_BEAT` seconds; return it with the entries after it."""
         entries: list[_Entry | None] = []
         with suppress(Empty):
             entries.append(self._entries.get(timeout=_BEAT if self._sessions else None))
@@ -359,7 +362,7 @@ class Database(ABC):
         return entries
 
     def _beat(self, connection: Connection) -> None:
-        """Now and then: give the progress of the sessions to be written, and do what other processes want of them."""
+        """Every `_BEAT` seconds, queue the sessions' progress and handle the requests of other processes."""
         now = time.monotonic()
         if now - self._beaten < _BEAT or not self._sessions:
             return
@@ -374,7 +377,7 @@ class Database(ABC):
             self.put(session, ())
 
     def _write(self, connection: Connection, entries: Sequence[_Entry]) -> None:
-        """Write everything in one transaction, but for sessions that no longer own their run."""
+        """Write all entries in one transaction, except entries of sessions that no longer own their run."""
         reached = {one.session: one.progress for one in entries if one.session is not None}
         if not reached:
             return
@@ -402,7 +405,7 @@ class Database(ABC):
                 self._write_progress(connection, session, progress)
 
     def _write_progress(self, connection: Connection, session: Writing, progress: tuple[float, int]) -> None:
-        """Write how far a session was, and its events up to there: the last of them may not have been told yet."""
+        """Write a session's progress, and its events up to that point."""
         seconds, seq = progress
         waiting, page = session.events, session.page
         while waiting and waiting[0].seq <= seq:
@@ -410,7 +413,7 @@ class Database(ABC):
         if page:
             values = (session.run_id, page[-1].seq, written_page(page, session.said))
             connection.execute("INSERT INTO event (run_id, last, body) VALUES (?, ?, ?)", values)
-        if waiting is not None:
+        if waiting is not None:  # the last event may not be in the queue yet: record no number above the written ones
             seq = page[-1].seq if page else 0
         sql = "UPDATE run SET active = ?, seq = CASE WHEN seq < ? THEN ? ELSE seq END, updated_at = ? WHERE run_id = ?"
         connection.execute(sql, (seconds, seq, seq, time.time(), session.run_id))
@@ -419,13 +422,13 @@ class Database(ABC):
         return not self._is_lost(session, self.epoch_row(connection, session))
 
     def epoch_row(self, connection: Connection, session: Writing) -> tuple[Any, ...] | None:
-        """Return the epoch of a session's run, which stays until the transaction ends; None: there is no such run."""
+        """Return the epoch of a session's run and keep it until the transaction ends; None if the run is gone."""
         row: tuple[Any, ...] | None
         row = connection.execute("SELECT epoch FROM run WHERE run_id = ?", (session.run_id,)).fetchone()
         return row
 
     def _is_lost(self, session: Writing, row: tuple[Any, ...] | None) -> bool:
-        """Return whether a session has lost its run, and tell it at once."""
+        """Return whether a session has lost its run; if so, notify it at once."""
         if row is not None and row[0] == session.epoch:
             return False
         why = "the run was forgotten" if row is None else TAKEN_OVER
@@ -437,7 +440,8 @@ class Database(ABC):
 
 
 def _wake(entries: Iterable[_Entry]) -> None:
-    """Wake all who wait, with one call for each event loop: each costs a write to a socket."""
+    """Wake all waiters."""
+    # One call for each event loop, because each call writes to a socket.
     waiting: dict[Post, list[Callable[[], object]]] = defaultdict(list)
     for entry in entries:
         if entry.wake is not None:
@@ -445,7 +449,7 @@ def _wake(entries: Iterable[_Entry]) -> None:
     for post, wakes in waiting.items():
         try:
             post(partial(_call_all, wakes))
-        except RuntimeError:  # whoever waited is gone, with the event loop
+        except RuntimeError:  # the waiter is gone, with its event loop
             _logger.debug("a journal's caller did not wait for its end")
 
 

@@ -1,6 +1,6 @@
 """Events as a journal keeps them: pages of JSON lines in which each message of a prompt is written once.
 
-A prompt has all that was said before, so that whole prompts would grow with the square of their turns.
+A prompt repeats all earlier messages, so whole prompts would grow with the square of the turns.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from kairo_team.durable.database import Connection
 
 Said = dict[bytes, tuple[int, int]]
-"""The messages of a session that are written, by their digests: the number of the event, and of the message in it."""
+"""For the digest of each written message of a session: the number of its event, and its index in that event."""
 
 _KEPT: Final = "kept"
-"""The only key of an object that stands for a message: `[event, message]`. Messages have other keys."""
+"""The only key of an object that refers to a message: `[event, message]`. Messages have other keys."""
 _SHORT: Final = 60
-"""A message of so many characters or fewer is written each time."""
+"""A message of at most this many characters is written each time."""
 
 
 def written_page(events: Iterable[Event], said: Said) -> str:
-    """Return events as the page that a journal keeps; `said` is changed."""
+    """Return events as the page that a journal keeps, and add their messages to `said`."""
     return "\n".join(_once(event, said).to_json() for event in events)
 
 
 def read_pages(connection: Connection, run_id: str, pages: Iterable[str]) -> Iterator[Event]:
-    """Yield the events of pages of a run, with whole prompts; other pages are read where a message is there."""
+    """Yield the events in a run's pages, with whole prompts; read other pages for the messages that they contain."""
     prompts: dict[int, Any] = {}
     for page in pages:
         for line in page.split("\n"):
@@ -46,7 +46,7 @@ def read_pages(connection: Connection, run_id: str, pages: Iterable[str]) -> Ite
 
 
 def _message(connection: Connection, run_id: str, written: Any, prompts: dict[int, Any]) -> Any:
-    """Return a message, or the one that it stands for."""
+    """Return a message; resolve a reference to an earlier one."""
     if _KEPT not in written:
         return written
     seq, number = written[_KEPT]
@@ -60,7 +60,7 @@ def _message(connection: Connection, run_id: str, written: Any, prompts: dict[in
 
 
 def _once(event: Event, said: Said) -> Event:
-    """Return an event in which each message that an earlier one has stands for that."""
+    """Return an event whose repeated messages are replaced by references to the first one."""
     messages = _messages_of(event)
     if messages is None:
         return event

@@ -1,4 +1,4 @@
-"""A new run from an earlier point of a recorded one: what stood there is copied, and is not paid again."""
+"""Fork a recorded run: copy it up to an earlier point, so that the copied part is not paid again."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from kairo_team.team import TeamConfig, TeamExecutionRequest
 
 AFTER_THEIR_EVENT: Final = ("call:", "said:")
-"""Steps that are recorded after the event that tells of them; all others are recorded before theirs."""
+"""Key prefixes of steps that are recorded after their event; all other steps are recorded before their event."""
 _OF_A_TASK: Final = re.compile(
     r"(?:^|:)(?:add|human:\d+(?!:plan$)|(?:attempt|review|top_up|over|hand_over|body|carved|took|skipped|cancelled"
     r"|when|until|grown):\d+):([^:]*)"
 )
-"""In a step's key, the id of the task whose step it is; ids have no colons in them."""
+"""Finds the task's id in a step's key; ids contain no colons."""
 _OF_THE_END: Final = re.compile(r"(end|halt|(outcome|unpaid|cut):.*)", re.DOTALL)
-"""Keys of what the end of a run left, and of how its tasks ended."""
+"""Keys of steps that record the end of a run and of its tasks."""
 _OF_THE_PLAN: Final = re.compile(r"plan:\d+(:for)?|add:[^:]*:\d+|grown:\d+:[^:]*:\d+")
-"""Keys of plans, and of the changes they went through."""
+"""Keys of plans and of their changes."""
 
 
 def check(connection: Connection, row: Any, state: str, new_id: str) -> None:
-    """Raise unless a run, by its row and state, can be forked: `Misuse`, or `RunExists` for an id that is recorded."""
+    """Raise `Misuse` unless a run, given by its row and state, can be forked; `RunExists` if `new_id` is recorded."""
     if row["parent"] is not None:
         raise Misuse(f"run {row['run_id']!r} is part of run {row['parent']!r}: fork that one")
     if state == "running":
@@ -56,10 +56,10 @@ def fork(
     config: TeamConfig | None,
     read: Callable[[str], object],
 ) -> None:
-    """Copy a run, from its row, up to a point: before a task, or after an event; `ValueError` for no such point.
+    """Copy a run, given by its row, up to a point: before a task (its id), or after an event (its number).
 
-    `plan` and `config` take the place of the run's, if given; `ValueError` for a plan that does not have what stays.
-    `read` decodes what is recorded.
+    `plan` and `config`, if given, replace the run's. `read` decodes recorded values. Raises `ValueError` if the run
+    does not have such a point, and for a plan that does not contain the tasks that stay.
     """
     run_id = row["run_id"]
     request = cast("TeamExecutionRequest", read(row["request"]))
@@ -75,7 +75,7 @@ def fork(
 
 
 def _replace_plan(connection: Connection, new_id: str, tasks: Mapping[str, Task], plan: TaskGraph) -> None:
-    """Put a plan in the place of the one that a fork has; what was begun must be in it, unchanged."""
+    """Replace the plan of a fork; raise `ValueError` unless the new plan contains every begun task unchanged."""
     keys = [row["key"] for row in connection.execute("SELECT key FROM step WHERE run_id = ?", (new_id,))]
     begun = [place_of(key) for key in keys if key.startswith("attempt:")]
     now = {task.id: task for task in plan.tasks}
@@ -83,7 +83,7 @@ def _replace_plan(connection: Connection, new_id: str, tasks: Mapping[str, Task]
     lost = {one.task_id for one in begun if one.plan != "1" or now.get(planned[one.task_id].id) != planned[one.task_id]}
     if lost:
         raise ValueError(
-            f"fork(plan=) must have the tasks that stay as they were, and changes or lacks {known(lost)}; a task of a "
+            f"fork(plan=) must contain the tasks that stay, unchanged; it changes or omits {known(lost)}; a task of a "
             "second plan cannot stay: fork before it"
         )
     gone = [(new_id, key) for key in keys if _OF_THE_PLAN.fullmatch(key)]
@@ -93,7 +93,7 @@ def _replace_plan(connection: Connection, new_id: str, tasks: Mapping[str, Task]
 
 
 def _planned(task: Task, tasks: Mapping[str, Task]) -> Task:
-    """Return the task of the plan that a task grew from, else itself."""
+    """Return the task of the plan that a task grew from; the task itself if it did not grow from one."""
     while task.part_of is not None:
         task = tasks[task.part_of]
     return task
@@ -110,17 +110,17 @@ def _checked(row: Any, seq: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """The point that a fork goes on from."""
+    """The point at which a fork begins."""
 
     left_out: Collection[str] = ()
-    """The ids of tasks of which nothing stays."""
+    """The ids of tasks that are left out."""
     changes: Collection[str] = ()
-    """The keys of changes of the plan that are left out: what made them is left out."""
+    """The keys of plan changes that are left out because their cause is left out."""
     seq: float = math.inf
     """The number of the last event that stays."""
 
     def keeps(self, key: str, seq: int, body: str | None = None) -> bool:
-        """Return whether a step stays; `body` is the place of the task's body that recorded it."""
+        """Return whether a step stays; `body` is the place of the task body that recorded it."""
         if seq > self.seq or _OF_THE_END.fullmatch(key):
             return False
         if any(re.search(rf"(?:^|:){one}(?::|$)", key) for one in self.changes):
@@ -135,12 +135,12 @@ class _Point:
 
 
 _Change = tuple[str, tuple[str, ...], Collection[str]]
-"""A change of the plan: the task that made it, "" for none; its keys; and the tasks that are there, or not, because of
-it."""
+"""A change of the plan: the id of the task that made it (or ""), its keys, and the ids of the tasks that it added or
+replaced."""
 
 
 class _PlanAsRecorded:
-    """All tasks that a run had, and how they came about."""
+    """All tasks of a run, and the plan changes that added them."""
 
     def __init__(self, given: TaskGraph | None, steps: Mapping[str, object]) -> None:
         self._steps = steps
@@ -159,13 +159,13 @@ class _PlanAsRecorded:
                 self._grown.append((made.failing, (key,), {*new, *made.replaced}))
 
     def _take(self, tasks: Iterable[Task]) -> Collection[str]:
-        """Take tasks into account; return the ids of new ones."""
+        """Add tasks; return the ids of the new ones."""
         new = {task.id: task for task in tasks if task.id not in self.tasks}
         self.tasks |= new
         return set(new)
 
     def before(self, run_id: str, task_id: str) -> _Point:
-        """Return the point before a task: what it did is left out, with all that came of it."""
+        """Return the point before a task; it leaves out the task and everything that resulted from it."""
         if task_id not in self.tasks:
             raise ValueError(f"no task {task_id!r} in the plan of run {run_id!r}; it has {known(self.tasks)}")
         left_out, size = {task_id}, 0
@@ -183,10 +183,9 @@ class _PlanAsRecorded:
         return _Point(left_out, changes)
 
     def _decided_anew(self, task_id: str, left_out: Collection[str]) -> Sequence[_Change]:
-        """Return what a coordinator added between its tasks, from the first addition on that came of what is left out.
-
-        One that added nothing but such tasks did, unless the task itself is among them: it was decided before that one.
-        """
+        """Return a coordinator's own additions to the plan, from the first one that depends on what is left out."""
+        # An addition depends on what is left out if all its tasks are left out. One that contains the task itself was
+        # decided before the fork's point.
         between = [one for one in self._grown if not one[0]]
         for place, (_, _, tasks) in enumerate(between):
             if tasks and task_id not in tasks and all(one in left_out for one in tasks):
@@ -194,11 +193,11 @@ class _PlanAsRecorded:
         return ()
 
     def _grows_anew(self, by: str, tasks: Collection[str], left_out: Collection[str]) -> bool:
-        """Return whether a map or a loop that stays grows into these tasks anew: all of them are left out."""
+        """Return whether a map or loop that stays must grow again, because all tasks that it added are left out."""
         return by in self.tasks and self.tasks[by].grows and bool(tasks) and set(tasks) <= set(left_out)
 
     def _holders(self, ids: Iterable[str]) -> set[str]:
-        """Return the maps and loops that these tasks are part of, with those that these are part of in turn."""
+        """Return the maps and loops that contain these tasks, at any depth."""
         holders: set[str] = set()
         for task_id in ids:
             holder = self.tasks[task_id].part_of
@@ -208,7 +207,8 @@ class _PlanAsRecorded:
         return holders
 
     def _later_rounds(self, ids: Iterable[str]) -> set[str]:
-        """Return the tasks of rounds after one of these tasks in the same loop: a round sees the one before."""
+        """Return the tasks of all rounds of a loop after the first round that contains one of these tasks."""
+        # A round sees the result of the round before it.
         first: dict[str, int] = {}
         for task_id in ids:
             if (place := self._round(self.tasks[task_id])) is not None:
@@ -217,7 +217,7 @@ class _PlanAsRecorded:
         return {one for one, place in places.items() if place is not None and place[1] > first.get(place[0], place[1])}
 
     def _round(self, task: Task) -> tuple[str, int] | None:
-        """Return the loop that a task is part of, and the number of its round."""
+        """Return the loop that contains a task, and the number of its round; None outside of loops."""
         if task.part_of is None or self.tasks[task.part_of].loop is None:
             return None
         return task.part_of, task.inputs["round"]
@@ -231,7 +231,7 @@ def _copy_run(
     values: Mapping[str, object],
     read: Callable[[str], object],
 ) -> None:
-    """Copy a run up to a point, with the runs inside it; `values` are what differs in its row."""
+    """Copy a run up to a point, with the runs inside it; `values` replace columns of its row."""
     run_id = row["run_id"]
     request = replace(cast("TeamExecutionRequest", read(row["request"])), run_id=new_id)
     new = {"run_id": new_id, "request": encode(request), "owner": "", "cancelled": None, "usage": None}
@@ -248,12 +248,12 @@ def _copy_run(
 
 
 def _keeps_place(point: _Point, step: str) -> bool:
-    """Return whether what happened in a step before the point stays."""
+    """Return whether records of a step stay, apart from their event numbers."""
     return point.keeps(step, 0)
 
 
 def _copy_steps(connection: Connection, run_id: str, new_id: str, point: _Point, read: Callable[[str], object]) -> None:
-    """Copy the steps that stay; attempts that the end of the run or a question cut short are open again."""
+    """Copy the steps that stay; reopen attempts that were cut short by the end of the run or by a question."""
     steps = steps_of(connection, run_id, read)
     cut = _cut_by_the_end(steps)
     for row in connection.execute("SELECT * FROM step WHERE run_id = ? ORDER BY id", (run_id,)).fetchall():
@@ -277,12 +277,12 @@ def _cut_by_the_end(steps: Mapping[str, object]) -> Collection[str]:
 
 
 def _copy_call(connection: Connection, row: Any, new_id: str, point: _Point) -> None:
-    """Copy a call that stays; a tool call that was under way at the point is in doubt, a model is asked again."""
+    """Copy a call that stays; a tool call that was under way at the point becomes a call in doubt."""
     if row["seq"] > point.seq or not _keeps_place(point, row["step"]):
         return
     values: dict[str, object] = {"run_id": new_id, "copied": 1}
     if row["state"] != "sent" and row["ended_seq"] > point.seq:
-        if row["what"] == "model":
+        if row["what"] == "model":  # the fork calls the model again
             return
         values |= {"state": "sent", "prompt": 0, "completion": 0, "picos": 0, "ended_at": None, "ended_seq": None}
     _copy(connection, "call", row, values)

@@ -1,4 +1,4 @@
-"""`SqliteJournal`: where runs are recorded in a file, to go on after their process has died."""
+"""`SqliteJournal`: records runs in a file, so that they can be resumed after their process has died."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 class SqliteJournal(SqlJournal):
     """Records runs in one SQLite file, so that they survive their process: `Runtime(journal=SqliteJournal("runs.db"))`.
 
-    Every model and tool call is on disk before it is sent, and its answer before anybody sees it. `sync="full"` waits
-    for the disk itself before a call is sent, `"normal"` for the operating system: then a power failure, but no crash
-    of the process, may lose the last calls. Any number of processes of one machine may share the file; a run has one
-    owner at a time. With `events` the events of runs are kept too. `source` is noted with every run that begins here:
-    how to start it again. Raises `JournalError` for a file that cannot be used.
+    Every model and tool call is on disk before it is sent, and its answer is on disk before the run uses it. Before a
+    call is sent, `sync="full"` waits for the disk itself, `"normal"` only for the operating system: then a power
+    failure may lose the last calls, a crash of the process may not. Any number of processes of one machine may share
+    the file; a run has one owner at a time. `events` also keeps the events of runs. `source` is stored with every run
+    that begins here and says how to start the run again. Raises `JournalError` for a file that cannot be used.
     """
 
     def __init__(
@@ -43,16 +43,16 @@ class SqliteJournal(SqlJournal):
         self._file = self.database = SqliteFile(path, sync, version("kairo-team"))
         self._owner: Owner | None = None
         self._making = threading.Lock()
-        """Held while an owner is made: there is one at a time."""
+        """Held while the owner is created: there is one at a time."""
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """The path of the file."""
         return self._file.path
 
     @property
     def place(self) -> str:
-        """Where it records, in the words of errors."""
+        """The journal's name in errors."""
         return f"journal {str(self.path)!r}"
 
     @property
@@ -62,11 +62,11 @@ class SqliteJournal(SqlJournal):
 
     @property
     def option(self) -> tuple[str, str]:
-        """The option that names the file for the commands of `kairo`."""
+        """The option of the `kairo` commands that names the file, and its value."""
         return "--journal", str(self.path)
 
     def close(self) -> None:
-        """Write what is left, and give up the ownership of runs; the journal may be used again."""
+        """Write the remaining records, and give up the ownership of runs; the journal may be used again."""
         self.database.close()
         owner, self._owner = self._owner, None
         if owner is not None:
@@ -86,7 +86,7 @@ class SqliteJournal(SqlJournal):
             yield connection, owner.id
 
     def _delete_owners(self, connection: Connection) -> None:
-        """Delete the owners whose process is gone and that have no run any more, with what it left beside the file."""
+        """Delete the owners without running runs whose process is gone, with their lock files."""
         sql = "SELECT id FROM owner WHERE id NOT IN (SELECT owner FROM run WHERE state = 'running')"
         for row in connection.execute(sql).fetchall():
             if not is_alive(self.path, row["id"]):

@@ -1,4 +1,4 @@
-"""`MemoryJournal`: durable runs without a disk, to test what a team does after its process has died."""
+"""`MemoryJournal`: durable runs without a disk, to test how a team resumes after its process has died."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NOTHING: Final = Usage()
 
 @dataclass(slots=True)
 class _Run:
-    """What is kept of a run; values as text, as on a disk."""
+    """The records of a run; values are kept as text, as on a disk."""
 
     request: str
     place: Place | None
@@ -43,13 +43,13 @@ class _Run:
     seconds: float = 0.0
     steps: dict[str, str] = field(default_factory=dict[str, str])
     calls: dict[tuple[int, int], RecordedCall] = field(default_factory=dict[tuple[int, int], RecordedCall])
-    """By the epoch of the session that sent them, and their number in it."""
+    """Key: the epoch of the session that sent the call, and the call's number in that session."""
     events: list[Event] = field(default_factory=list["Event"])
     result: str | None = None
     cancelled: str | None = None
-    """Why it was cancelled from elsewhere."""
+    """Why another process cancelled the run; None if none did."""
     session: MemoryRunJournal | None = None
-    """The one that has the run."""
+    """The session that has the run."""
 
     @property
     def seq(self) -> int:
@@ -58,52 +58,52 @@ class _Run:
 
     @property
     def stands(self) -> str:
-        """Where it stands: a run without a living process waits to go on, unless it was cancelled meanwhile."""
+        """The run's current state: a running run whose process has died is interrupted, or cancelled if marked so."""
         if self.state != "running" or self.owner.alive:
             return self.state
         return "interrupted" if self.cancelled is None else "cancelled"
 
 
 class _Storage:
-    """What journals share that are on one storage."""
+    """The storage that several journals share."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.runs: dict[str, _Run] = {}
         self.questions: dict[str, RecordedQuestion] = {}
-        """By id, oldest first."""
+        """Questions by id, oldest first."""
         self.deferred: dict[str, HumanDecision] = {}
-        """What a person said to questions that still wait, by id, the earliest first."""
+        """Decisions of people who deferred a question, by the question's id, earliest first."""
 
     def run(self, run_id: str) -> _Run:
-        """Return what is kept of a run; raises `RunNotFound`."""
+        """Return the records of a run; raises `RunNotFound`."""
         if run_id not in self.runs:
             raise RunNotFound(run_id, self.runs, place="this journal, which has")
         return self.runs[run_id]
 
     def inside(self, run_id: str) -> Iterator[str]:
-        """Yield the ids of a run and of the runs inside it, the outer ones first."""
+        """Yield the ids of a run and of the runs inside it, outer runs first."""
         yield run_id
         for other, run in self.runs.items():
             if run.place is not None and run.place.run_id == run_id:
                 yield from self.inside(other)
 
     def drop_questions(self, run_id: str) -> None:
-        """Forget the questions of a run."""
+        """Delete the questions of a run."""
         for key in [key for key, one in self.questions.items() if one.question.run_id == run_id]:
             self.drop_question(key)
 
     def drop_question(self, question_id: str) -> None:
-        """Forget a question, if it is there."""
+        """Delete a question, if there is one."""
         self.questions.pop(question_id, None)
         self.deferred.pop(question_id, None)
 
 
 class MemoryJournal:
-    """Records runs in memory, as `SqliteJournal` does on disk, for tests: a process that dies is played.
+    """Records runs in memory, as `SqliteJournal` does on disk, to simulate in a test that a process dies.
 
-    A journal stands for one process. `crash` lets it die, `fail` breaks its disk, and `elsewhere` returns the journal
-    of another process on the same storage:
+    A journal represents one process. `crash` lets the process die, `fail` breaks its disk, and `elsewhere` returns the
+    journal of another process on the same storage:
 
     >>> journal.crash()
     >>> result = await kt.Runtime(journal=journal.elsewhere()).resume("run-1", team)
@@ -112,9 +112,9 @@ class MemoryJournal:
     def __init__(self) -> None:
         self.storage = _Storage()
         self.alive = True
-        """Its process has not died."""
+        """Whether the simulated process lives."""
         self.problem: str | None = None
-        """Why nothing more is recorded; None while all is well."""
+        """Why nothing more is recorded; None while recording works."""
 
     def elsewhere(self) -> MemoryJournal:
         """Return the journal of another process on the same storage."""
@@ -123,12 +123,12 @@ class MemoryJournal:
         return other
 
     def crash(self) -> None:
-        """Let the process die: nothing more of it is recorded, and another one may go on with its runs."""
+        """Let the process die: it records nothing more, and another process may resume its runs."""
         self.alive = False
         self.fail("its process has died")
 
     def fail(self, problem: str) -> None:
-        """Record nothing more, as with a disk that is full; the process lives on."""
+        """Record nothing more, as with a full disk; the process stays alive."""
         self.problem = problem
         with self.storage.lock:
             for run in self.storage.runs.values():
@@ -142,8 +142,8 @@ class MemoryJournal:
     ) -> MemoryRunJournal:
         """Record a new run and return its journal.
 
-        Raises `RunExists` for an id that is recorded, `Misuse` for a request, or for values of an output type of the
-        team, that cannot be written down, and `JournalError` where another process has the run around it.
+        Raises `RunExists` if the id is recorded, `Misuse` if the request or a value of one of the team's output types
+        cannot be written, and `JournalError` if another process has the run around this one.
         """
         written = encode_request(request, team)
         with self.storage.lock:
@@ -158,14 +158,14 @@ class MemoryJournal:
         return session
 
     def digests(self, run_id: str) -> Mapping[str, str]:
-        """Return digests of what a run was begun with, by name; raises `RunNotFound`."""
+        """Return the digests of a run's inputs, by name; raises `RunNotFound`."""
         with self.storage.lock:
             return self.storage.run(run_id).digests
 
     def recover(self, run_id: str, *, take_over: bool = False) -> tuple[RecoveredRun, ...]:
-        """Take a run that nobody runs, and return all that is recorded of it, and of each run inside it.
+        """Claim a run that no living process has; return its records and the records of each run inside it.
 
-        Raises `RunNotFound`, `RunFinished`, and `Misuse` while a living process has it, unless `take_over` is set.
+        Raises `RunNotFound`, `RunFinished`, and `Misuse` while a living process has the run, unless `take_over` is set.
         """
         with self.storage.lock:
             self.check()
@@ -179,7 +179,7 @@ class MemoryJournal:
             return tuple(map(self._take, [*self.storage.inside(run_id)]))
 
     def _take(self, run_id: str) -> RecoveredRun:
-        """Begin a session of a run, and return all that is recorded of it."""
+        """Begin a session of a run, and return the run's records."""
         run = self.storage.run(run_id)
         if run.session is not None:
             run.session.lose("another process has taken the run over")
@@ -211,7 +211,7 @@ class MemoryJournal:
         return MemoryRunJournal(self, run_id, epoch, records, progress, in_doubt)
 
     def result(self, run_id: str) -> TeamResult | None:
-        """Return the result of a run that has ended or is suspended; None before. Raises `RunNotFound`."""
+        """Return the result of a run that has ended or is suspended, else None. Raises `RunNotFound`."""
         with self.storage.lock:
             written = self.storage.run(run_id).result
         return None if written is None else cast("TeamResult", decode(written))
@@ -239,9 +239,9 @@ class MemoryJournal:
     # ------------------------------------------------------------------ questions
 
     def pending(self, run_id: str | None = None) -> tuple[HumanRequest, ...]:
-        """Return the questions that wait for an answer, of one run and those inside it or of all.
+        """Return the unanswered questions of a run and the runs inside it, or of all runs.
 
-        The oldest first, and after them those that a person deferred.
+        The oldest come first; deferred questions come last.
         """
         with self.storage.lock:
             if run_id is not None:
@@ -253,9 +253,9 @@ class MemoryJournal:
         return tuple(one.question for one in waiting if one.decision is None and one.question.run_id in names)
 
     def answer(self, question_id: str, decision: HumanDecision) -> None:
-        """Answer a question, or defer it, from any process; the same answer twice is one.
+        """Answer a question, or defer it, from any process; repeating the same answer has no effect.
 
-        Raises `NoQuestion` for an id that is not open, `Misuse` for another answer than the first.
+        Raises `NoQuestion` if no open question has this id, and `Misuse` if the answer differs from the first one.
         """
         check_answer(decision)
         with self.storage.lock:
@@ -271,7 +271,7 @@ class MemoryJournal:
                 self.storage.questions[question_id] = replace(asked, decision=decision)
 
     def _why_closed(self, question_id: str) -> str | None:
-        """Return why a question is not open any more; None where nothing is known of it."""
+        """Return why a question is no longer open; None for an unknown question."""
         for run, key in ((run, question_id.removeprefix(f"{name}:")) for name, run in self.storage.runs.items()):
             if f"withdrawn:{key}" in run.steps or (key != question_id and key in run.steps):
                 return str(decode(run.steps.get(f"withdrawn:{key}", '"it was answered, or nobody answered"')))
@@ -286,7 +286,7 @@ class MemoryJournal:
             self.storage.deferred.pop(question.id, None)
 
     def answer_to(self, question: HumanRequest) -> HumanDecision | None:
-        """Return the answer to exactly this question, or that it was deferred; None while there is neither."""
+        """Return the answer to exactly this question, or the decision that deferred it; None while there is neither."""
         with self.storage.lock:
             found = self.storage.questions.get(question.id)
             deferred = self.storage.deferred.get(question.id)
@@ -297,7 +297,7 @@ class MemoryJournal:
     # ------------------------------------------------------------------ shared
 
     def check(self) -> None:
-        """Raise `JournalError` when nothing more can be recorded."""
+        """Raise `JournalError` if nothing more can be recorded."""
         if self.problem is not None:
             raise JournalError("in memory", self.problem)
 
@@ -325,15 +325,15 @@ class MemoryRunJournal:
         self._records = records
         self._sent = 0
         self._lost: str | None = None
-        """Why nothing more of this session is recorded; None while all is well."""
+        """Why this session records nothing more; None while it may record."""
         self._events: deque[Event] = deque()
-        """Those that are not recorded yet."""
+        """Events that are not recorded yet."""
         self._on_cancel: Callable[[str], object] | None = None
         self._on_lost: Callable[[JournalError], object] | None = None
         self.in_doubt: Collection[str] = in_doubt
-        """Keys of tool calls that an earlier session sent, and of which nobody saw the end."""
+        """Keys of tool calls that an earlier session sent and whose end is not recorded."""
         self.interrupted = False
-        """It was asked to record nothing more: the run can go on."""
+        """Whether the session was interrupted on request: the run can be resumed."""
         self._progress: Callable[[], tuple[float, int]] = lambda: progress
 
     def serve(
@@ -342,7 +342,7 @@ class MemoryRunJournal:
         on_cancel: Callable[[str], object],
         on_lost: Callable[[JournalError], object],
     ) -> Callable[[Event], object]:
-        """Serve the session that begins now, until its end; return what takes its events."""
+        """Serve the session that begins now until it ends; return the function that takes its events."""
         self._progress, self._on_cancel, self._on_lost = progress, on_cancel, on_lost
         with self._journal.storage.lock:
             cancelled = self._journal.storage.run(self._run_id).cancelled
@@ -351,13 +351,13 @@ class MemoryRunJournal:
         return self._events.append
 
     def tell_cancelled(self, reason: str) -> None:
-        """Tell the run, once, that it is cancelled."""
+        """Notify the run, once, that it is cancelled."""
         tell, self._on_cancel = self._on_cancel, None
         if tell is not None:
             tell(reason)
 
     def lose(self, problem: str, *, interrupted: bool = False) -> None:
-        """Record nothing more, and tell the run, unless that is asked for."""
+        """Record nothing more; notify the run, unless it was `interrupted` on request."""
         self.interrupted = self.interrupted or interrupted
         if self._lost is None:
             self._lost = problem
@@ -365,7 +365,7 @@ class MemoryRunJournal:
                 self._on_lost(JournalError("in memory", problem))
 
     def interrupt(self, reason: str) -> None:
-        """Record nothing more, here and in the runs inside: the run goes on with `recover`. From any thread."""
+        """Record nothing more, here and in the runs inside; `recover` can resume the run. From any thread."""
         mine = self._lost is None
         self._write(lambda run: self._finish(run, "interrupted", None))
         with self._journal.storage.lock:
@@ -377,19 +377,19 @@ class MemoryRunJournal:
 
     @property
     def records(self) -> Mapping[str, object]:
-        """A live, read-only view: key to value."""
+        """A live, read-only view of the recorded values by key."""
         return MappingProxyType(self._records)
 
     def get(self, key: str, default: object, /) -> object:
-        """Return the value recorded under `key`, else `default`."""
+        """Return the value recorded under `key`, or `default`."""
         return self._records.get(key, default)
 
     def put(self, key: str, value: object, /) -> None:
-        """Record `value` under `key`; what cannot be written is kept for this session alone."""
+        """Record `value` under `key`; a value that cannot be written is kept for this session only."""
         self._write(*self._step(key, value))
 
     def put_answer(self, key: str, value: object, number: int, usage: Usage) -> None:
-        """Record the answer of a call under a key, and in the same step the end of the call."""
+        """Record the answer of a call under `key` and the end of the call, in one transaction."""
         self._write(*self._step(key, value), lambda run: self._end(run, number, "answered", usage))
 
     def _step(self, key: str, value: object) -> Sequence[Callable[[_Run], object]]:
@@ -439,7 +439,7 @@ class MemoryRunJournal:
         return number
 
     def ended(self, number: int, state: str, usage: Usage) -> None:
-        """Record how a call ended, and what is charged for it."""
+        """Record the final state of a call and the usage that it is charged."""
         self._write(lambda run: self._end(run, number, state, usage))
 
     def _end(self, run: _Run, number: int, state: str, usage: Usage) -> None:
@@ -447,21 +447,21 @@ class MemoryRunJournal:
         run.calls[at] = replace(run.calls[at], state=state, usage=usage)
 
     async def written(self) -> None:
-        """Return once all is recorded, which it is; raises `JournalError` when it cannot be."""
+        """Return at once, because memory needs no wait; raises `JournalError` if nothing more can be recorded."""
         await checkpoint()
         if self._lost is not None:
             raise JournalError("in memory", self._lost)
 
     def keep_open(self, question: HumanRequest) -> None:
-        """Record a question that was put off."""
+        """Record a question that stays open."""
         self._write(lambda _: self._journal.storage.questions.setdefault(question.id, RecordedQuestion(question)))
 
     def close_question(self, question_id: str) -> None:
-        """Record that the answer to a question was taken."""
+        """Delete a question whose answer the run has taken."""
         self._write(lambda _: self._journal.storage.drop_question(question_id))
 
     def end(self, result: TeamResult) -> None:
-        """Record how the session ended; of one that was interrupted, the events told since."""
+        """Record how the session ended; for an interrupted session, only the events emitted since."""
         if self.interrupted:
             run = self._journal.storage.runs.get(self._run_id)
             if run is not None and run.session is self and self._journal.alive:
@@ -481,7 +481,7 @@ class MemoryRunJournal:
             self._journal.storage.drop_questions(one)
 
     def _write(self, *changes: Callable[[_Run], object]) -> None:
-        """Make changes to what is kept of the run, all or none; none once the session is over."""
+        """Apply changes to the run's records, all or none; none once the session is lost."""
         with self._journal.storage.lock:
             if changes and self._lost is None:
                 run = self._journal.storage.run(self._run_id)
@@ -490,7 +490,7 @@ class MemoryRunJournal:
                 self._reach(run, *self._progress())
 
     def _reach(self, run: _Run, seconds: float, seq: int) -> None:
-        """Record how far the run is, and its events up to there."""
+        """Record the run's progress, and its events up to that point."""
         run.seconds = seconds
         while self._events and self._events[0].seq <= seq:
             run.events.append(self._events.popleft())

@@ -1,4 +1,4 @@
-"""Which process has a run: a locked file for each journal that is open, so that a dead owner is known at once."""
+"""Owners of runs: a locked file for each open journal, so that a dead owner is detected at once."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from typing import Final
 from uuid import uuid4
 
 TAKEN_OVER: Final = "another process has taken the run over"
-"""What a session that lost its run is told."""
+"""Error message for a session that lost its run."""
 HOST: Final = socket.gethostname()
 _open_here: set[str] = set()
-"""The owners of this process. Their files must not be opened again: closing one would release its lock."""
+"""The ids of this process's owners. Their files must not be opened again: closing one would release its lock."""
 
 if hasattr(os, "register_at_fork"):  # a forked child has none of its parent's locks
     os.register_at_fork(after_in_child=_open_here.clear)
 
 
 class Owner:
-    """One open journal, while its process lives."""
+    """One open journal of this process."""
 
     def __init__(self, path: Path) -> None:
-        """Take a lock beside the journal's file that ends with this process, however it ends."""
+        """Lock a file next to the journal's; the lock ends with this process, however the process ends."""
         self.id = uuid4().hex
         self.pid = os.getpid()
         self._path = _file_of(path, self.id)
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
         _lock(self._file)
         _open_here.add(self.id)
-        atexit.register(self.close)  # for a journal that nobody closes
+        atexit.register(self.close)  # for a journal that is never closed
 
     def close(self) -> None:
-        """Give the lock back; the file goes too."""
+        """Release the lock and delete its file."""
         if self.id in _open_here and self.pid == os.getpid():
             _open_here.discard(self.id)
             atexit.unregister(self.close)
@@ -45,7 +45,8 @@ class Owner:
 
 
 def is_alive(path: Path, owner: str) -> bool:
-    """Return whether the process of an owner lives: whether its lock is held, whatever its host was called then."""
+    """Return whether an owner's process lives, that is, whether its lock is held."""
+    # The host name is not compared: a container may have a new one.
     if owner in _open_here:
         return True
     file_path = _file_of(path, owner)
@@ -73,12 +74,13 @@ if sys.platform == "win32":
     import msvcrt
 
     def _lock(file: int) -> None:
-        """Lock the file for this process, or raise `OSError` when another one has."""
+        """Lock the file for this process; raise `OSError` if another process has the lock."""
         msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
 
 else:
     import fcntl
 
     def _lock(file: int) -> None:
-        """Lock the file for this process, or raise `OSError` when another one has. A forked child has no part of it."""
+        """Lock the file for this process; raise `OSError` if another process has the lock."""
+        # Unlike `flock`, a forked child does not inherit this lock.
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

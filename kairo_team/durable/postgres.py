@@ -1,4 +1,4 @@
-"""`PostgresJournal`: where runs are recorded in a PostgreSQL database, which any number of machines may use."""
+"""`PostgresJournal`: records runs in a PostgreSQL database, which any number of machines may use."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _UNCHANGED: Final = Budget()
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecords:
-    """What is recorded of an attempt, and the journal of the delivery that makes it."""
+    """The records of an attempt, and the journal of the delivery that makes it."""
 
     journal: SqlRunJournal
     steps: Mapping[str, object]
@@ -49,11 +49,11 @@ class AttemptRecords:
     inside: Sequence[RecoveredRun]
     """The runs inside the attempt, at any depth."""
     inside_journal: PostgresJournal
-    """Where runs that begin inside the attempt are recorded, under its fence."""
+    """The journal of runs that begin inside the attempt, under its fence."""
 
 
 def _repeated(*names: str) -> Callable[[type[Kind]], type[Kind]]:
-    """Let methods of a journal be called again where their connection broke."""
+    """Repeat these methods of a journal when their connection breaks."""
 
     def repeated(method: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(method)
@@ -79,11 +79,11 @@ def _repeated(*names: str) -> Callable[[type[Kind]], type[Kind]]:
 class PostgresJournal(SqlJournal):
     """Records runs in a PostgreSQL database: `Runtime(journal=PostgresJournal("postgresql://..."))`.
 
-    It keeps what `SqliteJournal` promises, for processes on any number of machines. A process shows every `beat`
-    seconds that it lives. The database may be away for `patience` seconds. With `events` the events of runs are kept.
-    `source` is noted with every run that begins here. What runs that begin here may spend is set aside in `account`
-    first, one that `set_account` has made. The URL is a secret: no error and no log shows it. Raises `MissingExtra`
-    without the extra `cluster`, and `JournalError` for a database that cannot be used.
+    Gives the guarantees of `SqliteJournal` to processes on any number of machines. A process sends a heartbeat every
+    `beat` seconds. The database may be unreachable for `patience` seconds. `events` keeps the events of runs. `source`
+    is stored with every run that begins here. The budget of such a run is first set aside in `account`, which
+    `set_account` has created. The URL is a secret: no error and no log shows it. Raises `MissingExtra` without the
+    extra `cluster`, and `JournalError` for a database that cannot be used.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class PostgresJournal(SqlJournal):
 
         super().__init__(events=events, source=source)
         self.account = account
-        """What runs that begin here are charged to; None: nothing but their own budgets limits them."""
+        """The account of runs that begin here; None: only their own budgets limit them."""
         self._url = url
         self._beat = beat
         self._unit: tuple[str, int] | None = None
@@ -110,7 +110,7 @@ class PostgresJournal(SqlJournal):
 
     @property
     def process(self) -> Process:
-        """This process, among those that share the database."""
+        """This process, one of the processes that share the database."""
         with self._making:
             if self._process is None:
                 self._process = Process(self._url, self._beat)
@@ -120,12 +120,12 @@ class PostgresJournal(SqlJournal):
 
     @property
     def place(self) -> str:
-        """Where it records, in the words of errors."""
+        """The journal's name in errors."""
         return str(self.database.place)
 
     @property
     def connection_errors(self) -> tuple[type[Exception], ...]:
-        """What is raised where the database cannot be reached, or cuts a connection."""
+        """The exceptions that mean that the database is unreachable, or has closed a connection."""
         return self._base.connection_errors
 
     @property
@@ -135,22 +135,25 @@ class PostgresJournal(SqlJournal):
 
     @property
     def option(self) -> tuple[str, str]:
-        """The option that names the database for the commands of `kairo`: its URL without the password."""
+        """The option of the `kairo` commands that names the database, and its URL without the password."""
         return "--database", shown_url(self._url)
 
     def close(self) -> None:
-        """Write what is left, and give up the ownership of runs; the journal may be used again."""
+        """Write the remaining records, and give up the ownership of runs; the journal may be used again."""
         self.database.close()
         process, self._process = self._process, None
         if process is not None:
             process.close()
 
     def connecting(self, *, own: str | None = None) -> AbstractContextManager[PostgresConnection]:
-        """Connect for a block, as soon as the database can be reached; with one of its `own`, named so, it may lock."""
+        """Connect for a block, as soon as the database can be reached.
+
+        A block that takes locks needs its own connection: `own` names its purpose.
+        """
         return self._base.connecting(own=own)
 
     def decode(self, text: str) -> Any:
-        """Return a recorded value; nothing is imported for it."""
+        """Return a recorded value, importing nothing."""
         return self.database.decode(text)
 
     # ------------------------------------------------------------------ ownership
@@ -171,11 +174,11 @@ class PostgresJournal(SqlJournal):
             yield connection, process.id
 
     def _check_around(self, connection: Connection, run_id: str, owner: str) -> None:
-        if self._unit is None:  # else the run around it is the coordinator's, whose session `_owned` compares
+        if self._unit is None:  # else the coordinator owns the run around it, and `_owned` compares its session
             super()._check_around(connection, run_id, owner)
 
     def _living(self) -> Process:
-        """Return this process, which beats; raises `JournalError` once it was declared dead."""
+        """Return this process with its heartbeat started; raises `JournalError` once it was declared dead."""
         process = self.process
         if process.dead:
             raise JournalError(self.place, "this process was declared dead")
@@ -201,16 +204,17 @@ class PostgresJournal(SqlJournal):
     # ------------------------------------------------------------------ accounts
 
     def accounts(self) -> tuple[Account, ...]:
-        """Return the accounts as they stand, each before those under it."""
+        """Return the accounts with their current amounts, each before the accounts under it."""
         with self.database.reading() as connection:
             return accounts.read(connection)
 
     def set_account(self, name: str, limit: Budget = _UNCHANGED, *, parent: str | None = None) -> Account:
-        """Make an account, or change its limits; return it. What is None in `limit` stays as it is.
+        """Create an account, or change its limits, and return it; None in `limit` keeps the current limit.
 
-        An account limits tokens and dollars of all runs that are charged to it, or to an account under it. `parent` is
-        the account that it is under, for good. Raises `ValueError` for another limit, and `Misuse` for a limit below
-        what is used and set aside, or that runs at work do not have, for no such parent and for another one.
+        An account limits the tokens and dollars of all runs that are charged to it or to an account under it. `parent`
+        is the account above it and cannot be changed later. Raises `ValueError` if `limit` limits anything else than
+        tokens and dollars. Raises `Misuse` for a limit below the sum of the used and set-aside amounts, for a limit
+        that a running run's budget does not have, and for a parent that does not exist or differs from the first one.
         """
         with self.database.writing() as connection:
             return accounts.change(connection, accounts.check_name(name), limit, parent)
@@ -237,15 +241,15 @@ class PostgresJournal(SqlJournal):
     # ------------------------------------------------------------------ units
 
     def under(self, unit: str, fence: int) -> PostgresJournal:
-        """Return the journal of runs inside a unit: they record nothing once its delivery counts no more."""
+        """Return the journal of runs inside a unit; they record nothing once the unit's delivery is fenced off."""
         other = copy(self)
         other._process, other._unit = self.process, (unit, fence)
         return other
 
     def open_attempt(self, run_id: str, step: str, epoch: int, unit: str, fence: int) -> AttemptRecords:
-        """Open the journal of one delivery of an attempt, with what earlier ones recorded.
+        """Open the journal of one delivery of an attempt, with the records of earlier deliveries.
 
-        Raises `JournalError` where the delivery counts no more.
+        Raises `JournalError` if the delivery is fenced off.
         """
         inside_journal = self.under(unit, fence)
         owner = self._living().id
@@ -265,9 +269,9 @@ class PostgresJournal(SqlJournal):
         return AttemptRecords(journal, dict(steps), calls, inside, inside_journal)
 
     def charges(self, run_id: str, step: str) -> Usage:
-        """Return what the calls of a step are charged, by all its deliveries, and the runs inside it.
+        """Return the charges of a step: for the calls of all its deliveries, and for the runs inside it.
 
-        What its attempt spent beyond that, before it waited for a person, is a part of it.
+        The result includes the other usage of an attempt before it waited for a person.
         """
         with self.database.reading() as connection:
             begun = recovery.steps_of(connection, run_id, outline, prefix=step)
@@ -280,7 +284,7 @@ class PostgresJournal(SqlJournal):
         return replace(total, seconds=0.0)
 
     def calls_in_doubt(self, run_id: str, step: str) -> tuple[RecordedCall, ...]:
-        """Return the calls of a step, and of the runs inside it, of which nobody saw the answer."""
+        """Return the calls of a step and of the runs inside it whose answer is not recorded."""
         with self.database.reading() as connection:
             names = recovery.runs_inside_step(connection, run_id, step)
             calls = [*recovery.calls_of(connection, run_id, step)]
@@ -295,9 +299,9 @@ class PostgresJournal(SqlJournal):
         also: Sequence[Statement],
         account: str | None = None,
     ) -> None:
-        """Record a run that some worker is to begin, and what sends it, in one transaction.
+        """Record a queued run and its delivery in one transaction.
 
-        Its budget is set aside in `account`, None that of the journal, as that of a run that begins.
+        `also` are the statements that send it. Sets the run's budget aside in `account`, None: the journal's account.
         """
         written = encode_request(request, team)
         with self.database.writing() as connection:
@@ -309,22 +313,22 @@ class PostgresJournal(SqlJournal):
                 execute(connection, statement)
 
     def end_unit(self, unit: str, fence: int, problem: str | None) -> None:
-        """Record that a unit is done, or why it cannot be, if its delivery still counts."""
+        """Record that a unit is done, or the problem that prevents it, unless its delivery is fenced off."""
         sql = f"UPDATE unit SET state = 'done', problem = ?, ended_at = {NOW} WHERE id = ? AND fence = ?"
         values = (problem, unit, fence)
         self._base.change(lambda connection: connection.execute(sql, values))
 
     def change(self, function: Callable[[PostgresConnection], Found]) -> Found:
-        """Call a function in a transaction of its own; again where the connection breaks, so twice must be as once."""
+        """Call a function in a transaction of its own; repeat it when the connection breaks, so make it idempotent."""
         return self._base.change(function)
 
     def insist(self, function: Callable[[], Found]) -> Found:
-        """Call a function that connects by itself; again where a connection breaks, while patience lasts."""
+        """Call a function that connects by itself; repeat it when a connection breaks, for `patience` seconds."""
         return self._base.insist(function)
 
     @property
     def problem(self) -> str | None:
-        """Why nothing more can be written from here; None while all is well."""
+        """Why this process can write nothing more; None while writing works."""
         return self._base.problem
 
     def __repr__(self) -> str:

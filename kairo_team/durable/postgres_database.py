@@ -1,4 +1,4 @@
-"""The journal's PostgreSQL database: how it is reached, its tables, and a writer that outlasts broken connections."""
+"""The journal's PostgreSQL database: its connections, its tables, and a writer that survives broken connections."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ Result = TypeVar("Result")
 _logger = logging.getLogger("kairo_team")
 
 SCHEMA: Final = "kairo"
-"""Where the tables are; delivery engines have schemas of their own."""
+"""The schema of the tables; delivery engines have schemas of their own."""
 FORMAT: Final = 1
 """The version of the tables."""
 _KEPT: Final = 4
-"""Most connections that are kept for later."""
+"""Most idle connections to keep."""
 _TRUSTED: Final = 1.0
-"""Seconds after which a kept connection is tried before it is used."""
+"""Seconds after which an idle connection is tested before it is used."""
 _LOCK: Final = 0x6B61_6972_0001
-"""The advisory lock of transactions that change what other processes decide by."""
+"""The advisory lock of `writing`, which lets one process change the database at a time."""
 
 _MOST_IDLE: Final = 5000
-"""Milliseconds after which the server ends a transaction of a process that was stopped within: others wait for it."""
+"""Milliseconds after which the server ends the idle transaction of a stopped process, because others wait for it."""
 
 _TABLES: Final = """
 CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -133,7 +133,7 @@ def _row_class(names: tuple[bytes, ...]) -> type[Row]:
 
 
 def _rows(cursor: Any) -> Callable[[Sequence[Any]], Row]:
-    """Make rows of what a cursor finds; a row factory of psycopg."""
+    """Return a function that makes `Row`s; a row factory for psycopg."""
     found = cursor.pgresult
     names: list[bytes] = [] if found is None else [found.fname(number) for number in range(found.nfields)]
     return _row_class(tuple(names))
@@ -141,12 +141,12 @@ def _rows(cursor: Any) -> Callable[[Sequence[Any]], Row]:
 
 @cache
 def _translated(sql: str) -> bytes:
-    """Return a statement as psycopg takes it; as bytes, since it is none that a type checker could know."""
-    return sql.replace("%", "%%").replace("?", "%s").encode()
+    """Return a statement with psycopg's parameter marks."""
+    return sql.replace("%", "%%").replace("?", "%s").encode()  # psycopg's types accept no `str` but a literal
 
 
 def _as_text(value: Any) -> Any:
-    """Return a value as PostgreSQL takes it: it has no NUL in text, and no half of a surrogate pair."""
+    """Return a value that PostgreSQL accepts: text without NUL characters and lone surrogates."""
     if type(value) is not str:
         return value
     whole = value if value.isascii() else readable(value)
@@ -154,7 +154,7 @@ def _as_text(value: Any) -> Any:
 
 
 class PostgresConnection:
-    """A connection of psycopg in which `?` stands for a parameter; it commits each statement outside a transaction."""
+    """A psycopg connection in which `?` marks a parameter; each statement outside a transaction is committed."""
 
     def __init__(self, raw: psycopg.Connection[Any]) -> None:
         self.raw = raw
@@ -171,7 +171,7 @@ class PostgresConnection:
         return self.raw.execute(_translated(sql), [_as_text(one) for one in parameters])
 
     def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> None:
-        """Execute a statement once for each of these."""
+        """Execute a statement once for each item of `parameters`."""
         for one in parameters:
             self.execute(sql, one)
 
@@ -180,7 +180,7 @@ class PostgresConnection:
         return self.raw.transaction()
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         self.raw.close()
 
     def __enter__(self) -> Self:
@@ -206,7 +206,7 @@ def connect_to(url: str, purpose: str) -> PostgresConnection:
         row_factory=_rows,
         prepare_threshold=3,
     )
-    raw.adapters.register_loader("numeric", psycopg.types.numeric.IntLoader)  # what a sum of whole numbers is there
+    raw.adapters.register_loader("numeric", psycopg.types.numeric.IntLoader)  # PostgreSQL sums integers to NUMERIC
     return PostgresConnection(raw)
 
 
@@ -229,13 +229,13 @@ def place_of_url(url: str) -> str:
     try:
         parts = conninfo_to_dict(url)
     except ProgrammingError:  # its message shows the URL
-        raise ValueError(f"this is no database URL: it is written {_LIKE!r}") from None
+        raise ValueError(f"this is not a database URL: write {_LIKE!r}") from None
     host, port = parts.get("host") or "this machine", parts.get("port")
     return f"database {parts.get('dbname') or 'postgres'!r} on {host}{f':{port}' if port else ''}"
 
 
 class ConnectionBroke(JournalError):
-    """A connection broke, and nothing was changed by what it was used for."""
+    """A connection broke before its work changed anything."""
 
 
 class PostgresDatabase(Database):
@@ -253,11 +253,11 @@ class PostgresDatabase(Database):
         self._patience = patience
         self._version = version
         self.writer = uuid.uuid4().hex
-        """What names the writer in the table `batch`: the id of its process."""
+        """The writer's key in the table `batch`: the id of its process."""
         self._batch = 0
-        """The number of the transaction that is to be written; it tells whether that was done already."""
+        """The number of the writer's next transaction; `batch` shows whether it was committed already."""
         self._idle: list[tuple[PostgresConnection, float]] = []
-        """Connections for the next blocks, and when each was used last."""
+        """Connections for the next blocks, and the time each was last used."""
         super().__init__(place_of_url(url))
         self.connection_errors = _connection_errors()
         self.repeat(self._prepare)
@@ -271,7 +271,7 @@ class PostgresDatabase(Database):
         ):
             connection.execute("SELECT pg_advisory_xact_lock(?)", (_LOCK,))
             found = connection.execute("SELECT to_regclass('kairo.about')").fetchone()
-            if found[0] is None:  # else the right to make a schema is not needed
+            if found[0] is None:  # else no right to create a schema is needed
                 connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
                 for statement in _TABLES.split(";\n"):
                     connection.execute(statement)
@@ -294,14 +294,14 @@ class PostgresDatabase(Database):
 
     @contextmanager
     def _breakable(self) -> Generator[None]:
-        """Raise `ConnectionBroke` for what can be done again, from its beginning."""
+        """Raise `ConnectionBroke` when the connection breaks: the block can be repeated from its beginning."""
         try:
             yield
         except self.connection_errors as error:
             raise ConnectionBroke(self.place, f"its connection broke: {str(error).strip()}") from error
 
     def insist(self, function: Callable[[], Result]) -> Result:
-        """Call a function that connects by itself; again where a connection breaks, while patience lasts."""
+        """Call a function that connects by itself; repeat it when a connection breaks, for `patience` seconds."""
 
         def once() -> Result:
             with self._breakable():
@@ -310,7 +310,7 @@ class PostgresDatabase(Database):
         return self.repeat(once)
 
     def change(self, function: Callable[[PostgresConnection], Result]) -> Result:
-        """Call a function in a transaction of its own; again where the connection breaks, so twice must be as once."""
+        """Call a function in a transaction of its own; repeat it when the connection breaks, so make it idempotent."""
 
         def once() -> Result:
             with self.connecting() as connection, self._breakable(), connection.transaction():
@@ -319,9 +319,9 @@ class PostgresDatabase(Database):
         return self.repeat(once)
 
     def repeat(self, function: Callable[[], Result]) -> Result:
-        """Call a function that reads or changes the database; again where its connection broke, while patience lasts.
+        """Call a function that reads or changes the database; repeat it on `ConnectionBroke`, for `patience` seconds.
 
-        Not where it broke in the middle of a commit, because nobody knows then whether that was done.
+        A connection that breaks during a commit raises another error, because the commit may have been done.
         """
         end = time.monotonic() + self._patience
         while True:
@@ -334,9 +334,9 @@ class PostgresDatabase(Database):
 
     @contextmanager
     def connecting(self, *, own: str | None = None) -> Generator[PostgresConnection]:
-        """Connect for a block; while the database cannot be reached it tries again, as long as the patience lasts.
+        """Connect for a block; while the database cannot be reached, retry for `patience` seconds.
 
-        Connections are kept for later blocks, but not one of a block's `own`, which may hold locks: it is named so.
+        Connections are kept for later blocks, except `own` ones, which may hold locks; `own` names the purpose.
         """
         if self._pid != os.getpid():
             raise JournalError(self.place, "a forked process needs a journal of its own: make it there")
@@ -353,7 +353,7 @@ class PostgresDatabase(Database):
             self._keep_idle(connection)
 
     def _take_idle(self) -> PostgresConnection | None:
-        """Return a kept connection that still works; None where there is none."""
+        """Return an idle connection that still works, or None."""
         while self._idle:
             try:
                 connection, since = self._idle.pop()
@@ -397,7 +397,7 @@ class PostgresDatabase(Database):
 
     @contextmanager
     def reading(self) -> Generator[Connection]:
-        """Read, for a short time, at one point in time, what was given here too."""
+        """Read one snapshot, which includes all earlier entries. Keep the block short."""
         self._flush()
         with self.connecting() as connection, self._named("it cannot be read"), self._breakable():
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -405,7 +405,7 @@ class PostgresDatabase(Database):
 
     @contextmanager
     def writing(self) -> Generator[Connection]:
-        """Change it in one transaction, one process at a time, after all that was given here."""
+        """Change the database in one transaction, one process at a time, after all earlier entries."""
         self._flush()
         with self.changing() as connection:
             connection.execute("SELECT pg_advisory_xact_lock(?)", (_LOCK,))
@@ -413,7 +413,7 @@ class PostgresDatabase(Database):
 
     @contextmanager
     def changing(self) -> Generator[Connection]:
-        """Change it in one transaction, beside those of other processes: what it decides by, it has to lock."""
+        """Change the database in one transaction, concurrently with others; lock the rows that decisions depend on."""
         with self.connecting() as connection, self._named("it cannot be written"):
             with self._breakable():
                 connection.execute("BEGIN")
@@ -423,7 +423,7 @@ class PostgresDatabase(Database):
     # ------------------------------------------------------------------ the writer
 
     def _work(self, connection: Connection | None, given: Sequence[Any]) -> Connection:
-        """Write what was given, with a new connection where one breaks; it is written once, whatever breaks."""
+        """Write the given entries exactly once; use a new connection when one breaks."""
         end = time.monotonic() + self._patience
         todo = given
         while True:
@@ -453,11 +453,11 @@ class PostgresDatabase(Database):
         )
         if connection.execute(sql, (self.writer, self._batch)).rowcount:
             return True
-        connection.execute("ROLLBACK")  # its commit was done, and only the word of it was lost
+        connection.execute("ROLLBACK")  # the transaction is committed already, only the reply was lost
         return False
 
     def epoch_row(self, connection: Connection, session: Writing) -> tuple[Any, ...] | None:
-        """Return the epoch of a session's run, of a unit's only while its delivery counts; both stay as they are."""
+        """Return the epoch of a session's run and lock it; None for a unit whose delivery is fenced off."""
         row: tuple[Any, ...] | None
         if session.unit is None:
             sql = "SELECT epoch FROM run WHERE run_id = ? FOR KEY SHARE"
@@ -472,7 +472,7 @@ class PostgresDatabase(Database):
 
     @staticmethod
     def decode(text: str) -> Any:
-        """Return a recorded value, of a class that is imported already: who writes to a database may be anybody."""
+        """Return a recorded value, importing nothing, because other programs may write to the database."""
         return decode_loaded(text)
 
     def settling(self, session: Writing) -> Sequence[Statement]:
@@ -480,12 +480,12 @@ class PostgresDatabase(Database):
         return (partial(accounts.settle_session, session),)
 
     def set_aside(self, session: Writing, budget: Budget) -> None:
-        """Set a budget aside in the account of a session's run, if it has one."""
+        """Set a budget aside in the account of a session's run, if the run has one."""
         if not self.change(lambda connection: accounts.set_aside(connection, session.run_id, session.epoch, budget)):
             raise JournalError(self.place, TAKEN_OVER)
 
     def close(self) -> None:
-        """Write what was given, and end the writer."""
+        """Write the remaining entries, and end the writer."""
         super().close()
         if self._batch:  # else this writer has no row
             with suppress(Exception), self.connecting() as connection:

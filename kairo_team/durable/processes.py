@@ -1,4 +1,4 @@
-"""Processes that share a database: each shows by a counter that it lives, and others watch that by their own clock."""
+"""Processes that share a database: each increments a counter as its heartbeat; others watch it by their own clock."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("kairo_team")
 
 LATE: Final = 3
-"""Beats after which a process without one is taken for dead."""
+"""Heartbeat intervals without a heartbeat after which a process is declared dead."""
 _UNREACHABLE: Final = 2.5
-"""Beats without the database after which a process ends what it does: before others may take it for dead."""
+"""Heartbeat intervals without the database after which a process ends its work; fewer than `LATE`."""
 _CLASS: Final = 0x6B61_6972
-"""The first half of the advisory locks that processes hold as long as their connection lives."""
+"""The first half of the advisory locks that processes hold while their connection lives."""
 _HELD: Final = (
     "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = ? AND objid = ? AND objsubid = 2"
     " AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))"
@@ -33,7 +33,7 @@ _HELD: Final = (
 
 
 class Process:
-    """This process, among those that share a database. It beats from a thread with a connection of its own."""
+    """This process, one of the processes that share a database. A thread with its own connection sends heartbeats."""
 
     def __init__(self, url: str, beat: float) -> None:
         self.id = uuid.uuid4().hex
@@ -50,15 +50,18 @@ class Process:
         self._pid = os.getpid()
         self._reached = time.monotonic()
         self.dead = False
-        """It was declared dead: nothing that it records counts any more."""
+        """Whether the process was declared dead: then it can record nothing more."""
 
     @property
     def silence(self) -> float:
-        """Seconds since it last reached the database."""
+        """Seconds since the process last reached the database."""
         return time.monotonic() - self._reached
 
     def start(self) -> None:
-        """Register it and begin to beat; returns once it is registered. Raises what the first connection raises."""
+        """Register the process and start its heartbeat; return once it is registered.
+
+        Raises the errors of the first connection.
+        """
         with self._starting:
             if self._thread is not None:
                 return
@@ -70,7 +73,7 @@ class Process:
         self._registered.wait(4 * self.beat)
 
     def close(self) -> None:
-        """End it in order: nobody has to wait for it."""
+        """End the heartbeat and delete the process, so that others need not wait until it is late."""
         with self._starting:
             thread, self._thread = self._thread, None
         self._ends.set()
@@ -82,21 +85,24 @@ class Process:
             sql = (
                 "DELETE FROM process WHERE id = ? AND state <> 'dead'"
                 " AND NOT EXISTS (SELECT FROM unit WHERE process = ? AND state = 'taken')"
-            )  # what it still has is given to others only when it is found dead
+            )  # while it still has units its row stays: the units go to others once it is declared dead
             connection.execute(sql, (self.id, self.id))
 
     def describe(self, **about: Any) -> None:
-        """Say what it is: `kind`, `team`, `digest`, `members`, `concurrency`, `state`; written with the next beat."""
+        """Describe the process by `kind`, `team`, `digest`, `members`, `concurrency`, `state`.
+
+        The next heartbeat writes the description.
+        """
         self._about.update(about)
 
     def on_dead(self, call: Callable[[], object]) -> None:
-        """Have a function called, in any thread, when the process finds that it was declared dead."""
+        """Register a function to call, in any thread, when the process finds that it was declared dead."""
         self._on_dead.append(call)
 
     def on_unreachable(self, call: Callable[[], object]) -> None:
-        """Have a function called, in any thread, before others may take the process for dead.
+        """Register a function to call, in any thread, before others may declare the process dead.
 
-        It has not reached the database for two and a half beats then.
+        It is called when the process has not reached the database for two and a half heartbeat intervals.
         """
         self._on_unreachable.append(call)
 
@@ -113,12 +119,13 @@ class Process:
                         self._registered.set()
                         self._reached = time.monotonic()
                         self._ends.wait(self.beat / 2)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it tries again
-                _logger.debug("a process cannot beat: %s", type(error).__name__)
+            except Exception as error:  # noqa: BLE001 - whatever the error is, it tries again
+                _logger.debug("a process cannot send its heartbeat: %s", type(error).__name__)
                 self._ends.wait(self.beat / 10)
 
     def _watch(self) -> None:
-        """Tell once when the database is out of reach for too long: a connection that hangs raises nothing."""
+        """Call the `on_unreachable` functions once when the database is unreachable for too long."""
+        # In a thread of its own, because a connection that hangs raises nothing.
         told = False
         while not self._ends.wait(self.beat / 4) and not self.dead:
             silent = self.silence > _UNREACHABLE * self.beat
@@ -151,27 +158,28 @@ class Process:
 
 
 class Observer:
-    """Watches the beats of other processes, with a clock of its own that nobody sets."""
+    """Watches the heartbeats of other processes by a monotonic clock."""
 
     def __init__(self, beat: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._beat = beat
         self._clock = clock
         self._seen: dict[str, tuple[int, float]] = {}
-        """By process: its counter, and when that was first seen."""
+        """For each process, its counter and the time this value was first seen."""
         self._looked: float | None = None
 
     def forget(self) -> None:
-        """Begin anew: nobody was watched meanwhile."""
+        """Forget all processes, because they were not watched for a while."""
         self._seen.clear()
         self._looked = None
 
     def late(self, connection: Connection) -> list[str]:
-        """Look at every process; return those without a beat for three beats in which this one looked on.
+        """Check every process; return the ids of processes without a heartbeat for three intervals of watching.
 
-        One whose connection is gone too is late after one and a half. Of the beats of the two the longer one counts.
-        Time without a look counts for nobody.
+        A process whose connection is gone too is late after one and a half intervals. The interval is the longer one of
+        this process's and the watched one's.
         """
         now = self._clock()
+        # Time in which this process did not watch proves nothing about others.
         if self._looked is not None and now - self._looked > 2 * self._beat:
             self._seen.clear()
         self._looked = now
@@ -194,22 +202,22 @@ class Observer:
 
 
 def has_connection(connection: Connection, lock: int) -> bool:
-    """Return whether the beating connection of a process lives, by the lock that it holds."""
+    """Return whether the heartbeat connection of a process lives, by the lock that it holds."""
     return bool(connection.execute(_HELD, (_CLASS, lock)).fetchone()[0])
 
 
 def is_alive(connection: Connection, process: str) -> bool:
-    """Return whether a process seems to live: it was not declared dead, and its connection is there."""
+    """Return whether a process seems to live: it was not declared dead, and its connection lives."""
     row = connection.execute("SELECT lock FROM process WHERE id = ? AND state <> 'dead'", (process,)).fetchone()
     return row is not None and has_connection(connection, row[0])
 
 
 def has_died(connection: Connection, process: str, beat: float) -> bool:
-    """Return whether a process is dead, and declare it dead if it is; it may take a beat and a half to find out.
+    """Return whether a process is dead, and declare it dead if it is; may take one and a half heartbeat intervals.
 
-    A connection alone does not show that it lives: the server may not have seen yet that it is gone. The beat is the
-    process's own, where that is longer than `beat`.
+    The interval is `beat` seconds, or the process's own if that is longer.
     """
+    # A connection alone does not show that the process lives: the server may not have noticed yet that it is gone.
     began, first = time.monotonic(), None
     while True:
         row = connection.execute("SELECT beats, lock, state, beat FROM process WHERE id = ?", (process,)).fetchone()
@@ -232,4 +240,4 @@ def _call_all(calls: list[Callable[[], object]]) -> None:
         try:
             call()
         except Exception:
-            _logger.exception("what is told of a process's end raised")
+            _logger.exception("a callback about the end of a process raised")

@@ -1,4 +1,4 @@
-"""What is read from a journal's file of a run, and of the runs inside it."""
+"""Queries that read the records of a run, and of the runs inside it, from a journal's database."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHORT_ROWS: Final = (
     "SELECT run_id, parent, parent_step, parent_member, team, state, owner, epoch, cancelled, active, seq, started_at,"
     " updated_at, forked_from, usage, goal, digests, source FROM run"
 )
-"""The rows of runs but for their requests and results, which can be long."""
+"""Selects the rows of runs without their requests and results, which can be long."""
 _RUNS_INSIDE: Final = """
 WITH RECURSIVE inside(run_id) AS
  (SELECT CAST(? AS TEXT) UNION SELECT run.run_id FROM run JOIN inside ON run.parent = inside.run_id)
@@ -47,11 +47,11 @@ FROM (
 ) AS told GROUP BY what, name ORDER BY what, calls DESC, name
 """
 ALL_OVER: Final = "1 = 1"
-"""SQL in the place of `Database.is_over`, of calls of a run without a living session."""
+"""SQL to use instead of `Database.is_over` for a run without a living session."""
 
 
 def over_in(database: Database, state: str) -> str:
-    """Return SQL that holds of the calls of sessions that are over, of a run in this state and of those inside it."""
+    """Return the SQL condition for calls of ended sessions, for a run in this state and the runs inside it."""
     return database.is_over if state == "running" else ALL_OVER
 
 
@@ -63,9 +63,10 @@ def steps_of(
     prefix: str = "",
     of: str | None = None,
 ) -> dict[str, object]:
-    """Return the values of a run's recorded steps by key, in their order; `CorruptRecord` names one without sense.
+    """Return the values of a run's recorded steps by key, in their order.
 
-    With a `prefix` only those whose key begins with it; `of` a step only those that were recorded in it.
+    `prefix` selects the keys that begin with it; `of` selects the records made within that step. Raises
+    `CorruptRecord`, which names the step, for a value that cannot be read.
     """
     steps: dict[str, object] = {}
     sql = "SELECT key, value FROM step WHERE run_id = ? AND substr(key, 1, ?) = ? ORDER BY id"
@@ -79,7 +80,7 @@ def steps_of(
 
 
 def _rows_of(connection: Connection, run_id: str, step: str) -> Rows:
-    """Return what was recorded in a step: its calls, what its member said and was told, and what people decided."""
+    """Return the records made within a step: its calls, its member's replies and prompts, and people's decisions."""
     begins = (f"call:{step}", f"said:{step}", f"human:{step.partition(':')[2]}")
     one = "SELECT id, key, value FROM step WHERE run_id = ? AND key > ? AND key < ?"  # each can use the index of keys
     values = [(run_id, f"{begin}:", f"{begin};") for begin in begins]  # a semicolon follows a colon
@@ -87,31 +88,31 @@ def _rows_of(connection: Connection, run_id: str, step: str) -> Rows:
 
 
 def runs_inside_step(connection: Connection, run_id: str, step: str) -> list[str]:
-    """Return the ids of the runs inside a step of a run, at any depth, the outer ones first."""
+    """Return the ids of the runs inside a step of a run, at any depth, outer runs first."""
     found = connection.execute("SELECT run_id FROM run WHERE parent = ? AND parent_step = ?", (run_id, step)).fetchall()
     outer = [row["run_id"] for row in found]
     return [*outer, *sorted(one for name in outer for one in runs_inside(connection, name))]
 
 
 def calls_inside(connection: Connection, run_id: str, over: str, *, unended: bool = False) -> list[RecordedCall]:
-    """Return all calls of a run and of the runs inside it, or only those without an end, in the order they were sent.
+    """Return the calls of a run and of the runs inside it in the order of sending; with `unended`, only open ones.
 
-    `over` is SQL that holds of the calls of sessions that are over: see `over_in`.
+    `over` is the SQL condition for calls of ended sessions: see `over_in`.
     """
     sql = _CALLS_INSIDE.format(over=over, unended=" AND call.state = 'sent'" if unended else "")
     return list(map(call_of, connection.execute(sql, (run_id,)).fetchall()))
 
 
 def call_sums(connection: Connection, run_id: str, over: str) -> list[Any]:
-    """Return a row for each model, then for each tool, with its calls in a run and in those inside it.
+    """Return a row for each model, then for each tool, with its calls in a run and in the runs inside it.
 
-    Those without an end are under way, or in doubt where their session is `over`, as `calls_inside` says.
+    A call without an end is in doubt if its session has ended (`over`, see `calls_inside`), else under way.
     """
     return connection.execute(_CALL_SUMS.format(over=over), (run_id,)).fetchall()
 
 
 def run_of(connection: Connection, row: Any, state: str, over: str) -> RecordedRun:
-    """Return a run as its row shows it, in a state; `over` as `calls_inside` says. `CorruptRecord` names the run."""
+    """Return a run by its row and state; `over` as in `calls_inside`. Raises `CorruptRecord`, which names the run."""
     try:
         return _run_of(connection, row, state, over)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -119,7 +120,7 @@ def run_of(connection: Connection, row: Any, state: str, over: str) -> RecordedR
 
 
 def unread_run(row: Any, state: str, problem: CorruptRecord) -> RecordedRun:
-    """Return what can be said of a run whose records cannot be read."""
+    """Return a run whose records cannot be read, with what its row shows and the problem."""
     times = (row["active"], row["started_at"], row["updated_at"], row["forked_from"])
     return RecordedRun(
         row["run_id"], row["team"], row["goal"], state, row["parent"], {}, NO_USAGE, *times, problem=str(problem)
@@ -129,7 +130,7 @@ def unread_run(row: Any, state: str, problem: CorruptRecord) -> RecordedRun:
 def _run_of(connection: Connection, row: Any, state: str, over: str) -> RecordedRun:
     source: Any = json.loads(row["source"])
     if not isinstance(source, dict) or not all(isinstance(one, str) for one in cast("dict[str, Any]", source).values()):
-        raise CorruptRecord(f"its source is {source!r:.80}, not words by name")
+        raise CorruptRecord(f"its source is {source!r:.80}, not an object of strings")
     spent, held = usage_of(connection, row["run_id"], over), NO_USAGE
     if over != ALL_OVER:
         calls = calls_inside(connection, row["run_id"], over, unended=True)
@@ -139,7 +140,7 @@ def _run_of(connection: Connection, row: Any, state: str, over: str) -> Recorded
 
 
 def call_of(row: Any) -> RecordedCall:
-    """Return a call as its row shows it."""
+    """Return a call by its row."""
     under_way = row["under_way"]
     return RecordedCall(
         run_id=row["run_id"],
@@ -159,23 +160,23 @@ def call_of(row: Any) -> RecordedCall:
 
 
 def runs_inside(connection: Connection, run_id: str) -> set[str]:
-    """Return the ids of the runs inside a run, at any depth, without its own."""
+    """Return the ids of the runs inside a run, at any depth, without the run's own id."""
     return {row["run_id"] for row in connection.execute(_RUNS_INSIDE, (run_id,))} - {run_id}
 
 
 def tools_in_doubt(connection: Connection, run_id: str) -> frozenset[str]:
-    """Return the keys of a run's tool calls that were sent, and of which nobody saw the end."""
+    """Return the keys of a run's tool calls that were sent and whose end is not recorded."""
     sql = "SELECT key FROM call WHERE run_id = ? AND what = 'tool' AND state = 'sent'"
     return frozenset(row["key"] for row in connection.execute(sql, (run_id,)))
 
 
 def closing(run_id: str) -> Statement:
-    """Return the statement after which no question of a run, and of those inside it, is open any more."""
+    """Return the statement that deletes the questions of a run and of the runs inside it."""
     return f"DELETE FROM question WHERE run_id IN ({_RUNS_INSIDE})", (run_id,)
 
 
 def why_closed(connection: Connection, question_id: str) -> str | None:
-    """Return why a question is not open any more; None where nothing is known of it."""
+    """Return why a question is no longer open; None for an unknown question."""
     sql = (
         "SELECT run_id, parent, state FROM run WHERE substr(?, 1, length(run_id) + 1) = run_id || ':'"
         " ORDER BY length(run_id) DESC"
@@ -197,14 +198,14 @@ def why_closed(connection: Connection, question_id: str) -> str | None:
 
 
 def delete_run(connection: Connection, run_id: str) -> None:
-    """Delete a run with all that is inside it."""
+    """Delete a run and the runs inside it."""
     for one in (run_id, *runs_inside(connection, run_id)):
         for table in ("step", "call", "question", "event", "run"):
             connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (one,))
 
 
 def _charge_of(row: Any) -> Usage:
-    """Return what is charged for a call: what it used, and all that was held for one whose end nobody knows."""
+    """Return the charge for a call: its usage, or its whole hold if its end is not recorded."""
     tool_calls = int(row["what"] == "tool" and row["state"] != "unsent")
     if row["state"] == "sent":
         return Usage(row["held_tokens"], 0, to_dollars(row["held_picos"]), 0, tool_calls)
@@ -212,9 +213,9 @@ def _charge_of(row: Any) -> Usage:
 
 
 def usage_of(connection: Connection, run_id: str, over: str = ALL_OVER) -> Usage:
-    """Return what a run has spent, with the runs inside it; `over` as `calls_inside` says."""
+    """Return the usage of a run, including the runs inside it; `over` as in `calls_inside`."""
     row = connection.execute("SELECT active, usage FROM run WHERE run_id = ?", (run_id,)).fetchone()
-    if row["usage"] is not None:  # its last session has ended, and said so
+    if row["usage"] is not None:  # recorded by the end of its last session
         return replace(cast("Usage", outline(row["usage"])), seconds=row["active"])
     inside = connection.execute(f"{SHORT_ROWS} WHERE parent = ?", (run_id,)).fetchall()
     spent_inside = [(place_of_row(one), usage_of(connection, one["run_id"], over)) for one in inside]
@@ -224,7 +225,7 @@ def usage_of(connection: Connection, run_id: str, over: str = ALL_OVER) -> Usage
 
 
 def recovered(connection: Connection, row: Any, journal: SqlRunJournal, read: Callable[[str], object]) -> RecoveredRun:
-    """Return all that is recorded of a run, by its row."""
+    """Return the records of a run, by its row."""
     parent = row["parent"]
     return RecoveredRun(
         request=cast("TeamExecutionRequest", read(row["request"])),
@@ -240,14 +241,14 @@ def recovered(connection: Connection, row: Any, journal: SqlRunJournal, read: Ca
 
 
 def place_of_row(row: Any) -> Place:
-    """Return where in another run a run is made, by its row."""
+    """Return the place of a run inside another run, by its row."""
     return Place(row["parent"], row["parent_step"], row["parent_member"])
 
 
 def calls_of(
     connection: Connection, run_id: str, step: str | None = None, over: str = ALL_OVER
 ) -> tuple[RecordedCall, ...]:
-    """Return a run's own calls, or those of one step, in the order they were sent; `over` as `calls_inside` says."""
+    """Return a run's own calls, or only the calls of one step, in the order of sending; `over` as in `calls_inside`."""
     of_step, values = ("", (run_id,)) if step is None else (" AND step = ?", (run_id, step))
     sql = (
         f"SELECT call.*, CASE WHEN call.state = 'sent' AND NOT ({over}) THEN 1 ELSE 0 END AS under_way"

@@ -1,4 +1,4 @@
-"""What a run is begun with, as text."""
+"""Run requests as text."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ if TYPE_CHECKING:
 
 
 def readable(text: str) -> str:
-    """Return a text that any database takes: halves of surrogate pairs, which some models send, become `?`."""
+    """Return a text that any database accepts: lone surrogates become `?`."""
+    # Some models send halves of surrogate pairs.
     return text.encode("utf-8", "replace").decode()
 
 
 def encode_request(request: TeamExecutionRequest, team: Team) -> str:
-    """Return a request as JSON; `Misuse` for one, or for values of an output type of the team, that cannot be written.
+    """Return a request as JSON, which `decode` reads.
 
-    `decode` returns the request.
+    Raises `Misuse` if the request, or a value of one of the team's output types, cannot be written.
     """
     for name, kind in team.output_types.items():
         try:

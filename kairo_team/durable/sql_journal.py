@@ -1,4 +1,4 @@
-"""Where runs are recorded in a database, to go on after their process has died."""
+"""Journals in a database: record runs so that they can be resumed after their process has died."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class SqlJournal(ABC):
-    """Records runs in a database; the kinds of databases differ in how they connect, and in who owns a run."""
+    """Records runs in a database. Subclasses say how to connect, and which process owns a run."""
 
     database: Database
 
@@ -47,25 +47,25 @@ class SqlJournal(ABC):
     @property
     @abstractmethod
     def place(self) -> str:
-        """Where it records, in the words of errors."""
+        """The journal's name in errors."""
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """Its name, for a person who has several."""
+        """A short name that distinguishes several journals."""
 
     @property
     @abstractmethod
     def option(self) -> tuple[str, str]:
-        """The option that names it for the commands of `kairo`."""
+        """The option of the `kairo` commands that names the journal, and its value."""
 
     @abstractmethod
     def close(self) -> None:
-        """Write what is left, and give up the ownership of runs; the journal may be used again."""
+        """Write the remaining records, and give up the ownership of runs; the journal may be used again."""
 
     @abstractmethod
     def _owned(self) -> AbstractContextManager[tuple[Connection, str]]:
-        """Change the database as the owner of runs; yields the owner's id too."""
+        """Change the database as the owner of runs; yields a connection and the owner's id."""
 
     @abstractmethod
     def _is_alive(self, connection: Connection, owner: str) -> bool:
@@ -73,44 +73,44 @@ class SqlJournal(ABC):
 
     @abstractmethod
     def _has_died(self, connection: Connection, owner: str) -> bool:
-        """Return whether the owner's process is certainly gone; what it records from now on is refused."""
+        """Return whether the owner's process is certainly gone; if so, it can record nothing more."""
 
     @abstractmethod
     def _describe_owner(self, connection: Connection, owner: str) -> str:
         """Name the process that has a run: `process 12 on host`."""
 
     def _delete_owners(self, connection: Connection) -> None:  # noqa: B027 - not every kind has any
-        """Delete owners that no run names any more."""
+        """Delete owners without running runs whose process is gone."""
 
     def _session(self, run_id: str, epoch: int, parent: str | None) -> Writing:
         """Return a session of a run."""
         return Writing(run_id, epoch, parent)
 
     def _lock_run(self, connection: Connection, run_id: str) -> None:  # noqa: B027 - not every kind needs it
-        """Wait for the transactions that record something of a run, and let no other begin."""
+        """Wait for open transactions that write to a run, and block new ones."""
 
     def _set_aside(self, connection: Connection, request: TeamExecutionRequest) -> None:  # noqa: B027 - as above
-        """Set the budget of a run that begins aside in its account."""
+        """Set the budget of a new run aside in its account."""
 
     def _set_aside_again(self, connection: Connection, run: RecoveredRun, budget: Budget | None) -> None:  # noqa: B027
-        """Set aside again what a run that goes on may spend: of its recorded budget, or of this one."""
+        """Set aside again the amount that a resumed run may spend: the rest of `budget`, None: of its recorded one."""
 
     def _settle(self, connection: Connection, run_id: str) -> None:  # noqa: B027 - as above
-        """Give back to its account what a run that ends here has not spent."""
+        """Release in its account the amount that an ended run has not spent."""
 
     def _charge_fork(self, connection: Connection, run_id: str, new_id: str) -> None:  # noqa: B027 - as above
-        """Charge what a fork spends to the account of the run it was made from."""
+        """Charge a fork to the account of its original run."""
 
     def _delete(self, connection: Connection, run_id: str) -> None:
-        """Delete a run with all that is inside it."""
+        """Delete a run and the runs inside it."""
         recovery.delete_run(connection, run_id)
 
     # ------------------------------------------------------------------ what is recorded
 
     def runs(self, *, state: str | None = None, team: str | None = None) -> tuple[RecordedRun, ...]:
-        """Return the recorded runs, the newest first, those inside others left out; of one state or team, if given.
+        """Return the recorded runs, newest first, optionally of one state or team; without runs inside other runs.
 
-        A run whose records cannot be read is among them, with its `problem`.
+        A run whose records cannot be read is included, with its `problem`.
         """
         with self.database.reading() as connection:
             sql = f"{recovery.SHORT_ROWS} WHERE parent IS NULL ORDER BY started_at DESC, run_id"
@@ -133,9 +133,9 @@ class SqlJournal(ABC):
             return recovery.run_of(connection, row, state, recovery.over_in(self.database, state))
 
     def result(self, run_id: str) -> TeamResult | None:
-        """Return the result of a run that has ended or is suspended; None before.
+        """Return the result of a run that has ended or is suspended, else None.
 
-        Raises `RunNotFound`, and `JournalError` for a value of a class whose module is not imported here.
+        Raises `RunNotFound`, and `JournalError` if the result contains a class whose module is not imported here.
         """
         with self.database.reading() as connection:
             row = self._row(connection, run_id, whole=True)
@@ -143,19 +143,19 @@ class SqlJournal(ABC):
             return None if written is None else self.database.look_at(written, TeamResult, what, decode_loaded)
 
     def calls(self, run_id: str) -> tuple[RecordedCall, ...]:
-        """Return every try of a call of a run, and of those inside it, in the order they were sent."""
+        """Return every try of every call of a run and of the runs inside it, in the order of sending."""
         with self.database.reading() as connection:
             state = self._state(connection, self._row(connection, run_id))
             return tuple(recovery.calls_inside(connection, run_id, recovery.over_in(self.database, state)))
 
     def in_doubt(self, run_id: str) -> tuple[RecordedCall, ...]:
-        """Return the calls that were sent in a session that has ended, and whose answer nobody saw: paid in full."""
+        """Return the calls that an ended session sent and whose answer is not recorded; each is charged its hold."""
         return tuple(one for one in self.calls(run_id) if one.state == "sent" and one.held == NO_USAGE)
 
     def events_after(self, run_id: str, seq: int = 0) -> tuple[Event, ...]:
         """Return the events of a run with a number above `seq`, in order; raises `RunNotFound`.
 
-        Those of the last second may not be there yet while the run lives.
+        While the run is running, the events of the last second may be missing.
         """
         with self.database.reading() as connection:
             self._row(connection, run_id)
@@ -164,9 +164,9 @@ class SqlJournal(ABC):
             return tuple(one for one in read_pages(connection, run_id, pages) if one.seq > seq)
 
     def cancel(self, run_id: str, reason: str = "the run was cancelled") -> None:
-        """End a run for good: at once one that waits or was interrupted, at its next beat one that lives elsewhere.
+        """End a run for good: at once if it waits or was interrupted, within about a second if a process has it.
 
-        A beat is about a second. Raises `RunNotFound`, and `RunFinished` for a run that has ended.
+        Raises `RunNotFound`, and `RunFinished` for a run that has ended.
         """
         with self.database.writing() as connection:
             row = self._row(connection, run_id)
@@ -191,13 +191,14 @@ class SqlJournal(ABC):
         plan: TaskGraph | None = None,
         config: TeamConfig | None = None,
     ) -> str:
-        """Make a new run that goes on from an earlier point of a recorded one, and return its id: resume that one.
+        """Create a new run from an earlier point of a recorded one; return its id, to resume it.
 
-        `before` is a task's id: all that it did, and every task that depends on it, is left out, what others did stays.
-        Or it is the number of an event: what was recorded after it is left out. What stays is not paid again, but the
-        new run's usage has it, and its budget counts it; its seconds begin at 0. `plan` and `config` take the place of
-        the run's: tasks that stay are in the plan as they were. Raises `RunNotFound`, `RunExists` for `new_id`,
-        `Misuse` for a run that is running or part of another, and `ValueError` for a point that it does not have.
+        `before` is a task's id or an event's number. A task's id leaves out everything that the task did, and every
+        task that depends on it; the work of other tasks stays. An event's number leaves out all records after the
+        event. The work that stays is not paid again, but counts in the new run's usage and budget; its seconds begin at
+        0. `plan` and `config` replace the run's; the plan must contain the tasks that stay, unchanged. Raises
+        `RunNotFound`, `RunExists` if `new_id` is recorded, `Misuse` for a run that is running or inside another run,
+        and `ValueError` if the run has no such point.
         """
         new_id = uuid.uuid4().hex if new_id is None else check_id(new_id)
         with self.database.writing() as connection:
@@ -208,9 +209,9 @@ class SqlJournal(ABC):
         return new_id
 
     def forget(self, run_id: str | None = None, *, older_than: float | None = None) -> int:
-        """Delete a run with all that is inside it, or every ended run not touched for `older_than` seconds.
+        """Delete a run and the runs inside it, or every ended run that has not changed for `older_than` seconds.
 
-        Returns how many were deleted. Raises `RunNotFound`, and `Misuse` for a run that a living process has.
+        Returns the number of deleted runs. Raises `RunNotFound`, and `Misuse` for a run that a living process has.
         """
         if (run_id is None) == (older_than is None):
             raise ValueError("forget takes a run's id, or older_than= in seconds")
@@ -232,7 +233,10 @@ class SqlJournal(ABC):
     # ------------------------------------------------------------------ questions
 
     def pending(self, run_id: str | None = None) -> tuple[HumanRequest, ...]:
-        """Return the open questions of a run and those inside it, or of all: the oldest first, deferred ones last."""
+        """Return the open questions of a run and the runs inside it, or of all runs: oldest first, deferred ones last.
+
+        Raises `RunNotFound`.
+        """
         with self.database.reading() as connection:
             names: set[str] = set()
             if run_id is not None:
@@ -243,10 +247,11 @@ class SqlJournal(ABC):
             return tuple(self.database.look_at(row["body"], HumanRequest, f"question {row['id']!r}") for row in found)
 
     def answer(self, question_id: str, decision: HumanDecision, *, by: str = "") -> None:
-        """Answer a question, or defer it, from any process; the same answer twice is one.
+        """Answer a question, or defer it, from any process; repeating the same answer has no effect.
 
-        A deferred question stays open, behind the others; a run that waits for it with a `JournalGate` waits no longer,
-        and ends suspended. Raises `NoQuestion` for an id that is not open, `Misuse` for another answer than the first.
+        A deferred question stays open, after the others; a run that waits for it with a `JournalGate` stops waiting and
+        ends suspended. `by` names the person who answers. Raises `NoQuestion` if no open question has this id, and
+        `Misuse` if the answer differs from the first one.
         """
         check_answer(decision)
         with self.database.writing() as connection:
@@ -258,7 +263,7 @@ class SqlJournal(ABC):
             given = self._decision(question_id, row["decision"])
             check_same(question_id, given, decision)
             kept = HumanDecision(decision.action, decision.feedback, by or decision.by)
-            written = None if kept.action == "defer" else encode(kept)  # then who deferred it, and when, is all
+            written = None if kept.action == "defer" else encode(kept)  # a deferral keeps only who and when
             sql = "UPDATE question SET decision = ?, answered_by = ?, answered_at = ? WHERE id = ? AND decision IS NULL"
             connection.execute(sql, (written, kept.by, time.time(), question_id))
 
@@ -271,7 +276,7 @@ class SqlJournal(ABC):
             connection.execute(sql, (question.id,))
 
     def answer_to(self, question: HumanRequest) -> HumanDecision | None:
-        """Return the answer to exactly this question, or that it was deferred; None while there is neither."""
+        """Return the answer to exactly this question, or the decision that deferred it; None while there is neither."""
         with self.database.reading() as connection:
             sql = "SELECT decision, answered_by FROM question WHERE id = ? AND digest = ? AND answered_at IS NOT NULL"
             row = connection.execute(sql, (question.id, question.digest)).fetchone()
@@ -290,8 +295,8 @@ class SqlJournal(ABC):
     ) -> SqlRunJournal:
         """Record a new run and return its journal.
 
-        Raises `RunExists` for an id that is recorded, `Misuse` for a request, or for values of an output type of the
-        team, that cannot be written down, and `JournalError` where another process has the run around it.
+        Raises `RunExists` if the id is recorded, `Misuse` if the request or a value of one of the team's output types
+        cannot be written, and `JournalError` if another process has the run around this one.
         """
         written = encode_request(request, team)
         parent, step, member = (None, None, None) if place is None else (place.run_id, place.step, place.member)
@@ -309,7 +314,7 @@ class SqlJournal(ABC):
         return journal
 
     def _check_around(self, connection: Connection, run_id: str, owner: str) -> None:
-        """Raise `JournalError` where another process has the run around one that begins."""
+        """Raise `JournalError` if another process has `run_id`, the run around a new one."""
         if connection.execute("SELECT 1 FROM run WHERE run_id = ? AND owner <> ?", (run_id, owner)).fetchone():
             raise JournalError(self.place, TAKEN_OVER)
 
@@ -321,7 +326,7 @@ class SqlJournal(ABC):
         digests: Mapping[str, str],
         columns: Mapping[str, object],
     ) -> None:
-        """Record a new run, with these columns too; raises `RunExists` for an id that is recorded."""
+        """Record a new run, with additional `columns`; raises `RunExists` if its id is recorded."""
         if connection.execute("SELECT 1 FROM run WHERE run_id = ?", (request.run_id,)).fetchone():
             raise RunExists(request.run_id, recorded=True)
         about = {"run_id": request.run_id, "team": readable(team.name), "goal": readable(masked(request.goal))}
@@ -330,7 +335,7 @@ class SqlJournal(ABC):
         insert(connection, "run", {**about, **how, **columns, "started_at": now, "updated_at": now})
 
     def digests(self, run_id: str) -> Mapping[str, str]:
-        """Return digests of what a run was begun with, by name; raises `RunNotFound`."""
+        """Return the digests of a run's inputs, by name; raises `RunNotFound`."""
         with self.database.reading() as connection:
             found: dict[str, str] = json.loads(self._row(connection, run_id)["digests"])
         return found
@@ -338,11 +343,12 @@ class SqlJournal(ABC):
     def recover(
         self, run_id: str, *, take_over: bool = False, budget: Budget | None = None
     ) -> tuple[RecoveredRun, ...]:
-        """Take a run that nobody runs, and return all that is recorded of it, and of each run inside it.
+        """Claim a run that no living process has; return its records and the records of each run inside it.
 
-        Raises `RunNotFound`, `RunFinished`, and `Misuse` while a living process has it, unless `take_over` is set:
-        that process can record and send nothing more. `budget` is what it goes on with, None the recorded one; raises
-        `InsufficientBudget`, and takes nothing, where the run's account does not have so much.
+        `take_over` claims it from a living process too, which can then record and send nothing more. `budget` is the
+        budget of the resumed run, None its recorded one. Raises `RunNotFound`, `RunFinished`, `Misuse` while a living
+        process has the run and `take_over` is not set, and `InsufficientBudget`, claiming nothing, if the run's account
+        has less left.
         """
         with self._owned() as (connection, owner):
             row = self._row(connection, run_id)
@@ -358,13 +364,13 @@ class SqlJournal(ABC):
             return found
 
     def _take_all(self, connection: Connection, names: Sequence[str], owner: str) -> tuple[RecoveredRun, ...]:
-        """Begin sessions of runs, once nobody else records anything of any of them."""
+        """Lock all these runs, then begin a session of each."""
         for one in names:
             self._lock_run(connection, one)
         return tuple(self._take(connection, self._row(connection, one, whole=True), owner) for one in names)
 
     def _take(self, connection: Connection, row: Any, owner: str) -> RecoveredRun:
-        """Begin a session of a run, and return all that is recorded of it; one inside another may have ended."""
+        """Begin a session of a run, and return the run's records; a run inside another may have ended already."""
         run_id, epoch = row["run_id"], row["epoch"] + 1
         connection.execute("UPDATE run SET owner = ?, epoch = ? WHERE run_id = ?", (owner, epoch, run_id))
         if row["state"] not in ENDED:
@@ -386,7 +392,7 @@ class SqlJournal(ABC):
         return row
 
     def _state(self, connection: Connection, row: Any) -> str:
-        """Return a run's state: one that is marked as running by a process that is gone is interrupted."""
+        """Return a run's state; a running run whose process is gone is interrupted, or cancelled if marked so."""
         if row["state"] != "running":
             return str(row["state"])
         if self._is_alive(connection, row["owner"]):

@@ -1,4 +1,4 @@
-"""What one session of a run records in a database, and what it can ask of earlier ones."""
+"""The journal of one session of a run in a database, with the records of earlier sessions."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class SqlRunJournal:
         session.events = deque() if keeps_events else None
         self._sent = 0
         self.digests: Mapping[str, str] = {}
-        """Of what the run was begun with, by name."""
+        """Digests of the run's inputs, by name."""
         self.in_doubt: Collection[str] = ()
-        """Keys of tool calls that an earlier session sent, and of which nobody saw the end."""
+        """Keys of tool calls that an earlier session sent and whose end is not recorded."""
 
     def serve(
         self,
@@ -50,7 +50,10 @@ class SqlRunJournal:
         on_cancel: Callable[[str], object],
         on_lost: Callable[[JournalError], object],
     ) -> Callable[[Event], object] | None:
-        """Serve the session that begins now, until its end; return what takes its events, None where none are kept."""
+        """Serve the session that begins now until it ends.
+
+        Returns the function that takes its events; None if the journal keeps no events.
+        """
         session = self._session
         session.progress, session.on_cancel, session.on_lost = progress, on_cancel, on_lost
         self._database.open(session)
@@ -62,42 +65,42 @@ class SqlRunJournal:
         return self._session.epoch
 
     def put_also(self, *statements: Statement) -> None:
-        """Have statements written in their order, with what is recorded."""
+        """Queue statements for the writer, in order with the records."""
         self._put(*statements)
 
     def leave(self) -> None:
-        """Be served no longer: what was given is still written."""
+        """End the service of the session; earlier entries are still written."""
         self._database.leave(self._session)
 
     @property
     def interrupted(self) -> bool:
-        """It was asked to record nothing more: the run can go on."""
+        """Whether the session was interrupted on request: the run can be resumed."""
         return self._session.interrupted
 
     def interrupt(self, reason: str) -> None:
-        """Record nothing more, here and in the runs inside: the run goes on with `recover`. From any thread."""
+        """Record nothing more, here and in the runs inside; `recover` can resume the run. From any thread."""
         self._database.shut(self._session, reason)
 
     @property
     def records(self) -> Mapping[str, object]:
-        """A live, read-only view: key to value."""
+        """A live, read-only view of the recorded values by key."""
         return MappingProxyType(self._records)
 
     def get(self, key: str, default: object, /) -> object:
-        """Return the value recorded under `key`, else `default`."""
+        """Return the value recorded under `key`, or `default`."""
         return self._records.get(key, default)
 
     def put(self, key: str, value: object, /) -> None:
-        """Record `value` under `key`; what cannot be written is kept for this session alone."""
+        """Record `value` under `key`; a value that cannot be written is kept for this session only."""
         self._put(*self._step(key, value))
 
     def put_answer(self, key: str, value: object, number: int, usage: Usage) -> None:
-        """Record the answer of a call under a key, and in the same step the end of the call."""
+        """Record the answer of a call under `key` and the end of the call, in one transaction."""
         self._put(*self._step(key, value), self._end(number, "answered", usage))
 
     def _step(self, key: str, value: object) -> list[Statement]:
         self._records[key] = value
-        if value is None and key.startswith("call:"):  # a call is about to be made: its own row says more
+        if value is None and key.startswith("call:"):  # a call that is about to be sent: its row in `call` says more
             return []
         try:
             written = encode(value)
@@ -115,7 +118,10 @@ class SqlRunJournal:
         return [(sql, (self._session.run_id, key, written, self._session.epoch, seq, place))]
 
     def _number(self, *, told: bool) -> int:
-        """Return the number of the event that tells of what is recorded now: the last one if that has, or the next."""
+        """Return the number of a record's event: the last one if the event was emitted before (`told`), else the next.
+
+        For a run inside another, return the number after the last event of the outermost run.
+        """
         session = self._session
         return self._database.last_event(session) + (not told or session.parent is not None)
 
@@ -132,9 +138,9 @@ class SqlRunJournal:
         side_effect: str | None,
         loops: int,
     ) -> int:
-        """Record that a call is about to be sent, and wait until that is on disk; return its number.
+        """Record that a call is about to be sent, and wait until that is on disk; return the call's number.
 
-        `held` is what the call may use at most, `loops` the iterations of its attempt so far.
+        `held` is the most that the call may use, `loops` the number of iterations of its attempt so far.
         """
         self._sent += 1
         session, number = self._session, self._sent
@@ -156,7 +162,7 @@ class SqlRunJournal:
         return number
 
     def ended(self, number: int, state: str, usage: Usage) -> None:
-        """Record how a call ended, and what is charged for it."""
+        """Record the final state of a call and the usage that it is charged."""
         self._put(self._end(number, state, usage))
 
     def _end(self, number: int, state: str, usage: Usage) -> Statement:
@@ -176,19 +182,19 @@ class SqlRunJournal:
         )
 
     async def written(self) -> None:
-        """Wait until all that was recorded is on disk; raises `JournalError` when it cannot be."""
+        """Wait until all records are on disk; raises `JournalError` if they cannot be written."""
         await self._database.written(self._session)
 
     def keep_open(self, question: HumanRequest) -> None:
-        """Record a question that was put off."""
+        """Record a question that stays open."""
         self._put(asking(question))
 
     def close_question(self, question_id: str) -> None:
-        """Record that the answer to a question was taken."""
+        """Delete a question whose answer the run has taken."""
         self._put(("DELETE FROM question WHERE id = ?", (question_id,)))
 
     def end(self, result: TeamResult) -> None:
-        """Record how the session ended; of one that was interrupted, the events it has told since."""
+        """Record how the session ended; for an interrupted session, only the events emitted since."""
         if self._session.interrupted:
             self._database.put_progress(self._session)
             return
@@ -209,14 +215,14 @@ class SqlRunJournal:
             self._database.put(self._session, statements, sync=sync)
 
     def set_aside(self, budget: Budget) -> None:
-        """Set a budget aside in the run's account, if it has one, before the run may spend it; waits for that.
+        """Set a budget aside in the run's account, if it has one, and wait for that, before the run may spend it.
 
-        Raises `InsufficientBudget`, and changes nothing, where the account does not have so much.
+        Raises `InsufficientBudget`, and changes nothing, if the account has less left.
         """
         self._database.set_aside(self._session, budget)
 
 
 def asking(question: HumanRequest) -> Statement:
-    """Return the statement that keeps a question."""
+    """Return the statement that records a question."""
     sql = "INSERT INTO question (id, run_id, digest, body, asked_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"
     return sql, (question.id, question.run_id, question.digest, encode(question), time.time())

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 Sync = Literal["full", "normal"]
 
 APPLICATION_ID: Final = 0x6B61_6972
-"""`kair`: what `file` and other programs know a journal by."""
+"""`kair`: identifies a journal to `file` and other programs."""
 FORMAT: Final = 1
 """The version of the tables, in `user_version`."""
 _IN_LOG: Final = "SELECT 1 FROM about WHERE name = 'in_log' AND value <> ?"
 _LOG_BYTES: Final = 4_000_000
 """A longer log is moved into the file."""
 _BUSY_SECONDS: Final = 30.0
-"""How long a transaction waits for another process's."""
+"""Seconds that a transaction waits for another process's transaction."""
 
 # `answered_by` and `answered_at` of a question without a decision: who deferred it, and when.
 # No table with long rows is WITHOUT ROWID: to compare a key SQLite would read the whole row.
@@ -70,17 +70,18 @@ class SqliteFile(Database):
         self._sync = sync
         self._version = version
         self._writer: Connection | None = None
-        """The connection that the log was last moved by."""
+        """The connection that last moved the log into the file."""
         super().__init__(self.path)
         self._prepare()
 
     # ------------------------------------------------------------------ the file
 
     def _prepare(self) -> None:
-        """Make the tables in a new file; `JournalError` for a file that is none of ours, or of a newer version."""
+        """Create the tables in a new file; `JournalError` for a file of another program or another format."""
         has_log = self._log.exists()
-        with suppress(OSError):  # SQLite says better what is wrong
-            if self.path.parent.is_dir():  # prompts and answers are in it; SQLite makes the files beside it alike
+        with suppress(OSError):  # SQLite's own error is clearer
+            # The file contains prompts and answers: only its owner may read it. SQLite gives its log the same mode.
+            if self.path.parent.is_dir():
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
         try:
             with closing(self._connect()) as connection:
@@ -90,7 +91,7 @@ class SqliteFile(Database):
 
     @property
     def _log(self) -> Path:
-        """Where SQLite keeps what is not in the file itself yet."""
+        """SQLite's write-ahead log, next to the file."""
         return Path(f"{self.path}-wal")
 
     def _check(self, connection: sqlite3.Connection, *, has_log: bool) -> None:
@@ -110,23 +111,23 @@ class SqliteFile(Database):
         elif not has_log and connection.execute(_IN_LOG, (self._number_of_file,)).fetchone():
             raise JournalError(
                 self.path,
-                f"it is a copy of a journal in use, and what was recorded last is missing: copy {self._log.name!r} "
+                f"it is a copy of a journal in use, and its last records are missing: copy {self._log.name!r} "
                 f"too, or let SQLite copy both with VACUUM INTO",
             )
         connection.execute("COMMIT")
 
     @property
     def _number_of_file(self) -> str:
-        """The number that the file system gives to the file; a copy has another one."""
+        """The file's inode number; a copy has another one."""
         return str(self.path.stat().st_ino)
 
     def _fold_log(self, connection: Connection) -> None:
-        """Move the log into the file, with a mark that the log then takes back.
+        """Move the log into the file, with a mark that the next statement in the log deletes.
 
-        Who reads both never sees the mark. It is in a file that was copied without its log.
+        A reader of the file and its log never sees the mark. A file that was copied without its log contains it.
         """
         connection.execute("INSERT OR REPLACE INTO about VALUES ('in_log', ?)", (self._number_of_file,))
-        connection.execute("PRAGMA busy_timeout = 0")  # while somebody reads, a part of the log stays
+        connection.execute("PRAGMA busy_timeout = 0")  # while a process reads, a part of the log stays
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         connection.execute(f"PRAGMA busy_timeout = {_BUSY_SECONDS * 1000:.0f}")
         connection.execute("DELETE FROM about WHERE name = 'in_log'")
@@ -155,7 +156,7 @@ class SqliteFile(Database):
 
     @contextmanager
     def reading(self) -> Generator[Connection]:
-        """Read, for a short time, at one point in time, what was given here too; rows are `sqlite3.Row`."""
+        """Read one snapshot, which includes all earlier entries; rows are `sqlite3.Row`. Keep the block short."""
         self._flush()
         try:
             with closing(self._connect()) as connection:
@@ -169,7 +170,7 @@ class SqliteFile(Database):
 
     @contextmanager
     def writing(self) -> Generator[Connection]:
-        """Change the file in one transaction, after all that was given here; it is on disk when the block is left."""
+        """Change the file in one transaction, after all earlier entries; it is on disk when the block ends."""
         self._flush()
         try:
             with closing(self._connect()) as connection:

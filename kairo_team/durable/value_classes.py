@@ -1,4 +1,4 @@
-"""The classes of recorded values: how a class is named in a text, and found again by its name."""
+"""The classes of recorded values: write a class as a name, and find it again by that name."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _LIBRARY: Final = (
     "budget", "conditions", "engine.plan.planning", "engine.records.questions", "engine.records.replay",
     "engine.work.run_services", "human", "messages", "results", "tasks", "team", "tools.result", "verdicts",
 )  # fmt: skip
-"""Modules whose value classes are written by their name alone: it stays when a class moves."""
+"""Modules whose value classes are written by their name alone, so that a class may move to another module."""
 
 
 class CorruptRecord(ValueError):
-    """A text that the codec did not write."""
+    """A text that the codec cannot have written."""
 
 
 class NotRecordable(ValueError):
-    """A value that cannot be written down; the message names the place in it."""
+    """A value that cannot be written; the message names the place inside the value."""
 
 
 class Refusal(Exception):
-    """Why a value is refused, and its place, innermost part first."""
+    """Why a value is refused, and the path to it, innermost part first."""
 
     def __init__(self, problem: str, *path: str) -> None:
         super().__init__(problem)
@@ -54,12 +54,12 @@ def _is_value_class(kind: type[Any]) -> bool:
 
 
 def is_named_tuple(kind: type[Any]) -> bool:
-    """Return whether a class is a named tuple's."""
+    """Return whether a class is a named tuple."""
     return hasattr(kind, "_make") and issubclass(kind, tuple)
 
 
 def name_of(kind: type[Any]) -> str:
-    """Return the name by which a class is found again."""
+    """Return the name by which a class is found again; raise `Refusal` for a class that cannot be found by name."""
     if library().get(kind.__name__) is kind:
         return kind.__name__
     name = f"{kind.__module__}:{kind.__qualname__}"
@@ -72,7 +72,7 @@ def name_of(kind: type[Any]) -> str:
 
 
 def check_type(kind: Any) -> None:
-    """Raise `Refusal` for a type of values of which it is known that they cannot be written down."""
+    """Raise `Refusal` for a type whose values certainly cannot be written."""
     seen: set[int] = set()
     waiting = [kind]
     while waiting:
@@ -91,23 +91,21 @@ def _types_of_fields(kind: type[Any]) -> list[Any]:
         return [field.annotation for field in kind.model_fields.values()]
     try:
         return list(get_type_hints(kind).values())
-    except Exception:  # a name that is imported for type checkers alone  # noqa: BLE001
+    except Exception:  # a name that is imported only for type checkers  # noqa: BLE001
         return []
 
 
 def loaded(name: str) -> type:
-    """Return a user's value class like `foreign`, of a module that is imported already.
-
-    What can be written by others must not decide what is imported here. `CorruptRecord` for a module that is not.
-    """
+    """Return a user's value class like `foreign`; `CorruptRecord` for a module that is not imported already."""
     module, _, _ = name.partition(":")
+    # Others can write to a database: their texts must not decide which modules are imported here.
     if module not in sys.modules:
         raise CorruptRecord(f"its class {name!r} is not known here: only classes of modules that are imported are read")
     return foreign(name)
 
 
 def foreign(name: str) -> type:
-    """Return a user's value class by module and name; `CorruptRecord` for anything else."""
+    """Import and return a user's value class by its module and name; `CorruptRecord` for anything else."""
     module, _, path = name.partition(":")
     try:
         found: Any = import_module(module)
@@ -115,15 +113,15 @@ def foreign(name: str) -> type:
             if number and not isinstance(found, type):
                 break
             found = getattr(found, part)
-    except (Exception, SystemExit) as error:  # what a module does when it is imported is its own
+    except (Exception, SystemExit) as error:  # importing a module may raise anything
         raise CorruptRecord(f"there is no class {name!r}: {error}") from error
     if not isinstance(found, type) or not _is_value_class(found):
-        raise CorruptRecord(f"{name!r} is no dataclass, named tuple, enum or pydantic model")
+        raise CorruptRecord(f"{name!r} is not a dataclass, named tuple, enum or pydantic model")
     return found
 
 
 def described(kind: type[Any]) -> str:
-    """Name a class: "a function", "a value of class package.module.Class"."""
+    """Describe a value's class: "a function", "a value of class package.module.Class"."""
     if kind.__module__ == "builtins":
         return with_article(kind.__qualname__)
     return f"a value of class {kind.__module__}.{kind.__qualname__}"

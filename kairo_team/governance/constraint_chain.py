@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _CONFIGURED: Final = Configured("constraint", ("kairo", "constraint", "constraints"))
 _ALLOWED: Final = ConstraintReport(ResourceAction.ALLOW)
+Supervise = Callable[[Awaitable[ResourceValidation], str], Awaitable[ResourceValidation]]
+"""Awaits a plug-in's coroutine, whose name it takes for warnings."""
 
 
 class ConstraintChain:
@@ -77,13 +79,25 @@ class ConstraintChain:
         """The positions of constraints that have a `watch`."""
         return tuple(i for i, one in enumerate(self.constraints) if callable(getattr(one, "watch", None)))
 
-    async def watch(self, position: int) -> Violation | None:
-        """Wait for what the constraint at `position` watches for; None when it gives up without a violation."""
+    async def watch(self, position: int, supervise: Supervise | None = None) -> Violation | None:
+        """Wait for what the constraint at `position` watches for; None when it gives up without a violation.
+
+        `supervise` awaits its coroutine, and sees that it ends.
+        """
         constraint: Any = self.constraints[position]
-        return (await _ask(constraint, position, constraint.watch))[1]
+        look: Callable[[], Awaitable[ResourceValidation]] = constraint.watch
+        if supervise is not None:
+            look = partial(_supervised, look, supervise, f"the watch of {name_of(constraint)}")
+        return (await _ask(constraint, position, look))[1]
 
     def __repr__(self) -> str:
         return f"ConstraintChain({list(self.constraints)!r})"
+
+
+async def _supervised(
+    look: Callable[[], Awaitable[ResourceValidation]], supervise: Supervise, name: str
+) -> ResourceValidation:
+    return await supervise(look(), name)
 
 
 async def _ask(

@@ -415,12 +415,12 @@ class Governor:
             for scope in halts.scopes_inside(node):
                 scope.refresh()
 
-    def top_up_share(self, dimension: str, part: float) -> Units:
+    def top_up_share(self, dimension: str, part: float, asked: int = 0) -> Units:
         """Enlarge the guarantee in one dimension, out of the parent's unallotted amount; return the amount added.
 
-        `part` (0 to 1) is the share of that unallotted amount. It adds at least one ledger unit, at most up to the
-        governor's own ceiling, which stays the same, and nothing where the parent has nothing unallotted. `dimension`
-        is a field of `Budget` other than seconds.
+        `part` (0 to 1) is the share of that unallotted amount; more is added where `asked` ledger units fit now, and
+        others could take them. At least one unit is added, at most up to the governor's own ceiling, which stays, and
+        nothing where the parent has nothing unallotted. `dimension` is a field of `Budget` other than seconds.
         """
         node, dim = self._node, DIMENSIONS.index(dimension)
         more = [0, 0, 0, 0]
@@ -433,6 +433,9 @@ class Governor:
                 return NOTHING
             ceiling = node.limit[dim]
             wanted = max(1, min(left, int(left * part)))
+            unused = node.guarantee[dim] - node.cells[COMMITTED + dim]  # below 0 where it borrowed
+            if unused < asked <= (node.room(dim) or 0):
+                wanted = max(wanted, asked - unused)
             more[dim] = wanted if ceiling is None else min(wanted, ceiling - node.guarantee[dim])
             tokens, dollars, loops, tool_calls = more
             try:

@@ -337,12 +337,17 @@ def serve(node: Node) -> None:
 
 
 def dismiss(node: Node) -> None:
-    """Wake the waiters below a node that closed, and serve the lines above that it gave back to. Needs the lock.
+    """Wake the waiters of all that closed with a node, and serve the lines above that got it back. Needs the lock.
 
-    What stands under a shared node has parents that are not below it.
+    The shared nodes beside it closed too. What stands under a shared node has parents that are not below it.
     """
-    wake_waiters(node)
-    inside = dict.fromkeys(family(node))
+    inside: dict[Node, None] = {}
+    closed = [node]
+    for top in closed:  # it grows while it is walked
+        wake_waiters(top)
+        below = family(top)
+        inside.update(dict.fromkeys(below))
+        closed += [beside for owner in below for beside in node.tree.beside.get(owner, ())]
     for above in dict.fromkeys(one for inner in inside for one in (inner.shared, inner.parent)):
         if above is not None and above not in inside:
             serve(above)

@@ -25,6 +25,10 @@ class CallRefusedError(Exception):
         super().__init__(reason)
 
 
+class CallPutOffError(Exception):
+    """A tool call is not made now: a person is to answer first, about it or about one before it."""
+
+
 def _bad(reason: str) -> CallRefusedError:
     return CallRefusedError("arguments", reason)
 

@@ -28,7 +28,7 @@ from kairo_team.governance.slices import cover_tool_call
 from kairo_team.messages import ToolCall
 from kairo_team.permissions import PermissionDecision
 from kairo_team.plugin_calls import AWAITED_CALL, failure_of
-from kairo_team.tools.arguments import CallRefusedError, check_arguments, seen_arguments
+from kairo_team.tools.arguments import CallPutOffError, CallRefusedError, check_arguments, seen_arguments
 from kairo_team.tools.circuit import CircuitBreakers
 from kairo_team.tools.made_calls import changes, why_asked
 from kairo_team.tools.passing import passing
@@ -59,12 +59,17 @@ OnDecision = Callable[["GuardrailPhase", str, "GuardrailRuling"], object]
 """Called for every ruling of a guardrail other than a plain allow: the phase, the tool, the ruling."""
 
 Approve = Callable[[str, str, Mapping[str, Any], str], Awaitable["HumanDecision | None"]]
-"""Asks a person about a call: its name, the tool's, its arguments, and why it is asked. None is no answer."""
+"""Asks a person about a call: its name, the tool's, its arguments, and why it is asked. None is no answer.
+
+Raises `CallPutOffError` where the attempt is to be made again once there is an answer.
+"""
 Recall = Callable[[str, "Mapping[str, Any] | str"], "tuple[str, ToolResult | None]"]
 """Names a call of a tool with these arguments, and returns its recorded result, if there is one."""
 OnTurnEnd = Callable[[TurnEnded], object]
 """Called when a tool ended the attempt."""
 
+PUT_OFF: Final = ToolResult("a person has not answered yet: the call is made after that", True, None, "put-off")
+"""The result of a call that is put off; the attempt ends before anything is done with it."""
 MAX_REASON: Final = 500
 """Most characters of a reason in an event."""
 
@@ -100,8 +105,8 @@ class ToolPipeline:
 
     __slots__ = (
         "_allowed", "_approve", "_around", "_calls", "_doubted", "_guardrails", "_made", "_mcp", "_member", "_metadata",
-        "_offered", "_on_call", "_on_content", "_on_decision", "_on_start", "_on_turn_end", "_permissions", "_recall",
-        "_record", "_sanitize", "_unfinished", "_with_mcp", "breakers", "governor",
+        "_offered", "_on_call", "_on_content", "_on_decision", "_on_start", "_on_turn_end", "_permissions", "_put_off",
+        "_recall", "_record", "_sanitize", "_unfinished", "_waits", "_with_mcp", "breakers", "governor",
     )  # fmt: skip
 
     def __init__(
@@ -129,6 +134,7 @@ class ToolPipeline:
         offered: Collection[Tool] = (),
         on_turn_end: OnTurnEnd | None = None,
         unfinished: Mapping[str, str] = EMPTY,
+        put_off: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Make the pipeline of one member, for one attempt.
 
@@ -139,7 +145,7 @@ class ToolPipeline:
         the names of calls that an earlier session of the run made, and of which nobody saw the end. `made` keeps the
         calls of this attempt and knows those of earlier attempts. `offered` are the coordinator's tools, which
         `allowed` does not bind. `unfinished` says, by the id of a call that a model asked for in a reply that was cut
-        off, what cut it: these calls are not made.
+        off, what cut it: these calls are not made. `put_off` ends the attempt where a call was put off.
         """
         self.governor = governor
         self._permissions = permissions or _OPEN
@@ -163,6 +169,9 @@ class ToolPipeline:
         self._offered = offered
         self._on_turn_end = on_turn_end
         self._unfinished = unfinished
+        self._put_off = put_off
+        self._waits = False
+        """A call was put off: no other begins."""
         self._mcp: McpPolicy | None = None
         self._with_mcp: GuardrailChain | None = None
 
@@ -188,8 +197,34 @@ class ToolPipeline:
 
         Raises `HaltError`, `ConstraintExit`, `GuardrailDenied` and `InsufficientBudget` only when the tool itself
         raises them, because it may call governed models, and `HaltError` from a governor that halted. Raises
-        `TurnEnded` after a call of a tool that ends the attempt.
+        `TurnEnded` after a call of a tool that ends the attempt. Ends the attempt where a call waits for a person.
         """
+        result = await self.call_of_reply(tool, arguments, call_id=call_id)
+        if result is PUT_OFF:
+            await self.put_off()
+        return result
+
+    async def put_off(self) -> None:
+        """End the attempt, to be made again once a person has answered, where a call was put off."""
+        if self._waits and self._put_off is not None:
+            await self._put_off()
+
+    async def call_of_reply(
+        self, tool: Tool, arguments: Mapping[str, Any] | str, *, call_id: str | None = None
+    ) -> ToolResult:
+        """Make one of the calls of a model's reply, like `call`; one that waits for a person is only put off.
+
+        So all calls of the reply are asked about before the attempt ends. The caller awaits `put_off` behind them,
+        before it uses a result. A call that comes after one that was put off is asked about too, but not made: it is
+        made in its turn when the attempt is made again, behind the one it may depend on.
+        """
+        try:
+            return await self._call_of_reply(tool, arguments, call_id)
+        except CallPutOffError:
+            self._waits = True
+            return PUT_OFF
+
+    async def _call_of_reply(self, tool: Tool, arguments: Mapping[str, Any] | str, call_id: str | None) -> ToolResult:
         cut_by = self.cut_by(call_id)
         if cut_by is not None:
             reason = f"the call was not made, because {cut_by}: ask for it again, in a shorter reply"
@@ -248,6 +283,7 @@ class ToolPipeline:
         try:
             checked, seen = await self._admit(tool, arguments, key)
             asked = None if tool.ends is None else seen_arguments(checked)
+            self._check_nothing_waits()
             await checkpoint_if_cancelled()  # a call that never starts is not charged
             with await self._hold():
                 made = await self._start(tool, key, checked, seen)
@@ -320,12 +356,18 @@ class ToolPipeline:
         await self._check_repeated(tool, seen, key)
         if guarded:
             await self._check_permission(tool, seen, key)
+            self._check_nothing_waits()  # guardrails see only calls that may be made
             changed = await self._look_at_arguments(tool, seen)
             if changed is not None:
                 self._check_static(tool)
                 checked = check_arguments(tool, changed)
                 await self._check_permission(tool, seen_arguments(checked), key)
         return checked, seen if noted else None
+
+    def _check_nothing_waits(self) -> None:
+        """Raise where a call was put off: no other begins behind it."""
+        if self._waits:
+            raise CallPutOffError
 
     def _check_static(self, tool: Tool) -> None:
         """Raise unless the tool is allowed, and only reads while the team plans."""

@@ -80,6 +80,8 @@ class Connections:
         self._connections: dict[str, _Connection] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
         self._serving = anyio.Event()
+        self._ending = anyio.Event()
+        """Reaches what waits behind a shield that a source left open: no cancellation does."""
         self._server: Any = None
         """The task that serves."""
 
@@ -96,7 +98,10 @@ class Connections:
                 self._server = asyncio_task()
                 self._serving.set()
                 task_status.started()
-                await anyio.sleep_forever()
+                try:
+                    await anyio.sleep_forever()
+                finally:
+                    self._ending.set()
         finally:
             self._tasks = None
 
@@ -151,7 +156,7 @@ class Connections:
         async with connection.source.connect() as tools:
             try:
                 connection.settle(tools=_checked(name, tools))
-                await anyio.sleep_forever()
+                await self._ending.wait()
             finally:
                 self._forget(name, connection)  # before it is left, which may take a while
 

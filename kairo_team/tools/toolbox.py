@@ -41,6 +41,10 @@ class GovernedTool:
         """Call it with arguments by name, or with the JSON text a model wrote; see `ToolPipeline.call`."""
         return await self.pipeline.call(self.tool, arguments, call_id=call_id)
 
+    async def call_of_reply(self, arguments: Mapping[str, Any] | str, *, call_id: str | None = None) -> ToolResult:
+        """Call it as one of several calls of a reply; see `ToolPipeline.call_of_reply`."""
+        return await self.pipeline.call_of_reply(self.tool, arguments, call_id=call_id)
+
     async def __call__(self, /, **arguments: Any) -> ToolResult:
         """Call it like a function, with arguments by name."""
         return await self.pipeline.call(self.tool, arguments)
@@ -105,7 +109,7 @@ class Toolbox:
 
         Consecutive calls of `read` tools run at the same time; any other, and one of a tool that ends the attempt, runs
         alone, after all before it and before all after it. Raises what `ToolPipeline.call` raises; calls that run at
-        the same time are then cancelled.
+        the same time are then cancelled. Where calls wait for a person, the attempt ends once all are asked about.
         """
         results: list[ToolResult] = []
         for reads, group in groupby(calls, self._reads):
@@ -114,6 +118,7 @@ class Toolbox:
                 results += await self._side_by_side(together)
             else:
                 results += [await self._call(call) for call in together]
+        await self._pipeline.put_off()
         return results
 
     def _reads(self, call: ToolCall) -> bool:
@@ -125,7 +130,7 @@ class Toolbox:
         if tool is None:
             reason = f"there is no tool {call.name!r:.200}; there are {known(self._offered)}"
             return self._pipeline.refuse(call.name, "unknown-tool", reason)
-        return await self._pipeline.call(tool, call.arguments, call_id=call.id)
+        return await self._pipeline.call_of_reply(tool, call.arguments, call_id=call.id)
 
     async def _side_by_side(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         lost = ToolResult("cancelled from inside a tool of this turn: there is no result", is_error=True)

@@ -52,7 +52,7 @@ class RigModel(BaseChatModel):
 
 def graph_of(model: Any, tools: Sequence[RigTool] = (), **options: Any) -> Any:
     """The usual loop: the model, then its tools, then the model again; `options` are the `ToolNode`'s."""
-    native = [_native(tool) for tool in tools]
+    native = [native_tool(tool) for tool in tools]
     asked = model.bind_tools(native) if native else model
 
     async def ask(state: MessagesState) -> dict[str, Any]:
@@ -75,7 +75,7 @@ async def _next(state: MessagesState) -> str:
     return tools_condition(state)  # type: ignore[arg-type]  # the state it is made for
 
 
-def _native(tool: RigTool) -> BaseTool:
+def native_tool(tool: RigTool) -> BaseTool:
     async def function(text: str) -> str:
         return await tool.function(text)
 

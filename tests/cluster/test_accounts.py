@@ -431,7 +431,7 @@ def test_an_account_shows_what_is_left_of_it_and_of_those_above(opened: Open) ->
 def test_a_limit_never_goes_below_what_is_used_and_set_aside(opened: Open) -> None:
     journal = opened()
     journal.begin(request_of("r"), team_of(), {}, None)
-    with pytest.raises(Misuse, match=r"has used 0 tokens and set aside 400 tokens: its limit of tokens is at least"):
+    with pytest.raises(Misuse, match=r"used 0 tokens and set aside 400 tokens: its limit of tokens must be at least"):
         journal.set_account("desk", kt.Budget(tokens=399))
     assert journal.set_account("desk", kt.Budget(tokens=400)).left == kt.Budget(tokens=0)
 
@@ -440,7 +440,7 @@ def test_a_new_limit_waits_for_the_runs_that_do_not_have_it(opened: Open) -> Non
     journal = opened("pages")
     journal.set_account("pages", parent="desk")
     journal.begin(request_of("r"), team_of(), {}, None)
-    with pytest.raises(Misuse, match=r"'desk' cannot limit dollars yet: runs at work have no such limit, 'r'"):
+    with pytest.raises(Misuse, match=r"'desk' cannot limit dollars yet: these running runs have no such limit: 'r'"):
         journal.set_account("desk", kt.Budget(dollars="1"))
     journal.close()
     journal.forget("r")
@@ -452,9 +452,9 @@ def test_an_account_stays_where_it_was_made(opened: Open) -> None:
     journal.set_account("pages", parent="desk")
     journal.set_account("pages", parent="desk")
     journal.set_account("other")
-    with pytest.raises(Misuse, match="'pages' is under 'desk', and stays there"):
+    with pytest.raises(Misuse, match="'pages' is under 'desk' and cannot be moved"):
         journal.set_account("pages", parent="other")
-    with pytest.raises(Misuse, match="'desk' is under no other, and stays there"):
+    with pytest.raises(Misuse, match="'desk' is under no other account and cannot be moved"):
         journal.set_account("desk", parent="other")
     with pytest.raises(Misuse, match="no account 'nobody', only 'desk', 'other', 'pages'"):
         journal.set_account("new", parent="nobody")

@@ -116,7 +116,7 @@ async def test_a_result_warns_of_a_worker_that_is_told_to_end_and_does_not(monke
                 run.cancel("enough")
                 result = await run.result()
     assert result.status is kt.TeamStatus.CANCELLED
-    how = "its worker was fenced off, and nothing more of it counts"
+    how = "its worker was fenced off and can record nothing more"
     assert f"'m0' did not end when it was cancelled: {how}" in result.warnings
 
 

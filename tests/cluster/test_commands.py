@@ -227,7 +227,7 @@ def test_workers_of_some_members_leave_runs_to_others(kairo: Kairo, team_file: T
     with working(file, "--members", "clerk") as worker:
         assert worker.line("ready").endswith("8 attempts at once, of clerk")
         kairo("submit", file, "--run-id", "alone", "--engine", "procrastinate")
-        until(lambda: "one without --members coordinates runs" in kairo("show", "alone").out)
+        until(lambda: "start one without --members for whole runs" in kairo("show", "alone").out)
 
 
 # ---------------------------------------------------------------- how a worker ends

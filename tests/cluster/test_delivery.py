@@ -33,7 +33,7 @@ def test_an_engine_is_made_by_its_name(name: str) -> None:
 
 
 def test_an_unknown_engine_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(Misuse, match="'celery' is no delivery engine: use one of 'dbos', 'procrastinate'"):
+    with pytest.raises(Misuse, match="'celery' is not a delivery engine: use one of 'dbos', 'procrastinate'"):
         delivery_of("celery", NOWHERE)
     assert ENGINES == ("dbos", "procrastinate")
 

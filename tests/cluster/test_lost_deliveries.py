@@ -160,7 +160,7 @@ async def test_an_attempt_that_loses_every_worker_fails_with_that_sentence() -> 
             with anyio.fail_after(60):
                 result = await run.result()
     assert result["a"].error is not None
-    assert "given up: 2 workers died, failed or lost their database while they made it" in result["a"].error
+    assert "given up: 2 workers died, failed or lost their database while they worked on it" in result["a"].error
 
 
 async def test_a_worker_that_cannot_reach_its_database_ends_itself(caplog: pytest.LogCaptureFixture) -> None:

@@ -183,7 +183,7 @@ async def test_who_ignores_its_cancellation_at_a_worker_is_named_in_the_result(
         here, runtime = elsewhere(team, cluster)
         result = await cancelled(runtime, here, begun, way)
     closed = "'m0' did not end when it was cancelled and was closed"
-    too_late = "'m0' did not end when it was cancelled: its worker was fenced off, and nothing more of it counts"
+    too_late = "'m0' did not end when it was cancelled: its worker was fenced off and can record nothing more"
     assert closed in local.warnings
     assert set(warned(result)) == {one if heard or one != closed else too_late for one in warned(local)}
 

@@ -41,7 +41,7 @@ def test_a_text_names_only_classes_that_are_imported_already(planted: str) -> No
 
 
 def test_a_url_with_a_mistake_is_refused_without_its_password() -> None:
-    with pytest.raises(ValueError, match="this is no database URL") as caught:
+    with pytest.raises(ValueError, match="this is not a database URL") as caught:
         PostgresJournal("postgresql://kairo:pass-w0rd@host/kairo?no-option=1")
     assert "pass-w0rd" not in str(caught.value)
 

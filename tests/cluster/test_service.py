@@ -90,7 +90,7 @@ async def test_a_worker_that_was_declared_dead_begins_anew_under_another_id(url:
         execute(url, "UPDATE process SET state = 'dead' WHERE id = %s", first)
         await until(lambda: watched.ready() == 2)
         assert watched.clusters[1].journal.process.id != first
-        assert f"process {first[:8]} is lost: it was declared dead; it begins anew" in watched.lines
+        assert f"process {first[:8]} is lost: it was declared dead; a new worker starts" in watched.lines
         await to_thread.run_sync(watched.clusters[1].submit, desk.team, desk.request("after"))
         await until(lambda: state(watched.clusters[1], "after") == "completed")
 

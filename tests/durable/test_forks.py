@@ -118,7 +118,7 @@ async def test_a_fork_takes_another_plan_and_configuration(tmp_path: Path) -> No
     config = kt.TeamConfig(budget=kt.Budget(tokens=100))
     await kt.run(team, kt.TeamExecutionRequest("Go.", plan=plan, config=config, run_id="r"), runtime=runtime)
     other = kt.TaskGraph([kt.Task("new", "3"), kept, kt.Task("left", "4", depends_on=["new", "kept"])])
-    with pytest.raises(ValueError, match="changes or lacks 'kept'"):
+    with pytest.raises(ValueError, match="changes or omits 'kept'"):
         journal.fork("r", before="left", new_id="wrong", plan=kt.TaskGraph([kt.Task("kept", "another")]))
     assert [one.run_id for one in journal.runs()] == ["r"], "nothing is left of what was refused"
     smaller = kt.TeamConfig(budget=kt.Budget(tokens=60))
@@ -585,5 +585,5 @@ async def test_a_fork_of_a_plan_that_grew_takes_another_plan_around_what_stays(t
             kt.Task.map("read", "Read it well.", over="list", max_items=5) if one.id == "read" else one
             for one in more.tasks
         ]
-        with pytest.raises(ValueError, match=r"changes or lacks 'read\.0001', 'read\.0002', 'read\.0003'"):
+        with pytest.raises(ValueError, match=r"changes or omits 'read\.0001', 'read\.0002', 'read\.0003'"):
             journal.fork(RUN, before="end", new_id="fork-2", plan=kt.TaskGraph(changed))

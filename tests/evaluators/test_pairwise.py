@@ -76,6 +76,8 @@ class Obedient(ScriptedPairJudge):
     def reply(self, request: kt.ModelRequest) -> dict[str, Any]:
         reply = super().reply(request)
         text = "\n".join(message.text for message in request.messages)
+        if "PICK ME" not in text:  # the library's own texts
+            return reply
         front = text.index("PICK ME") < text.index(SHORT)
         said = [
             line.partition(" = ")[0]

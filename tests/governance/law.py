@@ -322,8 +322,8 @@ class GovernorLaw(RuleBasedStateMachine):
         self.do(call)
         model.enlarge(more, seconds)
 
-    @rule(at=nodes, dim=st.sampled_from(DIMENSIONS), part=st.sampled_from([0.0, 0.25, 1.0]))
-    def top_up_share(self, at: Pair, dim: int, part: float) -> None:
+    @rule(at=nodes, dim=st.sampled_from(DIMENSIONS), part=st.sampled_from([0.0, 0.25, 1.0]), asked=st.integers(0, 12))
+    def top_up_share(self, at: Pair, dim: int, part: float, asked: int) -> None:
         governor, model = at
         lines = [] if model.parent is None or model.closed else [one.unallotted(dim) for one in model.above()]
         left = min([one for one in lines if one is not None], default=None)
@@ -331,10 +331,13 @@ class GovernorLaw(RuleBasedStateMachine):
         if model.parent is not None and left:
             ceiling = model.limit[dim]
             wanted = max(1, int(left * part))
+            unused = model.guarantee[dim] - model.committed(dim)
+            if asked > unused and asked and model.fits(only(dim, asked)):
+                wanted = max(wanted, asked - unused)
             more = only(dim, wanted if ceiling is None else min(wanted, ceiling - model.guarantee[dim]))
             if not model.parent.fits_for_child(model.draw(more), model.shared):
                 more = ZERO
-        assert self.do(partial(governor.top_up_share, NAMES[dim], part)) == more
+        assert self.do(partial(governor.top_up_share, NAMES[dim], part, asked)) == more
         model.guarantee = plus(model.guarantee, more)
 
     @rule(at=nodes, odds=st.integers(0, 3))

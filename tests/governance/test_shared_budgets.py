@@ -545,3 +545,29 @@ def test_a_shared_governor_is_forgotten_with_the_one_it_was_opened_beside() -> N
     run.close()
     run.forget()
     assert runtime._node.tree.beside == {}
+
+
+async def test_third_o55_who_waits_at_a_shared_governor_is_woken_when_its_owner_closes() -> None:
+    root = Governor(Budget(tokens=100))
+    shared = root.beside("shared", Budget(tokens=10))
+    refused: list[GovernorClosed] = []
+
+    async def hold_all() -> None:
+        with await shared.hold(tokens=10):
+            await anyio.sleep_forever()
+
+    async def wait() -> None:
+        try:
+            await shared.hold(tokens=10)
+        except GovernorClosed as closed:
+            refused.append(closed)
+            group.cancel_scope.cancel()
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as group:
+            group.start_soon(hold_all)
+            await anyio.wait_all_tasks_blocked()
+            group.start_soon(wait)
+            await anyio.wait_all_tasks_blocked()
+            root.close()
+    assert len(refused) == 1

@@ -153,6 +153,7 @@ async def test_third_o56_a_key_that_no_header_can_hold_is_free_and_is_not_shown(
 # ---------------------------------------------------------------- before a byte was sent
 
 
+@pytest.mark.sampled("model")
 @pytest.mark.parametrize("model", [*MODELS, "house:m"])
 @pytest.mark.parametrize("place", ["goal", "role", "input", "upstream"])
 async def test_third_o37_half_a_character_is_asked_as_a_question_mark(wires: Wires, model: str, place: str) -> None:

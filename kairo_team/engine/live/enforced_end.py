@@ -203,17 +203,20 @@ class CallSupervisor:
             with AWAITED_CALL:
                 raise
         call = _SupervisedCall(self, stopper, task, nurseries, waits_for)
-        return None, self._finish(self._drive(coroutine, call, name, context), mark, name)
+        return None, self._finish(self._drive(coroutine, call, name, context), call, mark, name)
 
-    async def _finish(self, work: Awaitable[T], mark: Mark, name: str) -> T:
+    async def _finish(self, work: Awaitable[T], call: _SupervisedCall, mark: Mark, name: str) -> T:
         """Await a plug-in to its end, then close the scopes it left open."""
         with AWAITED_CALL:
             try:
-                return await work
+                made = await work
             finally:
                 # Once they are closed, an open scope cannot be mistaken for the cause of the end.
                 if not mark.intact:
                     await self._tidy(mark, name)
+            if call.closed:  # raises the cancellation here, where no open scope shields from it
+                await anyio.sleep_forever()
+            return made
 
     async def _tidy(self, mark: Mark, name: str, made: Any = None, raised: BaseException | None = None) -> Any:
         """Close what a plug-in left open; return its result, or raise what it raised."""
@@ -341,7 +344,6 @@ class CallSupervisor:
                         self.note_blocking(name, clock() - began)
         finally:
             self._release(call, name)
-        return (yield from anyio.sleep_forever().__await__())  # now the cancellation is raised
 
 
 async def _await(work: Awaitable[T]) -> T:

@@ -23,8 +23,15 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("kairo_team")
 
 
+_MOST_SHOWN: Final = 3
+"""How many open questions the sentence of a waiting task shows."""
+
 WITHDRAWN: Final = "withdrawn:"
 """Key prefix of the step that says why a question needs no answer any more; the question's key follows."""
+
+
+def _about(question: HumanRequest) -> tuple[str, str, str | None, int]:
+    return question.run_id, question.kind, question.task_id, question.attempt
 
 
 class Decided(NamedTuple):
@@ -87,8 +94,19 @@ class Inbox:
         self.withdrawn[question_id] = why
 
     def is_answered(self, question: HumanRequest) -> bool:
-        """Return whether there is an answer to exactly this question."""
-        return self._answers.get(question.id, ("",))[0] == question.digest
+        """Return whether there is an answer to exactly this question, or to another one of the same attempt."""
+        return any(self._answers.get(one.id, ("",))[0] == one.digest for one in (question, *self._with(question)))
+
+    def waits_for(self, question: HumanRequest) -> str:
+        """Say what a task waits for: this question, or all that wait with it and have no answer."""
+        texts = [one.text for one in self._with(question) if one.id not in self._answers] or [question.text]
+        more = f"; and {len(texts) - _MOST_SHOWN} more" if len(texts) > _MOST_SHOWN else ""
+        return f"waits for a person: {'; '.join(texts[:_MOST_SHOWN])}{more}"
+
+    def _with(self, question: HumanRequest) -> Sequence[HumanRequest]:
+        """Return the questions that an attempt put off together: about the calls of one reply."""
+        about = _about(question)
+        return [one for one in dict(self._open).values() if _about(one) == about]
 
     def take(self, question: HumanRequest) -> HumanDecision | None:
         """Return the answer to exactly this question; an answer is void once the question's subject has changed."""

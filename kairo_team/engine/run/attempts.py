@@ -441,7 +441,7 @@ async def run_attempt(
                 if took > BLOCKING:
                     supervisor.note_blocking(worker.name, took)
             else:
-                rest = constraints.around(partial(_hold, worker, assignment, context, supervisor, scope))
+                rest = constraints.around(partial(_hold, worker, assignment, context, supervisor, scope), supervisor)
             if rest is not None:
                 if timeout is not None:
                     timeouts.start(scope, timeout, began)

@@ -765,7 +765,7 @@ class TeamRun:
                 return
             task_run.recall_cancel()
         if isinstance(task_run.interrupted, HumanRequest):
-            dispatcher.suspend(task_run, f"waits for a person: {task_run.interrupted.text}")
+            dispatcher.suspend(task_run, self._questions.inbox.waits_for(task_run.interrupted))
             return
         if to is not COMPLETED or task_run.interrupted is not None:
             to, reason = task_run.real_end(to, reason, self.governor.final)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
@@ -14,7 +14,7 @@ from anyio.lowlevel import checkpoint_if_cancelled
 from kairo_team import events
 from kairo_team.budget import Budget, HaltReason
 from kairo_team.engine.records.replay import RecordedStart, Unpaid
-from kairo_team.engine.tasks.member_budgets import Needs
+from kairo_team.engine.tasks.member_budgets import Needs, lacks
 from kairo_team.engine.tasks.ready_tasks import group_of, part_of_shared
 from kairo_team.engine.tasks.task_run import (
     CANCELLED,
@@ -32,7 +32,6 @@ from kairo_team.governance.ledger import DIMENSIONS, NOTHING, larger, units_of
 from kairo_team.tasks import exact_weight
 
 if TYPE_CHECKING:
-    from kairo_team.budget import BudgetNode
     from kairo_team.engine.records.replay import PlanRecords
     from kairo_team.engine.records.suspension import EarlierSessions
     from kairo_team.engine.tasks.ready_tasks import Entry, ReadyTasks
@@ -125,8 +124,8 @@ class Dispatcher:
         self._held_back = 0
         """Number of tasks that stay as they are until the run ends: ready, suspended, maps and loops."""
         self._sleeper: anyio.Event | None = None
-        self._waiting_for_budget: list[anyio.Event] = []
-        """One event for each task in flight that waits for others to give budget back."""
+        self._waiting_for_budget: dict[anyio.Event, Callable[[], bool]] = {}
+        """Tasks in flight that wait for others to give budget back: the event that wakes one, and its `set_aside`."""
 
     # ------------------------------------------------------------------ starts
 
@@ -160,6 +159,7 @@ class Dispatcher:
     def _next(self) -> TaskRun | None:
         if self._has_returned:
             self._has_returned = False
+            self._serve_waiting()  # before a task that has not begun takes it
             each = _LOOKS // (len(self._without_budget) or 1)
             for payers in list(islice(self._without_budget, _LOOKS)):
                 self._requeue(payers, min(max(each, 1), _LOOK_AGAIN_AT))
@@ -561,8 +561,8 @@ class Dispatcher:
         Call this whenever a lease, a slot or budget (`budget`) comes back, and when tasks are added.
         """
         self._has_returned = self._has_returned or budget
-        for returned in self._waiting_for_budget:
-            returned.set()
+        for woken in self._waiting_for_budget:
+            woken.set()
         if self._has_concluded:
             ended = len(self.tasks) - self.board.unended
             if self._recorded.has_caught_up(self._stands_as_recorded, ended):
@@ -612,47 +612,68 @@ class Dispatcher:
     async def top_up(self, task_run: TaskRun, halt: HaltReason, path: str | None) -> bool:
         """Set more budget aside for a task that the governor at `path` halted, once some came back.
 
-        Waits, without a slot, while other tasks in flight may give budget back; returns False when nothing more will
-        come.
+        Waits, without a slot, until there is enough, or no other task in flight may give back; False if nothing came.
+        The missing amount is set aside at once: the next attempt may need it late, and other tasks begin meanwhile.
         """
         governor, dimension = task_run.governor, _DIMENSION.get(halt)
         if governor is None or dimension is None or path == governor.path:  # the task's own ceiling stays
             return False
-        had = _had(task_run, dimension, path)
+        had, asked = lacks(governor, task_run.exception, dimension, path)
         if had is None:  # nothing is short here: a governor of the agent's own hit its limit
             return False
+        got: Units | None = None
+
+        def set_aside(*, any_amount: bool = False) -> bool:
+            """Set more aside, once, if enough is there, or `any_amount` came back; return whether that was done."""
+            nonlocal got
+            left = getattr(governor.remaining, dimension)
+            enough = left > had if asked is None or any_amount else left >= asked
+            if got is None and governor.halted is None and enough:
+                got = self._set_more_aside(task_run, governor, dimension, asked)
+            return got is not None
 
         def look() -> bool | None:
             """Return whether another try makes sense; None: others may still give back."""
-            if task_run.interrupted is not None:
-                return True  # the next try records that it was cancelled
+            if task_run.interrupted is not None or set_aside():
+                return True  # the next try of an interrupted task records that it was cancelled
             if governor.halted is not None:
                 return False
-            if getattr(governor.remaining, dimension) > had:
-                return True
-            return False if self.active <= len(self._waiting_for_budget) + 1 else None  # all others wait like this one
+            self._serve_waiting()  # a waiting task that continues may give back
+            if self.active > len(self._waiting_for_budget) + 1:
+                return None
+            return set_aside(any_amount=True)  # all others wait like this one
 
         while (found := look()) is None:
             self._wait(task_run, "budget")
-            await self.without_slot(task_run, self._wait_until, look)
+            await self.without_slot(task_run, self._wait_until, look, set_aside)
             self._wait(task_run, None)
-        if found and task_run.interrupted is None:
-            weight = exact_weight(task_run.task.weight)
-            got = governor.top_up_share(dimension, weight / (self._weight_left + weight))
-            records, guarantee = task_run.records, units_of(governor.guarantee)
-            records.put_carved(task_run.task.id, task_run.carvings, task_run.member or "", guarantee)
-            self._emit(events.BudgetToppedUp, task_run.task.id, task_run.member, got[0] or None, got[1] or None)
         return found
 
-    async def _wait_until(self, look: Callable[[], bool | None]) -> None:
+    def _set_more_aside(self, task_run: TaskRun, governor: Governor, dimension: str, asked: Any) -> Units:
+        weight = exact_weight(task_run.task.weight)
+        needs = 0 if asked is None else sum(units_of(Budget(**{dimension: asked})))
+        got = governor.top_up_share(dimension, weight / (self._weight_left + weight), needs)
+        records, guarantee = task_run.records, units_of(governor.guarantee)
+        records.put_carved(task_run.task.id, task_run.carvings, task_run.member or "", guarantee)
+        self._emit(events.BudgetToppedUp, task_run.task.id, task_run.member, got[0] or None, got[1] or None)
+        return got
+
+    async def _wait_until(self, look: Callable[[], bool | None], set_aside: Callable[[], bool]) -> None:
         """Look again whenever something has changed, until there is an answer."""
         while look() is None:
-            returned = anyio.Event()
-            self._waiting_for_budget.append(returned)
+            woken = anyio.Event()
+            self._waiting_for_budget[woken] = set_aside
             try:
-                await returned.wait()
+                await woken.wait()
             finally:
-                self._waiting_for_budget.remove(returned)
+                self._waiting_for_budget.pop(woken, None)
+
+    def _serve_waiting(self) -> None:
+        """Set more aside for the waiting tasks, in the order in which they came, and wake them."""
+        for woken, set_aside in list(self._waiting_for_budget.items()):
+            if set_aside():
+                del self._waiting_for_budget[woken]
+                woken.set()
 
     async def without_slot(self, task_run: TaskRun, wait: Callable[..., Awaitable[T]], *args: Any) -> T | None:
         """Await something for a task without its slot, which ready tasks may use meanwhile.
@@ -738,29 +759,6 @@ class Dispatcher:
 
     def _histories(self) -> str:
         return "; ".join(f"{r.task.id}: {' -> '.join(r.history)}" for r in self.tasks.values() if not r.ended)
-
-
-def _had(task_run: TaskRun, dimension: str, path: str | None) -> Any:
-    """Return the amount that must be exceeded for another try to make sense; None: unlimited.
-
-    That is what is left now. If the last attempt was refused something that fits now, it is what was left at that
-    refusal: budget came back while the attempt cleaned up. That does not apply if the agent's own governor at `path`
-    refused.
-    """
-    governor, error = task_run.governor, task_run.exception
-    now = None if governor is None else getattr(governor.remaining, dimension)
-    short: Any = error.lacking if isinstance(error, HaltError) else error
-    if governor is None or now is None or not isinstance(short, InsufficientBudget):
-        return now
-    own = any(path == one.path for one in _all_of(governor.inside))
-    asked: Any = short.asked if short.needed is None else short.needed
-    return short.left if now >= asked and not own else now
-
-
-def _all_of(nodes: Sequence[BudgetNode]) -> Iterator[BudgetNode]:
-    for node in nodes:
-        yield node
-        yield from _all_of(node.children)
 
 
 def _payers_of(task_run: TaskRun) -> Payers:

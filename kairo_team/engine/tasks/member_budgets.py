@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team.budget import NO_USAGE, Budget, Usage, to_dollars, to_picodollars
 from kairo_team.errors import GovernorClosed, HaltError, InsufficientBudget
@@ -15,7 +15,7 @@ from kairo_team.governance.governor import Governor
 from kairo_team.governance.ledger import Limits, Units, units_of
 
 if TYPE_CHECKING:
-    from kairo_team.budget import BudgetPolicy
+    from kairo_team.budget import BudgetNode, BudgetPolicy
     from kairo_team.contracts import Records
     from kairo_team.engine.records.suspension import EarlierSessions
     from kairo_team.team import Team
@@ -191,6 +191,25 @@ _AT_FIRST: Final = 2
 """How many tasks may start before one has ended and shown its need."""
 _MARGIN: Final = (5, 4)
 """Factor above the mean, as a fraction: half of the tasks take more than the mean."""
+
+
+def lacks(governor: Governor, error: object, dimension: str, path: str | None) -> tuple[Any, Any]:
+    """Return what is left for a task (None: unlimited), and the amount it was refused (None: unknown).
+
+    `error` ended its attempt. A refusal by the agent's own governor at `path` says nothing of what the task needs.
+    """
+    left = getattr(governor.remaining, dimension)
+    short: Any = error.lacking if isinstance(error, HaltError) else error
+    known = isinstance(short, InsufficientBudget) and short.dimension == dimension
+    if not known or any(path == one.path for one in _all_of(governor.inside)):
+        return left, None
+    return left, short.asked if short.needed is None else short.needed
+
+
+def _all_of(nodes: Sequence[BudgetNode]) -> Iterator[BudgetNode]:
+    for node in nodes:
+        yield node
+        yield from _all_of(node.children)
 
 
 class Needs:

@@ -6,10 +6,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+import anyio
 from anyio.lowlevel import checkpoint
 
 from kairo_team.budget import HaltReason
 from kairo_team.constraints import AgentState, ResourceAction, ResourceContext
+from kairo_team.engine.live.enforced_end import ScopeStopper
 from kairo_team.engine.live.task_pool import background
 from kairo_team.errors import ConstraintExit
 from kairo_team.events import ConstraintViolated
@@ -18,6 +20,8 @@ from kairo_team.governance.constraint_chain import ConstraintChain
 if TYPE_CHECKING:
     from kairo_team.constraints import Violation
     from kairo_team.contracts import ResourceConstraint
+    from kairo_team.engine.live.enforced_end import CallSupervisor
+    from kairo_team.governance.constraint_chain import Supervise
     from kairo_team.governance.governor import Governor
     from kairo_team.messages import Message, ModelRequest, ModelResponse
     from kairo_team.models.governed_model import Listen
@@ -64,10 +68,10 @@ class RunConstraints:
         self._chains = {member: chain for member, chain in chains.items() if chain.constraints}
         self._warned: set[tuple[str | None, int]] = set()
 
-    @property
-    def watches(self) -> Sequence[Watch]:
-        """Watches that run as long as the run does."""
-        return [partial(self._watch, position) for position in self._of_all.watched]
+    def watches(self, supervisor: CallSupervisor | None) -> Sequence[Watch]:
+        """Return the watches that run as long as the run does."""
+        supervise = None if supervisor is None else supervisor.run
+        return [partial(self._watch, position, supervise) for position in self._of_all.watched]
 
     def for_attempt(
         self, member: str | None, task_id: str | None, governor: Governor, tool_calls: int, emit: Callable[..., object]
@@ -101,8 +105,8 @@ class RunConstraints:
         self._warned.add(warning)
         return True
 
-    async def _watch(self, position: int) -> None:
-        violation = await self._of_all.watch(position)
+    async def _watch(self, position: int, supervise: Supervise | None) -> None:
+        violation = await self._of_all.watch(position, supervise)
         if violation is None:
             return
         self._emit(ConstraintViolated, None, None, *violation_fields(violation))
@@ -174,15 +178,21 @@ class AttemptConstraints:
         """Whether a constraint has asked for an orderly end: no further call may be paid."""
         return self._exit is not None
 
-    async def around(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def around(self, call: Callable[[], Awaitable[T]], supervisor: CallSupervisor | None = None) -> T:
         """Call the agent unless the constraints refuse; the member's watches run in the background."""
         await self._look(0)
         self._refuse_if_decided()
-        positions = [one for one in self._chain.watched if not self._of_run.is_of_all(one)]
-        if not positions:
+        stoppers = {
+            one: ScopeStopper(anyio.CancelScope()) for one in self._chain.watched if not self._of_run.is_of_all(one)
+        }
+        if not stoppers:
             return await call()
-        async with background(*(partial(self._watch, position) for position in positions)):
-            return await call()
+        async with background(*(partial(self._watch, *one, supervisor) for one in stoppers.items())):
+            try:
+                return await call()
+            finally:
+                for stopper in stoppers.values():
+                    stopper.cancel()
 
     async def begin_turn(self, request: ModelRequest) -> int:
         """Return the turn's number, from 0; raise if the model call may not begin."""
@@ -226,8 +236,9 @@ class AttemptConstraints:
         elapsed = self._of_run.clock() - self._began
         return ResourceContext(turn, usage.tokens, elapsed, state, self._member, usage)
 
-    async def _watch(self, position: int) -> None:
-        violation = await self._chain.watch(position)
+    async def _watch(self, position: int, stopper: ScopeStopper, supervisor: CallSupervisor | None) -> None:
+        supervise = None if supervisor is None else partial(supervisor.run, stopper=stopper)
+        violation = await self._chain.watch(position, supervise)
         if violation is not None:
             self._take(violation)
 

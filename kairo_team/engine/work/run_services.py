@@ -318,7 +318,7 @@ class RunServices:
     @property
     def watches(self) -> Sequence[Watch]:
         """Watches that run as long as the run does."""
-        return () if self.constraints is None else self.constraints.watches
+        return () if self.constraints is None else self.constraints.watches(self.supervisor)
 
     @property
     def breakers(self) -> CircuitBreakers:

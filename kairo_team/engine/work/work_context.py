@@ -34,6 +34,7 @@ from kairo_team.messages import ModelRequest
 from kairo_team.models.call_keys import call_key
 from kairo_team.models.governed_model import GovernedModel, StartedTry
 from kairo_team.results import AgentOutput, AgentStatus, Artifact, DoneCall, adapter
+from kairo_team.tools.arguments import CallPutOffError
 from kairo_team.tools.made_calls import MadeCalls
 from kairo_team.tools.pipeline import GovernedTool, Toolbox, ToolPipeline
 from kairo_team.tools.sources import as_source
@@ -151,7 +152,7 @@ class WorkContext:
         "_brought", "_calls", "_made", "_pipeline", "_tries", "_uses", "around", "call_ids", "calls", "constraints",
         "denied", "directives_seen", "done", "foreign", "governor", "interrupted", "kept", "member", "offered",
         "output_type", "raised", "readers", "role", "scope", "services", "spent_before", "step", "task_id",
-        "turn_ended", "turns", "unanswered", "unfinished",
+        "turn_ended", "turns", "unanswered", "unfinished", "waiting",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0915 - a statement for each thing that work has
@@ -214,6 +215,8 @@ class WorkContext:
         """What the subscribers put around the work."""
         self.interrupted: str | HumanRequest | None = None
         """The reason why the work was ended from outside."""
+        self.waiting: HumanRequest | None = None
+        """The first deferred question about a tool call."""
         self.constraints = (
             services.constraints.for_attempt(member, task_id, governor, spent_before.tool_calls, services.emit)
             if services.constraints is not None
@@ -441,8 +444,8 @@ class WorkContext:
     ) -> HumanDecision | None:
         """Ask a person whether a tool call may be made; None without a gate, or without an answer.
 
-        `call` is the call's name in the journal: each call, even a repeated one, needs an answer of its own. A deferred
-        question ends the attempt, which is repeated once the question is answered.
+        `call` is the call's name in the journal: each call, even a repeated one, needs an answer of its own. Raises
+        `CallPutOffError` if an attempt has to wait for the answer.
         """
         questions = self.services.questions
         if questions is None or self.task_id is None:
@@ -454,13 +457,18 @@ class WorkContext:
         which = ":".join(call.rsplit(":", 2)[1:])
         key = f"human:{self.step.partition(':')[2]}:tool:{which}:{asked.digest[:16]}"
         decision = await questions.ask(key, asked)
-        if decision is not None and decision.action == "defer":
-            await self.put_off(questions.identified(asked, key))
+        if decision is not None and decision.action == "defer" and self.scope is not None:
+            self.waiting = self.waiting or questions.identified(asked, key)
+            raise CallPutOffError
         return decision
 
-    async def put_off(self, question: HumanRequest) -> None:
-        """End the attempt until a question is answered, then make it again; returns if the work is not an attempt."""
-        if self.scope is not None:
+    async def put_off(self, question: HumanRequest | None = None) -> None:
+        """End the attempt until a question is answered, then make it again; returns if the work is not an attempt.
+
+        Without a `question`, wait for the questions of deferred calls, if there are any.
+        """
+        question = question or self.waiting
+        if question is not None and self.scope is not None:
             self.interrupt(question)
             await sleep_forever()
 
@@ -566,6 +574,7 @@ class WorkContext:
                 offered=self.offered,
                 on_turn_end=self.end_turn,
                 unfinished=self.unfinished,
+                put_off=self.put_off,
             )
         return self._pipeline
 
