@@ -27,7 +27,7 @@ __all__ = [
     "TaskDispatchCoordinator",
 ]
 
-if not TYPE_CHECKING:  # a type checker would take any name for one that is there
+if not TYPE_CHECKING:  # a type checker would accept any name
     _HOMES = {
         "agent_planner": "AgentPlanner",
         "best_of": "BestOf",
@@ -39,5 +39,5 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
         "supervisor": "SupervisorCoordinator",
         "task_dispatch": "TaskDispatchCoordinator",
     }
-    """Where the names live. Each is imported when it is first used: a run has one coordinator."""
+    """Modules of the names. Each is imported when it is first used: a run has one coordinator."""
     __getattr__, __dir__ = lazy_names(__name__, _HOMES)

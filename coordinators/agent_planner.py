@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 @known_arguments
 class AgentPlanner:
-    """Asks a model for the plan, held to a JSON schema that knows the team's members.
+    """Asks a model for the plan, with a JSON schema of the team's members.
 
-    What it proposes must have a valid shape, known members, no cycle, a member able to do every task, and fit the
-    budget: each task is at least one loop and one token. A plan that does not is sent back once, with everything that
-    is wrong with it; that turn is paid like the first, from the share of planning. `NoPlan` is raised when the second
-    is no better. A request that has a plan asks for more tasks beside those that stay, within its budget, which is then
-    what is left. `max_tasks` is the most tasks of a plan; `settings` are the model's sampling settings.
+    A proposed plan must have a valid shape, known members, no cycle, a member able to do every task, and fit the
+    budget: each task is at least one loop and one token. A plan that does not is sent back once, with all its problems;
+    that turn is paid like the first, from the share of planning. `NoPlan` is raised if the second plan is not valid
+    either. A request that has a plan asks for more tasks in addition to those that stay, within its budget, which is
+    then what is left. `max_tasks` is the most tasks of a plan; `settings` are the model's sampling settings.
 
     With `growth` the model may plan maps, branches and loops too (see `Task`): a map of at most `max_items` items, a
     loop of at most `max_rounds` rounds. A small model plans better without.
@@ -57,11 +57,11 @@ class AgentPlanner:
 
     @property
     def digest(self) -> str:
-        """What it plans by, in a text that is the same in every process; a model may be replaced by another."""
+        """The planner's settings, in a text that is the same in every process; the model is not included."""
         return repr((self.max_tasks, self.growth, sorted(self._settings.items())))
 
     def preflight(self, models: Models) -> list[str]:
-        """Return why the planner could not be asked: its model is not to be had."""
+        """Return why the planner could not be called: its model is not available."""
         try:
             models.resolve(self.model)
         except KairoError as error:
@@ -69,7 +69,7 @@ class AgentPlanner:
         return []
 
     async def plan(self, request: TeamExecutionRequest, team: Team, context: MemberContext) -> TaskGraph:
-        """Plan the request for this team; `NoPlan` lists what is wrong with the model's second reply."""
+        """Plan the request for this team; `NoPlan` lists the problems of the model's second reply."""
         model = context.model(self.model)
         settings = dict(self._settings)
         max_tokens: int | None = settings.pop("max_tokens", None)
@@ -89,7 +89,7 @@ class AgentPlanner:
         return self._read(reply.text, request, team)
 
     def _read(self, text: str, request: TeamExecutionRequest, team: Team) -> TaskGraph:
-        """Return the plan that the model wrote; `NoPlan` with all that is wrong with it."""
+        """Return the plan that the model wrote; `NoPlan` with all its problems."""
         kept = request.plan.tasks if request.plan is not None else ()
         try:
             proposal = read_reply(text, self._proposal)
@@ -105,8 +105,9 @@ class AgentPlanner:
         return graph
 
     def _proposal(self, text: str) -> _Proposal:
-        """Return a plan's JSON as tasks; `NoPlan` for more than are allowed, before anything looks at each."""
+        """Return a plan's JSON as tasks."""
         tasks = len(_Outline.model_validate_json(text).tasks)
+        # Reject too many tasks before each of them is validated.
         if tasks > self.max_tasks:
             raise NoPlan([f"the plan has {tasks} tasks, at most {self.max_tasks} are allowed"])
         return _Proposal.model_validate_json(text)
@@ -116,7 +117,7 @@ class AgentPlanner:
 
 
 class _Outline(BaseModel):
-    """Only the number of tasks, without their fields and the other keys."""
+    """The number of tasks, without their fields and the other keys."""
 
     tasks: list[Any]
 
@@ -127,14 +128,14 @@ class _Proposal(BaseModel):
 
 
 def _schema(team: Team, max_tasks: int, kept: Sequence[str], growth: Growth | None) -> dict[str, Any]:
-    """Return what the reply must be; `kept` are the ids of tasks that stay."""
+    """Return the schema of the reply; `kept` are the ids of tasks that stay."""
     task = task_schema([member.id for member in team.members], kept, max_tasks, growth=growth)
     tasks = {"type": "array", "items": task, "minItems": 1, "maxItems": max_tasks}
     return {"type": "object", "properties": {"tasks": tasks}, "required": ["tasks"], "additionalProperties": False}
 
 
 def _too_much(tasks: int, budget: Budget) -> list[str]:
-    """Return which limit has not even one unit for each task."""
+    """Return a sentence for each limit that has less than one unit for each task."""
     limits = {"loops": budget.loops, "tokens": budget.tokens}
     return [
         f"the plan has {tasks} tasks, and the budget only {limit} {name}"

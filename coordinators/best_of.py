@@ -1,4 +1,4 @@
-"""`BestOf`: several tries at a task, and the one that wins when a judge compares them in pairs."""
+"""`BestOf`: several tries at a task; a judge compares them in pairs and the best one wins."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ _logger = logging.getLogger("kairo_team")
 _WORKER: Final = "worker"
 _CHOOSER: Final = "chooser"
 _CHOICE: Final = "choice"
-"""The task that compares the tries."""
+"""The id of the task that compares the tries."""
 _TYPE: Final = "output"
 _FEWEST: Final = 2
 
 
 @known_arguments
 class BestOf(TeamAgent):
-    """An agent that has another one try a task several times, side by side, and returns the best try.
+    """An agent that lets another agent try a task several times, in parallel, and returns the best try.
 
-    Each attempt is an inner run of `tries` tasks and one that compares what they made: in pairs, each pair in both
-    orders, by a `PairwiseStrategy` of `judge` and `text`. The winner meets the next; on a tie the earlier one stays. So
-    the best of n takes n - 1 comparisons of two calls each, paid from the attempt's budget like the tries. A try that
-    fails or cannot be paid is left out; where the money for comparing runs out, the winner so far is returned. Works
-    that seem to talk to the judge are left out while there are others. A comparison that fails is a tie; where all do,
-    the first try is returned and a warning is logged.
+    Each attempt is an inner run of `tries` tasks and one task that compares their artifacts: in pairs, each pair in
+    both orders, by a `PairwiseStrategy` of `judge` and `text`. The winner meets the next; on a tie the earlier one
+    stays. So the best of n takes n - 1 comparisons of two calls each, paid from the attempt's budget like the tries. A
+    try that fails or cannot be paid is left out; if the budget for comparing runs out, the winner so far is returned.
+    Works that seem to address the judge are left out while there are others. A comparison that fails is a tie; if all
+    do, the first try is returned and a warning is logged.
 
     >>> member = kt.Member("writer", BestOf(kt.MiniAgent("openai:gpt-5-mini"), judge="openai:gpt-5"))
     """
@@ -58,9 +58,9 @@ class BestOf(TeamAgent):
         text: str = DOES_BETTER,
         config: TeamConfig = TeamConfig(),
     ) -> None:
-        """`text` is what the judge prefers a work for, `config` that of the inner runs.
+        """Make the agent: `text` says what makes a work better, `config` applies to the inner runs.
 
-        A `task_timeout` in it ends a slow try alone; one around the attempt ends all of them.
+        The `task_timeout` of `config` ends a slow try alone; a timeout around the attempt ends all tries.
         """
         check_count("BestOf: tries", tries, _FEWEST)
         self.agent = agent
@@ -73,7 +73,7 @@ class BestOf(TeamAgent):
         super().__init__(team, coordinator=TaskDispatchCoordinator(), config=config)
 
     def team_for(self, context: MemberContext | None) -> Team:
-        """Return the team of an attempt: its worker has the role, and the output type, of the member it tries for."""
+        """Return the team of an attempt; its worker has the role and the output type of the member that called."""
         if context is None:
             return self.team
         worker, chooser = self.team.members
@@ -93,7 +93,7 @@ class BestOf(TeamAgent):
         return replace(request, plan=TaskGraph([*tries, choice]))
 
     def output_of(self, result: TeamResult) -> AgentOutput:
-        """Return the winner, or the first try where nothing could be compared."""
+        """Return the winner, or the first try if none could be compared."""
         if result.artifact is not None and result[_CHOICE].status is TaskStatus.COMPLETED:
             return output_with(result, result.artifact)
         made = [one.artifact for one in result.outcomes if one.status is TaskStatus.COMPLETED]
@@ -103,7 +103,7 @@ class BestOf(TeamAgent):
         return output_with(result, made[0])
 
     async def _choose(self, assignment: Assignment, context: MemberContext) -> Artifact:
-        """Return the artifact that no later one beats."""
+        """Return the artifact that wins against all later ones."""
         found = list(assignment.upstream.values())
         works = [one for one in found if talks_to_judge(one.text) is None] or found
         best = works[0]

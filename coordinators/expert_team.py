@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 class ExpertTeamCoordinator:
     """Plans the request, has members generate, reviews every artifact and sends it back with findings.
 
-    `planner` is asked when the request has no plan; None is `RolePlanner()`. When it fails the run fails too
-    (`PlannerFailureMode.FAIL_FAST`), or one task takes the place of the plan and the run is DEGRADED at best
+    `planner` makes the plan if the request has none; None is `RolePlanner()`. If it fails, the run fails too
+    (`PlannerFailureMode.FAIL_FAST`), or one task replaces the plan and the run is DEGRADED at best
     (`SINGLE_TASK_FALLBACK`). With `plan_approval` a person approves the plan before any work starts.
 
-    `evaluator` reviews every task that names none of its own: a strategy or rubric, or the name of one of the team's;
+    `evaluator` reviews every task that names none of its own: a strategy or rubric, or the name of one of the team's.
     None checks that the artifact is not blank, and with a judge that it does what its task asks. `judge`, a model or an
     agent, answers the criteria `by="judge"` of every rubric. A criterion without its judge or gate is refused before
     work starts; so is, under HIGH risk, a review that checks for blankness alone.
 
-    `gate` asks people; None takes the runtime's, if it has one. With `replan` the planner may once replace what has not
-    started, when a task is about to fail; that plan is checked like the first, but needs no approval.
-    `templates` replace prompt templates by name (see `kairo_team.prompts.TEMPLATES`), before those of the runtime.
+    `gate` asks people; None takes the runtime's, if it has one. With `replan` the planner may once replace the tasks
+    that have not started, when a task is about to fail; that plan is checked like the first, but needs no approval.
+    `templates` replace prompt templates by name (see `kairo_team.prompts.TEMPLATES`), before the runtime's.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class ExpertTeamCoordinator:
         self.plan_approval = plan_approval
         self.failure_policy = failure_policy
         self.replan = replan
-        Prompts(templates)  # refuses what cannot be filled in
+        Prompts(templates)  # raises for templates that cannot be filled in
         self.templates = dict(templates or {})
         owner = "ExpertTeamCoordinator"
         check_plug_in(f"{owner}.planner", "a planner", self.planner, "plan", "request", "team", "context")
@@ -80,7 +80,7 @@ class ExpertTeamCoordinator:
             raise ValueError("replan=True needs a planner= that can plan again, such as AgentPlanner(model)")
 
     def preview(self, request: TeamExecutionRequest, team: Team) -> TaskGraph | None:
-        """Return the plan it will run, if that is known without asking anybody.
+        """Return the plan that a run would use, if it is known without calling a model.
 
         Raises `PlanRefused` for an evaluator the team does not have, and for an approval without a gate.
         """
@@ -95,7 +95,7 @@ class ExpertTeamCoordinator:
         return None if preview is None else cast("TaskGraph | None", preview(request, team))
 
     def preflight(self, request: TeamExecutionRequest, team: Team) -> list[str]:
-        """Return why its planner could not be asked, where it may be, and what the reviews of a known plan lack."""
+        """Return why its planner could not be called, and what keeps a known plan from being reviewed."""
         return self._problems(request, team, self._reviewers(team), self.preview(request, team))
 
     def _problems(
@@ -111,7 +111,7 @@ class ExpertTeamCoordinator:
         return problems + reviewers.problems(plan, request.config, gated=gated)
 
     def judges(self, plan: TaskGraph | None, team: Team) -> tuple[Any, ...]:
-        """Return the models and agents that reviews ask: of this plan, or of a task without an evaluator of its own."""
+        """Return the models and agents that reviews call: of this plan, or of a task that names no evaluator."""
         return self._reviewers(team).models(TaskGraph([Task("task", "task")]) if plan is None else plan)
 
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:

@@ -26,37 +26,36 @@ Errors = type[BaseException] | tuple[type[BaseException], ...]
 class FailurePolicy:
     """What follows a failed attempt: retries on the same member, then other members, then the task is FAILED.
 
-    Nobody tries again once a constraint has ended an attempt in an orderly way with nothing to review, a person has
-    ended it, or an emergency has stopped it. Never retried on the same member: a halt, a block by a guardrail, a model
-    without a price under a dollar limit, what a model refuses again (a `ModelCallError` of the kind context_length,
-    content_filter, auth or bad_request, and what was raised from one), and a member that returns None or a Python
-    value that is no output. Retried: whatever else it raises, an attempt that is late (`TimeoutError`), an empty text,
-    and a reply that is no valid data of the task's output type (both `kairo_team.errors.InvalidReply`): the next may
-    be. `retry_on` and `never_on` narrow that down.
+    No further attempt is made once a constraint has ended one in an orderly way with nothing to review, a person has
+    ended one, or an emergency has stopped one. Never retried on the same member: a halt, a block by a guardrail, a
+    model without a price under a dollar limit, what a model refuses again (a `ModelCallError` of the kind
+    context_length, content_filter, auth or bad_request, and what was raised from one), and a member that returns None
+    or a Python value that is not an output. Retried: any other exception, an attempt that is late (`TimeoutError`), an
+    empty text, and a reply that is not valid data of the task's output type (both `kairo_team.errors.InvalidReply`):
+    the next may be. `retry_on` and `never_on` narrow that down.
     """
 
     retries: int = 2
-    """Tries after the first one, anew for every artifact asked for; `Task.retries` goes before it."""
+    """Tries after the first one, counted from 0 for every artifact requested; `Task.retries` overrides it."""
     backoff: float = 1.0
-    """Seconds before the first retry; doubled for each one after it."""
+    """Seconds before the first retry; doubled for each later one."""
     backoff_max: float = 30.0
     """Most seconds before a retry."""
     try_others: bool = True
     """Give the task to the other members that may do it, one after the other, before it fails."""
     abort_team: bool = False
-    """End the whole run as FAILED when a task fails and no new plan takes the place of what has not started."""
+    """End the whole run as FAILED when a task fails and no new plan replaces the tasks that have not started."""
     retry_on: Errors | None = None
     """Exceptions after which the same member tries again: a class, such as `ConnectionError`, or several; None: all."""
     never_on: Errors = ()
-    """Exceptions after which it does not; these count before `retry_on`. Other members are still asked."""
+    """Exceptions after which the same member does not try again, even if in `retry_on`; other members still try."""
     repeat_writes: RepeatWrites = "ask"
-    """Whether the next attempt at the same artifact, by whichever member, may repeat a tool call of those before it.
+    """Whether the next attempt at the same artifact, by any member, may repeat a tool call of those before it.
 
-    Each attempt is told what those before it did with tools (`Assignment.done`). With "ask", a call of a tool that
-    neither only reads nor is idempotent, with the same arguments as one that succeeded, or of which nobody saw the end,
-    is asked about at the run's gate. Without a gate, or an answer, it is not made, and the member gets an error with
-    the earlier result. "allow" makes it again.
-    """
+    Each attempt sees what those before it did with tools (`Assignment.done`). With "ask", the run's gate decides about
+    a call with the same arguments as an earlier one that succeeded, or whose end is unknown; tools that only read or
+    are idempotent are exempt. Without a gate, or an answer, the call is not made, and the member gets an error with the
+    earlier result. With "allow", the call is repeated."""
 
     def __post_init__(self) -> None:
         check_count("FailurePolicy.retries", self.retries)
@@ -70,15 +69,15 @@ class FailurePolicy:
             raise ValueError(f'FailurePolicy.repeat_writes must be "ask" or "allow", not {self.repeat_writes!r}')
 
     def tries_again(self, kinds: Sequence[str]) -> bool:
-        """Return whether an attempt that failed like this is made again; `kinds` as in `Attempt.kinds`."""
+        """Return whether such a failed attempt is repeated; `kinds` as in `Attempt.kinds`."""
         if not _names(self.never_on).isdisjoint(kinds):
             return False
         return self.retry_on is None or not _names(self.retry_on).isdisjoint(kinds)
 
     def delay(self, retry: int, seed: str) -> float:
-        """Return the seconds before retry number `retry` (from 1): exponential, with jitter down to half of it.
+        """Return the seconds before retry number `retry` (from 1): exponential, with jitter down to 50 %.
 
-        The jitter follows from `seed`, not from chance, so that a replayed run waits the same.
+        The jitter is a function of `seed`, not random, so that a replayed run waits the same.
         """
         full = min(self.backoff * 2.0 ** min(retry - 1, 60), self.backoff_max)
         chance = int.from_bytes(hashlib.sha256(f"{seed}:{retry}".encode()).digest()[:8], "big") / 2**64
@@ -86,18 +85,18 @@ class FailurePolicy:
 
 
 class Retries:
-    """Tries the tasks of one run again after a failed attempt: with the same member, then with others."""
+    """Repeats the tasks of one run after a failed attempt: with the same member, then with others."""
 
     def __init__(
         self, run: TeamRun, policy: FailurePolicy, others: Callable[[Task], Sequence[str]] | None = None
     ) -> None:
-        """Take what says which other members may do a task; None: all that are able to."""
+        """Take a function for the other members that may do a task; None: all that are able to."""
         self._run = run
         self._policy = policy
         self._others = others or run.others
 
     async def until_made(self, task: Task, attempt: Attempt, again: Callable[[], Awaitable[Attempt]]) -> Attempt:
-        """Go on after a failed attempt; one that is returned with an error is the last that could be made."""
+        """Retry after a failed attempt; return the first that succeeded, or the last one with its error."""
         others = None
         while True:
             attempt = await self._with_same_member(task, attempt, again)
@@ -123,7 +122,7 @@ class Retries:
         return attempt
 
     async def _hand_over(self, task: Task, others: list[str]) -> bool:
-        """Give the task to the next of the others that has budget for it; they are used up."""
+        """Give the task to the next of the others that has budget for it; remove each tried one from the list."""
         while others:
             if await self._run.hand_over(task, others.pop(0)):
                 return True
@@ -140,7 +139,7 @@ def _several(errors: Errors) -> tuple[type[BaseException], ...]:
 
 
 def _names(errors: Errors) -> frozenset[str]:
-    """Name exceptions as an attempt's record names what it failed with."""
+    """Return the names of exceptions as in `Attempt.kinds`."""
     return frozenset(kinds_of(one)[0] for one in _several(errors))
 
 

@@ -1,4 +1,4 @@
-"""Group chat: members talk in turns, and a moderator says who is next, until all is settled."""
+"""Group chat: members talk in turns, and a moderator chooses the next, until all is settled."""
 
 from __future__ import annotations
 
@@ -43,30 +43,31 @@ _FIRST: Final = "moderator:first"
 _FEWEST_CHARACTERS: Final = 200
 
 Until = Callable[[Sequence[Said]], bool | Awaitable[bool]]
-"""A function of the transcript that says whether the talk is over."""
+"""A function of the transcript that returns whether the talk is over."""
 
 
 @known_arguments
 class GroupChatCoordinator:
-    """Lets members talk about the goal in turns; a moderator says who is next.
+    """Lets members talk about the goal in turns; a moderator chooses who is next.
 
-    Each turn is a task: `turn.0001` and so on. Its member is given the goal, the last turn, and the talk before it,
-    as quoted text: together `transcript_chars` characters, the oldest turns are left out first, and a line says how
-    many. A last turn that is longer than that is handed on whole. The goal is never left out.
+    Each turn is a task: `turn.0001` and so on. Its member gets the goal, the last turn, and the talk before it, as
+    quoted text. Together these have `transcript_chars` characters: the oldest turns are left out first, and a line says
+    how many. A last turn that is longer than that is passed on whole. The goal is never left out.
 
-    `moderator` picks the speakers. "round_robin" takes them in the team's order. A function is given the transcript, a
+    `moderator` picks the speakers. "round_robin" takes them in the team's order. A function gets the transcript, a
     sequence of `kt.Said` (`member`, `text`), and returns a member's id, or None to end the talk; it may be async. A
-    model, by its name or as an object, or an agent is asked with a JSON schema of the members and the end. It is asked
-    once more with what was wrong; then the next member in turn speaks, and the result has a warning. What it costs is
-    paid from planning's share, and recorded. It has `TeamConfig.task_timeout` seconds for an answer.
+    model, by its name or as an object, or an agent answers with JSON held to a schema of the members and the end. After
+    a wrong answer it is asked once more; then the next member in turn speaks, and the result has a warning. The
+    moderator is paid from planning's share, its choices are recorded, and each takes at most `TeamConfig.task_timeout`
+    seconds.
 
-    The talk ends when the moderator ends it, `until(transcript)` is true, or after `max_turns`. A talk that `until` or
-    the moderator was to end, and that took all its turns, is DEGRADED. A member whose turn failed, after the retries
-    of `failure_policy`, does not speak again; the others go on, and the run is DEGRADED.
+    The talk ends when the moderator ends it, when `until(transcript)` is true, or after `max_turns`. A talk that takes
+    all its turns, although `until` or the moderator should end it, is DEGRADED. A member whose turn failed, after the
+    retries of `failure_policy`, does not speak again; the others continue, and the run is DEGRADED.
 
     `closing`, a member's id, takes no turns, and writes the final answer from the transcript, as the task `closing`;
     None: the last turn is the answer. `evaluator` reviews the answer alone: a strategy or rubric, or the name of one of
-    the team's; None reviews nothing. `judge`, `gate` and `templates` are those of `ExpertTeamCoordinator`.
+    the team's; None reviews nothing. `judge`, `gate` and `templates` are as in `ExpertTeamCoordinator`.
 
     >>> coordinator = kt.GroupChatCoordinator(moderator="openai:gpt-5-mini", max_turns=8, closing="editor")
     """
@@ -94,9 +95,9 @@ class GroupChatCoordinator:
             if not callable(until):
                 raise ValueError(f"{owner}.until is a function of the transcript that returns a bool, not {until!r}")
             check_function(f"{owner}.until", until, "until(transcript)")
-        Prompts(templates)  # refuses what cannot be filled in
+        Prompts(templates)  # raises for templates that cannot be filled in
         self.moderates = moderator_of(f"{owner}.moderator", moderator)
-        """Who is asked; None: the members speak in turn."""
+        """The moderator; None: the members speak in turn."""
         self.moderator = moderator
         self.max_turns = max_turns
         self.until = until
@@ -115,7 +116,7 @@ class GroupChatCoordinator:
             check_judge(f"{owner}.judge", judge)
 
     def preview(self, request: TeamExecutionRequest, team: Team) -> TaskGraph | None:
-        """Return the plan it begins with, the first turn; None where a moderator says who speaks.
+        """Return the first turn as a plan; None if a moderator chooses who speaks.
 
         Raises `PlanRefused` for an evaluator the team does not have.
         """
@@ -123,7 +124,7 @@ class GroupChatCoordinator:
         return None if self.moderates is not None else TaskGraph([self._turn(request, team, 1)])
 
     def worst_case(self, request: TeamExecutionRequest, team: Team) -> TaskGraph:
-        """Return the plan of a talk that takes all its turns; a moderator may have others speak."""
+        """Return the plan of a talk that takes all its turns; a moderator may choose other speakers."""
         tasks = [self._turn(request, team, number) for number in range(1, self.max_turns + 1)]
         if self.closing is not None:
             tasks.append(Task(CLOSING, request.goal, member=self.closing, depends_on=[tasks[-1].id]))
@@ -135,7 +136,7 @@ class GroupChatCoordinator:
         return Task(turn_id(number), request.goal, member=order[(number - 1) % len(order)].id, depends_on=before)
 
     def preflight(self, request: TeamExecutionRequest, team: Team) -> list[str]:
-        """Return why it could not run this request with this team."""
+        """Return why this request cannot be run with this team."""
         problems = list(self._problems(request, team))
         try:
             reviewers = self._reviewers(team)
@@ -147,7 +148,7 @@ class GroupChatCoordinator:
         return problems + reviewers.problems(answer, request.config, gated=gated)
 
     def judges(self, plan: TaskGraph | None, team: Team) -> tuple[Any, ...]:
-        """Return the models and agents that reviews ask."""
+        """Return the models and agents that reviews call."""
         return self._reviewers(team).models(TaskGraph([Task(CLOSING, "answer")]))
 
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
@@ -176,13 +177,13 @@ class GroupChatCoordinator:
         if self.closing is not None and self.closing not in members:
             yield f"closing names {self.closing!r}, and the team has the members {known(members)}"
         elif not self.speakers(team):
-            yield f"closing names {self.closing!r}, the only member: nobody is left to talk"
+            yield f"closing names {self.closing!r}, the only member: no member is left to talk"
         if self.moderates is not None:
             yield from self.moderates.problems(request.config, team.runtime or Runtime())
 
 
 class _Talk:
-    """One run."""
+    """The talk of one run."""
 
     def __init__(self, of: GroupChatCoordinator, run: TeamRun, reviewers: Reviewers) -> None:
         self._of = of
@@ -197,7 +198,7 @@ class _Talk:
         self._last: Task | None = None
         """The last turn that was accepted."""
         self._cut_short = False
-        """It took all its turns, and was to be ended before."""
+        """Whether the talk took all its turns, and should have ended before."""
 
     async def hold(self) -> None:
         """Take turns until the talk ends, then have the answer written."""
@@ -216,7 +217,7 @@ class _Talk:
             self._run.degrade(f"{who} had not ended the talk after {self._of.max_turns} turns (max_turns)")
 
     async def follow(self, task: Task, attempt: Attempt | None) -> Choice:
-        """Decide what follows a turn; `attempt` is what was made in it, None if nothing was."""
+        """Decide what follows a turn; `attempt` is the successful attempt of the turn, None without one."""
         of, said = self._of, list(self._said)
         if attempt is not None and task is not self._last:
             said.append(_said_in(task, attempt))
@@ -230,7 +231,7 @@ class _Talk:
         return await self._choose(task, said, speakers)
 
     async def _choose(self, after: Task | None, said: Sequence[Said], speakers: Sequence[Member]) -> Choice:
-        """Return who speaks next, or that nobody does; the first speaker is chosen while the run is planned."""
+        """Return who speaks next, or that the talk ends; the first speaker is chosen while the run is planned."""
         of, run = self._of, self._run
         if not speakers or of.moderates is None:
             return Choice(speakers[0].id if speakers else None)
@@ -255,7 +256,7 @@ class _Talk:
         return Task(turn_id(1), self._goal, member=choice.speaker, inputs=self._inputs(_SPEAK))
 
     async def _after(self, task: Task) -> Choice | None:
-        """Take in a turn that has ended, and return what follows; None where it waits for a person."""
+        """Add a turn that has ended, and return what follows; None if it waits for a person."""
         ended, choice = self._run.outcome(task), self._work.choices.get(task.id)
         if ended is None:
             return None
@@ -267,14 +268,14 @@ class _Talk:
         return choice or await self.follow(task, self._work.made.get(task.id) if task is self._last else None)
 
     async def _is_over(self, until: Until, task: Task, said: Sequence[Said]) -> bool:
-        """Ask `until`; where it fails, the talk goes on, with a warning."""
+        """Call `until`; if it fails, warn and let the talk continue."""
         over, problem = await self._run.step(f"until:{task.id}", partial(_ask_until, until, tuple(said)))
         if problem:
-            self._run.warn(f"`until` failed after {task.id!r}, and the talk goes on: {problem}")
+            self._run.warn(f"`until` failed after {task.id!r}, and the talk continues: {problem}")
         return over
 
     def _inputs(self, part: str) -> Mapping[str, Any]:
-        """Return what a member is given beside the goal and the last turn."""
+        """Return a member's inputs: its part, the talk before the last turn, and the last speaker."""
         inputs = {_PART: part}
         if self._said:
             *before, last = self._said
@@ -284,7 +285,7 @@ class _Talk:
         return inputs
 
     def _needs(self, task: Task) -> dict[str, Any]:
-        """Return what the next turn depends on: the last one that was accepted, and the one before it."""
+        """Return what the next turn depends on: the last accepted turn, and the turn before."""
         if self._last is None:
             return {"depends_on": [task.id], "needs": 0}
         return {"depends_on": [self._last.id, task.id], "needs": 1}
@@ -302,15 +303,15 @@ class _TalkWork(TurnWork):
     ) -> None:
         super().__init__(run, of.failure_policy, reviewers)
         self.made: dict[str, Attempt] = {}
-        """By task id: the last attempt that made something."""
+        """The last attempt that made something, by task id."""
         self.choices: dict[str, Choice] = {}
-        """By task id: what follows the turn, where that was decided before it ended."""
+        """What follows a turn, by task id, if that was decided before it ended."""
         self._reviews_last = of.closing is None and of.evaluator is not None
-        """Whether a turn is the last one is to be known before it ends: it is reviewed then."""
+        """Whether the last turn must be known before it ends, because it is reviewed then."""
         self._follow = follow
 
     def is_answer(self, task: Task, attempt: Attempt) -> bool:
-        """Return whether it is the final answer."""
+        """Return whether the attempt is the final answer."""
         choice = self.choices.get(task.id)
         return task.id == CLOSING or (choice is not None and choice.speaker is None)
 
@@ -323,7 +324,7 @@ class _TalkWork(TurnWork):
         *,
         offer: bool = True,
     ) -> Awaitable[Attempt]:
-        """Let the task's member try once; where the last turn is reviewed, decide what follows what was made."""
+        """Let the task's member try once; if the last turn is reviewed, decide what follows the attempt."""
         return self._decided(task, super().try_once(task, progress, previous, findings, offer=offer))
 
     async def _decided(self, task: Task, made: Awaitable[Attempt]) -> Attempt:
@@ -340,13 +341,13 @@ def _said_in(task: Task, attempt: Attempt) -> Said:
 
 
 async def _ask_until(until: Until, said: Sequence[Said]) -> tuple[bool, str]:
-    """Return whether the talk is over, and why that could not be said."""
+    """Return whether the talk is over, and the problem if `until` failed."""
     try:
         with AWAITED_CALL:
             found: Any = until(said)
             if inspect.isawaitable(found):
                 found = await found
-    except Exception as error:  # noqa: BLE001 - whatever a function of the caller raises is told
+    except Exception as error:  # noqa: BLE001 - whatever a function of the caller raises is reported
         return False, words_of(innermost(error))
     if not isinstance(found, bool):
         return False, f"it returned {shown(found, 100)}, not True or False"

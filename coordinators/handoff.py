@@ -1,4 +1,4 @@
-"""Hand-offs: a member ends its turn by naming who goes on."""
+"""Hand-offs: a member ends its turn by naming the next member."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from kairo_team.team import Member, Team, TeamExecutionRequest
 
 HAND_OVER: Final = "hand_over"
-"""The name of the tool, and the key of an artifact's data, by which a member names who goes on."""
+"""The name of the tool, and the key of an artifact's data, by which a member names the next one."""
 
 
 class HandOver(NamedTuple):
-    """What a member said as it ended its turn."""
+    """The next member and its message."""
 
     to: str
     message: str
@@ -41,17 +41,18 @@ class HandoffCoordinator:
 
     Each turn is a task: `turn.0001` and so on. Its member is offered a tool `hand_over(to, message)`, whose call ends
     the turn; a member that takes no tools answers with data, `kt.Artifact(text, {"hand_over": {"to": ..., "message":
-    ...}})`. Who goes on is given the message, the last text and the conversation so far, cut to `max_characters`. An
+    ...}})`. The next member gets the message, the last text and the conversation so far, cut to `max_characters`. An
     answer without a hand-over ends the run, and is its output.
 
-    `first` begins: a member's id, by default the first of the team. `routes` say to whom a member may hand over, by
-    id; who is not named there may hand over to every other member. After `max_hops` hand-overs the tool is not offered
-    any more. A member that hands over all the same, and one that hands over what it handed over before, in the same
-    words, ends the run: DEGRADED, with the last text as its output.
+    `first` begins: a member's id, by default the first of the team. `routes` say to whom a member may hand over, by id;
+    a member without a route may hand over to every other member. After `max_hops` hand-overs the tool is not offered
+    any more. The run ends, DEGRADED and with the last text as its output, if a member hands over nevertheless, or
+    repeats an earlier hand-over in the same words.
 
-    `evaluator` reviews answers: a strategy or rubric, or the name of one of the team's; None reviews nothing, and with
-    a `judge` that an answer does what the goal asks. `failure_policy` says what follows a failed turn; other members
-    are those that whoever handed it over may hand to. `gate` and `templates` are those of `ExpertTeamCoordinator`.
+    `evaluator` reviews answers: a strategy or rubric, or the name of one of the team's. None reviews nothing, and with
+    a `judge` that an answer does what the goal asks. `failure_policy` says what follows a failed turn; the other
+    members for it are the targets of the member that handed it over. `gate` and `templates` are as in
+    `ExpertTeamCoordinator`.
 
     >>> coordinator = kt.HandoffCoordinator(first="greeter", routes={"greeter": ["billing", "technical"]}, max_hops=4)
     """
@@ -74,7 +75,7 @@ class HandoffCoordinator:
             raise ValueError(f"{owner}.first is the id of a member, or None for the first of the team, not {first!r}")
         check_count(f"{owner}.max_hops", max_hops)
         check_count(f"{owner}.max_characters", max_characters, 1)
-        Prompts(templates)  # refuses what cannot be filled in
+        Prompts(templates)  # raises for templates that cannot be filled in
         self.first = first
         self.routes = _check_routes(routes)
         self.max_hops = max_hops
@@ -93,7 +94,7 @@ class HandoffCoordinator:
         check_kind(f"{owner}.failure_policy", failure_policy, FailurePolicy)
 
     def preview(self, request: TeamExecutionRequest, team: Team) -> TaskGraph:
-        """Return the plan it begins with: the first turn. `PlanRefused` for an evaluator the team does not have."""
+        """Return the first turn as a plan. `PlanRefused` for an evaluator the team does not have."""
         self._reviewers(team)
         return TaskGraph([Task(turn_id(1), request.goal, member=self._beginner(team))])
 
@@ -102,7 +103,7 @@ class HandoffCoordinator:
         return longest(self.preview(request, team).tasks[0], self.max_hops + 1)
 
     def preflight(self, request: TeamExecutionRequest, team: Team) -> list[str]:
-        """Return why it could not run this request with this team."""
+        """Return why this request cannot be run with this team."""
         problems = list(self._problems(request, team))
         try:
             return problems + self._unreviewable(request, team)
@@ -110,7 +111,7 @@ class HandoffCoordinator:
             return [*problems, *refused.problems]
 
     def judges(self, plan: TaskGraph | None, team: Team) -> tuple[Any, ...]:
-        """Return the models and agents that reviews ask."""
+        """Return the models and agents that reviews call."""
         return self._reviewers(team).models(TaskGraph([Task("task", "task")]) if plan is None else plan)
 
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
@@ -154,7 +155,7 @@ class HandoffCoordinator:
             yield from self._cannot_hand_over(name, member, team)
 
     def _cannot_hand_over(self, name: str, member: Member, team: Team) -> Iterator[str]:
-        """Say what keeps a member from handing over that is to be able to."""
+        """Yield what keeps a member from handing over that should be able to."""
         if not self.max_hops or not self.targets(name, team):
             return
         tools = [getattr(tool, "name", None) for tool in _tools_of(member.agent)]
@@ -169,7 +170,7 @@ class HandoffCoordinator:
 
 
 class _Conversation:
-    """One run."""
+    """The conversation of one run."""
 
     def __init__(self, of: HandoffCoordinator, run: TeamRun, reviewers: Reviewers) -> None:
         self._of = of
@@ -178,10 +179,10 @@ class _Conversation:
         self._turns = Turns(run, self._work, reviewers)
         self._transcript = Transcript(of.max_characters)
         self._handed: set[tuple[str, str, str, str]] = set()
-        """Who handed over to whom, with what words."""
+        """Hand-overs so far: from, to, text and message."""
 
     async def hold(self) -> None:
-        """Take turns until somebody answers, or nothing new comes."""
+        """Take turns until a member answers, or a hand-over ends the run."""
         first = self._of.preview(self._run.request, self._run.team).tasks[0]
         task = await self._turns.take(first.member, first.description)
         while (attempt := self._work.unreviewed.get(task.id)) is not None:
@@ -209,7 +210,7 @@ class _Conversation:
         return await self._turns.take(said.to, _description(attempt.member, self._work.hops_left), inputs)
 
     def _end(self, attempt: Attempt, said: HandOver) -> str | None:
-        """Return why the run ends with this hand-over; None if it goes on."""
+        """Return why the run ends with this hand-over; None if it continues."""
         text = "" if attempt.artifact is None else attempt.artifact.text
         handed = (attempt.member, said.to, _plain(text), _plain(said.message))
         if handed in self._handed:
@@ -227,12 +228,12 @@ class _HandoffWork(TurnWork):
         super().__init__(run, of.failure_policy, reviewers)
         self._of = of
         self._from: str | None = None
-        """Who handed over to the member whose turn it is; None for the first."""
+        """The member that handed over to the one whose turn it is; None for the first."""
         self._tools: dict[str, Tool] = {}
         self.hops_left = of.max_hops
 
     def hand(self, member: str, to: str) -> None:
-        """Take note of a hand-over that is made."""
+        """Record a hand-over."""
         self._from = member
         self.hops_left -= 1
 
@@ -247,7 +248,7 @@ class _HandoffWork(TurnWork):
         return (self._tools[member],)
 
     def others(self, task: Task) -> Sequence[str]:
-        """Return who else could have been handed this turn."""
+        """Return the other members that could have been handed this turn."""
         if self._from is None:
             return ()
         return [one.id for one in self._of.targets(self._from, self.run.team) if one.id != self.run.member(task)]
@@ -264,23 +265,23 @@ class _HandoffWork(TurnWork):
         return None
 
     def is_answer(self, task: Task, attempt: Attempt) -> bool:
-        """Return whether nobody is named who goes on."""
+        """Return whether the attempt names no next member."""
         return (attempt.ended_by is None or attempt.ended_by.name != HAND_OVER) and _handed_as_data(attempt) is None
 
     def said(self, attempt: Attempt) -> HandOver:
-        """Return whom an attempt named, and with what message."""
+        """Return the member that an attempt named, and the message."""
         given: Any = _handed_as_data(attempt) if attempt.ended_by is None else attempt.ended_by.arguments
         return HandOver(str(given["to"]), str(given["message"]))
 
     def _targets(self, task: Task, member: str) -> list[Member]:
-        """Return whom a member may hand over to; one that stands in, such as a senior, as the task's own member."""
+        """Return the members that one may hand over to; a substitute, such as a senior, uses the task's own routes."""
         team = self.run.team
         stands_in = member not in {one.id for one in team.members}
         return self._of.targets((task.member or member) if stands_in else member, team)
 
 
 def hand_over_tool(targets: Sequence[Member]) -> Tool:
-    """Return the tool by which a member hands over to one of these."""
+    """Return the tool by which a member hands over to one of these targets."""
     names = [member.id for member in targets]
     parameters = {
         "type": "object",
@@ -306,7 +307,7 @@ async def _message(arguments: Mapping[str, Any]) -> str:
 
 
 def _checked(given: Any, names: Sequence[str]) -> Mapping[str, Any]:
-    """Return the arguments of a hand-over; `ValueError` with a sentence for others."""
+    """Return the arguments of a hand-over; `ValueError` with a sentence if they are invalid."""
     arguments = cast("Mapping[str, Any]", given if isinstance(given, Mapping) else {})
     to, message = arguments.get("to"), arguments.get("message")
     if to not in names:
@@ -317,13 +318,13 @@ def _checked(given: Any, names: Sequence[str]) -> Mapping[str, Any]:
 
 
 def _handed_as_data(attempt: Attempt) -> Any:
-    """Return what an artifact's data says on who goes on; None if it says nothing."""
+    """Return the hand-over in an artifact's data; None without one."""
     data: Any = None if attempt.artifact is None else attempt.artifact.data
     return cast("Mapping[str, Any]", data).get(HAND_OVER) if isinstance(data, Mapping) else None
 
 
 def _handed_besides(attempt: Attempt) -> list[str]:
-    """Return to whom the reply that ended an attempt hands over beside the first, where its conversation is kept."""
+    """Return the targets of further hand-overs in the reply that ended an attempt, if its conversation is kept."""
     transcript = () if attempt.output is None else attempt.output.transcript
     last = next((message for message in reversed(transcript) if message.role == "assistant"), None)
     asked = [] if last is None else [call.arguments for call in last.tool_calls if call.name == HAND_OVER]
@@ -345,7 +346,7 @@ def _tools_of(agent: Any) -> Sequence[Any]:
 
 
 def _check_routes(given: Any) -> Mapping[str, tuple[str, ...]]:
-    """Return routes by member; `ValueError` for what is none."""
+    """Return routes by member; `ValueError` for invalid ones."""
     what = "HandoffCoordinator.routes"
     if given is not None and not _is(given, Mapping):
         raise ValueError(f"{what} are the members that one may hand over to, by member, not {given!r:.200}")

@@ -1,4 +1,4 @@
-"""Who speaks next in a group chat: in turn, by a function, or by a model or an agent that is asked."""
+"""Who speaks next in a group chat: the next in turn, or the choice of a function, a model or an agent."""
 
 from __future__ import annotations
 
@@ -30,37 +30,37 @@ if TYPE_CHECKING:
 
 ROUND_ROBIN: Final = "round_robin"
 END: Final = "end of the talk"
-"""What a moderator answers instead of a member; no member can be called so."""
+"""A moderator's answer for the end of the talk; no member may have this name."""
 
 Rule = Callable[[Sequence[Said]], str | Awaitable[str | None] | None]
 """A function of the transcript that returns a member's id; None ends the talk."""
 _Pick = Callable[[str], Awaitable[str | None]]
-"""Asks a moderator about one turn; it is given what was wrong with its last answer, or nothing."""
+"""Asks a moderator about one turn; takes the problem with its last answer, or ""."""
 
 
 class Choice(NamedTuple):
-    """Who speaks next; a recorded step."""
+    """A recorded step: who speaks next."""
 
     speaker: str | None
-    """None: the talk ends."""
+    """The member's id; None: the talk ends."""
     problem: str = ""
     """Why that is not the moderator's choice."""
 
 
 class Talk(NamedTuple):
-    """What a moderator decides from."""
+    """What a moderator bases its choice on."""
 
     goal: str
     said: Sequence[Said]
     """All turns, oldest first."""
     text: str
-    """Those of them that fit into a prompt."""
+    """The turns that fit into a prompt."""
     speakers: Sequence[Member]
-    """Who can speak, the one whose turn it is first."""
+    """The members that can speak, in turn: the next one first."""
 
     @property
     def names(self) -> Sequence[str]:
-        """The ids of those who can speak."""
+        """The ids of the members that can speak."""
         return [member.id for member in self.speakers]
 
 
@@ -68,19 +68,19 @@ class Moderator(Protocol):
     """Picks the speakers of a talk."""
 
     tries: int
-    """How often it is asked about one turn."""
+    """How often the moderator is asked about one turn."""
 
     def pick(self, context: WorkContext, talk: Talk) -> _Pick:
-        """Return what asks it about the next turn."""
+        """Return the function that asks the moderator about the next turn."""
         ...
 
     def problems(self, config: TeamConfig, runtime: Runtime) -> list[str]:
-        """Return why it could not be asked."""
+        """Return why the moderator could not be called."""
         ...
 
 
 def moderator_of(where: str, given: Any) -> Moderator | None:
-    """Return the moderator of a setting; None for a round robin, `ValueError` for what is none."""
+    """Return the moderator of a setting; None for a round robin; `ValueError` for an invalid setting."""
     if given == ROUND_ROBIN:
         return None
     check_instance(where, "a moderator", given)
@@ -110,9 +110,9 @@ def in_turn(order: Sequence[Member], last: str | None) -> list[Member]:
 
 
 async def choose(moderator: Moderator, run: TeamRun, talk: Talk) -> Choice:
-    """Ask a moderator who is next; where it fails or names nobody, the speaker in turn.
+    """Return the moderator's choice; if it fails or names no member, the speaker in turn.
 
-    The talk ends when the run has nothing left to ask with. It does not end before anybody has spoken.
+    The talk ends if the run has no budget left for the moderator. It does not end before a member has spoken.
     """
     pick, seconds, problem = moderator.pick(run.context(PLAN), talk), run.config.task_timeout, ""
     for _ in range(moderator.tries):
@@ -133,7 +133,7 @@ async def choose(moderator: Moderator, run: TeamRun, talk: Talk) -> Choice:
         named = _speaker(named, talk.names)
         if named in talk.names or (named is None and talk.said):
             return Choice(named)
-        wrong = "ended the talk before anybody had spoken" if named is None else f"named {shown(named, 100)}"
+        wrong = "ended the talk before any member had spoken" if named is None else f"named {shown(named, 100)}"
         problem = f"it {wrong}; who can speak: {known(talk.names)}"
     return Choice(talk.names[0], problem)
 
@@ -155,7 +155,7 @@ class _Function:
         self._rule = rule
 
     def pick(self, context: WorkContext, talk: Talk) -> _Pick:
-        async def call(problem: str) -> str | None:  # noqa: ARG001 - it is asked once, so nothing was wrong before
+        async def call(problem: str) -> str | None:  # noqa: ARG001 - called once, so there is no earlier problem
             found = self._rule(talk.said)
             return await found if inspect.isawaitable(found) else found
 
@@ -181,7 +181,7 @@ class _Model:
         }
 
         async def ask(problem: str) -> str | None:
-            if len(messages) > 1:  # it has answered once
+            if len(messages) > 1:  # the model has answered once
                 messages.append(Message.user(context.render("moderator_again", problem=problem)))
             reply = await model.complete(ModelRequest(messages, (), schema, settings={"temperature": 0.0}))
             messages.append(Message.assistant(reply.text))
@@ -224,7 +224,7 @@ def _question(context: WorkContext, talk: Talk) -> str:
 
 
 def _answers(talk: Talk) -> list[str]:
-    """Return what a moderator may answer; somebody has to speak first."""
+    """Return the possible answers of a moderator; the talk cannot end before a member has spoken."""
     return [*talk.names, *([END] if talk.said else [])]
 
 
@@ -234,7 +234,7 @@ def _reply_type(talk: Talk) -> type[BaseModel]:
 
 
 def _named(text: str) -> str | None:
-    """Return whom a reply names; None for the end of the talk."""
+    """Return the member that a reply names; None for the end of the talk."""
     try:
         named = read_reply(text, _next_in)
     except (ValueError, RecursionError):
@@ -246,12 +246,12 @@ def _next_in(text: str) -> str:
     found: Any = json.loads(text)
     named = cast("dict[str, Any]", found).get("next") if isinstance(found, dict) else None
     if not isinstance(named, str):
-        raise ValueError("it names nobody")
+        raise ValueError("it names no member")
     return named
 
 
 def _speaker(named: Any, names: Sequence[str]) -> Any:
-    """Return the name that is meant, whatever is around it and however it is written; else what was given."""
+    """Return the member's name that is meant, whatever its case and marks around it; else the value itself."""
     if not isinstance(named, str) or named in names:
         return named
     meant = [name for name in names if _plain(name) == _plain(named)]

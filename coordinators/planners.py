@@ -25,11 +25,11 @@ class RolePlanner:
     """One task per role, in the team's order, each after the one before; the goal is every task's description."""
 
     async def plan(self, request: TeamExecutionRequest, team: Team, context: MemberContext) -> TaskGraph:
-        """Plan without asking anybody."""
+        """Return the plan without calling a model."""
         return self.preview(request, team)
 
     def preview(self, request: TeamExecutionRequest, team: Team) -> TaskGraph:
-        """Return the plan that `plan` will give."""
+        """Return the plan that `plan` will return."""
         roles = dict.fromkeys(member.role.id for member in team.members)
         tasks: list[Task] = []
         for role in roles:
@@ -44,9 +44,9 @@ class PlanMaker:
     def __init__(
         self, run: TeamRun, planner: Planner, failure_mode: PlannerFailureMode, known: TaskGraph | None = None
     ) -> None:
-        """Take the run, and the plan that the request has or the planner will give, if it is known.
+        """Take the run, and the plan of the request or the planner, if it is known.
 
-        Where another plan may take its place the planner is asked all the same.
+        If another plan may replace it, the planner is called nevertheless.
         """
         self._run = run
         fail_fast = failure_mode is PlannerFailureMode.FAIL_FAST
@@ -56,10 +56,7 @@ class PlanMaker:
         self._number = 0
 
     async def plan(self, **more: Any) -> TaskGraph:
-        """Take the plan that is known, or have one made; `more` is added to the context that the planner reads.
-
-        Why the planner failed is recorded: a replay asks no planner.
-        """
+        """Take the known plan, or have one made; `more` is added to the context that the planner reads."""
         run, failures = self._run, list[str]()
         self._number += 1
         given = run.request.plan if more else self._known
@@ -69,13 +66,14 @@ class PlanMaker:
         graph = await run.plan(lambda: self._ask(request, failures))
         if self._failure_mode is PlannerFailureMode.FAIL_FAST:
             return graph
+        # The failure is recorded, since a replay does not call the planner.
         failure = await run.step(f"fallback:{self._number}", lambda: failures[0] if failures else "")
         if failure:
-            run.degrade(f"planning failed, one task takes the place of the plan: {failure}")
+            run.degrade(f"planning failed, one task replaces the plan: {failure}")
         return graph
 
     async def plan_until_approved(self) -> TaskGraph:
-        """Have the plan approved by a person, as often as it is to be revised; `PlanRejected` when it is not."""
+        """Have the plan approved by a person, who may request revisions; raise `PlanRejected` if it is not approved."""
         run, graph = self._run, await self.plan()
         sent_back, most = 0, self._run.config.max_human_rounds
         while True:
@@ -107,13 +105,13 @@ class PlanMaker:
         ends = "the run fails, and nothing is started"
         return {
             "approve": "the work begins",
-            "revise": ends if given or not left else f"it is planned again from your words ({left} of these left)",
+            "revise": ends if given or not left else f"another plan is made from your words (revisions left: {left})",
             "reject": ends,
             "silence": ends,
         }
 
     async def replan(self, failing: Task, error: str) -> bool:
-        """Have the planner replace what has not started, because a task is about to fail; return whether it did."""
+        """Have the planner replace the tasks that have not started, as one is about to fail; return whether it did."""
         return await self._run.replan(failing, lambda kept: self._ask_anew(kept, failing, error)) is not None
 
     async def _ask(self, request: TeamExecutionRequest, failures: list[str]) -> TaskGraph:
@@ -142,7 +140,7 @@ class PlanMaker:
 
 
 def _check_plan(graph: Any, team: Team) -> None:
-    """Raise for what is no plan, or none that the team can run."""
+    """Raise unless it is a plan that the team can run."""
     if not isinstance(graph, TaskGraph):
         raise ContractBreach(f"the planner returned {shown(graph)}, not a TaskGraph")
     problems = plan_problems(graph, team, bind(graph, team))
@@ -151,7 +149,7 @@ def _check_plan(graph: Any, team: Team) -> None:
 
 
 def show_plan(graph: TaskGraph) -> str:
-    """Write a plan down for a person: a line for each task, in plan order."""
+    """Write a plan for a person: a line for each task, in plan order."""
     lines: list[str] = []
     for task in graph.tasks:
         who = task.member or task.role or ", ".join(sorted(task.requires)) or "anybody"

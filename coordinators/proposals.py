@@ -1,4 +1,4 @@
-"""Tasks that a model proposes: the schema that holds it, and how its data become tasks of a plan that can be run."""
+"""Tasks that a model proposes: their JSON schema, and how valid data become tasks of a plan."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 ID_CHARACTERS: Final = 40
 """The longest id of a new task."""
 _MOST_SENTENCES: Final = 20
-"""What is wrong with a reply is sent back: of a hundred sentences of the same kind the first ones do."""
+"""How many problems of a reply are sent back: the first of a hundred similar ones are enough."""
 _MOST_CHARACTERS: Final = 2000
-"""Length of a task's description in a reply held to the schema: a small model that never stops fills its reply."""
+"""Longest description in a reply held to the schema: a small model that never stops fills its reply."""
 
 
 class Growth(NamedTuple):
@@ -33,7 +33,7 @@ class Growth(NamedTuple):
 
 
 class ProposedTask(BaseModel):
-    """A task as a model writes it; maps, branches and loops where growth is allowed."""
+    """A task as a model writes it; may be a map, a branch or a loop where growth is allowed."""
 
     model_config = ConfigDict(extra="forbid")
     id: str
@@ -46,7 +46,7 @@ class ProposedTask(BaseModel):
     until: dict[str, Any] | None = None
 
     def as_task(self, growth: Growth | None = None) -> Task:
-        """Make the task; `ValueError` for an id that is none, and for what may not be proposed."""
+        """Make the task; `ValueError` for an invalid id, or a field that may not be proposed."""
         grows = {name: given for name in _GROWS if (given := getattr(self, name)) is not None}
         if grows and growth is None:
             raise ValueError(f"task {self.id!r}: {next(iter(grows))} is not allowed in this plan")
@@ -74,10 +74,10 @@ def task_schema(
     optional: Sequence[str] = (),
     growth: Growth | None = None,
 ) -> dict[str, Any]:
-    """Return what one task must be: only these members can be named, and nothing goes on for ever.
+    """Return the JSON schema of one task: only these members can be named, and every length is limited.
 
-    `kept` are the ids of tasks that there are already, which a new one may depend on; `most` is how many new ones
-    there may be; `optional` are fields that may be left out. With `growth` it may be a map, a branch or a loop.
+    `kept` are the ids of existing tasks, which a new one may depend on; `most` is the number of new tasks allowed;
+    `optional` are fields that may be left out. With `growth` the task may be a map, a branch or a loop.
     """
     fields: dict[str, Any] = {
         "id": _id_of(ID_CHARACTERS),
@@ -101,7 +101,7 @@ def task_schema(
 def plan_with(
     proposed: Sequence[ProposedTask], kept: Sequence[Task], team: Team, growth: Growth | None = None
 ) -> TaskGraph:
-    """Return the plan of the tasks that stay and the proposed ones; `PlanRefused` with everything that is wrong."""
+    """Return the plan of the tasks that stay and the proposed ones; `PlanRefused` with all problems."""
     problems = _long_ids(proposed, [task.id for task in kept])
     new, graph = list[Task](), None
     try:
@@ -119,7 +119,7 @@ def plan_with(
 
 
 def sentences(error: ValidationError) -> list[str]:
-    """Return what is wrong with the shape of data, one sentence each."""
+    """Return the problems with the shape of data, one sentence each."""
     found: list[str] = []
     for one in error.errors(include_url=False)[:_MOST_SENTENCES]:
         where = ".".join(str(part) for part in one["loc"])
@@ -128,7 +128,7 @@ def sentences(error: ValidationError) -> list[str]:
 
 
 def _longest_need(kept: Iterable[str]) -> int:
-    """Return the most characters of an id in `depends_on`: a task that stays may have a longer one than a new task."""
+    """Return the longest id in `depends_on`: a task that stays may have a longer id than a new task."""
     return max(ID_CHARACTERS, *map(len, kept), 0)
 
 

@@ -46,7 +46,7 @@ class Reviewers:
     """The reviewers of one run's tasks.
 
     `evaluator` reviews tasks that name none of the team's; None: they are not reviewed. `judge` answers the criteria
-    that ask for one, in every rubric.
+    for a judge in every rubric.
     """
 
     def __init__(self, team: Team, evaluator: EvaluationStrategy | None = None, judge: Any = None) -> None:
@@ -55,7 +55,7 @@ class Reviewers:
         self._default = None if evaluator is None else wired(evaluator, judge)
         self._named: dict[str, EvaluationStrategy] = {}
         self._reviewable: TaskGraph | None = None
-        """The plan that was found without a problem last."""
+        """The last plan that was found to have no problems."""
 
     def of(self, task: Task) -> EvaluationStrategy | None:
         """Return the evaluator of a task; None: it is not reviewed."""
@@ -69,7 +69,7 @@ class Reviewers:
         return self._named[name]
 
     def know(self, graph: TaskGraph) -> bool:
-        """Raise `PlanRefused` unless the team has every evaluator that a plan's tasks name."""
+        """Return whether the team has every evaluator that a plan's tasks name."""
         return all(name is None or name in self._team.evaluators for name in _names(graph))
 
     def check(self, run: TeamRun, graph: TaskGraph) -> None:
@@ -81,7 +81,7 @@ class Reviewers:
             run.context(EVALUATE)
 
     def problems(self, graph: TaskGraph, config: TeamConfig, *, gated: bool) -> list[str]:
-        """Return a sentence for everything that keeps a task from being reviewed as it is to be; each once."""
+        """Return a sentence, once, for each reason why a task cannot be reviewed as required."""
         runtime: Runtime = self._team.runtime or Runtime()
         found = list(self._unreviewable(graph, gated=gated, risk=config.risk_profile))
         for model in self.models(graph):
@@ -98,7 +98,7 @@ class Reviewers:
             yield "a judge is wired, and no criterion asks for one: say by='judge', or leave the judge out"
 
     def _incomparable(self, task: Task) -> Iterator[str]:
-        """Return what of a task's review compares with a reference that it does not have."""
+        """Yield a problem for each criterion that compares with a reference the task does not have."""
         if task.reference is None:
             for criterion in compared(self.of(task)):
                 yield (
@@ -107,19 +107,19 @@ class Reviewers:
                 )
 
     def _lacks(self, name: str | None, *, gated: bool, risk: RiskProfile) -> Iterator[str]:
-        """Return why tasks that name this evaluator cannot be reviewed as they are to be."""
+        """Yield the reasons why tasks that name this evaluator cannot be reviewed as required."""
         reviewer = self._reviewer(name)
         ask = getattr(reviewer, "preflight", None)
         lacking: list[str] = [] if ask is None else ask(gate=gated)
         yield from (f"cannot be reviewed: {problem}" for problem in lacking)
         if risk is RiskProfile.HIGH and getattr(reviewer, "vacuous", False):
             yield (
-                "would only be checked for being blank, which is no review under HIGH risk: give the coordinator or "
+                "would only be checked for being blank, which is not a review under HIGH risk: give the coordinator or "
                 "the task an evaluator"
             )
 
     def models(self, graph: TaskGraph) -> tuple[Any, ...]:
-        """Return the judges that reviews of a plan's tasks ask, each once."""
+        """Return the judges that reviews of a plan's tasks call, each once."""
         found: list[Any] = []
         for name in _names(graph):
             for model in getattr(self._reviewer(name), "models", None) or ():

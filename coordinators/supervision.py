@@ -1,4 +1,4 @@
-"""One turn of a supervisor: the tools it has, the tasks it creates, and what it is shown of their results."""
+"""One turn of a supervisor: its tools, the tasks it creates, and how it sees their results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kairo_team.team import Member
 
 _MOST_SHOWN: Final = 4 * CAP
-"""Characters of all results that one call shows: more of one than a prompt has."""
+"""Characters of all results that one call shows: more of one result than a prompt has."""
 _MOST_OF_A_REASON: Final = 500
 """Characters of the reason why a task was not accepted."""
 _BROKEN_REVIEWS: Final = frozenset({Cause.EVALUATOR_ERROR, Cause.EVALUATOR_TIMEOUT, Cause.JUDGE_BUDGET})
@@ -31,20 +31,20 @@ _MISSING: Final = object()
 
 
 class Assigned:
-    """The tasks that the supervisor of one run has created, and what became of them."""
+    """The tasks that the supervisor of one run has created, and how they ended."""
 
     def __init__(self, run: TeamRun, members: Sequence[Member], max_tasks: int, turns: Iterable[str]) -> None:
-        """Take the members that may get tasks, how many tasks there may be, and the ids of all possible turns."""
+        """Take the members that may get tasks, the limit on tasks, and the ids of all possible turns."""
         self.run = run
         self.members = members
         self.max_tasks = max_tasks
         self.turns = frozenset(turns)
         self.tasks: list[Task] = []
-        """Those that are in the plan."""
+        """The created tasks that are in the plan."""
 
     @property
     def left(self) -> int:
-        """How many more may be created."""
+        """How many more tasks may be created."""
         return self.max_tasks - len(self.tasks)
 
     def outcome(self, task: Task) -> TaskOutcome | None:
@@ -52,14 +52,14 @@ class Assigned:
         return self.run.outcome(task) if task in self.tasks else None
 
     def line(self, task: Task) -> str:
-        """Say in one line how a task stands."""
+        """Describe a task's state in one line."""
         outcome = self.outcome(task)
         how = "it starts after this turn" if outcome is None else outcome.status.value
         why = "" if outcome is None else " ".join(_why(outcome).split())
         return f"{task.id} ({task.member}): {how}{': ' if why else ''}{cap(why, _MOST_OF_A_REASON)}"
 
     def accepted(self) -> list[tuple[Task, Artifact]]:
-        """Return what was accepted, in plan order."""
+        """Return the accepted tasks with their artifacts, in plan order."""
         found = [(task, self.outcome(task)) for task in self.tasks]
         done = [(task, one) for task, one in found if one is not None and one.status is TaskStatus.COMPLETED]
         return [(task, one.artifact) for task, one in done if one.artifact is not None]
@@ -87,14 +87,14 @@ class Turn:
 
     @property
     def created(self) -> list[Task]:
-        """What was created in this attempt, also before it was cut and began anew: as it is recorded."""
+        """The tasks recorded as created in this attempt, including those from before it was interrupted."""
         found: list[Task] = []
         while (task := self._run.journal.get(f"{self._key}:{len(found) + 1}", _MISSING)) is not _MISSING:
             found.append(cast("Task", task))
         return found
 
     def tools(self) -> list[Tool]:
-        """Return what the supervisor can do now."""
+        """Return the tools that the supervisor has now."""
         tools = [
             Tool(
                 "finish",
@@ -136,20 +136,20 @@ class Turn:
     # ------------------------------------------------------------------ the tools
 
     async def create_task(self, arguments: Mapping[str, Any]) -> str | ToolResult:
-        """Create a task, or say what is wrong with it; nothing is created then."""
+        """Create a task, or return its problems; nothing is created then."""
         created = self.created
         try:
             task = self._checked(arguments, created)
         except PlanRefused as refused:
             return ToolResult(f"Nothing was created: {refused}", is_error=True)
-        if task not in created:  # the same call again, whose first answer nobody saw
+        if task not in created:  # a repeated call, whose first answer was lost
             created.append(task)
             self._run.journal.put(f"{self._key}:{len(created)}", task)
         number = len(self._assigned.tasks) + len(created)
         return f"Created {task.id!r} for {task.member!r}, task {number} of at most {self._assigned.max_tasks}."
 
     async def see_results(self, arguments: Mapping[str, Any]) -> str:
-        """Show how tasks ended, and what they made, quoted."""
+        """Show how tasks ended, and their artifacts, quoted."""
         there = {task.id: task for task in [*self._assigned.tasks, *self.created]}
         given: Any = arguments.get("ids") or list(there)
         ids: list[Any] = [given] if isinstance(given, str) else list(given)
@@ -174,7 +174,7 @@ class Turn:
         return f"Waits for {', '.join(task.id for task in created)}."
 
     async def finish(self, arguments: Mapping[str, Any]) -> str | ToolResult:
-        """Take the answer, if there is one and no task was created for it in this turn."""
+        """Take the answer, if there is one and no task was created in this turn."""
         answer: Any = arguments.get("answer")
         if not isinstance(answer, str) or not answer.strip():
             return ToolResult("The answer must be a text that is not blank.", is_error=True)
@@ -187,7 +187,7 @@ class Turn:
     # ------------------------------------------------------------------ checks
 
     def _checked(self, arguments: Mapping[str, Any], created: Sequence[Task]) -> Task:
-        """Return the task that was asked for, or one of this turn that is the same; `PlanRefused` with all problems."""
+        """Return the requested task, or an equal one of this turn; `PlanRefused` with all problems."""
         assigned, most = self._assigned, self._assigned.max_tasks
         try:
             proposed = ProposedTask.model_validate(dict(arguments))
@@ -210,7 +210,7 @@ class Turn:
         return plan[proposed.id]
 
     def _problems(self, proposed: ProposedTask) -> list[str]:
-        """Return what a plan may have, and a task of a supervisor may not."""
+        """Return the problems of a task that a plan would allow, but a supervisor may not create."""
         assigned, found = self._assigned, list[str]()
         if proposed.id in assigned.turns:
             found.append(f"the id {proposed.id!r} is kept for a turn of the supervisor: take another")
@@ -239,8 +239,9 @@ def _is_same(proposed: ProposedTask, task: Task) -> bool:
 
 
 def _why(outcome: TaskOutcome) -> str:
-    """Return why a task was not accepted; what an evaluator said when it broke reaches no member."""
+    """Return why a task was not accepted."""
     verdict, error = outcome.verdict, outcome.error or ""
+    # The message of a broken evaluator must not reach a member.
     causes = set[Cause | None]() if verdict is None else {verdict.cause, *verdict.other_causes}
     return f"its review failed ({verdict.cause})" if verdict and error and causes & _BROKEN_REVIEWS else error
 

@@ -37,18 +37,18 @@ class SupervisorCoordinator:
     """One member, the supervisor, creates tasks for the others, sees their results, and answers.
 
     `supervisor` is its name; None is the team's first member. It works in turns. In a turn it has the tools
-    `create_task`, `see_results`, `wait` and `finish`, whatever its role allows. What it creates is checked like a plan;
-    a refusal is the tool's result, and nothing is created. The tasks of a turn start when the turn ends, and the next
-    turn begins when all of them have ended: nobody waits inside a tool. `finish` is the answer, and so is the text of a
-    turn that created nothing; `finish` is refused in a turn that created tasks.
+    `create_task`, `see_results`, `wait` and `finish`, whatever its role allows. A new task is checked like a plan; a
+    refusal is the tool's result, and nothing is created. The tasks of a turn start when the turn ends, and the next
+    turn begins when all of them have ended: no tool call waits for tasks. The argument of `finish` is the answer, and
+    so is the text of a turn that created nothing; `finish` is refused in a turn that created tasks.
 
     There are at most `max_turns` turns and `max_tasks` tasks; in its last turn the supervisor can only see results and
-    finish. Without an answer (its turn failed, or its budget is used up) the run is DEGRADED with the reason, and what
-    was accepted is its partial output; FAILED where nothing was accepted. A plan in the request is refused.
+    finish. Without an answer (its turn failed, or its budget is used up) the run is DEGRADED with the reason, and the
+    accepted results are its partial output; it is FAILED if nothing was accepted. A plan in the request is refused.
 
     `evaluator` reviews the answer and the created tasks: a strategy or rubric, or the name of one of the team's; None
-    checks that they are not blank, and with a judge that they do what their task asks. `answer_evaluator` names one of
-    the team's for the answer alone. `judge`, `failure_policy`, `gate` and `templates` are those of
+    checks that they are not blank, and with a judge that they do what their task asks. `answer_evaluator` names the
+    team's evaluator of the answer alone. `judge`, `failure_policy`, `gate` and `templates` are as in
     `ExpertTeamCoordinator`; the template of a turn's instructions is `supervise`.
 
     >>> coordinator = kt.SupervisorCoordinator(supervisor="lead", max_tasks=6, max_turns=4)
@@ -80,7 +80,7 @@ class SupervisorCoordinator:
         self.judge = judge
         self.gate = gate
         self.failure_policy = failure_policy
-        Prompts(templates)  # refuses what cannot be filled in
+        Prompts(templates)  # raises for templates that cannot be filled in
         self.templates = dict(templates or {})
         if not isinstance(self.evaluator, str):
             check_plug_in("SupervisorCoordinator.evaluator", "an evaluator", self.evaluator, "evaluate", "context")
@@ -90,7 +90,7 @@ class SupervisorCoordinator:
             check_judge("SupervisorCoordinator.judge", judge)
 
     def preview(self, request: TeamExecutionRequest, team: Team) -> TaskGraph:
-        """Return what is known of the plan: the supervisor's first turn.
+        """Return the known part of the plan: the supervisor's first turn.
 
         Raises `PlanRefused` for a plan in the request, an unknown supervisor or evaluator, and a supervisor whose agent
         takes no tools.
@@ -102,7 +102,7 @@ class SupervisorCoordinator:
         return TaskGraph([self._turns(request, team).task(1, self.max_tasks)])
 
     def worst_case(self, request: TeamExecutionRequest, team: Team) -> TaskGraph:
-        """Return the plan of a run that creates all tasks it may, one in each turn but the last, where these do."""
+        """Return the plan of a run with all tasks it may create: one in each turn, the rest in the last but one."""
         turns, plan = self._turns(request, team), list[Task]()
         most = min(self.max_turns, self.max_tasks + 1)
         for number in range(1, most + 1):
@@ -113,7 +113,7 @@ class SupervisorCoordinator:
         return TaskGraph(plan)
 
     def preflight(self, request: TeamExecutionRequest, team: Team) -> list[str]:
-        """Return what the reviews of the answer, and of a task that is created, lack."""
+        """Return what keeps the answer, and a created task, from being reviewed."""
         reviewers, runtime = self._reviewers(team), team.runtime or Runtime()
         plan = _with_created(self.preview(request, team))
         if not reviewers.know(plan):
@@ -122,7 +122,7 @@ class SupervisorCoordinator:
         return reviewers.problems(plan, request.config, gated=gated)
 
     def judges(self, plan: TaskGraph | None, team: Team) -> tuple[Any, ...]:
-        """Return the models and agents that reviews ask."""
+        """Return the models and agents that reviews call."""
         return self._reviewers(team).models(_with_created(plan))
 
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
@@ -139,7 +139,7 @@ class SupervisorCoordinator:
         return run.result
 
     def _impossible(self, request: TeamExecutionRequest, team: Team) -> Sequence[str]:
-        """Return why this team cannot be led like this."""
+        """Return why a supervisor cannot lead this team with this request."""
         problems: list[str] = []
         if request.plan is not None:
             problems.append(
@@ -148,7 +148,7 @@ class SupervisorCoordinator:
             )
         names = [member.id for member in team.members]
         if self.supervisor is not None and self.supervisor not in names:
-            return [*problems, f"the supervisor {self.supervisor!r} is no member; the team has {known(names)}"]
+            return [*problems, f"the supervisor {self.supervisor!r} is not a member; the team has {known(names)}"]
         leader = _leader(team, self.supervisor)
         if not getattr(leader.agent, "takes_tools", True):
             problems.append(
@@ -174,7 +174,7 @@ def _leader(team: Team, name: str | None) -> Member:
 
 
 def _with_created(plan: TaskGraph | None) -> TaskGraph:
-    """Return a plan with a task as a supervisor creates them, to see who reviews it."""
+    """Return a plan with a task as a supervisor creates them, to find its reviewer."""
     tasks = () if plan is None else plan.tasks
     name = "created"
     while any(task.id == name for task in tasks):
@@ -193,15 +193,13 @@ class _Turns:
         self.ids = [turn_id(number) for number in range(1, coordinator.max_turns + 1)]
 
     def task(self, number: int, tasks_left: int, lines: Sequence[str] = (), after: Sequence[Task] = ()) -> Task:
-        """Return a turn, by its number from 1; `lines` say how the tasks so far ended, which are `after`.
-
-        Its description is the goal: that is what the answer is reviewed by.
-        """
+        """Return a turn, by its number from 1; `lines` say how the tasks so far ended, which are `after`."""
         most = self._coordinator.max_turns
         how = self._prompts.render("supervise", turn=number, max_turns=most, tasks_left=tasks_left)
         inputs = {"turn": f"{number} of at most {most}", "how to work": how}
         if lines:
             inputs["tasks so far"] = "\n".join(lines)
+        # The description is the goal, because the answer is reviewed by it.
         return Task(
             self.ids[number - 1],
             self._goal,
@@ -244,16 +242,16 @@ class _Supervision:
         raise AssertionError("the last turn creates nothing")
 
     def _end(self, status: TaskStatus, artifact: Artifact | None, error: str | None) -> None:
-        """Set the output of the run: the answer; where there is none, what was accepted is the partial output."""
+        """Set the answer as the run's output; without one, the accepted results become the partial output."""
         run = self._run
         if status is TaskStatus.COMPLETED:
-            assert artifact is not None, "what was accepted has an artifact"
+            assert artifact is not None, "a completed turn has an artifact"
             run.output = artifact
             return
         joined = self._assigned.joined()
         why = f"the supervisor gave no answer ({error})"
         if joined is not None:
-            run.degrade(f"{why}: the partial output is what was accepted of its tasks", partial=joined)
+            run.degrade(f"{why}: the partial output has the accepted results of its tasks", partial=joined)
         elif self._assigned.tasks:
             run.abort(f"{why}, and none of its tasks was accepted")
 
@@ -267,7 +265,7 @@ class _SupervisorWork(TurnWork):
         self._last = max(assigned.turns)
 
     def tools(self, task: Task, number: int) -> Sequence[Tool]:
-        """Offer what the supervisor can do in this attempt; in its last turn no more tasks are created."""
+        """Offer the supervisor's tools for this attempt; in its last turn it cannot create tasks."""
         return self._turn(task, number).tools()
 
     def is_answer(self, task: Task, attempt: Attempt) -> bool:
@@ -283,7 +281,7 @@ class _SupervisorWork(TurnWork):
         *,
         offer: bool = True,
     ) -> Awaitable[Attempt]:
-        """Let the supervisor try once, and add to the plan what it created."""
+        """Let the supervisor try once, and add the tasks it created to the plan."""
         return self._add_created(task, super().try_once(task, progress, previous, findings, offer=offer))
 
     async def _add_created(self, task: Task, made: Awaitable[Attempt]) -> Attempt:
@@ -294,7 +292,7 @@ class _SupervisorWork(TurnWork):
         return attempt
 
     def created(self, task: Task) -> list[Task]:
-        """Return what a turn created that was accepted; nothing for an answer."""
+        """Return the created tasks of an accepted turn; nothing for an answer."""
         attempt = self.unreviewed.get(task.id)
         return [] if attempt is None else self._turn(task, attempt.number).created
 

@@ -1,4 +1,4 @@
-"""The task board: run a plan, review only what names an evaluator."""
+"""The task board: run a plan, and review only tasks that name an evaluator."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
 
 @known_arguments
 class TaskDispatchCoordinator:
-    """Runs the request's plan as a task board, or one task made of its goal.
+    """Runs the request's plan as a task board, or one task with its goal.
 
-    A task is reviewed only when it names an evaluator. Failed attempts go through the failure policy; a task that is
-    out of tries is FAILED, its dependents are SKIPPED, the other branches finish and the run is DEGRADED. `templates`
-    replace prompt templates by name (see `kairo_team.prompts.TEMPLATES`), before those of the runtime.
+    A task is reviewed only if it names an evaluator. Failed attempts go through the failure policy. A task that is out
+    of tries is FAILED and its dependents are SKIPPED; the other branches finish and the run is DEGRADED. `templates`
+    replace prompt templates by name (see `kairo_team.prompts.TEMPLATES`), before the runtime's.
     """
 
     def __init__(
         self, *, failure_policy: FailurePolicy = FailurePolicy(), templates: Mapping[str, str] | None = None
     ) -> None:
-        Prompts(templates)  # refuses what cannot be filled in
+        Prompts(templates)  # raises for templates that cannot be filled in
         self.failure_policy = failure_policy
         self.templates = dict(templates or {})
 
     def preview(self, request: TeamExecutionRequest, team: Team) -> TaskGraph:
-        """Return the plan it will run."""
+        """Return the plan that a run would use."""
         return request.plan or TaskGraph([Task("task", request.goal)])
 
     def judges(self, plan: TaskGraph | None, team: Team) -> tuple[Any, ...]:
-        """Return the models and agents that reviews of a plan ask."""
+        """Return the models and agents that reviews of a plan call."""
         return () if plan is None else Reviewers(team).models(plan)
 
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from kairo_team.tools.tool import Tool
 
 Replan = Callable[["Task", str], Awaitable[bool]]
-"""Asked once a task is about to fail, with the reason, before its dependents are skipped; True: there is a new plan."""
+"""Called once a task is about to fail, with the reason, before its dependents are skipped; True: there is a new plan.
+"""
 
 
 class TaskWork:
@@ -47,7 +48,7 @@ class TaskWork:
         self._replan = replan
 
     async def do(self, task: Task) -> None:
-        """Bring one task to its end."""
+        """Carry one task to its end."""
         run = self.run
         evaluator = self._reviewers.of(task)
         progress = Progress(run.config.max_feedback_rounds, bool(getattr(evaluator, "reads_transcript", False)))
@@ -72,7 +73,7 @@ class TaskWork:
         await self.fail(task, attempt.error, best=best, verdict=last)
 
     def is_reviewed(self, task: Task, attempt: Attempt) -> bool:
-        """Return whether an attempt's artifact is reviewed, where the task has an evaluator."""
+        """Return whether an attempt's artifact is reviewed, if the task has an evaluator."""
         return True
 
     def tools(self, task: Task, number: int) -> Sequence[Tool]:
@@ -86,7 +87,7 @@ class TaskWork:
     async def review(
         self, task: Task, progress: Progress, attempt: Attempt, evaluator: EvaluationStrategy | None
     ) -> EvaluationVerdict:
-        """Return what an attempt's review leads to; one that was reviewed before keeps its verdict."""
+        """Return what follows from an attempt's review; an artifact that was reviewed before keeps its verdict."""
         verdict = progress.standing(attempt)
         if verdict is None:
             verdict = await self.run.review(task, attempt, evaluator, prior=progress.verdicts)
@@ -110,7 +111,7 @@ class TaskWork:
         *,
         offer: bool = True,
     ) -> Awaitable[Attempt]:
-        """Let the task's member try once, with the tools that are offered unless it is to change an answer."""
+        """Let the task's member try once; `offer` says whether it gets the tools of `tools`."""
         progress.tries += 1
         return self.run.attempt(
             task,
@@ -126,10 +127,10 @@ class TaskWork:
 Reviewed = tuple["Attempt", EvaluationVerdict]
 
 _STANDSTILL: Final = 3
-"""Verdicts in a row that find the same wanting, without a better score: more of it is no progress."""
+"""Verdicts in a row with the same open findings and no better score that end the review."""
 
 MOST_FINDINGS: Final = 5
-"""Blocking findings that a member is given at once; the others stay open and follow once these are mended."""
+"""The most blocking findings that a member gets at once; the others follow once these are resolved."""
 
 
 @dataclass(slots=True)
@@ -139,27 +140,27 @@ class Progress:
     most: int
     """Revisions that are allowed after the first artifact."""
     reads_transcript: bool = False
-    """Reviews look at the conversation too: the same artifact of another one is not the same."""
+    """Whether reviews read the conversation too: then the same artifact with another conversation is a new one."""
     tries: int = 0
     reviewed: list[Reviewed] = field(default_factory=lambda: [])  # noqa: PIE807 - a generic alias is slow to call
-    """Oldest first."""
+    """Reviewed attempts with their verdicts, oldest first."""
 
     @property
     def verdicts(self) -> list[EvaluationVerdict]:
-        """Oldest first."""
+        """The verdicts, oldest first."""
         return [verdict for _, verdict in self.reviewed]
 
     def best(self) -> Reviewed:
         """Return the attempt with most gates met, then the highest score, the fewest open findings, the earliest.
 
-        One that only a person may accept is the best only where there is no other.
+        An attempt that only a person may accept comes after all others.
         """
         return max(self.reviewed, key=lambda pair: _rank(pair[1]))
 
     def standing(self, attempt: Attempt) -> EvaluationVerdict | None:
-        """Return the verdict of an artifact that was reviewed before: it is never judged again.
+        """Return the verdict of an artifact that was reviewed before, which is never judged again; None for a new one.
 
-        One that is the same as the last keeps its verdict; one that is an earlier one again goes in circles.
+        An artifact equal to the last keeps its verdict; one equal to an earlier one is a cycle, which ends the review.
         """
         for age, (earlier, verdict) in enumerate(reversed(self.reviewed)):
             if self._is_same(earlier, attempt):
@@ -172,14 +173,14 @@ class Progress:
         return _digest(earlier) == _digest(attempt)
 
     def add(self, attempt: Attempt, verdict: EvaluationVerdict) -> EvaluationVerdict:
-        """Take note of a verdict; return what it leads to: itself, or that review is used up."""
+        """Record a verdict; return it, or that the review is used up."""
         self.reviewed.append((attempt, verdict))
         if verdict.outcome is not VerdictOutcome.REVISE:
             return verdict
         if len(self.reviewed) > self.most:
             return self.used_up(Cause.ROUNDS_EXHAUSTED, f"no attempt passed in {len(self.reviewed)} reviews")
         if self._stands_still():
-            return self.used_up(Cause.NO_PROGRESS, f"{_STANDSTILL} reviews in a row found the same wanting")
+            return self.used_up(Cause.NO_PROGRESS, f"{_STANDSTILL} reviews in a row found the same problems")
         return verdict
 
     def _stands_still(self) -> bool:
@@ -189,15 +190,15 @@ class Progress:
         return max(verdict.score or 0.0 for verdict in last[1:]) <= (last[0].score or 0.0)
 
     def used_up(self, cause: Cause, why: str) -> EvaluationVerdict:
-        """Return that review is used up, with what the review of the best attempt found."""
+        """Return that the review is used up, with the findings on the best attempt."""
         return self.best()[1].used_up(cause, why)
 
 
 def findings_for_next_attempt(verdict: EvaluationVerdict, first: Sequence[Finding] = ()) -> tuple[Finding, ...]:
-    """Return the findings for the next attempt: what blocks, what is remarked, what is mended, and what is met.
+    """Return the findings for the next attempt: blocking ones, remarks, resolved ones, and criteria that are met.
 
-    Of what blocks it is `first` and then the first of the verdict, which has in front what moves the outcome most.
-    Scores, levels and a judge's remarks on what is met are left out.
+    The blocking ones are `first` and then the first of the verdict, which are those that change the outcome most.
+    Scores, levels and a judge's remarks on met criteria are left out.
     """
     wrong = [finding for finding in (*first, *verdict.findings) if not finding.is_right]
     blocking = [finding for finding in wrong if finding.severity == "blocking"]
@@ -206,7 +207,7 @@ def findings_for_next_attempt(verdict: EvaluationVerdict, first: Sequence[Findin
 
 
 def _met(verdict: EvaluationVerdict, wrong: set[str]) -> Iterable[Finding]:
-    """Return a finding for each criterion that is met: a closed one where it was found wanting before."""
+    """Return a finding for each criterion that is met; a closed finding if it was not met before."""
     right = [replace(finding, severity="info") for finding in verdict.findings if finding.is_right]
     met_now = [one for one in verdict.criteria if one.passed]
     right += [Finding(one.id, one.id, "info", expected=one.text, status="met") for one in met_now]
@@ -225,7 +226,7 @@ def _digest(attempt: Attempt) -> str | None:
 
 
 def _failing(verdict: EvaluationVerdict) -> frozenset[tuple[str, str]]:
-    """Return what a verdict found wanting: criteria, or where it has none its blocking findings."""
+    """Return what failed in a verdict: its criteria, or without any its blocking findings."""
     criteria = frozenset((one.id, "") for one in verdict.criteria if one.passed is not True)
     return criteria or frozenset(
         (one.criterion or one.id, one.observed) for one in verdict.findings if one.severity == "blocking"
@@ -239,10 +240,10 @@ def _rank(verdict: EvaluationVerdict) -> tuple[bool, int, float, int]:
 
 
 _USED_UP: Final = frozenset({Cause.ROUNDS_EXHAUSTED, Cause.NO_PROGRESS, Cause.CYCLE})
-"""Causes for which the best attempt is taken, not the last."""
+"""Causes for which the best attempt is used, not the last."""
 
 _ABOUT_THE_WORK: Final = _USED_UP | {Cause.UNACTIONABLE, Cause.LOW_CONFIDENCE, Cause.UNDECIDED, Cause.CONTRADICTION}
-"""Causes that somebody better may mend."""
+"""Causes that a better author may resolve."""
 
 _WHY_ASKED: Final[Mapping[Cause, str]] = {
     Cause.UNDECIDED: "The review could not decide",
@@ -263,7 +264,7 @@ _WHY_ASKED: Final[Mapping[Cause, str]] = {
 
 
 class Escalation:
-    """Takes one task from a verdict that asks for no revision to its end."""
+    """Carries one task to its end after a verdict that does not ask for a revision."""
 
     def __init__(self, work: TaskWork, task: Task, progress: Progress, evaluator: EvaluationStrategy | None) -> None:
         self._work = work
@@ -272,12 +273,12 @@ class Escalation:
         self._progress = progress
         self._evaluator = evaluator
         self._over = False
-        """The task has ended: no other reviewer is asked."""
+        """Whether the task has ended: then no other reviewer decides."""
         self._sent_back = 0
-        """Revisions that a person asked for."""
+        """Number of revisions that a person requested."""
 
     async def settle(self, verdict: EvaluationVerdict) -> None:
-        """Accept the artifact, or go up: senior, person, risk."""
+        """Accept the artifact, or escalate: senior, person, risk."""
         while verdict.outcome is not VerdictOutcome.PASS:
             assert verdict.cause is not None, "only PASS and REVISE have no cause"
             self._run.emit(events.TaskEscalated, self._task.id, self._last.member, verdict.cause)
@@ -294,11 +295,11 @@ class Escalation:
         return self._progress.reviewed[-1][0]
 
     def _chosen(self, verdict: EvaluationVerdict) -> Attempt:
-        """Return the attempt that a verdict is about: the best one, where review is used up."""
+        """Return the attempt that a verdict is about: the best one if the review is used up, else the last."""
         return self._progress.best()[0] if verdict.cause in _USED_UP else self._last
 
     async def _ask_senior(self, verdict: EvaluationVerdict) -> EvaluationVerdict | None:
-        """Give the member's senior one attempt; None when there is none, or it makes nothing."""
+        """Give the member's senior one attempt; None without a senior, or if it makes nothing."""
         run, task = self._run, self._task
         senior = run.team.member(self._last.member).senior
         if senior is None or verdict.cause not in _ABOUT_THE_WORK or not await run.hand_over(task, senior.id):
@@ -306,7 +307,7 @@ class Escalation:
         return await self._one_more(verdict, findings_for_next_attempt(verdict))
 
     async def _ask_person(self, verdict: EvaluationVerdict) -> EvaluationVerdict | None:
-        """Ask the run's gate and do what the person decided; return the verdict of one more attempt, if any."""
+        """Ask the run's gate and carry out the person's decision; return the verdict of one more attempt, if any."""
         chosen = self._chosen(verdict)
         decision = await self._run.ask(self._question(verdict, chosen)) if self._run.gated else None
         if decision is None:
@@ -341,19 +342,19 @@ class Escalation:
         silence = "it is accepted with a warning" if self._is_accepted_by_risk(verdict) else "the task fails"
         cut = chosen.artifact is not None and chosen.artifact.partial
         passes = "it is accepted: its verdict is a PASS" + (
-            ", and the run is DEGRADED, for it was cut short" if cut else ""
+            ", and the run is DEGRADED, because it was cut short" if cut else ""
         )
         return {
             "approve": passes if verdict.awaits_approval else "it is accepted without a PASS: the run is DEGRADED",
-            "revise": f"{chosen.member!r} makes another version from your words ({left} of these left)"
+            "revise": f"{chosen.member!r} makes another version from your words (revisions left: {left})"
             if left
-            else f"no further version is made, for {self._sent_back} were: {silence}",
+            else f"no further version is made (revisions: {self._sent_back}): {silence}",
             "reject": "the task fails",
             "silence": silence,
         }
 
     async def _end_rounds(self, decision: HumanDecision) -> None:
-        """Leave it to the risk: the person wants another version, and no more are made."""
+        """Let the risk profile decide: the person wants another version, and no revision is left."""
         made = f"{self._sent_back} were made already (TeamConfig.max_human_rounds)"
         why = f"a person wants another version ({decision.feedback}), and {made}"
         ended = self._progress.used_up(Cause.ROUNDS_EXHAUSTED, why)
@@ -361,7 +362,7 @@ class Escalation:
         await self._leave_to_risk(ended, self._chosen(ended))
 
     async def _revise_for(self, decision: HumanDecision, verdict: EvaluationVerdict) -> EvaluationVerdict | None:
-        """Have its maker make the attempt that a person asked for; one that cannot be made fails the task."""
+        """Have the artifact's author make the attempt that a person requested; fail the task if it cannot be made."""
         chosen = self._chosen(verdict)
         wanted = Finding("person", observed="a person looked at it", expected=decision.feedback)
         again = None
@@ -372,7 +373,7 @@ class Escalation:
         return again
 
     async def _one_more(self, verdict: EvaluationVerdict, findings: Sequence[Finding]) -> EvaluationVerdict | None:
-        """Make one attempt and return what its review leads to, which is no further revision; None if it fails."""
+        """Make one attempt and return the verdict on it, which asks for no further revision; None if it fails."""
         progress, chosen = self._progress, self._chosen(verdict)
         attempt = await self._work.try_once(self._task, progress, chosen, findings, offer=False)
         if attempt.halt is HaltReason.EMERGENCY_STOP:
@@ -398,7 +399,7 @@ class Escalation:
 
 
 def _reason_to_ask(verdict: EvaluationVerdict) -> str:
-    """Return why a person is asked, and what they are to look at."""
+    """Return why a person is asked, and what to look at."""
     assert verdict.cause is not None, "a person is asked only what a review left open"
     left = "; ".join(one.text for one in verdict.criteria if one.left_to_a_person)
     detail = left if left and verdict.awaits_approval else verdict.feedback

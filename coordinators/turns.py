@@ -1,4 +1,4 @@
-"""Turns: tasks that a run gets one after the other, for coordinators whose members converse."""
+"""Turns: tasks added to a run one after the other, for coordinators whose members converse."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from kairo_team.verdicts import Finding
 
 MOST_SHOWN: Final = 6_000
-"""Characters of a conversation that a member is shown."""
+"""How many characters of a conversation a member sees."""
 _MOST_OF_A_ROLE: Final = 200
-"""Characters of a member's instructions in a description of it."""
+"""How many characters of its instructions a member's description has."""
 _BETWEEN: Final = "\n\n"
 _CUT: Final = "\n[cut here]"
 
@@ -33,7 +33,7 @@ def turn_id(number: int) -> str:
 
 
 def longest(first: Task, turns: int) -> TaskGraph:
-    """Return the plan of a conversation that takes all its turns: what a budget is checked against."""
+    """Return the plan of a conversation that takes all its turns, to check a budget."""
     chain = [first]
     for number in range(2, turns + 1):
         chain.append(replace(first, id=turn_id(number), depends_on=[chain[-1].id]))
@@ -53,18 +53,19 @@ class Said(NamedTuple):
     member: str
     text: str
     note: str = ""
-    """What followed from it, such as who got the turn."""
+    """What followed from the turn, such as who got the next one."""
 
     def __str__(self) -> str:
-        """Return it as it stands in a transcript; its lines are set in, so that none passes for a member's name."""
+        """Return the turn for a transcript; its lines are indented, so that none looks like a member's name."""
         lines = [*self.text.splitlines(), *([f"[{self.note}]"] if self.note else [])]
         return "\n".join([f"{self.member}:", *(f"  {line}" for line in lines)])
 
 
 def written(said: Sequence[Said], most: int) -> str:
-    """Write the newest turns of a conversation in at most so many characters, oldest first.
+    """Write the newest turns of a conversation in at most `most` characters, oldest first.
 
-    A turn is there whole or not at all, but for the newest, whose end is cut off. A line says how many are left out.
+    Turns are included whole or left out, except the newest, whose end may be cut off. A line says how many are left
+    out.
     """
     texts: deque[str] = deque()
     size = -len(_BETWEEN)
@@ -89,7 +90,7 @@ def _notice(left_out: int) -> str:
 
 
 def _cut(text: str, most: int) -> str:
-    """Cut a text to so many characters, with a notice if there is room for it."""
+    """Cut a text to so many characters, with a notice if one fits."""
     kept = most - len(_CUT)
     return text[:kept] + _CUT if kept > 0 else text[:most]
 
@@ -109,7 +110,7 @@ class Transcript:
         return self._count
 
     def add(self, said: Said) -> None:
-        """Take a turn in."""
+        """Add a turn."""
         self._newest = text = str(said)
         self._count += 1
         self._shown.append(text)
@@ -127,15 +128,15 @@ class Transcript:
 
 
 class TurnWork(TaskWork):
-    """The body of every turn of one run. A coordinator overrides what it offers, and what it reviews."""
+    """The body of every turn of one run. Subclasses say which tools are offered, and what is reviewed."""
 
     def __init__(self, run: TeamRun, policy: FailurePolicy, reviewers: Reviewers) -> None:
         super().__init__(run, policy, reviewers)
         self.unreviewed: dict[str, Attempt] = {}
-        """By task id, the attempt that ended a turn without being reviewed: its member passed the turn on."""
+        """Attempts that ended a turn without a review, by task id: their member passed the turn on."""
 
     def problem(self, task: Task, attempt: Attempt) -> str | None:
-        """Return why an attempt cannot stand, such as that it names nobody; it has failed then."""
+        """Return why an attempt is invalid and so has failed, such as that it names no member."""
         return None
 
     def is_answer(self, task: Task, attempt: Attempt) -> bool:
@@ -176,10 +177,10 @@ class Turns:
         self._reviewers = reviewers
         self._graph: TaskGraph | None = None
         self.taken = 0
-        """How many there were."""
+        """How many turns there were."""
 
     async def plan(self, make: Callable[[], Awaitable[Task]]) -> None:
-        """Plan the first turn, whose task is made by then, and paid like a plan; `begin` has it done. Recorded."""
+        """Plan the first turn; `make` returns its task, and is paid like a plan. Then call `begin`. Recorded."""
 
         async def plan() -> TaskGraph:
             return TaskGraph([await make()])
@@ -187,13 +188,13 @@ class Turns:
         await self._plan(plan)
 
     async def begin(self) -> Task:
-        """Have the first turn done, which is planned."""
+        """Run the planned first turn to its end, and return its task."""
         assert self._graph is not None, "plan first"
         await self._work_off(self._graph)
         return self._graph.tasks[0]
 
     async def take(self, member: str | None, description: str, inputs: Mapping[str, Any] = {}, **fields: Any) -> Task:
-        """Have one turn done to its end, whatever that is, and return its task; it depends on the turn before it.
+        """Run one turn to its end, however it ends, and return its task, which depends on the turn before it.
 
         `fields` are further fields of the task. Recorded.
         """

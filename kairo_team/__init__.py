@@ -165,7 +165,7 @@ def _version() -> str:
     return version("kairo-team")
 
 
-if not TYPE_CHECKING:  # a type checker would take any name for one that is there
+if not TYPE_CHECKING:  # a type checker would accept any name
     _HOMES = {
         "events": "",
         "agents.mini": "MiniAgent",
@@ -204,6 +204,6 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
         "views.telemetry": "OpenTelemetry",
         "web_console.console": "console",
     }
-    """Where the names live. Each is imported when it is first used, so that `import kairo_team` is quick."""
+    """Modules of the names. Each is imported when it is first used, so that `import kairo_team` is quick."""
     _BESIDE = ("evaluators", "coordinators", "agents", "tools", "models", "governance", "testing", "gates", "errors")
     __getattr__, __dir__ = lazy_names(__name__, _HOMES, made={"__version__": _version}, beside=_BESIDE)

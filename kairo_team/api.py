@@ -42,25 +42,26 @@ async def run(
     coordinator: TeamCoordinator | str | None = None,
     runtime: Runtime | None = None,
 ) -> TeamResult:
-    """Run a team on a goal or a request and return its result, whatever happens.
+    """Run a team on a goal or a request and return its result, however the run ends.
 
-    `plan` (the tasks to run), `config` and `run_id` (None makes one) go with a goal; a request has its own, and is
-    refused with one of them. `budget` replaces that of the request, or of `config`. `coordinator`: this one, as an
-    object or by a name such as "expert" or "board" (`kairo plugins coordinator` lists them), else the team's, else the
-    task board when there is a plan, else the expert team. `runtime`: this one, else the team's, else a fresh one.
+    `plan` (the tasks to run), `config` and `run_id` (None makes one) go with a goal; a request has its own, and none of
+    them may be given with it. `budget` replaces the budget of the request, or of `config`. `coordinator` takes
+    precedence, as an object or by a name such as "expert" or "board" (`kairo plugins coordinator` lists them); else the
+    team's is used, else the task board if there is a plan, else the expert team. `runtime` takes precedence, else the
+    team's is used, else a new one.
 
-    With `resume` the same call begins a run, goes on with it after its process died, and returns the result of one that
-    has ended: the run of that id which the runtime's journal has, else one that is suspended in the runtime. It goes on
-    as it was requested, but for `budget`, and raises what `Runtime.resume` raises.
+    With `resume` the same call begins a run, resumes it after its process died, and returns the result of an ended run.
+    It looks for the run of that id in the runtime's journal, else among the runtime's suspended runs. A resumed run
+    keeps its request, except for `budget`. Raises what `Runtime.resume` raises.
 
-    Raises `RunExists` for a request that was run before in the same runtime, and before any work starts
-    `InsufficientBudget` where the account that the run is charged to does not have its budget.
+    Raises `RunExists` for a request that was run before in the same runtime. Raises `InsufficientBudget`, before any
+    work starts, if the account that the run is charged to does not have its budget.
     """
     if resume and run_id is None and isinstance(request, str):
-        raise Misuse("resume=True goes on with the run of an id: give it one with run_id=")
+        raise Misuse("resume=True resumes the run of an id: give it one with run_id=")
     if resume and runtime is None and team.runtime is None:
         raise Misuse(
-            "resume=True goes on with what a runtime knows of earlier runs: give it one with a journal, such as "
+            "resume=True needs a runtime that knows earlier runs: give it one with a journal, such as "
             "runtime=kt.Runtime(journal=kt.SqliteJournal('runs.db'))"
         )
     request = make_request(team, request, budget, plan, config, run_id)
@@ -81,7 +82,7 @@ async def run(
 async def _go_on(
     team: Team, run_id: str, coordinator: TeamCoordinator | None, budget: Budget | None
 ) -> TeamResult | None:
-    """Return what comes of a run that was begun before; None for one that was not."""
+    """Resume the run or return its recorded result; None for an unknown run."""
     runtime: Runtime | None = team.runtime
     if runtime is None:
         return None
@@ -108,7 +109,7 @@ def run_sync(
     coordinator: TeamCoordinator | str | None = None,
     runtime: Runtime | None = None,
 ) -> TeamResult:
-    """Like `run`, from code without an event loop; raises `Misuse` inside one."""
+    """Run like `run`, from code without an event loop; raises `Misuse` inside one."""
     try:
         current_token()
     except NoEventLoopError:
@@ -126,7 +127,7 @@ def run_sync(
     }
     results: list[TeamResult] = []
 
-    async def keep() -> None:  # asyncio writes down, twice, what its main task returns
+    async def keep() -> None:  # asyncio formats the result of its main task twice
         results.append(await run(team, request, **given))
 
     anyio.run(keep)
@@ -146,7 +147,7 @@ def check(
 ) -> PlanCheck:
     """Report whether `run` with the same arguments could start, and how the budget would be split.
 
-    Binds the plan and splits the budget; calls no agent, planner or model, and does not use the request up.
+    Binds the plan and splits the budget. No agent, planner or model is called, and the request can still be run.
     """
     request = make_request(team, request, budget, plan, config, run_id)
     team = bind_runtime(team, runtime)
@@ -161,7 +162,7 @@ def make_request(
     config: TeamConfig | None = None,
     run_id: str | None = None,
 ) -> TeamExecutionRequest:
-    """Make a request of a goal and what goes with it, and put the budget in; `ValueError` for what does not fit."""
+    """Make a request from a goal and its arguments, or put the budget into one; `ValueError` for invalid arguments."""
     _check_team_and_goal(team, request)
     _check_kinds(budget=budget, plan=plan, config=config, run_id=run_id)
     beside: dict[str, Any] = {"plan": plan, "config": config, "run_id": run_id}

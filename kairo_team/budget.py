@@ -14,7 +14,7 @@ from kairo_team._util.frozen import check_kind, known_arguments, quick
 from kairo_team._util.late_pydantic import AfterValidator, WrapSerializer
 
 Money = Decimal | int | str | float
-"""An amount in US dollars; a float stands for its shortest decimal form (0.1 is ten cents exactly)."""
+"""An amount in US dollars; a float means its shortest decimal form (0.1 is ten cents exactly)."""
 
 PICODOLLARS: Final = 10**12
 """Units in one dollar: the ledger counts whole picodollars, so sums are exact in any order."""
@@ -25,7 +25,7 @@ _LEAST: Final = "0.000000000001"
 _DIGITS: Final = 15
 """An amount with more digits before the point is refused as a mistake: the world's yearly product has fifteen."""
 _EXACT: Final = Context(prec=200, Emax=MAX_EMAX, Emin=MIN_EMIN)
-"""The application's own decimal context must never round money."""
+"""Rounds no amount, whatever the application's own decimal context."""
 
 
 class HaltReason(StrEnum):
@@ -73,7 +73,7 @@ def to_picodollars(amount: Money, *, field: str = "dollars", round_up: bool = Tr
 
 
 picodollars = lru_cache(maxsize=1024, typed=True)(to_picodollars)
-"""The same, rounded up and cached: prices repeat."""
+"""`to_picodollars` rounded up and cached: prices repeat."""
 
 
 def check_count(field: str, value: object, least: int = 0) -> None:
@@ -104,7 +104,7 @@ def check_seconds(field: str, value: object) -> None:
 @known_arguments
 @dataclass(frozen=True, slots=True, init=False)
 class Budget:
-    """Limits of a run, a member or a task. `None` is no limit, and `0` allows nothing.
+    """Limits of a run, a member or a task. `None` means unlimited, and `0` allows nothing.
 
     `tokens` counts prompt and completion together, `dollars` are US dollars, `loops` are iterations of agents, and
     `seconds` of wall clock count from the start of what they limit. Dollars are an exact `Decimal`, cut to whole
@@ -163,19 +163,19 @@ class Budget:
 @known_arguments
 @dataclass(frozen=True, slots=True)
 class BudgetPolicy:
-    """How a team's budget is divided. Shares (0 to 1) of each limit are guarantees; unused amounts are lent."""
+    """How a team's budget is divided. Shares (0 to 1) of each limit are guarantees; others may use what is unused."""
 
     plan: float = 0.05
-    """Share of planning, when the planner calls a model; the rest of it returns after planning."""
+    """Share of planning, if the planner calls a model; the rest of it returns after planning."""
     evaluate: float = 0.20
-    """Share of reviews, when an evaluator calls a model; members cannot use it."""
+    """Share of reviews, if an evaluator calls a model; members cannot use it."""
     reserve: float = 0.10
     """Share that is guaranteed to no member: it pays for retries and for tasks that need more."""
     top_ups: int = 1
     """How often a task that ran out gets more, after other tasks returned budget."""
     expect: Budget = Budget(tokens=30_000, dollars="0.30", loops=10)
-    """The expected use of a task, as long as no task of its member has ended; then the use of the ended ones counts.
-    Only as many tasks start at once as the budget can pay at this rate, but always two."""
+    """The expected use of a task until a task of its member has ended; then the use of the ended ones counts. Only as
+    many tasks start at once as the budget can pay at this rate, but always two."""
     allow_unpriced: bool = False
     """Allow calls of models without a known price under a limit in dollars; they are booked at 0 dollars."""
 
@@ -255,7 +255,7 @@ class Usage:
 
 
 NO_USAGE: Final = Usage()
-"""Nothing was spent."""
+"""The usage when nothing was spent."""
 
 
 def _counted(number: int, noun: str) -> str:
@@ -292,7 +292,7 @@ def least_of(one: Usage, other: Usage) -> Usage:
 
 
 class ReadLater(Sequence["BudgetNode"]):
-    """A tuple of nodes that is made at the first read, because big trees are slow to make and often not read."""
+    """A tuple of nodes made at the first read, because big trees are slow to make and often not read."""
 
     __slots__ = ("_made", "_make")
 
@@ -348,15 +348,15 @@ class BudgetNode:
     budget: Budget = Budget()
     """The ceiling."""
     guarantee: Budget = Budget()
-    """Budget set aside for it; `None` where none was."""
+    """Budget set aside for the governor; `None` where nothing was set aside."""
     usage: Usage = Usage()
-    """Spent by it and everything below it."""
+    """Spent by the governor and everything below it."""
     held: Usage = Usage()
     """Held for calls in flight (tokens as prompt tokens)."""
     overshoot: Usage = Usage()
-    """By how much late bookings of actual usage passed its limits (tokens as prompt tokens)."""
+    """The amount by which late bookings of actual usage passed the limits (tokens as prompt tokens)."""
     halt: HaltReason | None = None
-    """Why it, or one above it, halted."""
+    """Why the governor, or one above it, halted."""
     origin: str | None = None
     """Name of the governor that halted, when `halt` is set."""
     closed: bool = False
@@ -372,7 +372,7 @@ class BudgetNode:
 
 
 def _rows(node: BudgetNode, stem: str, branch: str) -> Iterator[tuple[str, ...]]:
-    """Yield a line of cells for the node, then those of its children."""
+    """Yield a line of cells for the node, then the lines of its children."""
     yield (stem + branch + node.name, *_cells(node))
     stem += {"": "", "├─ ": "│  ", "└─ ": "   "}[branch]
     for child in node.children:

@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 
 Test = Literal["equals", "not_equals", "one_of", "contains", "at_least", "at_most", "holds"]
 TESTS: Final[tuple[Test, ...]] = ("equals", "not_equals", "one_of", "contains", "at_least", "at_most", "holds")
-"""What a condition may ask of a value."""
+"""The tests that a condition may use."""
 _KEYS: Final = ("from", "field", *TESTS)
 
 
 class Unreadable(ValueError):
-    """An artifact does not have what the plan reads from it."""
+    """The artifact does not contain what the plan reads from it."""
 
 
 @checked
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A test of one task's accepted artifact. As data it is a mapping, which is taken wherever a condition is.
+    """A test of one task's accepted artifact; a mapping may be used wherever a condition may.
 
-    `{"from": "triage", "field": "kind", "equals": "bug"}` looks at the artifact of the task `triage`: at its data, or,
-    where it has none, at its text, which is read as JSON where a field is asked for. `field` is a path of keys and
-    list places, such as `"report.errors.0"`; without one the whole artifact is looked at. `test` is one of:
+    `{"from": "triage", "field": "kind", "equals": "bug"}` tests the artifact of the task `triage`: its data, or without
+    data its text, which is read as JSON if a field is given. `field` is a path of keys and list places, such as
+    `"report.errors.0"`; without one the whole artifact is tested. `test` is one of:
 
     - `equals`, `not_equals`: a JSON value;
     - `one_of`: a list of JSON values;
@@ -54,12 +54,12 @@ class Condition:
     """
 
     source: str
-    """Id of the task whose artifact is looked at."""
+    """Id of the task whose artifact is tested."""
     test: Test
     value: Annotated[Any, AfterValidator(freeze_json)]
-    """What it is compared with."""
+    """The value to compare with."""
     field: str | None = None
-    """Where in the artifact; None: all of it."""
+    """Path in the artifact; None: the whole artifact."""
 
     def __post_init__(self) -> None:
         where = f"the condition on {self.source!r}"
@@ -71,7 +71,7 @@ class Condition:
             raise ValueError(f"{where}: {self.test} takes {kinds[1]}, not {thaw(self.value)!r:.80}")
 
     def as_data(self) -> dict[str, Any]:
-        """Return it as the mapping that it is in JSON."""
+        """Return the condition as a mapping of JSON values."""
         path = {} if self.field is None else {"field": self.field}
         return {"from": self.source, **path, self.test: thaw(self.value)}
 
@@ -80,9 +80,9 @@ class Condition:
         return f"{self.source}{path} {self.test.replace('_', ' ')} {json.dumps(thaw(self.value), ensure_ascii=False)}"
 
     def read(self, artifact: Artifact) -> Any:
-        """Return the value that is tested; `Unreadable` when the artifact does not have it, or it is of a wrong kind.
+        """Return the value to test; `Unreadable` if the artifact does not have it, or it is of a wrong kind.
 
-        For `holds` that is the artifact itself, where no field is named.
+        For `holds` without a field, that is the artifact itself.
         """
         if self.test == "holds" and self.field is None:
             return artifact
@@ -122,13 +122,13 @@ _KINDS: Final[Mapping[str, tuple[type | tuple[type, ...], str]]] = {
     "at_most": _NUMBERS,
     "holds": (str, "the name of a function in Team.conditions"),
 }
-"""What a test is given."""
+"""The kind of value that a test takes."""
 _READS: Final[Mapping[str, tuple[type | tuple[type, ...], str]]] = {
     "contains": ((str, list), "a text or a list"),
     "at_least": _NUMBERS,
     "at_most": _NUMBERS,
 }
-"""What a test can be applied to."""
+"""The kind of value that a test can be applied to."""
 
 
 def _same(value: Any, given: Any) -> bool:
@@ -137,7 +137,7 @@ def _same(value: Any, given: Any) -> bool:
 
 
 def as_condition(given: Any) -> Any:
-    """Make a condition of the mapping that it is in JSON; leave everything else to the validator."""
+    """Make a condition from its JSON mapping; leave everything else to the validator."""
     if not isinstance(given, Mapping):
         return given
     data = cast("Mapping[str, Any]", given)
@@ -170,17 +170,17 @@ AsCondition = Annotated[
     PlainSerializer(lambda given: None if given is None else given.as_data(), return_type=dict[str, Any] | None),
     WithJsonSchema({"anyOf": [condition_schema(), {"type": "null"}]}),
 ]
-"""A condition, or the mapping that it is in JSON; kept as a condition. Or None."""
+"""A condition, or its JSON mapping, kept as a condition; or None."""
 
 
 def data_of(artifact: Artifact) -> Any:
-    """Return an artifact's data, else the JSON in its text; `Unreadable` when there is none."""
+    """Return an artifact's data, else the JSON in its text; `Unreadable` without either."""
     if artifact.data is not None:
         return _as_json(artifact.data)
     try:
         return read_reply(artifact.text, json.loads)
     except (ValueError, RecursionError):
-        raise Unreadable(f"the artifact has no data, and its text is no JSON: {artifact.text!r:.80}") from None
+        raise Unreadable(f"the artifact has no data, and its text is not JSON: {artifact.text!r:.80}") from None
 
 
 def _as_json(data: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What constraints get and return: values only. `governance.constraint_chain` has the chain that asks them."""
+"""What constraints receive and return: values only. `governance.constraint_chain` has the chain that calls them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ResourceAction(StrEnum):
-    """What a violation leads to; they compare by `severity`."""
+    """The action that a violation leads to; actions compare by `severity`."""
 
     ALLOW = "allow"
     """The violation is emitted as an event, and nothing else happens."""
@@ -28,7 +28,7 @@ class ResourceAction(StrEnum):
 
     @property
     def severity(self) -> int:
-        """How much it interferes, from 0."""
+        """How much the action interferes, from 0."""
         return _SEVERITY[self]
 
     def __lt__(self, other: str) -> bool:
@@ -57,12 +57,12 @@ class AgentState:
     """The progress of an attempt, as its governed models saw it."""
 
     messages: Sequence[Message] = ()
-    """Of the request about to be made, or answered last."""
+    """The messages of the next request, or of the last answered one."""
     turns_completed: int = 0
     """Model calls that were answered."""
     tool_calls_executed: int = 0
     last_text: str = ""
-    """The last reply."""
+    """The text of the last reply."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "messages", tuple(self.messages))
@@ -77,7 +77,7 @@ class ResourceContext:
     iteration: int = 0
     """The turn that is about to begin or was just answered, from 0."""
     tokens_used: int = 0
-    """By all the task's tries so far."""
+    """Tokens used by all the task's attempts so far."""
     elapsed: float = 0.0
     """Seconds since the attempt began, by the run's clock."""
     agent_state: AgentState = AgentState()
@@ -100,7 +100,7 @@ class ResourceValidation:
     reason: str = ""
     """Why; never blank when violated."""
     metrics: Mapping[str, Any] = EMPTY
-    """What was measured: JSON values by name, copied read-only."""
+    """The measured JSON values by name, copied read-only."""
 
     def __post_init__(self) -> None:
         check_kind("ResourceValidation.violated", self.violated, bool)
@@ -113,18 +113,18 @@ class ResourceValidation:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One violated constraint, and the action it asks for."""
+    """One violated constraint, and the action it requests."""
 
     constraint: str
     """The constraint's name."""
     position: int
-    """Its place in the chain, from 0."""
+    """The constraint's place in the chain, from 0."""
     action: ResourceAction
     validation: ResourceValidation
 
     @property
     def reason(self) -> str:
-        """Why."""
+        """Why the constraint is violated."""
         return self.validation.reason
 
     def __str__(self) -> str:
@@ -136,10 +136,10 @@ class ConstraintReport:
     """The findings of a chain."""
 
     action: ResourceAction
-    """The most severe action asked for."""
+    """The most severe requested action."""
     validations: tuple[ResourceValidation, ...] = ()
     """Every validation made, in the chain's order, up to the first emergency stop."""
     decided_by: str | None = None
-    """Name of the first constraint that asked for `action`; None when nothing was violated."""
+    """Name of the first constraint that requested `action`; None if nothing was violated."""
     violations: tuple[Violation, ...] = ()
     """Every violation, in the chain's order."""

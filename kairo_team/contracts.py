@@ -1,6 +1,6 @@
-"""What a third party implements: one protocol each, its clauses numbered.
+"""The protocols that third parties implement, with numbered clauses.
 
-The library calls nothing beyond these; our own agents, coordinators and evaluators stand on the same footing.
+The library calls nothing beyond these; the built-in agents, coordinators and evaluators use no private hooks.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ Subscriber = Callable[["Event"], Awaitable[None] | None]
 """Called with every event of a run, in order. A plain function is called at once and must be quick; an async one has
 its own bounded buffer. A subscriber that raises is removed and reported.
 
-One that has a method `around` is a `Surrounding` too."""
+A subscriber with a method `around` is a `Surrounding` too."""
 
 
 @runtime_checkable
 class Surrounding(Protocol):
-    """What a subscriber may also be: something around the work of a run, such as the span that is current in it.
+    """A subscriber that also wraps the work of a run, such as in the span that is current in it.
 
-    Optional: `traceparent(run_id) -> str | None`, the W3C trace context of its span of a run that has begun. It is
-    recorded with the run, and `TeamResumed` has it when the run goes on, in whatever process.
+    Optional: `traceparent(run_id) -> str | None`, the W3C trace context of its span for a run that has begun. It is
+    recorded with the run, and `TeamResumed` has it when the run is resumed, in any process.
     """
 
     def around(self, event: Event) -> AbstractContextManager[object]:
-        """Return what is entered in the work's own task before it begins, and left when it ends.
+        """Return the context manager that wraps the work, in the work's own task.
 
-        `event` is the one the work begins with, delivered before: `TeamStarted` or `TeamResumed`, `AttemptStarted`,
-        `EvaluationStarted`, `ModelStarted`, `ToolStarted`. It can neither swallow nor replace what the work raises; one
-        that raises itself is reported and stands around nothing more.
+        `event` is the first one of the work, delivered before: `TeamStarted` or `TeamResumed`, `AttemptStarted`,
+        `EvaluationStarted`, `ModelStarted`, `ToolStarted`. The context manager can neither swallow nor replace what the
+        work raises. A subscriber that raises is reported and wraps no more work.
         """
         ...
 
@@ -62,7 +62,7 @@ class ChatModel(Protocol):
     """A language model.
 
     C1. `name` is `provider:model` and stays so; `complete` answers one request with a `ModelResponse`, or raises.
-    C2. It keeps no conversation: an earlier request is no part of a later one.
+    C2. It keeps no conversation: an earlier request is not part of a later one.
     C3. Calls at the same time do not mix.
     C4. The reply never has more tokens than `request.max_tokens`, when that is set, else than `max_output_tokens`.
     C5. `ModelResponse.usage` is what the provider reports, or None when it reports nothing: no guess, and not zero
@@ -70,17 +70,17 @@ class ChatModel(Protocol):
     C6. Cancellation passes through, and leaves the model fit for the next call.
     C7. It does not change the request.
     C8. A provider that does not answer is a `kairo_team.errors.ModelCallError`, whose `kind` shows whether the call may
-        be made again, or elsewhere; it is never a reply.
+        be repeated, here or elsewhere; it is never a reply.
     C9. It calls its provider once for each call: retries are made by the caller, each with its own hold.
     C10. `count_tokens` is never less than the tokens of the prompt that the provider counts.
-    C11. `price` is a finite amount, not negative, the same for the same usage, and no smaller for more tokens.
+    C11. `price` is a finite amount, not negative, the same for the same usage, and not smaller for more tokens.
     C12. `stream` passes on the text of the reply it returns, in order; an exception of `on_text` ends the call.
 
     Optional: `async count_tokens(request) -> int`, an upper bound of the prompt's tokens; `price(usage) -> Money`,
     what a reply cost; `async stream(request, on_text) -> ModelResponse`, the same as `complete` but calling
     `on_text(text)` with each piece of the reply's text as it comes; `max_output_tokens`, the most a reply may have when
     the request sets no limit. `kairo_team.models.idempotency_key()` names the try that is being sent, for a provider
-    that answers and charges a repeated one once.
+    that answers and charges a repeated try once.
     """
 
     @property
@@ -96,7 +96,8 @@ class ChatModel(Protocol):
 class GovernedChatModel(Protocol):
     """A chat model as a member gets it: every call is held, capped, settled and recorded.
 
-    Optional: `async count_tokens(request) -> int | None`, the model's own count of the prompt's tokens; None without.
+    Optional: `async count_tokens(request) -> int | None`, the model's own count of the prompt's tokens; None without
+    one.
     """
 
     @property
@@ -105,17 +106,17 @@ class GovernedChatModel(Protocol):
         ...
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Answer one request; raises `HaltError` or `InsufficientBudget` instead of overspending.
+        """Answer one request; raise `HaltError` or `InsufficientBudget` instead of overspending.
 
-        `ConstraintExit` when a constraint ends the attempt gracefully: return the work so far, or do not catch it.
-        `GuardrailDenied` when a guardrail refuses the request or its reply.
+        Raises `ConstraintExit` if a constraint ends the attempt gracefully: return the work so far, or do not catch it.
+        Raises `GuardrailDenied` if a guardrail refuses the request or its reply.
         """
         ...
 
     async def stream(self, request: ModelRequest) -> ModelResponse:
-        """Do the same, and emit each piece of the text to the run's subscribers as it comes: `model.delta` events.
+        """Answer one request like `complete`, and emit each piece of the reply as it comes: `model.delta` events.
 
-        With a guardrail for replies nothing is emitted before the whole reply passed.
+        With a guardrail for replies, nothing is emitted before the whole reply has passed.
         """
         ...
 
@@ -135,7 +136,7 @@ class MemberContext(Protocol):
 
     @property
     def cancelled(self) -> bool:
-        """True once the attempt is to end: for code that cannot be interrupted, such as a plain function."""
+        """Whether the attempt should end: for code that cannot be interrupted, such as a plain function."""
         ...
 
     @property
@@ -145,25 +146,25 @@ class MemberContext(Protocol):
 
     @property
     def output_type(self) -> Any:
-        """The type the artifact's data must have; None when the task names none."""
+        """The type the artifact's data must have; None if the task names none."""
         ...
 
     @property
     def foreign(self) -> bool:
-        """True where a model may have written the goal or the task: then prompts quote them."""
+        """Whether a model may have written the goal or the task: then prompts quote them."""
         ...
 
     @property
     def runtime(self) -> Runtime | None:
-        """A runtime like the run's whose own runs are spent here, for a team inside the task; None outside a run."""
+        """A runtime whose runs are spent here, for a team inside the task; None outside a run."""
         ...
 
     @property
     def offered(self) -> Sequence[Tool]:
-        """Tools that the coordinator offers for this attempt, such as one that hands over; mostly none.
+        """Tools that the coordinator offers for this attempt, such as one that hands over; mostly empty.
 
-        The role's `allowed_tools` do not bind them: the coordinator brings them, not the member. What is allowed to a
-        task around the run does.
+        The role's `allowed_tools` do not apply to them: the coordinator brings them, not the member. The tools allowed
+        to a task around the run do apply.
         """
         ...
 
@@ -174,7 +175,7 @@ class MemberContext(Protocol):
     def tool(self, tool: str | Tool | Callable[..., Any]) -> GovernedTool:
         """Return a tool whose every call goes through the tool pipeline.
 
-        Takes a function, a `Tool`, or the name of one that the coordinator offers, or that `tools` brought in this
+        Takes a function, a `Tool`, or the name of a tool that the coordinator offers, or that `tools` brought in this
         attempt; `KeyError` for another name. Awaiting a tool that ends the attempt does not return: its `TurnEnded`
         leaves the member.
         """
@@ -183,7 +184,7 @@ class MemberContext(Protocol):
     async def tools(self, tools: Iterable[Tool | ToolSource | Callable[..., Any]]) -> Toolbox:
         """Return the governed tools of functions and of tool sources, such as MCP servers, which are connected now.
 
-        Those that the coordinator offers are behind them; two of one name raise a `ValueError`.
+        The coordinator's tools come after them; two tools of one name raise a `ValueError`.
         """
         ...
 
@@ -194,8 +195,8 @@ class MemberContext(Protocol):
     async def recorded(self, name: str, make: Callable[[], Any]) -> Any:
         """Return what `make` returned when this work was first done; `make` may be async, its value JSON can hold.
 
-        For values in a prompt that come from the clock, from chance or from the remaining budget: when a suspended
-        attempt is made again the prompt must be the same, or its model is called, and paid, again. A name may be used
+        Use this for values in a prompt that come from the clock, a random source or the remaining budget. A suspended
+        attempt that is repeated must have the same prompt, or its model is called, and paid, again. A name may be used
         several times: its second use has the second value.
         """
         ...
@@ -205,13 +206,13 @@ class MemberContext(Protocol):
         ...
 
     def name_inner_run(self, team: str, goal: str) -> str:
-        """Return the id for a run of a team inside the attempt, the same one when the attempt is made again."""
+        """Return the id for a run of a team inside the attempt, the same in a repeated attempt."""
         ...
 
     async def put_off(self, question: HumanRequest | None = None) -> None:
-        """End the attempt, to be made again once a question is answered; returns where the work is no attempt.
+        """End the attempt until a question is answered, then make it again; returns if the work is not an attempt.
 
-        Without a question: those of the calls that were put off (`GovernedTool.call_of_reply`), if there are any.
+        Without a `question`, wait for the questions of deferred calls (`GovernedTool.call_of_reply`), if there are any.
         """
         ...
 
@@ -224,34 +225,34 @@ class Agent(Protocol):
     """Does a task.
 
     C1. `run` returns an `AgentOutput`, an `Artifact` or a string that is not blank; None or anything else is a
-        failed attempt, not tried again.
+        failed attempt, which is not retried.
     C2. An agent made for any task gives its model the whole assignment: goal, context, task, inputs, upstream
         artifacts, directives and, on a revision, the previous artifact and the findings.
     C3. `HaltError` and `InsufficientBudget` leave it as they were raised: not swallowed, not replaced by another error,
-        not wrapped in a group. After one of them, or with its budget used up, it asks no model.
+        not wrapped in a group. After one of them, or with its budget used up, it calls no model.
     C4. Cancellation passes through at once, and no work it began is left running.
-    C5. It books spending outside the governed models of its context on `context.governor`: every call, retries and
-        calls with unknown usage included. With `own_loop` it counts its loops.
+    C5. It books spending outside the governed models of its context on `context.governor`: every call, including
+        retries and calls with unknown usage. With `own_loop` it counts its loops.
     C6. An `AgentOutput` reports this one run truthfully: usage, turns, tool calls; never more than `max_turns`.
     C7. It saves its work so far with `context.keep`, so that it survives a deadline, a halt or a failure.
     C8. With `reentrant = True`, the default of a bare function, it is called many times at once and returns the same as
-        in calls one after another. Without that it is never called twice at once.
+        in calls one after another. Otherwise it is never called twice at once.
     C9. It changes nothing around it: environment, working directory, context variables, logging, random state.
     C10. A failure is raised, or reported by a status; the text of an error is never its answer.
-    C11. Its tools are those of the context: every call is permitted, guarded and counted. A call of a reply that was
-        cut off is not made, and the model is told so.
-    C12. Its model calls are those of the context, or governed alike: held before they are made, cut to the remaining
+    C11. Its tools are the context's: every call is permitted, guarded and counted. A call of a reply that was cut off
+        is not made, and the model gets a message that says so.
+    C12. Its model calls are the context's, or governed alike: held before they are made, cut to the remaining
         budget, and neither sent nor used if a guardrail refused them.
-    C13. If it knows its limits, it uses the last turn it can pay for to answer, without tools but those that end it.
-    C14. Where its task names an output type, JSON in a code fence or between sentences counts as the JSON alone.
+    C13. If it knows its limits, it uses the last turn it can pay for to answer, with no tools except those that end it.
+    C14. If its task names an output type, JSON in a code fence or between sentences counts as the JSON alone.
 
     Optional: `own_loop = True` when it calls `context.governor.pre_step()` itself (else each attempt counts as one
-    loop); `preflight(role, models, budget)`, sentences on why it could not work here, asked before anything starts;
-    `takes_tools = False` when it cannot use the tools that a coordinator offers, which `context.tools` has.
+    loop); `preflight(role, models, budget)`, sentences on why it could not work here, called before anything starts;
+    `takes_tools = False` if it cannot use the tools that a coordinator offers, which `context.tools` has.
     """
 
     async def run(self, assignment: Assignment, context: MemberContext) -> AgentOutput | Artifact | str:
-        """Make the artifact the assignment asks for."""
+        """Make the artifact that the assignment asks for."""
         ...
 
 
@@ -268,9 +269,9 @@ AgentFunction = (
     | Callable[["Assignment", MemberContext], "Made | Awaitable[Made]"]
     | AgentOfContext
 )
-"""A function that does a task, plain or async, of an assignment or of an assignment and its context."""
+"""A function that does a task, plain or async; takes an assignment, or an assignment and its context."""
 AgentLike = Agent | AgentFunction
-"""What fills a role: `Member.agent`."""
+"""Values for `Member.agent`."""
 
 
 @runtime_checkable
@@ -278,21 +279,21 @@ class ResourceConstraint(Protocol):
     """A soft limit inside the budget: looks at an attempt before each turn and after each reply.
 
     C1. `validate` returns whether the limit is reached (`>=`, not `>`), a violation with a reason and its measures.
-        `share`, where there is one, is 1.0 from there on and less before.
+        `share`, if there is one, is 1.0 from there on and less before.
     C2. It measures only the numbers of the attempt it is given, and changes nothing.
     C3. It keeps nothing of one attempt: one object guards many attempts at once, in any order.
     C4. `on_violation` is called only with a violation and returns an action, the same for the same violation.
     C5. If it cannot measure, it raises or reports a violation. An exception, or a return value of another type, stops
         the attempt as an emergency; the reason names the constraint.
-    C6. `watch`, where there is one, waits until there is a violation and returns that, in the middle of a call too.
+    C6. `watch`, if there is one, waits until there is a violation and returns it, even in the middle of a call.
     C7. Cancellation passes through, out of a `watch` too.
     C8. In a run its actions are carried out: WARN_CONTINUE adds a warning to the task's outcome, GRACEFUL_EXIT starts
         no further model call, EMERGENCY_STOP interrupts calls in flight; other constraints stay in force.
 
     Optional: `name` (default: the class's name); `share(context) -> float`, how much of the limit is used, 1.0 being
-    all, which lets `WarnAt` wrap it; `async watch() -> ResourceValidation`, awaited beside the attempt (a member's
-    constraint) or beside the run (a team's) and cancelled with it: a violation it returns is acted on at once, in the
-    middle of a call too.
+    all, which lets `WarnAt` wrap it; `async watch() -> ResourceValidation`, awaited during the attempt (a member's
+    constraint) or during the run (a team's) and cancelled with it: a violation it returns is acted on at once, even in
+    the middle of a call.
     """
 
     async def validate(self, context: ResourceContext) -> ResourceValidation:
@@ -312,14 +313,14 @@ class GuardrailPolicy(Protocol):
         a warning have a reason.
     C2. It does not change the payload it is given.
     C3. A modified payload has the phase of the given one, and its tool. Text that it removes is in no string of the
-        payload any more, arguments of tool calls included; evaluated again, the payload passes unchanged.
-    C4. It may be asked about many payloads at once; its decision for one task does not depend on other tasks.
+        payload any more, including arguments of tool calls; evaluated again, the payload passes unchanged.
+    C4. It may be called for many payloads at once; its decision for one task does not depend on other tasks.
     C5. What it learns belongs to one run: `for_run` returns a policy that has seen nothing, and one without `for_run`
-        keeps nothing of what it saw. In a run that was resumed it is asked again about the recorded calls of work that
-        is made again, and what it says of them is not used.
+        keeps nothing of what it saw. In a resumed run it is called again for the recorded calls of repeated work, and
+        its decisions on them are not used.
     C6. Its own failure denies: an exception, or a return value that is not a decision; the reason names the policy.
     C7. Cancellation passes through.
-    C8. It is asked in its `phases` and in no others; `name`, `order` and `phases` never change.
+    C8. It is called in its `phases` and in no others; `name`, `order` and `phases` never change.
     C9. In a run, a denial stops the payload: for a denied request no model is called and nothing is charged, a denied
         reply is charged and not delivered, a denied tool does not run, a denied result is replaced.
     C10. In a run, models, tools and members see only the modified payload; a payload with a warning passes, and the
@@ -327,7 +328,7 @@ class GuardrailPolicy(Protocol):
 
     Optional: `name` (default: the class's name); `order` (default 0; lower goes first); `phases`, the set of
     `GuardrailPhase`s it wants to see (default: all); `for_run() -> GuardrailPolicy`, a policy with state of its own
-    for one run, asked when the run begins.
+    for one run, called when the run begins.
     """
 
     async def evaluate(self, context: GuardrailContext) -> GuardrailDecision:
@@ -342,7 +343,7 @@ class PermissionGuard(Protocol):
     C1. `check` returns a `PermissionDecision` for every tool and all arguments; it does not allow a tool it does not
         know. A denial and a question have a reason.
     C2. It changes nothing, and gives the same answer to the same question.
-    C3. It may be asked about several calls at once.
+    C3. It may be called for several calls at once.
     C4. A path counts as the place it leads to: `..`, links and similar names do not lead out of an allowed folder.
     C5. Its own failure denies: an exception, or a return value that is not a decision.
     C6. Cancellation passes through.
@@ -357,7 +358,7 @@ class PermissionGuard(Protocol):
 
 @runtime_checkable
 class ToolSource(Protocol):
-    """Where tools come from that are known only once connected, such as an MCP server.
+    """A source of tools that are known only once connected, such as an MCP server.
 
     C1. `connect` is entered once per run, before the first of its tools is offered, and left when the run ends.
     C2. The tools it yields are safe to call concurrently while it is connected.
@@ -369,7 +370,7 @@ class ToolSource(Protocol):
         ...
 
     def connect(self) -> AbstractAsyncContextManager[Sequence[Tool]]:
-        """Connect, and yield the tools; raises when that is not possible."""
+        """Connect, and yield the tools; raises if that is not possible."""
         ...
 
 
@@ -378,8 +379,8 @@ class HumanGate(Protocol):
     """Asks a person, for one run or many.
 
     C1. `decide` returns what the person decided about this question; it changes nothing itself.
-    C2. It decides nothing by itself: when it gives up, or has waited long enough, it returns None, puts the question
-        off or raises. Silence never approves.
+    C2. It decides nothing by itself: when it gives up, or has waited long enough, it returns None, defers the question
+        or raises. Silence never approves.
     C3. It may be asked several questions at once; each gets its own answer.
     C4. Cancellation passes through: the run has ended.
     C5. In a run its decision is carried out: approve accepts, reject fails, and without an answer no artifact is
@@ -399,7 +400,7 @@ class Engine(Protocol):
 
     @property
     def journal(self) -> Journal:
-        """Where the runs are recorded: those who make attempts read and write it too."""
+        """Where the runs are recorded; the processes that make attempts read and write it too."""
         ...
 
     def attempt(
@@ -413,7 +414,7 @@ class Engine(Protocol):
 
 
 class Models(Protocol):
-    """Where model names become models."""
+    """Finds the models for model names."""
 
     def resolve(self, model: str | ChatModel) -> ChatModel:
         """Return the model of that name; raises `ModelUnavailable` or `MissingExtra`."""
@@ -424,12 +425,13 @@ class EvaluationStrategy(Protocol):
     """Decides what happens to one artifact.
 
     C1. It returns an `EvaluationVerdict` that does not contradict itself: a score of 0 or only criteria that are not
-        met are no PASS, a score of 1 or only criteria that are met no REVISE, and what it passes scores no less than
-        what it sends back. It never uses the causes about rounds, which are the run's.
-    C2. No evidence, no PASS: a text that looks blank never passes. Any other text is reviewed, also one cut off.
+        met never come with a PASS, a score of 1 or only criteria that are met never with a REVISE, and an artifact that
+        passes scores at least as much as one that is sent back. It never uses the causes about rounds, which are the
+        run's.
+    C2. No evidence, no PASS: a text that looks blank never passes. Any other text is reviewed, even one cut off.
     C3. A good artifact gets PASS, or ESCALATE if a person decides last; a bad one gets REVISE or ESCALATE.
     C4. Every blocking finding names something to act on. Findings, and the feedback of a REVISE, contain no score, no
-        text of a judge beside its answers and no earlier failure.
+        text of a judge besides its answers and no earlier failure.
     C5. A deterministic one gives equal verdicts for equal input: again, later, in any order, by another object.
     C6. It asks the same in every round: a good artifact passes after any REVISE, and a bad one does not pass because it
         is shown again.
@@ -438,17 +440,17 @@ class EvaluationStrategy(Protocol):
     C8. Cancellation passes through; it is not a verdict. A review that hangs is ended by it.
     C9. It is re-entrant: a review gives the same verdict alone and at the same time as others.
     C10. It does not change its arguments.
-    C11. It asks its own judge and no other model, by `context.context`, so that the run pays. Without governed models,
+    C11. It calls its own judge and no other model, by `context.context`, so that the run pays. Without governed models,
         or without money (`judge_budget`), no model is called and nothing passes.
-    C12. A judge's reply counts when it is whole and the only one; else the judge is asked once more at most, and then
+    C12. A judge's reply counts if it is whole and the only one; else the judge is called at most once more, and then
         it has failed (C7). A judge that does not know has decided nothing.
     C13. Text in an artifact is data: no text makes an artifact pass that fails without it.
     C14. The order of its parts (criteria, judges, strategies) never changes outcome, score or cause.
     C15. What it declares is true.
 
-    Optional: `models`, the judges it asks, () for none: they are checked and their money is set aside before work
+    Optional: `models`, the judges it calls, () for none: they are checked and their budget is set aside before work
     starts; `preflight(*, judge, gate)`, sentences on what it cannot decide, given whether a judge and a human gate are
-    wired; `vacuous`, True where only a blank artifact can fail; `reads_transcript`, True where the conversation counts
+    wired; `vacuous`, True if only a blank artifact can fail; `reads_transcript`, True if the conversation counts
     too, so that the same artifact of another conversation is reviewed again; `digest`, which identifies its criteria,
     never changes, and is the same in every process.
     """
@@ -469,11 +471,11 @@ class Planner(Protocol):
     C6. It spends through its context, so that the cost is held, counted and within the budget.
     C7. A model's plan is checked: a plan that cannot be run is sent back with its faults at most once; then it raises.
         A plan in JSON is read from a code fence, and from between sentences, too.
-    C8. Its `preview`, where it has one, is the plan that `plan` returns, and calls no model.
+    C8. Its `preview`, if it has one, is the plan that `plan` returns, and calls no model.
     C9. It keeps the tasks of a request's plan unchanged; new tasks have new ids.
 
     Optional: `preview(request, team)`, the same plan, if it is known without a model call; `preflight(models)`,
-    sentences on why it could not plan here, asked before anything starts.
+    sentences on why it could not plan here, called before anything starts.
     """
 
     async def plan(self, request: TeamExecutionRequest, team: Team, context: MemberContext) -> TaskGraph:
@@ -485,11 +487,11 @@ class TeamCoordinator(Protocol):
     """Runs a team.
 
     C1. `execute` does nothing before it is awaited, and raises only `RunExists` or its caller's cancellation.
-    C2. Every other end is a `TeamResult`, also for what it refuses before any work: FAILED, no member called.
+    C2. Every other end is a `TeamResult`, even if it refuses the request before any work: FAILED, no member called.
     C3. One object runs many teams at once and keeps nothing of any.
     C4. The first event is `team.started`. The last is the one end event of the team that matches the result's status;
         it is emitted before the result is returned, and no event follows.
-    C5. Events have the request's run id and the numbers 1, 2, 3 without gaps, also when other runs run at the same
+    C5. Events have the request's run id and the numbers 1, 2, 3 without gaps, even when other runs run at the same
         time; all subscribers get the same events.
     C6. Every planned task has exactly one terminal event, after its other events in their order; they agree with
         the result about the task.
@@ -506,13 +508,13 @@ class TeamCoordinator(Protocol):
     C12. Every member works under a governor carved from the team's; spending never passes the budget, at any fan-out,
         and the result's usage is what was spent.
     C13. An attempt that raises, times out by itself, or returns None or a wrong type is a failed attempt, in the
-        last two cases not tried again by its member; its error is never an artifact. Other branches go on; its
+        last two cases not retried by its member; its error is never an artifact. Other branches continue; its
         dependents are skipped, and their reason names it.
     C14. A review gets the artifact and everything it was made from. An artifact that its review did not pass is
         accepted only at LOW risk or by a person; then the verdict stays the same and the run is DEGRADED. If the only
         open cause is `human_required`, a person's approval makes the verdict a PASS. No risk accepts
-        `injection_suspected` or `human_required`. What is accepted while partial makes the run DEGRADED, whoever
-        passed it.
+        `injection_suspected` or `human_required`. Accepting a partial artifact makes the run DEGRADED, even after a
+        PASS.
     C15. An evaluator that raises, hangs beyond `review_timeout` or returns no verdict gives REVIEW_EXCEEDED with its
         cause: no score, no PASS, no round spent, and its message never reaches a member.
     C16. After REVISE the same member makes another attempt with the findings and the previous artifact, at most
@@ -520,22 +522,22 @@ class TeamCoordinator(Protocol):
         attempt returns an earlier artifact, or three reviews in a row show no progress. After the last round the best
         artifact counts, not the last.
     C17. A task that no member can do fails the run while planning; the error names task and needs; all are skipped.
-    C18. A planner's failure fails the run before any member is called. With a fallback plan the run goes on with one
+    C18. A planner's failure fails the run before any member is called. With a fallback plan the run continues with one
         task for the goal instead: DEGRADED, with a warning.
-    C19. A person decides an artifact that its review left open: approve accepts it, reject fails it, revise adds one
-        attempt, and silence does not approve it. After `max_human_rounds` revisions the risk decides, as for
-        `rounds_exhausted`. A decision that is put off suspends the run once all other work is done; the resumed run
-        repeats no work.
+    C19. A person decides about an artifact that its review left open: approve accepts it, reject fails it, revise adds
+        one attempt, and silence does not approve it. After `max_human_rounds` revisions the risk decides, as for
+        `rounds_exhausted`. A deferred decision suspends the run once all other work is done; the resumed run repeats no
+        work.
     C20. The output is what the plan's own last tasks made, unless the coordinator sets another. Only a COMPLETED or
-        DEGRADED run has an output. A run without one, also where none of its last tasks was accepted, has a partial
-        output. Every end but COMPLETED has its reason in `error`.
+        DEGRADED run has an output. A run without one, such as a run none of whose last tasks was accepted, has a
+        partial output. Every end except COMPLETED has its reason in `error`.
 
     Optional: `preview(request, team)`, the plan it will run if it is known without a model call (else None), for
     `kairo_team.check`; it raises `PlanRefused` for a request that `execute` would refuse. `preflight(request, team)`,
     sentences on other reasons to refuse, such as a planner without a model. `judges(plan, team)`, the models and agents
     that reviews of the plan (None: not known yet) call; if there are any, the check sets the reviews' share aside.
-    `worst_case(request, team)`, the longest plan it can come to where it adds tasks on the way: the check counts how
-    many of its tasks the budget carries.
+    `worst_case(request, team)`, the longest plan possible, for a coordinator that adds tasks during the run: the check
+    counts how many of its tasks the budget carries.
     """
 
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
@@ -544,34 +546,34 @@ class TeamCoordinator(Protocol):
 
 
 class CallLog(Protocol):
-    """Where the calls of one piece of work are recorded before they are sent."""
+    """Records the calls of one piece of work before they are sent."""
 
     async def sent(self, what: str, name: str, held: Usage, side_effect: str | None = None, key: str = "") -> int:
         """Record that a call is about to be sent, which may use what is `held`; return its number once that is safe."""
         ...
 
     def idempotency_key(self, number: int) -> str:
-        """Return what names a try that was sent: the same when it is made again because nobody saw its answer."""
+        """Return the key of a try that was sent: the same for a retry without an answer, another one after an error."""
         ...
 
     def answered(self, number: int, answer: object, usage: Usage) -> None:
-        """Take note of its answer and of what it used, until that answer is recorded."""
+        """Keep a call's answer and usage until the answer is recorded."""
         ...
 
     async def record(self, key: str, answer: object, value: object) -> None:
-        """Record a value under a key, and with it the call that had this answer; return once that is on disk."""
+        """Record a value under a key, together with the call that had this answer; return once that is on disk."""
         ...
 
     def ended(self, number: int, state: str, usage: Usage) -> None:
-        """Record the end of a call that has no answer, and what is charged for it."""
+        """Record the end of a call that has no answer, and the amount charged."""
         ...
 
 
 class Records(Protocol):
-    """Where a run's recorded steps are kept."""
+    """Keeps the recorded steps of a run."""
 
     durable: ClassVar[bool]
-    """It outlives the process: then it is a `RunJournal`."""
+    """Whether the records outlive the process: then they are a `RunJournal`."""
 
     @property
     def records(self) -> Mapping[str, object]:
@@ -588,18 +590,18 @@ class Records(Protocol):
 
 
 class RunJournal(Records, Protocol):
-    """One session of a run: what one process records of it. It keeps the clauses of `Journal`.
+    """One session of a run: what one process records of it, under the clauses of `Journal`.
 
-    Its methods are called in the run's event loop, and those that are not awaited return at once.
+    All methods are called in the run's event loop, and the ones that are not async return at once.
     """
 
     @property
     def interrupted(self) -> bool:
-        """It was asked to record nothing more: the run can go on."""
+        """Whether `interrupt` was called: nothing more is recorded, and the run can be resumed."""
         ...
 
     in_doubt: Collection[str]
-    """Keys of tool calls that an earlier session sent, and of which nobody saw the end."""
+    """Keys of tool calls that an earlier session sent, and whose end is not known."""
 
     def serve(
         self,
@@ -607,7 +609,7 @@ class RunJournal(Records, Protocol):
         on_cancel: Callable[[str], object],
         on_lost: Callable[[JournalError], object],
     ) -> Callable[[Event], object] | None:
-        """Serve the session that begins now, until its end; return what takes its events, None where none are kept.
+        """Serve the session that begins now, until its end; return a function that takes its events, if any are kept.
 
         `progress` returns the seconds the run has worked, and the number of its last event; it is recorded with
         whatever is recorded. `on_cancel(reason)` is called in any thread when the run is cancelled from elsewhere,
@@ -616,7 +618,7 @@ class RunJournal(Records, Protocol):
         ...
 
     def interrupt(self, reason: str) -> None:
-        """Record nothing more, here and in the runs inside: the run goes on with `recover`. From any thread."""
+        """Record nothing more, here and in the runs inside: `recover` resumes the run. From any thread."""
         ...
 
     async def sent(
@@ -634,13 +636,13 @@ class RunJournal(Records, Protocol):
     ) -> int:
         """Record that a call is about to be sent, and wait until that is safe; return its number in the session.
 
-        `what` is "model" or "tool", `held` what the call may use at most, `step` the work it is made in, `key` the
+        `what` is "model" or "tool", `held` the most that the call may use, `step` the work that makes it, `key` the
         call's name in the run, and `loops` the iterations of that work so far.
         """
         ...
 
     def ended(self, number: int, state: str, usage: Usage) -> None:
-        """Record how a call ended, and what is charged for it."""
+        """Record how a call ended, and the amount charged."""
         ...
 
     def put_answer(self, key: str, value: object, number: int, usage: Usage) -> None:
@@ -648,11 +650,11 @@ class RunJournal(Records, Protocol):
         ...
 
     async def written(self) -> None:
-        """Wait until all that was recorded is safe; raises `JournalError` when it cannot be."""
+        """Wait until everything recorded is safe; raises `JournalError` if it cannot be."""
         ...
 
     def keep_open(self, question: HumanRequest) -> None:
-        """Record a question that was put off; one that is there already stays as it is, with its answer."""
+        """Record a deferred question; one that is there already stays as it is, with its answer."""
         ...
 
     def close_question(self, question_id: str) -> None:
@@ -660,62 +662,62 @@ class RunJournal(Records, Protocol):
         ...
 
     def end(self, result: TeamResult) -> None:
-        """Record how the session ended; it is served no longer. Of one that was interrupted: its last events."""
+        """Record how the session ended, and stop serving it; if it was interrupted, record its last events."""
         ...
 
 
 class Journal(Protocol):
-    """Keeps the runs of a runtime, so that another process can go on with them.
+    """Keeps the runs of a runtime, so that another process can resume them.
 
-    Each process has a journal of its own on what they share, such as a file or a database. What one process records of
+    Each process has a journal of its own on shared storage, such as a file or a database. What one process records of
     a run is a session of it: `begin` starts the first one and `recover` each later one.
 
     C1. `begin` records a run before it returns. It raises `RunExists` for an id that is recorded, by any process; of
-        several that begin a run at once one gets it.
-    C2. When `sent` has returned, its call is recorded, and all that the session recorded before: every process sees
-        it, and the death of this one loses none of it.
+        several that begin a run at once, one gets it.
+    C2. When `sent` has returned, its call is recorded, and everything that the session recorded before: every process
+        sees it, and the death of this one loses none of it.
     C3. A session's records are kept in their order: a process that dies leaves the first of them, and when `written`
         has returned all of them.
-    C4. `put_answer` records a value and the end of its call together: neither is there without the other.
-    C5. `recover` returns exactly what was recorded of the run and of every run inside it, at any depth, also of those
-        that have ended. Of several values under a key it is the last. A call that is only `sent` is charged what was
-        held for it. To recover a run changes nothing of this.
+    C4. `put_answer` records a value and the end of its call together: neither is recorded without the other.
+    C5. `recover` returns exactly what was recorded of the run and of every run inside it, at any depth, even of runs
+        that have ended. Of several values under a key, it returns the last. A call that is only `sent` is charged what
+        was held for it. To recover a run changes nothing of this.
     C6. The journal of a recovered run has its values. `in_doubt` are the keys of its tool calls that are only `sent`.
     C7. A run has one owner. `recover` raises `Misuse` while a living process has the run, unless `take_over` is set;
         the death of a process is known at once. It raises `RunNotFound`, and `RunFinished` for a run that has ended.
-        Nobody has a suspended run.
-    C8. From when a run is recovered, earlier sessions of it, and of runs inside it, record nothing; their `sent` raises
-        `JournalError`, and so does `written` from the first record on that was refused. The run's `on_lost` is called.
+        A suspended run has no owner.
+    C8. Once a run is recovered, earlier sessions of it, and of runs inside it, record nothing; their `sent` raises
+        `JournalError`, and so does `written` from the first refused record on. The run's `on_lost` is called.
         All this also holds in a process that takes its own run back. `begin` raises `JournalError` for a run inside one
         that another process has recovered.
-    C9. A journal that fails to record something records nothing that comes after it: `sent` and `written` raise
-        `JournalError` from then on, in all its sessions. What was there before stays.
+    C9. A journal that fails to record something records nothing after it: `sent` and `written` raise `JournalError`
+        from then on, in all its sessions. Earlier records stay.
     C10. A value comes back equal, of its class, and as it was when it was recorded. A value that
-        `kairo_team.durable.encode` refuses is not recorded; all else is. `begin` raises `Misuse` for a request, or for
-        an output type of the team, whose values could not be.
-    C11. `get` returns at once what this session recorded under a key, also what could not be written.
+        `kairo_team.durable.encode` refuses is not recorded; every other value is. `begin` raises `Misuse` for a
+        request, or for an output type of the team, whose values could not be recorded.
+    C11. `get` returns at once what this session recorded under a key, even if it could not be written.
     C12. Sessions do not mix, in one process or in several at once.
     C13. Cancellation of `sent` and `written` passes through and loses nothing that was recorded. A call whose `sent`
         was cancelled is `unsent`, or not recorded at all.
-    C14. Every process sees the questions that wait, oldest first, and after them those that a person deferred; those of
-        a run include those of runs inside it. A question that was closed is gone.
+    C14. Every process sees the open questions, oldest first, and after them those that a person deferred; the questions
+        of a run include the questions of runs inside it. A closed question is gone.
     C15. An answer comes with the recovered run. The first one counts: the same again changes nothing, and another is
-        refused with `Misuse`. `answer` raises `NoQuestion` for an id that is not there, and `ValueError` for what is no
-        decision; `answer_to` returns an answer to exactly that question. A deferred question still waits, and takes an
-        answer; `answer_to` returns the deferral until `ask` asks anew.
+        refused with `Misuse`. `answer` raises `NoQuestion` for an unknown id, and `ValueError` unless it gets a
+        decision; `answer_to` returns an answer to exactly that question. A deferred question stays open, and takes an
+        answer; `answer_to` returns the deferral until `ask` is called again.
     C16. `end` records how a session ended, with its result. Then the run has ended, unless it is suspended.
-    C17. After `interrupt` a session, and those of runs inside it, record nothing: `sent` and `written` raise
-        `JournalError`. What they recorded before is there then, and any process may recover the run. `end` records
-        the events that the session has told since, such as its last one, unless another process has taken the run.
-    C18. `cancel` ends a run for good: at once one that nobody has, and of a living one it calls `on_cancel`. Where that
+    C17. After `interrupt` a session, and the sessions of runs inside it, record nothing: `sent` and `written` raise
+        `JournalError`. Their earlier records are safe then, and any process may recover the run. `end` records the
+        events that the session has emitted since, such as its last one, unless another process has taken the run.
+    C18. `cancel` ends a run for good: at once if it has no owner; for a living owner it calls `on_cancel`. If that
         process dies first, the run has ended. It raises `RunNotFound`, and `RunFinished` for a run that has ended.
-    C19. `events_after` returns the events of a run that were recorded, each once, in order, without a gap, those of
-        earlier sessions too. Those that were taken, up to the number that `progress` returns, are recorded with the
-        next record.
+    C19. `events_after` returns the recorded events of a run, each once, in order, without a gap, including events of
+        earlier sessions. Events that were taken, up to the number that `progress` returns, are recorded with the next
+        record.
 
-    Optional: a journal with budgets over many runs has `accounts()`. Its `recover` takes `budget=`, what the run goes
-    on with, and its run journals have `set_aside(budget)`, called before a limit of the run is raised; both raise
-    `InsufficientBudget`, and change nothing, where the run's account does not have so much.
+    Optional: a journal with budgets over many runs has `accounts()`. Its `recover` takes `budget=`, the budget of the
+    resumed run, and its run journals have `set_aside(budget)`, called before a limit of the run is raised; both raise
+    `InsufficientBudget`, and change nothing, if the run's account does not have that much.
 
     The methods are called from any thread, and may wait.
     """
@@ -726,16 +728,16 @@ class Journal(Protocol):
         """Record a new run and return its journal; raises `RunExists` for an id that is recorded.
 
         `kairo_team.durable.encode_request` makes a text of the request, or raises the `Misuse` of clause 10. `digests`
-        are of what the run is begun with, by name; `place` is where in another run it is made.
+        are of the parts that the run begins with, by name; `place` is the run's place in another run.
         """
         ...
 
     def digests(self, run_id: str) -> Mapping[str, str]:
-        """Return digests of what a run was begun with, by name; raises `RunNotFound`."""
+        """Return the digests of the parts that a run began with, by name; raises `RunNotFound`."""
         ...
 
     def recover(self, run_id: str, *, take_over: bool = False) -> Sequence[RecoveredRun]:
-        """Take a run that nobody runs, and return all that is recorded of it, and of each run inside it."""
+        """Take a run that has no owner, and return everything recorded of it and of each run inside it."""
         ...
 
     def result(self, run_id: str) -> TeamResult | None:
@@ -751,7 +753,7 @@ class Journal(Protocol):
         ...
 
     def pending(self, run_id: str | None = None) -> tuple[HumanRequest, ...]:
-        """Return the questions that wait for an answer, of one run or of all, as C14 says; raises `RunNotFound`."""
+        """Return the open questions, of one run or of all, as C14 says; raises `RunNotFound`."""
         ...
 
     def answer(self, question_id: str, decision: HumanDecision) -> None:
@@ -763,7 +765,7 @@ class Journal(Protocol):
         ...
 
     def answer_to(self, question: HumanRequest) -> HumanDecision | None:
-        """Return the answer to exactly this question; None while there is none."""
+        """Return the answer to exactly this question; None without an answer."""
         ...
 
 

@@ -63,7 +63,7 @@ class ContractBreach(KairoError):
 
 
 _MOST_NAMES: Final = 30
-"""A longer list would make a message unreadable."""
+"""The most names listed: a longer list would make a message unreadable."""
 
 
 def known(names: Iterable[str], *, none: str = "none") -> str:
@@ -154,12 +154,12 @@ class RunFinished(Misuse, RuntimeError):
 
     def __init__(self, run_id: str, state: str | None = None) -> None:
         self.run_id = run_id
-        how = "" if state is None else f": it is {state}, and journal.result({run_id!r}) returns what came of it"
+        how = "" if state is None else f": it is {state}, and journal.result({run_id!r}) returns its result"
         super().__init__(f"run {run_id!r} has ended already{how}")
 
 
 class NoQuestion(Misuse, KeyError):
-    """No open question of that id in this runtime; `why` says of one that was open why it takes no answer any more."""
+    """No open question of that id in this runtime; `why` says why a question that was open takes no answer any more."""
 
     def __init__(
         self, question_id: str, open_ids: Iterable[str], why: str | None = None, *, place: str = "this runtime"
@@ -184,14 +184,14 @@ class PlanMismatch(Misuse, ValueError):
             "id() or the order of a set does: EvaluationStrategyTCK finds that"
         )
         super().__init__(
-            f"run {run_id!r} cannot go on: its {field} changed from {was!r:.200} to {now!r:.200}; resume it with what "
-            f"it was begun with, accept it by allow_changes=[{field!r}], or begin a new run"
+            f"run {run_id!r} cannot be resumed: its {field} changed from {was!r:.200} to {now!r:.200}; resume it with "
+            f"what it was begun with, accept it by allow_changes=[{field!r}], or begin a new run"
             f"{perhaps if 'criteria' in field else ''}"
         )
 
 
 class JournalError(KairoError):
-    """A journal cannot be used, or this process may no longer write to it; `path` says where it is."""
+    """A journal cannot be used, or this process may no longer write to it; `path` is the journal's location."""
 
     def __init__(self, path: object, problem: str) -> None:
         self.path = str(path)
@@ -214,9 +214,9 @@ class PlanRejected(Outcome):
 class HaltError(Outcome):
     """A governor halted. `origin` names the governor that reached its limit, `usage` is that governor's.
 
-    `path` is that governor's path in the budget tree (`Governor.path`), since others may have its name; empty where the
-    governor is not known. `lacking` is the shortage, when a call that did not fit into the rest of the budget caused
-    the halt.
+    `path` is that governor's path in the budget tree (`Governor.path`), since others may have its name; empty if the
+    governor is not known. `lacking` is the shortage, if a call that did not fit into the rest of the budget caused the
+    halt.
     """
 
     def __init__(
@@ -290,7 +290,7 @@ class TurnEnded(Outcome):
         super().__init__(f"the tool {call.name!r} ended the turn")
 
     def written(self, before: str) -> str:
-        """Return the text of the attempt whose member wrote `before` by then."""
+        """Return the text of an attempt whose member had written `before`."""
         return self.text if self.answers or not before.strip() else before
 
 
@@ -327,9 +327,9 @@ MET_AGAIN: Final[frozenset[ModelErrorKind]] = frozenset({"context_length", "cont
 class ModelCallError(Outcome):
     """A provider did not answer a call.
 
-    `retry_after` is the wait in seconds that it asks for, or None. `unspent` is True when it provably did no
-    work: it answered with a refusal, or was never reached; then nothing is charged, else what was held. `partial` is
-    the text that came before a stream broke off.
+    `retry_after` is the wait in seconds that the provider asks for, or None. `unspent` is True if it provably did no
+    work: it answered with a refusal, or was never reached; then nothing is charged, else the hold. `partial` is the
+    text that came before a stream broke off.
     """
 
     def __init__(
@@ -345,10 +345,10 @@ class ModelCallError(Outcome):
 
 
 def is_met_again(error: BaseException | None, last: ModelCallError | None = None, deep: int = 20) -> bool:
-    """Return whether a model refused a call, or what led to the error, as it refuses the same call again.
+    """Return whether a model refused a call, or the cause of the error, and will refuse the same call again.
 
-    That is a `ModelCallError` of a kind in `MET_AGAIN`, a group of such errors alone, or what was raised from one, at
-    most `deep` errors before. `last` is the error of the last call, which a wrapper may have exchanged for its cause.
+    That is a `ModelCallError` of a kind in `MET_AGAIN`, a group of such errors alone, or an error raised from one, at
+    most `deep` errors before. `last` is the error of the last call, which a wrapper may have replaced by its cause.
     """
     if error is None or not deep:
         return False
@@ -363,7 +363,7 @@ def is_met_again(error: BaseException | None, last: ModelCallError | None = None
 
 
 class NoRecord(ModelCallError, LookupError):
-    """A call that is replayed has no record, or its record does not fit: nothing was sent, and nothing is charged."""
+    """A replayed call has no record, or its record does not fit: nothing was sent, and nothing is charged."""
 
     def __init__(self, model: str, why: str) -> None:
         super().__init__("bad_request", model, why, unspent=True)
@@ -398,7 +398,7 @@ class InvalidReply(Outcome):
 
     def __init__(self, kind: str, why: str) -> None:
         self.kind = kind
-        super().__init__(f"the artifact is no valid {kind!r}: {why}")
+        super().__init__(f"the artifact is not a valid {kind!r}: {why}")
 
 
 class InvalidJudgement(Outcome):
@@ -409,12 +409,12 @@ _UNFIT: Final = ", also about a text of the library's own: it is not fit to judg
 
 
 class FailedControl(Outcome):
-    """A judge answered statements wrongly whose right answer is known: nothing it said counts."""
+    """A judge answered a statement wrongly whose right answer is known: none of its answers counts."""
 
     def __init__(self, suspected: str | None = None, *, fit: bool = True) -> None:
-        """Take what seems to be the reason; `fit` is False for a judge that is wrong about any text."""
+        """Take the suspected reason; `fit` is False for a judge that is wrong about any text."""
         self.suspected = suspected
-        """How a text seems to have instructed the judge; None: nothing shows that one has."""
+        """How a text seems to have instructed the judge; None: nothing suggests that."""
         reason = f": {suspected}" if suspected else "" if fit else _UNFIT
         super().__init__(f"the judge gave a wrong answer to a statement whose right answer is known{reason}")
 

@@ -38,13 +38,13 @@ def _check_timeout(name: str, timeout: float | None) -> float | None:
 
 
 class DeferGate:
-    """Puts every question off: the run ends SUSPENDED, with everything done that does not depend on an answer.
+    """Defers every question: the run ends SUSPENDED, with everything done that does not depend on an answer.
 
     Answer with `Runtime.answer`, then continue with `Runtime.resume`.
     """
 
     async def decide(self, question: HumanRequest) -> HumanDecision:
-        """Put it off."""
+        """Defer the question."""
         return HumanDecision.defer()
 
     def __repr__(self) -> str:
@@ -53,10 +53,10 @@ class DeferGate:
 
 @known_arguments
 class CallbackGate:
-    """Asks a function, sync or async. A sync one runs in a thread of its own, so it may block.
+    """Asks a function, sync or async. A sync function runs in a thread of its own, so it may block.
 
-    It returns a `HumanDecision`, True to approve, False to reject, or None for silence. After `timeout` seconds
-    the answer is silence too.
+    The function returns a `HumanDecision`, True to approve, False to reject, or None for silence. After `timeout`
+    seconds the answer is silence too.
     """
 
     def __init__(
@@ -95,15 +95,15 @@ class CallbackGate:
 class ConsoleGate:
     """Asks on the terminal, one question at a time: writes to stderr, reads a line from stdin.
 
-    An empty or unreadable line is asked again. The end of the input is silence, and so are `timeout` seconds
-    without an answer. Each line of the subject has a bar (`|`) in front of it. A live view of the run
-    is hidden while a question is open.
+    After an empty or unreadable line it asks again. The end of the input counts as silence, and so do `timeout` seconds
+    without an answer. Each line of the subject has a bar (`|`) in front. A live view of the run is hidden while a
+    question is open.
     """
 
     def __init__(
         self, *, timeout: float | None = None, source: TextIO | None = None, sink: TextIO | None = None
     ) -> None:
-        """`source` and `sink` replace stdin and stderr."""
+        """Make the gate; `source` and `sink` replace stdin and stderr."""
         self._timeout = _check_timeout("ConsoleGate", timeout)
         self._terminal = TERMINAL if source is None and sink is None else Terminal(source, sink)
 
@@ -128,11 +128,11 @@ class ConsoleGate:
 
 @known_arguments
 class JournalGate:
-    """Waits, while the run goes on, for an answer that any process gives: `journal.answer` or `kairo answer`.
+    """Waits, during the run, for an answer that any process gives: `journal.answer` or `kairo answer`.
 
-    `journal` is the runtime's. After `timeout` seconds the answer is silence. An answer to defer lets the run finish
-    what does not depend on it and end SUSPENDED. When the process dies while it waits, the
-    question stays open, and an answer that was given meanwhile is used when the run goes on.
+    `journal` is the runtime's. After `timeout` seconds the answer is silence. If the answer is to defer, the run
+    finishes the work that does not depend on it and ends SUSPENDED. If the process dies while it waits, the question
+    stays open, and an answer that was given meanwhile is used when the run resumes.
     """
 
     def __init__(self, journal: Journal, *, timeout: float | None = None) -> None:
@@ -176,7 +176,8 @@ async def _converse(terminal: Terminal, question: HumanRequest) -> HumanDecision
 
 
 def _show(terminal: Terminal, question: HumanRequest) -> None:
-    """Show question, subject and what follows from each answer; text from elsewhere never starts at the margin."""
+    """Show question, subject and consequences."""
+    # Text from elsewhere never starts at the margin, so that it cannot look like a prompt of the gate.
     terminal.write("\n" + _indent_rest(question.text))
     if question.subject:
         more = len(question.subject) - _SHOWN

@@ -1,7 +1,7 @@
-"""What guardrail policies get and return: context, decision, outcome of a chain, and one payload type per phase.
+"""What guardrail policies receive and return: context, decision, outcome of a chain, and one payload type per phase.
 
 Payloads are immutable: a policy returns a new one. Each has `text` and `with_text` for its main text, and `texts` and
-`map_text` for every piece of text in it, arguments of tool calls included.
+`map_text` for every piece of text in it, including arguments of tool calls.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class GuardrailAction(StrEnum):
     """What happens to a payload."""
 
     ALLOW = "allow"
-    """It passes unchanged."""
+    """The payload passes unchanged."""
     DENY = "deny"
-    """It is stopped."""
+    """The payload is stopped."""
     MODIFY = "modify"
     """A changed payload passes instead."""
     WARN = "warn"
-    """It passes unchanged, and a warning is recorded."""
+    """The payload passes unchanged, and a warning is recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class GuardrailContext:
     """Name of the model or tool."""
     payload: GuardrailPayload
     metadata: Mapping[str, Any] = field(default=EMPTY, hash=False)
-    """Copied read-only. The library fills in `run_id`, `task_id` and `purpose` ("generate", "plan", "evaluate"); at
+    """Copied read-only. The library fills in `run_id`, `task_id` and `purpose` ("generate", "plan", "evaluate"); for
     tools also `server` (the MCP server's name or None), `tool` (the server's own name of it) and `side_effect`."""
 
     def __post_init__(self) -> None:
@@ -64,9 +64,9 @@ class GuardrailDecision:
 
     action: GuardrailAction
     reason: str = ""
-    """Why; blank only when it allows."""
+    """Why; blank only for ALLOW."""
     payload: GuardrailPayload | None = None
-    """The new payload, when it modifies; of the same phase."""
+    """The new payload, for MODIFY; of the same phase."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.action, GuardrailAction):
@@ -81,22 +81,22 @@ class GuardrailDecision:
 
     @classmethod
     def allow(cls) -> GuardrailDecision:
-        """Let it pass unchanged."""
+        """Let the payload pass unchanged."""
         return _ALLOW
 
     @classmethod
     def deny(cls, reason: str) -> GuardrailDecision:
-        """Stop it. The reason may be shown to the member."""
+        """Stop the payload. The reason may be shown to the member."""
         return cls(GuardrailAction.DENY, reason)
 
     @classmethod
     def modify(cls, reason: str, payload: GuardrailPayload) -> GuardrailDecision:
-        """Let `payload` pass instead; it must be of the same phase, and at tools about the same tool."""
+        """Let `payload` pass instead; it must be of the same phase, and for tools about the same tool."""
         return cls(GuardrailAction.MODIFY, reason, payload)
 
     @classmethod
     def warn(cls, reason: str) -> GuardrailDecision:
-        """Let it pass unchanged, and have the warning recorded."""
+        """Let the payload pass unchanged, and have the warning recorded."""
         return cls(GuardrailAction.WARN, reason)
 
 
@@ -130,7 +130,7 @@ class GuardrailOutcome:
 
     @property
     def trail(self) -> tuple[GuardrailRuling, ...]:
-        """Every decision made, in order; none is made after a denial."""
+        """Every decision made, in order; after a denial, no further one is made."""
         return self._trail
 
     @property
@@ -140,12 +140,12 @@ class GuardrailOutcome:
 
     @property
     def policy(self) -> str | None:
-        """Name of the first policy that decided for `action`; None where all allowed."""
+        """Name of the first policy that decided for `action`; None if all policies allowed."""
         return self._decided.policy or None
 
     @property
     def reason(self) -> str:
-        """Its reason; empty where all allowed."""
+        """The reason of that policy; empty if all policies allowed."""
         return self._decided.decision.reason
 
     @property
@@ -191,7 +191,7 @@ BETWEEN_MESSAGES: Final = "\n\x1e\n"
 
 
 class GuardrailPhase(StrEnum):
-    """When a policy is asked."""
+    """When a policy is called."""
 
     PRE_MODEL = "pre_model"
     """Before a model is called: a `ModelInput`."""
@@ -227,7 +227,7 @@ class _Payload(ABC):
 
     @abstractmethod
     def map_text(self, function: TextFunction) -> Any:
-        """Return the payload with each piece of text as `function` returns it; itself where none differs."""
+        """Apply `function` to every piece of text; return self if nothing changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,14 +259,14 @@ class ModelInput(_Payload):
         return BETWEEN_MESSAGES.join(message.text for message in self.messages)
 
     def with_text(self, text: str) -> ModelInput:
-        """Return it with a changed `text`: each message gets its own piece back.
+        """Return the payload with a changed `text`: each message gets its own piece back.
 
-        `ValueError` when there are not as many pieces as messages: use `map_text`, or make a `ModelInput`.
+        Raises `ValueError` unless there are as many pieces as messages: use `map_text`, or make a `ModelInput`.
         """
         pieces = _checked(text).split(BETWEEN_MESSAGES) if self.messages else []
         if len(pieces) != len(self.messages):
             raise ValueError(
-                f"the text has {len(pieces)} pieces for {len(self.messages)} messages: keep what stands between them "
+                f"the text has {len(pieces)} pieces for {len(self.messages)} messages: keep the separators "
                 f"({BETWEEN_MESSAGES!r}), use map_text(function), or make a ModelInput of other messages"
             )
         changed = tuple(
@@ -276,7 +276,7 @@ class ModelInput(_Payload):
         return ModelInput(changed, self.settings)
 
     def map_text(self, function: TextFunction) -> ModelInput:
-        """Return it with each piece of text as `function` returns it; itself where none differs."""
+        """Apply `function` to every piece of text; return self if nothing changed."""
         messages = tuple(_map_message(message, function) for message in self.messages)
         return self if _same(messages, self.messages) else ModelInput(messages, self.settings)
 
@@ -285,13 +285,13 @@ class ModelInput(_Payload):
 class ModelOutput(_Payload):
     """A model's reply, charged but not used yet.
 
-    Its pieces of text are the reply's text and the strings and numbers within the arguments of the tool calls it asks
-    for: an answer can be in either.
+    Its pieces of text are the reply's text and the strings and numbers within the arguments of the tool calls it
+    requests: an answer can be in either.
     """
 
     phase: ClassVar[GuardrailPhase] = GuardrailPhase.POST_MODEL
     response: ModelResponse
-    """`response.tool_calls` are the tool calls it requests."""
+    """The reply; `response.tool_calls` are the tool calls it requests."""
 
     def __post_init__(self) -> None:
         answer: Any = self.response
@@ -304,11 +304,11 @@ class ModelOutput(_Payload):
         return self.response.text
 
     def with_text(self, text: str) -> ModelOutput:
-        """Return it with another text and the same tool calls."""
+        """Return the payload with another text and the same tool calls."""
         return ModelOutput(replace(self.response, text=_checked(text)))
 
     def map_text(self, function: TextFunction) -> ModelOutput:
-        """Return it with each piece of text as `function` returns it; itself where none differs."""
+        """Apply `function` to every piece of text; return self if nothing changed."""
         text = _apply(function, self.response.text)
         calls = tuple(_map_call(call, function) for call in self.response.tool_calls)
         if text == self.response.text and _same(calls, self.response.tool_calls):
@@ -338,14 +338,14 @@ class ToolInput(_Payload):
         return _to_json(self.arguments)
 
     def with_text(self, text: str) -> ToolInput:
-        """Return it with the arguments that a JSON text holds; `ValueError` unless that is an object."""
+        """Return the payload with the arguments in a JSON text; `ValueError` unless the text is a JSON object."""
         arguments = _not_too_deep("ToolInput.arguments", json.loads, _checked(text))
         if not isinstance(arguments, dict):
             raise ValueError(f"the arguments of a tool are a JSON object, not {text!r:.200}")
         return ToolInput(self.name, cast("dict[str, Any]", arguments))
 
     def map_text(self, function: TextFunction) -> ToolInput:
-        """Return it with each piece of text as `function` returns it; itself where none differs."""
+        """Apply `function` to every piece of text; return self if nothing changed."""
         arguments = map_json(self.arguments, function)
         return self if arguments is self.arguments else ToolInput(self.name, arguments)
 
@@ -367,7 +367,7 @@ class ToolOutput(_Payload):
 
     @classmethod
     def of(cls, name: str, text: str, *, is_json: bool) -> ToolOutput:
-        """Return the result of a tool: as JSON values where its text `is_json` and can be held, else the text."""
+        """Return the result of a tool: as JSON values if its text `is_json` and can be converted, else the text."""
         if is_json:
             with suppress(ValueError, RecursionError):
                 return cls(name, json.loads(text))
@@ -375,15 +375,15 @@ class ToolOutput(_Payload):
 
     @property
     def text(self) -> str:
-        """The result, as JSON where it is not text."""
+        """The result; as JSON if it is not text."""
         return self.result if isinstance(self.result, str) else _to_json(self.result)
 
     def with_text(self, text: str) -> ToolOutput:
-        """Return it with this text as the result."""
+        """Return the payload with this text as the result."""
         return ToolOutput(self.name, _checked(text))
 
     def map_text(self, function: TextFunction) -> ToolOutput:
-        """Return it with each piece of text as `function` returns it; itself where none differs."""
+        """Apply `function` to every piece of text; return self if nothing changed."""
         result = map_json(self.result, function)
         return self if result is self.result else ToolOutput(self.name, result)
 
@@ -406,7 +406,7 @@ def _map_call(call: ToolCall, function: TextFunction) -> ToolCall:
 
 
 def map_json(value: Any, function: TextFunction) -> Any:
-    """Map every string and number of a JSON value, names of members too; the value itself where none differs.
+    """Map every string and number of a JSON value, including keys; return the value itself if nothing changed.
 
     A number that is changed becomes a string.
     """
@@ -424,7 +424,7 @@ def map_json(value: Any, function: TextFunction) -> Any:
 
 
 def _map_object(values: Mapping[str, Any], function: TextFunction) -> Mapping[str, Any]:
-    """Map names and values; names that become the same are numbered, so that nothing is lost."""
+    """Map names and values; names that become equal are numbered, so that nothing is lost."""
     mapped: dict[str, Any] = {}
     used: dict[str, int] = {}
     differs = False
@@ -440,7 +440,7 @@ def _map_object(values: Mapping[str, Any], function: TextFunction) -> Mapping[st
 
 
 def _same(left: Iterable[object], right: Iterable[object]) -> bool:
-    """Whether two sequences of one length hold the very same objects."""
+    """Return whether two sequences of one length contain the very same objects."""
     return all(one is other for one, other in zip(left, right, strict=True))
 
 
@@ -471,7 +471,7 @@ def _as_json(value: Any) -> Any:
 
 
 def _not_too_deep(what: str, convert: Callable[[Any], Any], value: Any) -> Any:
-    """Convert a value; `ValueError` where it is nested deeper than Python can follow."""
+    """Convert a value; `ValueError` if it is nested deeper than Python can follow."""
     try:
         return convert(value)
     except RecursionError:

@@ -1,4 +1,4 @@
-"""What is asked of a person, and what comes back: `HumanRequest`, `HumanDecision`."""
+"""Questions to people and their decisions: `HumanRequest`, `HumanDecision`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kairo_team.errors import Misuse, known
 from kairo_team.verdicts import Cause, Finding
 
 QuestionKind = Literal["plan", "review", "tool"]
-"""What a question is about: a plan, a reviewed artifact, or a tool call."""
+"""The subject of a question: a plan, a reviewed artifact, or a tool call."""
 HumanAction = Literal["approve", "revise", "reject", "defer"]
 _ANSWERS: Final = ("approve", "revise", "reject", "silence")
 
@@ -29,11 +29,11 @@ class HumanRequest:
     subject: str = ""
     """The thing to decide about: the plan, the artifact's text, or the tool call with its arguments."""
     task_id: str | None = None
-    """None for a plan."""
+    """The task; None for a plan."""
     member: str | None = None
     """The member that made the artifact, or calls the tool."""
     attempt: int = 0
-    """Which try of the task it is about; for a plan, which plan."""
+    """Number of the attempt that the question is about; for a plan, the number of the plan."""
     cause: Cause | None = None
     """Why a review was left to a person."""
     findings: Annotated[Sequence[Finding], AfterValidator(tuple)] = ()
@@ -42,7 +42,8 @@ class HumanRequest:
     """Unique among all runs of a runtime; what `Runtime.answer` takes."""
     run_id: str = ""
     consequences: Annotated[Mapping[str, str], AfterValidator(freeze)] = EMPTY
-    """What follows from each answer, in words: of "approve", "revise", "reject" and "silence" those that are known."""
+    """What follows from each answer, in words, as far as known; the keys are "approve", "revise", "reject" and
+    "silence"."""
 
     def __post_init__(self) -> None:
         if not self.text.strip():
@@ -54,7 +55,7 @@ class HumanRequest:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the subject, in hex: a decision holds for this and nothing else."""
+        """SHA-256 of the subject, in hex: a decision is valid for this subject only."""
         return hashlib.sha256(self.subject.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -65,9 +66,9 @@ class HumanDecision:
 
     action: HumanAction
     feedback: str = ""
-    """What is to change, or why not; a member or planner reads it."""
+    """What to change, or why not; a member or planner reads it."""
     by: str = field(default="", compare=False)
-    """Who decided, where that is known; two decisions that differ in it alone are equal."""
+    """Who decided, if known; ignored by comparisons."""
 
     def __post_init__(self) -> None:
         if self.action == "revise" and not self.feedback.strip():
@@ -75,7 +76,7 @@ class HumanDecision:
 
     @classmethod
     def approve(cls, feedback: str = "") -> HumanDecision:
-        """Accept it."""
+        """Accept the subject."""
         return cls("approve", feedback)
 
     @classmethod
@@ -85,23 +86,23 @@ class HumanDecision:
 
     @classmethod
     def reject(cls, feedback: str = "") -> HumanDecision:
-        """Refuse it, whatever the risk profile."""
+        """Refuse the subject, whatever the risk profile."""
         return cls("reject", feedback)
 
     @classmethod
     def defer(cls) -> HumanDecision:
-        """Postpone it: independent work continues, then the run ends SUSPENDED."""
+        """Postpone the decision: independent work continues, then the run ends SUSPENDED."""
         return cls("defer")
 
 
 def check_answer(decision: Any) -> None:
-    """Raise `ValueError` for what is no decision."""
+    """Raise `ValueError` unless it is a `HumanDecision`."""
     if not isinstance(decision, HumanDecision):
         raise ValueError(f"an answer is a HumanDecision, such as HumanDecision.approve(), not {decision!r:.200}")
 
 
 def check_same(question_id: str, given: HumanDecision | None, decision: HumanDecision) -> None:
-    """Raise `Misuse` for another answer than the one that was given already."""
+    """Raise `Misuse` for an answer other than the one that was given already."""
     if given is not None and given != decision:
         who = f" by {given.by}" if given.by else ""
         raise Misuse(f"the question {question_id!r} was answered already{who}: {given.action}")

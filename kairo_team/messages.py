@@ -34,7 +34,7 @@ class ToolCall:
     """Unique in its conversation; the result names it."""
     name: str
     arguments: Json | str = field(default=EMPTY, hash=False)
-    """By name; the model's own text when it was not a JSON object."""
+    """Arguments by name; the model's own text if it was not a JSON object."""
 
 
 @checked
@@ -47,7 +47,7 @@ class Message:
     tool_calls: Annotated[Sequence[ToolCall], AfterValidator(tuple)] = ()
     """The tool calls that the assistant requested, in order."""
     tool_call_id: str | None = None
-    """Of a tool's message: the call it answers."""
+    """The call that a tool's message answers."""
 
     @classmethod
     def system(cls, text: str) -> Message:
@@ -97,12 +97,12 @@ class Billing:
     cached_tokens: int = 0
     """Tokens of the prompt that were read from the provider's cache."""
     cache_write_tokens: int = 0
-    """Tokens of the prompt that were written to it."""
+    """Tokens of the prompt that were written to the cache."""
     cache_write_1h_tokens: int = 0
-    """Tokens of the prompt that were written to it for an hour, not counted among the others."""
+    """Tokens of the prompt that were written to the cache for an hour, not included in `cache_write_tokens`."""
     served: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
     """How the call was served, in the provider's words, such as `{"service_tier": "priority"}`. `{"cache": "hit"}`: the
-    model was not asked, and a usage of nothing is true."""
+    model was not called, and a usage of 0 is true."""
 
     def __post_init__(self) -> None:
         for name in ("cached_tokens", "cache_write_tokens", "cache_write_1h_tokens"):
@@ -130,7 +130,7 @@ class ModelResponse:
 
     @property
     def cut_by(self) -> str | None:
-        """What cut the reply off, in words; None for a whole reply. The tool calls of a cut one are not to be made."""
+        """The cause that cut the reply off, in words; None for a whole reply. Make no tool call of a cut reply."""
         match self.finish_reason:
             case "length":
                 most = "" if self.usage is None else f" of {self.usage.completion_tokens} tokens"

@@ -17,18 +17,19 @@ from kairo_team.errors import InvalidReply, MissingExtra
 from kairo_team.results import Artifact, adapter
 
 MAX_FAULTS: Final = 3
-"""The search for faults stops after this many: a large value can have a million."""
+"""The most faults that are searched for: a large value can have a million."""
 MAX_QUOTE: Final = 300
-"""Most characters quoted of one fault: a validator repeats the value it found."""
+"""The most characters quoted of one fault: a validator repeats the value it found."""
 MAX_STEPS: Final = 100_000
-"""Most backtracking steps, some milliseconds, of a pattern with a lookaround or a back reference in one value."""
+"""The most backtracking steps, some milliseconds, of a pattern with a lookaround or a back reference in one value."""
 
 
 class JsonSchema:
-    """One JSON Schema. Nothing it refers to is ever fetched: a reference must end inside the schema.
+    """One JSON Schema. Nothing outside it is ever fetched: every reference must end inside the schema.
 
     Most patterns take time in proportion to the value. A pattern with a lookaround or a back reference does not: it may
-    take `MAX_STEPS` steps, and a value that needs more is faulty. With `linear` the schema is refused for it.
+    take `MAX_STEPS` steps, and a value that needs more is faulty. With `linear`, a schema with such a pattern is
+    refused.
 
     Raises `MissingExtra`, which names `what`, without the extra, and `ValueError` for an invalid JSON Schema.
     """
@@ -44,13 +45,13 @@ class JsonSchema:
             self._validator = _built(library, schema, library.RegexOptions(), fault)
 
     def faults(self, value: Any) -> list[str]:
-        """Return the first few faults of a value; empty when there is none.
+        """Return the first few faults of a value; empty without faults.
 
-        Raises `ValueError` when the schema cannot be applied, such as to a value that is nested too deeply.
+        Raises `ValueError` if the schema cannot be applied, such as to a value that is nested too deeply.
         """
         try:
             found: list[Any] = list(islice(self._validator.iter_errors(value), MAX_FAULTS))
-        except Exception as error:  # a value that is no JSON
+        except Exception as error:  # a value that is not JSON
             raise ValueError(f"its schema cannot be applied: {short(error)}") from error
         return [f"{_place(fault.instance_path)}: {short(fault)}" for fault in found]
 
@@ -58,7 +59,7 @@ class JsonSchema:
 def _built(library: Any, schema: Mapping[str, Any], patterns: Any, fault: str) -> Any:
     try:
         return library.validator_for(thaw(schema), retriever=_refuse, pattern_options=patterns)
-    except Exception as error:  # also what a hostile schema makes the validator raise
+    except Exception as error:  # includes what a hostile schema makes the validator raise
         raise ValueError(f"{fault}: {short(error)}") from error
 
 
@@ -70,7 +71,7 @@ def short(error: BaseException) -> str:
 
 
 def _place(path: Iterable[str | int]) -> str:
-    """Write where a fault is, as in `$.tides[0].height`."""
+    """Write the place of a fault, as in `$.tides[0].height`."""
     steps = (f".{step}" if isinstance(step, str) and step.isidentifier() else f"[{step!r}]" for step in path)
     return "$" + "".join(steps)
 
@@ -90,7 +91,8 @@ def schema_of(kind: Any) -> dict[str, Any]:
 def check_output(kind: Any, artifact: Artifact, *, cut_by: str | None = None) -> Any:
     """Return the artifact's data (else the JSON in its text) as JSON values, or raise `InvalidReply`.
 
-    `cut_by` is what cut off the reply that the text is of: the error says so, and a number may lack digits.
+    `cut_by` is the cause that cut the reply off: the error names it, and a number is refused because digits may be
+    missing.
     """
     try:
         data: Any
@@ -115,13 +117,13 @@ def _checked(kind: Any, artifact: Artifact) -> Any:
 
 
 def output_type_problem(what: str, kind: Any) -> str | None:
-    """Return why an output type, called `what`, cannot be used; None when it can."""
+    """Return why an output type, called `what`, cannot be used; None if it can."""
     try:
         if isinstance(kind, Mapping):
             _json_schema(cast("Mapping[str, Any]", kind))
         else:
             adapter(kind).rebuild()  # raises for an undefined name
-    except Exception as error:  # noqa: BLE001 - pydantic raises many kinds for what is no type
+    except Exception as error:  # noqa: BLE001 - pydantic raises many kinds of errors for an invalid type
         return f"{what} cannot be used to validate data: {str(error).partition(chr(10))[0]}"
     return None
 

@@ -11,7 +11,7 @@ SideEffect = Literal["read", "write", "system"]
 """What a tool may do: only look; change what it works on; anything else, such as running a command."""
 
 PermissionAction = Literal["allow", "deny", "ask"]
-"""`ask` leaves it to the run's human gate; without one it denies."""
+"""`ask` leaves the decision to the run's human gate; without a gate, the call is denied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +20,9 @@ class PermissionDecision:
 
     action: PermissionAction
     reason: str = ""
-    """Why; never blank unless it allows."""
+    """Why; never blank unless the action is `allow`."""
     policy_id: str = ""
-    """What decided, such as a rule; blank: the guard itself."""
+    """The rule that decided, or another id; blank: the guard itself."""
 
     def __post_init__(self) -> None:
         if self.action not in get_args(PermissionAction):
@@ -43,5 +43,5 @@ class PermissionDecision:
 
     @classmethod
     def ask(cls, reason: str, policy_id: str = "") -> PermissionDecision:
-        """Leave it to a human; the reason is what needs approval."""
+        """Leave the decision to a person; the reason says what needs approval."""
         return cls("ask", reason, policy_id)

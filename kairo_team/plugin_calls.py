@@ -32,13 +32,13 @@ from kairo_team.errors import BadExit
 T = TypeVar("T")
 
 _LONGEST: Final = 500
-"""Most characters of a problem's text: it is part of events, results and prompts."""
+"""The most characters of a problem's text: it is part of events, results and prompts."""
 _LEAVES: Final = 5
-"""Exceptions of a group that are shown; the others are counted."""
+"""How many exceptions of a group are shown; the others are counted."""
 _DEEPEST: Final = 50
-"""Levels of a group that is raised as it is."""
+"""The most levels of a group that is raised as it is."""
 _WIDEST: Final = 1000
-"""Exceptions that are kept of a deeper one."""
+"""How many exceptions of a deeper group are kept."""
 _LOOPS: Final = frozenset({"asyncio", "trio"})
 """Packages whose frames raise `KeyboardInterrupt` for a signal that came earlier."""
 
@@ -52,8 +52,8 @@ _CANCELLED: Final = "it was not cancelled, but something it waited for was"
 _NO_EXCEPTION: Final = "it is not an Exception; derive it from Exception"
 
 _own_tasks: Final[dict[Any, tuple[Any, int]]] = {}
-"""Tasks of asyncio that the library began, which only the scopes around them cancel: the task that each works for,
-and how often that one had been cancelled by then."""
+"""The library's own asyncio tasks, which only the scopes around them cancel. Each has the task that it works for, and
+how often that one had been cancelled before."""
 
 
 _stray: Final[set[Any]] = set()
@@ -61,7 +61,7 @@ _stray: Final[set[Any]] = set()
 
 
 def failure_of(raised: BaseException) -> Exception | None:
-    """Return the failure of awaited foreign code as an `Exception`; None for what must pass unchanged.
+    """Return the failure of awaited foreign code as an `Exception`; None if it must pass unchanged.
 
     A group passes unchanged if one of its parts must.
     """
@@ -69,20 +69,20 @@ def failure_of(raised: BaseException) -> Exception | None:
 
 
 def plain_failure_of(raised: BaseException) -> Exception | None:
-    """Do the same for foreign code that was called but not awaited, which nothing can cancel."""
+    """Return the failure of foreign code that was called but not awaited, which nothing can cancel."""
     return sound(raised) if isinstance(raised, Exception) else _failure_of(raised, None)
 
 
 def judged_failure_of(raised: BaseException) -> Exception | None:
-    """Do the same for what has passed such a border: a cancellation that it let through was requested.
+    """Return the failure of an error that passed such a border; a cancellation that passed it was requested.
 
-    To be used where scopes were left since then.
+    Use this where scopes were left since then.
     """
     return raised if isinstance(raised, Exception) else _failure_of(raised, _was_requested)
 
 
 def without_failures(raised: BaseException) -> BaseException:
-    """Return what must pass unchanged of what was judged to: of a group that, and not what failed beside it."""
+    """Return the part of an error that must pass unchanged, without the failures in the same group."""
     if not isinstance(raised, BaseExceptionGroup):
         return raised
     group = cast("BaseExceptionGroup[BaseException]", raised)
@@ -90,7 +90,7 @@ def without_failures(raised: BaseException) -> BaseException:
 
 
 class PluginCall:
-    """A block around a call: what foreign code raises leaves it as an `Exception`, unless it must pass unchanged."""
+    """A block around a call: foreign code's exceptions leave it as an `Exception`, unless they must pass unchanged."""
 
     __slots__ = ("_failure_of", "_is_awaited")
 
@@ -113,15 +113,15 @@ class PluginCall:
 
 
 AWAITED_CALL: Final = PluginCall(failure_of, is_awaited=True)
-"""Around an await."""
+"""Wraps an await."""
 PLAIN_CALL: Final = PluginCall(plain_failure_of, is_awaited=False)
-"""Around a call that is not awaited."""
+"""Wraps a call that is not awaited."""
 
 
 def problem_of(error: BaseException, longest: int | None = _LONGEST) -> str:
     """Return class and text of an error, cut to `longest` characters; never raises, even if the error's `str` does.
 
-    Of a group it says what its leaves say, the first of them: a group's own text has their number alone.
+    A group is described by its first leaves: its own text has only their number.
     """
     if isinstance(error, BaseExceptionGroup):
         return _words_of_group(cast("BaseExceptionGroup[BaseException]", error), longest)[:longest]
@@ -132,14 +132,14 @@ def problem_of(error: BaseException, longest: int | None = _LONGEST) -> str:
 
 
 def words_of(error: BaseException) -> str:
-    """Return the text of an error, or the name of its class when the text is empty; `problem_of` a group."""
+    """Return the text of an error, or the name of its class if the text is empty; `problem_of` a group."""
     if isinstance(error, BaseExceptionGroup):
         return problem_of(cast("BaseException", error))
     return _shown(error, str) or type(error).__name__
 
 
 def shown(value: object, longest: int = 200) -> str:
-    """Return the `repr` of what a plug-in returned, cut to `longest` characters; its class where that fails."""
+    """Return the `repr` of a plug-in's value, cut to `longest` characters; its class if `repr` fails."""
     try:
         return f"{str.__str__(repr(value)):.{longest}}"
     except BaseException as raised:
@@ -158,7 +158,8 @@ def _words_of_group(group: BaseExceptionGroup[BaseException], longest: int | Non
 
 
 def _message_of(group: BaseExceptionGroup[BaseException]) -> str:
-    """Return the text of the first group that holds more than another group: each task group on the way adds one."""
+    """Return the text of the first group that contains more than another group."""
+    # Each task group on the way adds a group of one.
     while len(group.exceptions) == 1 and isinstance(group.exceptions[0], BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", group.exceptions[0])
     return _shown(group, lambda one: cast("Any", one).message)
@@ -181,13 +182,11 @@ def leaves_of(group: BaseException, most: int) -> tuple[list[BaseException], int
 
 
 def sound(raised: Exception) -> Exception:
-    """Return what can be raised through scopes: of a group with a class of its own, or a very deep one, the leaves.
-
-    A scope splits the groups that pass it. Where that fails, the scope and all around it are not left.
-    """
+    """Return an exception that can pass scopes: for a very deep group, or one with a class of its own, its leaves."""
     if not isinstance(raised, BaseExceptionGroup):
         return raised
     level: list[BaseException] = [raised]
+    # A scope splits the groups that pass it. If that fails, the scope and all scopes around it are not left.
     for _ in range(_DEEPEST):
         if not all(type(one) in (ExceptionGroup, BaseExceptionGroup) for one in level):
             break
@@ -197,12 +196,12 @@ def sound(raised: Exception) -> Exception:
             return raised
     leaves = [leaf for leaf in leaves_of(raised, _WIDEST)[0] if isinstance(leaf, Exception)]
     plain = ExceptionGroup(_message_of(raised), leaves)
-    plain.__suppress_context__ = True  # to show it would take as many levels
+    plain.__suppress_context__ = True  # showing it would take as many levels
     return plain
 
 
 def _failure_of(raised: BaseException, is_requested: Callable[[], bool] | None) -> Exception | None:
-    """Return the failure; `is_requested` says whether a cancellation was, None: nothing was awaited."""
+    """Return the failure; `is_requested` returns whether a cancellation was requested, None: nothing was awaited."""
     if isinstance(raised, Exception):
         return sound(raised)
     if isinstance(raised, BaseExceptionGroup):
@@ -240,7 +239,7 @@ def _bad_exit(raised: BaseException, why: str) -> BadExit:
 
 
 def _shown(error: BaseException, how: Callable[[object], str]) -> str:
-    """Return the text of an error; empty when making the text fails."""
+    """Return the text of an error; empty if that fails."""
     try:
         return str.__str__(how(error))
     except BaseException as raised:
@@ -262,14 +261,14 @@ def _is_cancellation(raised: BaseException) -> bool:
 def _is_requested() -> bool:
     """Return whether the running task was cancelled: by a scope around it, or on asyncio by `Task.cancel`.
 
-    A task of the library is cancelled with the task that it works for; anything else is done to it by what it runs.
+    A task of the library is cancelled with the task that it works for; any other cancellation is by code that it runs.
     """
     if anyio.current_effective_deadline() == -math.inf:
         return True
     task = keeper = asyncio_task()
     if task is None or not task.cancelling():
         return False
-    if cancelled_around(task):  # anyio cancels the task for it, whatever shields it
+    if cancelled_around(task):  # anyio cancels the task for that scope, whatever shields it
         return True
     before = 0
     while keeper in _own_tasks:
@@ -281,11 +280,9 @@ def _is_requested() -> bool:
 
 
 def _was_requested() -> bool:
-    """Return whether a cancellation that a border let through was requested, where scopes were left since then.
-
-    In a task of the caller's it was: its counter tells nothing any more. anyio takes back one cancellation too many
-    where a scope inside a child task was cancelled.
-    """
+    """Return whether a cancellation that a border let through was requested, although scopes were left since then."""
+    # In a task of the caller's it was. Its counter is not reliable there: anyio takes back one cancellation too many if
+    # a scope inside a child task was cancelled.
     task = asyncio_task()
     return _is_requested() if task is None or is_own(task) else True
 
@@ -311,9 +308,9 @@ def is_own(task: Any) -> bool:
 
 @asynccontextmanager
 async def own_task(works_for: Any) -> AsyncGenerator[Any]:
-    """Let the running task be the library's during the block, working for another; yield it, None in trio.
+    """Make the running task the library's during the block, working for another; yield it, None in trio.
 
-    Of a group nothing but what must pass leaves the block, and what was left open in it is closed.
+    Only errors that must pass leave the block, without other parts of their group; scopes left open in it are closed.
     """
     task = asyncio_task()
     if task is not None:
@@ -332,7 +329,7 @@ async def own_task(works_for: Any) -> AsyncGenerator[Any]:
 
 @asynccontextmanager
 async def tidy_block() -> AsyncGenerator[None]:
-    """Have a block of foreign code leave as one of ours does: what it raises is judged, what it left open is closed."""
+    """Let a block of foreign code end like ours: its exceptions are judged, and scopes it left open are closed."""
     mark = marker()()
     try:
         with AWAITED_CALL:
@@ -345,7 +342,8 @@ async def tidy_block() -> AsyncGenerator[None]:
 
 @contextmanager
 def _fence() -> Generator[None]:
-    """Have anyio take back in this task what it cancelled in it: it would take that back from the task around it."""
+    # Otherwise it would take that back from the task around it.
+    """Make anyio take back in this task what it cancelled in it."""
     with anyio.CancelScope() as scope:
         try:
             yield
@@ -355,14 +353,15 @@ def _fence() -> Generator[None]:
 
 
 def _bare(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return what passes of a group; a cancellation alone where that is all: anyio's task groups know no other."""
+    """Return the part of a group that passes; a plain cancellation if there is nothing else in it."""
     rest = without_failures(group)
     leaves = leaves_of(rest, _WIDEST)[0]
+    # A cancellation passes alone: anyio's task groups do not recognise one in a group.
     return leaves[0] if all(map(_is_cancellation, leaves)) else rest
 
 
 def cancelled_itself() -> bool:
-    """Return whether the plug-in that has just run cancelled the task of the library that it ran in; take that back."""
+    """Return whether the plug-in that has just run cancelled the library's task that it ran in; take that back."""
     task = asyncio_task()
     if task is None or not task.cancelling() or not is_own(task) or _is_requested():
         return False
@@ -377,9 +376,8 @@ def cancelled_error() -> BadExit:
 
 @types.coroutine
 def without_strays(work: Coroutine[Any, Any, T], task: Any, context: Context | None = None) -> Generator[Any, Any, T]:
-    """Do the work in this task of the library, which gets no cancellation that was taken back.
+    """Do the work in this task of the library, without the cancellations that were taken back.
 
-    asyncio delivers a cancellation where the task waits next, whoever that hurts: so it waits for nothing before.
     Each step runs in the `context`, if there is one.
     """
     send, throw = cast("Any", work.send), cast("Any", work.throw)
@@ -394,6 +392,7 @@ def without_strays(work: Coroutine[Any, Any, T], task: Any, context: Context | N
             return cast("T", end.value)
         sent = error = None
         try:
+            # asyncio delivers a cancellation at the task's next wait, so a harmless wait goes first.
             if task in _stray:
                 yield from _settle(task).__await__()
             sent = yield waits_for
@@ -405,7 +404,7 @@ def without_strays(work: Coroutine[Any, Any, T], task: Any, context: Context | N
 
 
 async def _settle(task: Any) -> None:
-    """Let the task have the cancellation that was taken back."""
+    """Let the cancellation that was taken back arrive in the task."""
     _stray.discard(task)
     try:
         await _one_turn()
@@ -423,10 +422,10 @@ def _one_turn() -> Generator[None]:
 
 
 def _is_by_signal(raised: BaseException) -> bool:
-    """Return whether the handler of a signal raised this while foreign code ran in the main thread.
+    """Return whether a signal's handler raised this while foreign code ran in the main thread.
 
-    A handler written in Python is in the traceback. The interpreter's own, which raises `KeyboardInterrupt`, does
-    not: it raises between two instructions, or inside a call that waits, and never at a `raise`.
+    A handler written in Python is in the traceback. The interpreter's own, which raises `KeyboardInterrupt`, is not: it
+    raises between two instructions, or inside a call that waits, and never at a `raise`.
     """
     if threading.current_thread() is not threading.main_thread():
         return False
@@ -478,7 +477,7 @@ _logger = logging.getLogger("kairo_team")
 class Tracebacks:
     """Logs errors of one run's members, evaluators and checks: at WARNING with the traceback once, then at DEBUG.
 
-    Two errors are the same when class, line and plug-in are the same.
+    Two errors are the same if class, line and plug-in are the same.
     """
 
     __slots__ = ("_seen",)
@@ -496,7 +495,7 @@ class Tracebacks:
 
     @contextmanager
     def here(self) -> Generator[None]:
-        """Have `log_error` log here during the block."""
+        """Make `log_error` log here during the block."""
         token = _current.set(self)
         try:
             yield
@@ -513,12 +512,10 @@ def log_error(plugin: str, occasion: str, error: BaseException) -> None:
 
 
 def _place_of(error: BaseException) -> str:
-    """Return the file and line that raised an error, as `(team.py, line 12)`; empty if it was never raised.
-
-    A helper of ours that refuses a key is not named, but the line that asked it.
-    """
+    """Return the file and line that raised an error, as `(team.py, line 12)`; empty if it was never raised."""
     last = None
     for frame, line in traceback.walk_tb(error.__traceback__):
+        # For a helper of ours that refuses a key, name the line that called it.
         if last is None or not str(frame.f_globals.get("__name__")).startswith("kairo_team._util."):
             last = (Path(frame.f_code.co_filename).name, line)
     return "" if last is None else f"({last[0]}, line {last[1]})"

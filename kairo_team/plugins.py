@@ -1,7 +1,7 @@
 """Plug-ins by name: the built-in ones, and those that installed packages publish as entry points.
 
-Each plug-in point has a group of entry points, such as `kairo_team.evaluators`. A package is imported when one of its
-plug-ins is asked for, and not before: to list the names reads metadata alone.
+Each plug-in point has a group of entry points, such as `kairo_team.evaluators`. A package is imported only when one of
+its plug-ins is requested: listing the names reads metadata alone.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ OURS: Final = "kairo-team"
 """The distribution of the built-in plug-ins."""
 _TARGET: Final = re.compile(r"\s*(?P<module>\w+(\.\w+)*)\s*:\s*(?P<attribute>\w+(\.\w+)*)\s*(\[.*\])?\s*")
 _LONGEST: Final = 300
-"""Most characters of an error's own text: a package writes it."""
+"""The most characters of an error's own text: a package writes it."""
 
 
 class Kind(NamedTuple):
     """One plug-in point."""
 
     group: str
-    """Its group of entry points."""
+    """The group of entry points."""
     contract: str
     """The protocol in `kairo_team.contracts`."""
     kit: str | None
-    """The contract kit in `kairo_team.tck`; None where there is none."""
+    """The contract kit in `kairo_team.tck`; None without one."""
     what: str
-    """The word for one of them, with its article."""
+    """The word for one plug-in, with its article."""
     built_in: Mapping[str, str]
     """`module:attribute` by name."""
     check: Callable[[str, Any], object]
-    """Raises `ValueError`, whose sentence begins with the first argument, for what is none."""
+    """Raises `ValueError`, whose sentence begins with the first argument, for an object of the wrong shape."""
     is_made: bool = True
-    """What is published makes one; False: it is one."""
+    """Whether the published object makes a plug-in; False: it is the plug-in."""
 
     @property
     def word(self) -> str:
-        """The word for one of them, without its article."""
+        """The word for one plug-in, without its article."""
         return self.what.partition(" ")[2]
 
 
@@ -69,11 +69,11 @@ class Plugin(NamedTuple):
 
     @property
     def full_name(self) -> str:
-        """The name that finds this one and no other: `name@distribution`."""
+        """The name that finds this plug-in and no other: `name@distribution`."""
         return f"{self.name}@{self.distribution}"
 
     def load(self) -> Any:
-        """Import its package and return what is published; `ValueError` when that fails, whatever it raises."""
+        """Import its package and return the published object; `ValueError` if that fails, whatever it raises."""
         owner = f"{kind_of(self.kind).word} {self.name!r}"
         match = _TARGET.fullmatch(self.target)
         if match is None:
@@ -91,7 +91,7 @@ def _source_of(plugin: Plugin) -> str:
 
 
 def find(kind: str, name: str) -> Any:
-    """Import the plug-in of that name and return what is published: the class or function that makes it.
+    """Import the plug-in of that name and return the published object: the class or function that makes the plug-in.
 
     A tool is published itself. A built-in name stays built in. `name@distribution` names one of several packages that
     publish the same name; "_" counts as "-". Raises `ValueError` for an unknown kind or name, for a name that several
@@ -110,8 +110,8 @@ def make(kind: str, name: str, options: Mapping[str, Any] = EMPTY, *, also: Iter
     """Make the plug-in of that name with its options, and check its shape.
 
     `also` are options that the caller takes itself; the error for an unknown option lists them. Raises what `find`
-    does, and `ValueError` for an unknown or a missing option, for an option that is refused, and for what lacks the
-    method of its protocol.
+    raises, and `ValueError` for an unknown, missing or refused option, and for an object without the method of its
+    protocol.
 
     >>> from kairo_team import plugins
     >>> plugins.make("constraint", "timeout", {"seconds": 5})
@@ -122,7 +122,7 @@ def make(kind: str, name: str, options: Mapping[str, Any] = EMPTY, *, also: Iter
 
 
 def _made(kind: Kind, owner: str, found: Any, options: Mapping[str, Any], also: Iterable[str] = ()) -> Any:
-    """Return the plug-in that is made of what was found, its shape checked."""
+    """Return the plug-in that the published object makes, its shape checked."""
     if kind.is_made:
         check_options(owner, found, options, also)
         try:
@@ -139,7 +139,7 @@ def _made(kind: Kind, owner: str, found: Any, options: Mapping[str, Any], also: 
 def examine(plugin: Plugin) -> str:
     """Load a plug-in and check its shape; return what could not be checked, else "".
 
-    One that needs no options is made. Raises `ValueError` for one that cannot be loaded, made or used.
+    A plug-in that needs no options is made. Raises `ValueError` for one that cannot be loaded, made or used.
     """
     kind, found = kind_of(plugin.kind), plugin.load()
     needed = _needed(found) if kind.is_made and callable(found) else []
@@ -150,7 +150,7 @@ def examine(plugin: Plugin) -> str:
 
 
 def _needed(maker: Any) -> list[str]:
-    """Return the options without which nothing is made."""
+    """Return the required options of a maker."""
     try:
         parameters = inspect.signature(maker).parameters.values()
     except (TypeError, ValueError):  # a builtin without a signature
@@ -160,9 +160,10 @@ def _needed(maker: Any) -> list[str]:
 
 
 def resolve(where: str, kind: str, given: Any) -> Any:
-    """Return a plug-in that was given as an object or by its name, made without options, once its shape is checked.
+    """Return a plug-in given as an object, or by a name that is made without options, once its shape is checked.
 
-    Raises `ValueError`, whose sentence begins with `where`, for what is none, and for a name as `make` does.
+    Raises `ValueError`, whose sentence begins with `where`, for an object of the wrong shape, and for a name as `make`
+    does.
 
     >>> from kairo_team import plugins
     >>> type(plugins.resolve("coordinator", "coordinator", "board")).__name__
@@ -197,7 +198,7 @@ def check_options(owner: str, maker: Any, options: Mapping[str, Any], also: Iter
 def installed(kind: str | None = None) -> tuple[Plugin, ...]:
     """Return the plug-ins of a kind, or of all: the built-in ones, then the published ones by name. Imports nothing.
 
-    One whose name is taken says so in its `problem`. What `unreadable` returns is not in it.
+    A plug-in whose name is taken has a `problem`. Packages in `unreadable()` are left out.
 
     >>> from kairo_team import plugins
     >>> [one.name for one in plugins.installed("permission-guard")]
@@ -218,10 +219,10 @@ def unreadable() -> tuple[str, ...]:
 
 
 def locate(kind: str, name: str) -> Plugin:
-    """Return the plug-in that a name means, not imported; `ValueError` as `find` raises it."""
+    """Return the plug-in that a name means, not imported; raises `ValueError` as `find` does."""
     if not isinstance(name, str):
         raise ValueError(f"{kind_of(kind).what} is named by a string, not {name!r:.200}")
-    if _key(name) in kind_of(kind).built_in:  # without a look at what is installed
+    if _key(name) in kind_of(kind).built_in:  # without reading what is installed
         return next(one for one in _built_in(kind) if one.name == _key(name))
     there = installed(kind)
     named = _named(there, name)
@@ -248,7 +249,7 @@ def _named(there: Sequence[Plugin], name: str) -> list[Plugin]:
 
 
 def _key(name: str) -> str:
-    """Return what two names have in common that mean the same: `group_chat` is `group-chat`."""
+    """Return the common form of equivalent names: `group_chat` is `group-chat`."""
     return name.replace("_", "-")
 
 
@@ -264,7 +265,7 @@ def _unknown(kind: str, name: str, there: Sequence[Plugin]) -> str:
 
 
 def kind_of(kind: str) -> Kind:
-    """Return the plug-in point of that name; `ValueError` lists those there are."""
+    """Return the plug-in point of that name; `ValueError` lists the existing ones."""
     try:
         return KINDS[kind]
     except (KeyError, TypeError):
@@ -284,7 +285,7 @@ def _built_in(kind: str) -> list[Plugin]:
 
 @cache
 def version_of_library() -> str:
-    """Return the version of this library; "" where it is not installed."""
+    """Return the version of this library; "" if it is not installed."""
     metadata: Any = import_module("importlib.metadata")
     try:
         return str(metadata.version(OURS))
@@ -310,11 +311,11 @@ def _judged(kind: str, published: Sequence[Plugin]) -> Iterator[Plugin]:
 
 
 def _published(groups: Mapping[str, str]) -> tuple[list[Plugin], tuple[str, ...]]:
-    """Return what packages publish in these groups, and sentences on packages that cannot be read.
+    """Return the plug-ins that packages publish in these groups, and sentences on packages that cannot be read.
 
-    Of a distribution that is found twice on the path, the first one counts, as when Python imports.
+    If a distribution is found twice on the path, the first one counts, as when Python imports.
     """
-    metadata: Any = import_module("importlib.metadata")  # slow to import, and rarely asked for
+    metadata: Any = import_module("importlib.metadata")  # slow to import, and rarely needed
     plugins: list[Plugin] = []
     unread: list[str] = []
     seen: set[str] = set()
@@ -445,7 +446,7 @@ _JOURNALS: Final = {
 
 
 def _kinds() -> Iterator[tuple[str, Kind]]:
-    """Yield the plug-in points, by the word for one of them in a file or on the command line."""
+    """Yield the plug-in points, by the word for one plug-in in a file or on the command line."""
     coordinator = _check_methods("a coordinator", ("execute", "request", "team"))
     planner = _check_methods("a planner", ("plan", "request", "team", "context"))
     guard = _check_methods("a permission guard", ("check", "tool", "arguments", "side_effect"))
@@ -482,4 +483,4 @@ def _kinds() -> Iterator[tuple[str, Kind]]:
 
 
 KINDS: Final[Mapping[str, Kind]] = MappingProxyType(dict(_kinds()))
-"""The plug-in points, by the word for one of them in a file and on the command line, such as "tool-source"."""
+"""The plug-in points, by the word for one plug-in in a file and on the command line, such as "tool-source"."""

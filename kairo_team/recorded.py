@@ -1,4 +1,4 @@
-"""What a journal gives back of a run it has recorded."""
+"""What a journal returns of a run it has recorded."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 ENDED: Final = ("completed", "degraded", "failed", "timeout", "cancelled")
-"""States in which a run cannot go on."""
+"""States of a run that cannot be resumed."""
 STATES: Final = ("queued", "running", "suspended", "interrupted", *ENDED)
-"""All that a recorded run can be in."""
+"""All states that a recorded run can have."""
 
 
 class RecordedRun(NamedTuple):
@@ -28,37 +28,37 @@ class RecordedRun(NamedTuple):
     team: str
     goal: str
     state: str
-    """`queued` (no worker has begun it), `running`, `suspended`, `interrupted` (its process is gone), or how it ended:
-    `completed`, `degraded`, ..."""
+    """`queued` (no worker has begun it), `running`, `suspended`, `interrupted` (its process is gone), or how the run
+    ended: `completed`, `degraded`, ..."""
     parent: str | None
-    """The run it is a part of."""
+    """Id of the run that contains this one; None without one."""
     source: Mapping[str, str]
-    """How it was started, in the words of the program that did: `SqliteJournal(source=)`."""
+    """How the run was started, in the words of the program that did: `SqliteJournal(source=)`."""
     usage: Usage
-    """What it has spent, calls with an unknown end included in full; not what is only `held`."""
+    """Usage so far, including calls with an unknown end in full; amounts that are only `held` are not included."""
     seconds: float
-    """How long it has worked."""
+    """Seconds that the run has worked."""
     started_at: float
     """Seconds since 1970."""
     updated_at: float
     forked_from: str | None = None
-    """The run that it goes on from an earlier point of."""
+    """Id of the run from an earlier point of which this one was forked."""
     held: Usage = NO_USAGE
-    """What is held for its calls that are under way."""
+    """Held for the run's calls that are under way."""
     problem: str | None = None
-    """Why its records cannot be read, so that only what stands in its row is known; None where all is well."""
+    """Why the records cannot be read, so that only the data of the run's row are known; None if they can be."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where in another run a run is made: in an attempt of it."""
+    """The place of a run inside another run: in an attempt of it."""
 
     run_id: str
-    """The run it is a part of."""
+    """Id of the run that contains the attempt."""
     step: str
     """The key of the attempt."""
     member: str | None
-    """Who makes the attempt."""
+    """The member that makes the attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,48 +74,48 @@ class RecordedCall:
     state: str
     """`sent`, `answered`, `failed`, `unknown` (charged in full) or `unsent` (it never left)."""
     usage: Usage
-    """What is charged: what it used, or all that was held for it where nobody will see its end."""
+    """The amount charged: the usage, or the whole hold if the call's end will never be known."""
     step: str
-    """The work it was made in, such as an attempt's key."""
+    """The step that made the call, such as an attempt's key."""
     key: str
-    """The call's name in the run: all tries of one call have the same."""
+    """The call's name in the run, the same for all tries of one call."""
     loops: int
-    """The iterations of that work when it was sent."""
+    """The iterations of that step when the call was sent."""
     sent_at: float
     """Seconds since 1970."""
     copied: bool = False
-    """It was made, and paid, in the run that this one was forked from."""
+    """True for a call that was made, and paid, in the run that this one was forked from."""
     held: Usage = NO_USAGE
-    """What is held for it while it is under way: it has used nothing yet that is known."""
+    """Held for the call while it is under way; its usage is not known yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedQuestion:
-    """A question that was put off, and the answer that came since."""
+    """A deferred question, with the answer that came since."""
 
     question: HumanRequest
     decision: HumanDecision | None = None
-    """None: it still waits."""
+    """The answer; None: the question is still open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveredRun:
-    """All that is recorded of a run, and the journal of the session that goes on with it."""
+    """All that is recorded of a run, and the journal of the session that resumes it."""
 
     request: TeamExecutionRequest
     place: Place | None
-    """Where it is made, in another run; None for one of its own."""
+    """The run's place in another run; None for a run of its own."""
     seconds: float
-    """How long it has worked."""
+    """Seconds that the run has worked."""
     seq: int
-    """The number of its last event that is recorded."""
+    """The number of the last recorded event."""
     steps: Mapping[str, object]
     """The recorded values by key, in the order in which the keys were first recorded."""
     calls: Sequence[RecordedCall]
-    """In the order they were sent, without those of runs inside it."""
+    """The run's own calls, in the order they were sent, without the calls of runs inside it."""
     questions: Sequence[RecordedQuestion]
-    """In the order they were put off."""
+    """The deferred questions, in the order they were deferred."""
     journal: RunJournal
     state: str = "running"
-    """How it was recorded when it was taken: `running` where its session was cut, `suspended`, `interrupted`, `queued`,
-    or how it ended, for a run inside another."""
+    """The recorded state when the run was taken: `running` if its session was cut, `suspended`, `interrupted`,
+    `queued`, or how it ended, for a run inside another."""

@@ -55,7 +55,7 @@ def read(kind: type[T], data: Any) -> T:
 
 
 def _as_json(data: Any) -> bytes | None:
-    """Return data as JSON; None when it holds something else than JSON values."""
+    """Return data as JSON; None if it contains anything but JSON values."""
     try:
         return to_json(freeze_json(data))
     except ValueError:
@@ -69,10 +69,10 @@ class Artifact:
 
     text: str
     data: Any = field(default=None, hash=False)
-    """The same as structured data, when the task has an output type or the agent returned some."""
+    """The artifact as structured data, if the task has an output type or the agent returned some."""
     media_type: str = "text/plain"
     partial: bool = False
-    """It was cut short: by a limit, a deadline or a kill."""
+    """Whether the work was cut short: by a limit, a deadline or a kill."""
 
     def __post_init__(self) -> None:
         if type(self.text) is not str:
@@ -103,7 +103,7 @@ class Artifact:
             written = _as_json(self.data)
             if written is None:
                 raise
-            return adapter(kind).validate_json(written)  # a strict type takes a list or a date from JSON alone
+            return adapter(kind).validate_json(written)  # a strict type accepts a list or a date only from JSON
 
 
 class AgentStatus(StrEnum):
@@ -130,14 +130,14 @@ class AgentOutput:
     turns_completed: Count = 1
     """Model calls made."""
     max_turns: Count | None = None
-    """Most model calls it was allowed to make; None is no limit."""
+    """Most model calls it was allowed to make; None: unlimited."""
     tool_calls_executed: Count = 0
     usage: Usage = Usage()
     """For information only: the governor does the accounting."""
     transcript: Annotated[Sequence[Message], AfterValidator(tuple)] = ()
     """The conversation, where the agent keeps one."""
     error: str | None = None
-    """Why it did not complete, for statuses other than COMPLETED; else why the artifact is partial, if it is."""
+    """Why the agent did not complete, for statuses other than COMPLETED; else why the artifact is partial, if it is."""
 
     @property
     def text(self) -> str:
@@ -169,7 +169,7 @@ _without_exception: Final[Any] = classmethod(cast("Any", _schema))
 
 
 def _state(self: Any) -> list[Any]:
-    """Return what is pickled: all fields but the exception, which may hold anything."""
+    """Return the state to pickle: all fields except the exception, which may contain anything."""
     return [None if one.name == "exception" else getattr(self, one.name) for one in fields(self)]
 
 
@@ -179,7 +179,7 @@ def _copied(self: T) -> T:
 
 
 def _deep_copied(self: T, memo: dict[int, Any]) -> T:
-    """Copy all fields but the exception: its copy would have no traceback."""
+    """Copy all fields except the exception: its copy would have no traceback."""
     names = [one.name for one in fields(cast("Any", self)) if one.name != "exception"]
     made: T = replace(cast("Any", self), **{name: deepcopy(getattr(self, name), memo) for name in names})
     return made
@@ -199,7 +199,7 @@ def plain_output(given: AgentOutput, member: str) -> AgentOutput:
         status = AgentStatus(status)
         error = None if error is None else plain_text("AgentOutput.error must be a text or None", error)
     except ValueError as problem:
-        raise BadOutput(member, f"returned an AgentOutput that is none: {problem}") from None
+        raise BadOutput(member, f"returned an invalid AgentOutput: {problem}") from None
     rest = (given.turns_completed, given.max_turns, given.tool_calls_executed, given.usage, given.transcript)
     return AgentOutput(plain_artifact(artifact), status, *rest, error)
 
@@ -212,7 +212,7 @@ def plain_artifact(given: Artifact) -> Artifact:
 
 
 RepeatWrites = Literal["ask", "allow"]
-"""What follows where a member repeats a tool call of an earlier attempt that may have changed something."""
+"""What happens when a member repeats a tool call of an earlier attempt that may have changed something."""
 
 
 @quick
@@ -221,57 +221,57 @@ class DoneCall:
     """A tool call that an attempt made, as later attempts at the same work receive it."""
 
     attempt: int
-    """Which try of the task made it."""
+    """The number of the attempt that made the call."""
     tool: str
     arguments: str
-    """As JSON, cut after 1,000 characters."""
+    """The arguments as JSON, cut after 1,000 characters."""
     digest: str
     """Digest of the tool's name and of all its arguments."""
     result: str | None = None
-    """The result, cut after 1,000 characters; None: nobody saw how it ended."""
+    """The result, cut after 1,000 characters; None: the call's end is unknown."""
     failed: bool = False
-    """It came back with an error."""
+    """Whether the call returned an error."""
     asks: bool = False
-    """A person is asked before it is repeated: it changed something, or may have, and is not idempotent."""
+    """Whether a person decides before it is repeated: it changed something, or may have, and is not idempotent."""
 
 
 class Attempt(NamedTuple):
-    """The end of one try. It is a recorded step, so it holds everything a coordinator decides from."""
+    """The end of one try. It is a recorded step, so it contains everything a coordinator decides from."""
 
     task_id: str
     number: int
-    """Which try of the task, from 1; every try counts."""
+    """Number of the try, from 1; every try counts."""
     member: str
     output: AgentOutput | None
-    """What the member made; None when it made nothing."""
+    """What the member made; None if it made nothing."""
     error: str | None = None
-    """Why it failed; None when there is an artifact to review."""
+    """Why the try failed; None if there is an artifact to review."""
     halt: HaltReason | None = None
-    """Set when a budget, the clock or the kill switch ended it."""
+    """Set if a budget, the clock or the kill switch ended the try."""
     origin: str | None = None
     """Name of the governor that halted, when `halt` is set."""
     final: bool = False
-    """Trying again on the same member is pointless."""
+    """Whether another try with the same member is pointless."""
     usage: Usage = Usage()
-    """All the task has spent so far, this try included."""
+    """All the task has spent so far, including this try."""
     warnings: tuple[str, ...] = ()
     """Warnings of constraints."""
     interrupted: str | HumanRequest | None = None
-    """What ended it from outside: the reason of the cancellation, or the question that it waits for."""
+    """Why the try was ended from outside: the reason of the cancellation, or the question that it waits for."""
     kinds: tuple[str, ...] = ()
     """Names of the error's class and base classes (`kairo_team.errors.kinds_of`)."""
     over: bool = False
-    """No member may try again: a constraint asked for an orderly end, and there is nothing to review."""
+    """Whether no member may try again: a constraint requested an orderly end, and there is nothing to review."""
     ended_by: ToolCall | None = None
-    """The call of a tool that ended it (`kairo_team.Tool.ends`), with the arguments that the tool got."""
+    """The call of the tool that ended the try (`kairo_team.Tool.ends`), with the arguments that the tool got."""
     calls: tuple[DoneCall, ...] = ()
-    """What it did with tools, oldest first."""
+    """What the member did with tools, oldest first."""
     origin_path: str | None = None
-    """Path of that governor in the budget tree: others may have its name."""
+    """Path of the governor that halted, in the budget tree: others may have its name."""
 
     @property
     def artifact(self) -> Artifact | None:
-        """The artifact, partial work included."""
+        """The artifact, including partial work."""
         return self.output.artifact if self.output else None
 
 
@@ -287,23 +287,21 @@ class TaskOutcome:
     verdict: EvaluationVerdict | None = None
     """The verdict after all its reviews; None without a review.
 
-    It is what the last review returned, with two exceptions. When review was used up (`rounds_exhausted`,
-    `no_progress`, `cycle`) the outcome is REVIEW_EXCEEDED, and score, findings and criteria are those of the best
-    attempt. When a person approved what only a person could decide, it is a PASS. An acceptance by LOW risk, or by a
-    person while something else was open too, does not change it.
-    """
+    It is the verdict of the last review, with two exceptions. If the review was used up (`rounds_exhausted`,
+    `no_progress`, `cycle`), the outcome is REVIEW_EXCEEDED, with the score, findings and criteria of the best attempt.
+    If a person approved what only a person could decide, it is a PASS. An acceptance by LOW risk, or by a person while
+    something else was open too, does not change it."""
     attempts: Count = 0
-    """Every try counts; 0: never started."""
+    """Number of tries; every try counts. 0: never started."""
     member: str | None = None
-    """The member that worked on it last."""
+    """The last member that worked on the task."""
     usage: Usage = Usage()
     warnings: tuple[str, ...] = ()
     error: str | None = None
     exception: Raised = field(default=None, compare=False, repr=False)
-    """The error of its last attempt or review, with the traceback, when that is why the task was not accepted.
+    """The error of its last attempt or review, with the traceback, if that is why the task was not accepted.
 
-    It exists in this process only: comparisons ignore it, and JSON and pickles leave it out.
-    """
+    It exists in this process only: comparisons ignore it, and JSON and pickles leave it out."""
 
     __get_pydantic_core_schema__ = _without_exception
     __getstate__ = _state
@@ -319,10 +317,10 @@ class TeamResult:
     run_id: Annotated[str, AfterValidator(check_id)]
     status: TeamStatus
     outcomes: tuple[TaskOutcome, ...] = ()
-    """In plan order."""
+    """The outcomes in plan order."""
     artifact: Artifact | None = None
     """The run's output: what its coordinator set, else what the plan's own last tasks made, in plan order, each under
-    its id if several. None unless the run ended COMPLETED or DEGRADED, and None where no last task was accepted."""
+    its id if several. None unless the run ended COMPLETED or DEGRADED, and None if no last task was accepted."""
     plan: TaskGraph | None = None
     usage: Usage = Usage()
     budget: BudgetNode | None = None
@@ -331,15 +329,15 @@ class TeamResult:
     """Seconds from the first event to the end."""
     warnings: tuple[str, ...] = ()
     error: str | None = None
-    """Why it did not complete; also the first warning. None only for a COMPLETED run."""
+    """Why the run did not complete; also the first warning. None only for a COMPLETED run."""
     halt: HaltReason | None = None
-    """Why the team's governor stopped, when it did."""
+    """Why the team's governor stopped, if it did."""
     refused: bool = False
     """True when the plan, the team or the budget was refused and no member was called."""
     partial_artifact: Artifact | None = None
-    """The work of a run that has no output: what the coordinator set, else, in plan order, the artifacts of the
-    accepted tasks without an accepted dependent, and of those that were not accepted. Always `partial`. None when
-    there is an output, or no work, or the run is COMPLETED."""
+    """The work of a run without an output: what the coordinator set, else, in plan order, the artifacts of accepted
+    tasks without an accepted dependent, and of tasks that were not accepted. Always `partial`. None if there is an
+    output, or no work, or the run is COMPLETED."""
     exception: Raised = field(default=None, compare=False, repr=False)
     """The error that kept the run from completing, with its traceback: of the planner or coordinator, else of the work
     on the first task that failed. `check` raises its error from it. Kept like `TaskOutcome.exception`."""
@@ -351,7 +349,7 @@ class TeamResult:
 
     @property
     def output(self) -> str | None:
-        """The text of the run's output; None where the run has none: see `artifact`, and `partial_output`."""
+        """The text of the run's output; None if the run has none: see `artifact`, and `partial_output`."""
         return self.artifact.text if self.artifact else None
 
     @property
@@ -360,9 +358,9 @@ class TeamResult:
         return self.partial_artifact.text if self.partial_artifact else None
 
     def __getitem__(self, task_id: str) -> TaskOutcome:
-        """Return the outcome of a task; `KeyError` lists the ids there are.
+        """Return the outcome of a task; `KeyError` lists the existing ids.
 
-        A task of a loop's body is named like that: of `solve.write` it is the outcome in the last round.
+        A task of a loop's body can be named without its round: `solve.write` returns the outcome in the last round.
         """
         for outcome in self.outcomes:
             if outcome.task_id == task_id:
@@ -373,7 +371,7 @@ class TeamResult:
         raise KeyError(f"no task {task_id!r} in this result; it has {known(o.task_id for o in self.outcomes)}")
 
     def _without_rounds(self, task_id: str) -> str:
-        """Return the id of a task without the numbers of the rounds that it is part of."""
+        """Return a task's id without the numbers of the rounds that it is part of."""
         part_of = self.plan[task_id].part_of if self.plan is not None else None
         if self.plan is None or part_of is None:
             return task_id
@@ -391,22 +389,22 @@ class TeamResult:
         )
 
     def check(self) -> TeamResult:
-        """Return the result itself when the run COMPLETED; raise `TeamFailed`, which holds it, otherwise."""
+        """Return the result itself if the run COMPLETED, else raise `TeamFailed`, which contains it."""
         if self.status is not TeamStatus.COMPLETED:
             raise TeamFailed(self) from self.exception
         return self
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: status, tasks, usage and budget."""
+        """Return the HTML for a notebook: status, tasks, usage and budget."""
         from kairo_team.views.notebook import show_result
 
         return show_result(self)
 
     def report(self, path: str | Path) -> None:
-        """Write what the result says as one HTML file that needs no network.
+        """Write the result as one HTML file that needs no network.
 
-        A result has no times and no calls: `kairo report` writes more, from a journal or a file of events. The file
-        is replaced where there is one; raises `OSError` where it cannot be written.
+        A result has no times and no calls: `kairo report` writes more, from a journal or a file of events. An existing
+        file is replaced; raises `OSError` if the file cannot be written.
         """
         from kairo_team.views.report_html import known_of_result, render_report, story_of_result, write_report
 

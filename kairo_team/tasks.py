@@ -46,14 +46,14 @@ def exact_weight(weight: float) -> int:
 
 
 def check_id(text: str) -> str:
-    """Return `text` when it is a valid id; `ValueError` otherwise."""
+    """Return `text` if it is a valid id, else raise `ValueError`."""
     if not isinstance(text, str) or not is_id(text):
         raise ValueError(f"an id is made of letters, digits, '_', '.' and '-', not {text!r}")
     return text
 
 
 class TaskStatus(StrEnum):
-    """Where a task stands. SKIPPED: never started."""
+    """The status of a task. SKIPPED: never started."""
 
     PENDING = "pending"
     IN_FLIGHT = "in_flight"
@@ -71,15 +71,15 @@ def _unique(ids: Sequence[str]) -> tuple[str, ...]:
 @checked
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One node of the task graph. It holds values and names only, so it can be written as JSON and read back.
+    """One node of the task graph. It contains only values and names, so it can be written as JSON and read back.
 
-    A member does it who fits `role`, `member` and `requires`, as far as they are given. It starts when all tasks in
-    `depends_on` have ended and `needs` of them were accepted. `timeout` is in seconds, for one attempt; `weight` is its
-    share of the budget relative to the other tasks. Raises `ValueError` for a blank description or a number out of
-    range, and `TypeError` for an unknown field.
+    A member can do it that fits `role`, `member` and `requires`, as far as they are given. The task starts when all
+    tasks in `depends_on` have ended and `needs` of them were accepted. `timeout` is in seconds, for one attempt;
+    `weight` is its share of the budget relative to the other tasks. Raises `ValueError` for a blank description or a
+    number out of range, and `TypeError` for an unknown field.
 
-    A map (`Task.map`) and a loop (`loop=`) are tasks that no member does: they grow into tasks while the run goes on.
-    Their `budget` is a ceiling for all of these together, and they share their `weight`.
+    A map (`Task.map`) and a loop (`loop=`) are tasks that no member does: they grow into tasks during the run. Their
+    `budget` is a ceiling for all these tasks together, which share their `weight`.
 
     >>> outline = kt.Task("outline", "List three points.", role="editor", timeout=30)
     >>> draft = kt.Task("draft", "Write it.", role="writer", depends_on=["outline"], budget=kt.Budget(tokens=4_000))
@@ -88,24 +88,24 @@ class Task:
     id: Annotated[str, AfterValidator(check_id)]
     description: str
     role: str | None = None
-    """Role that does it."""
+    """The role that does the task."""
     member: str | None = None
-    """The one member that does it."""
+    """The one member that does the task."""
     requires: Annotated[
         AbstractSet[str] | Sequence[str], AfterValidator(frozenset), PlainSerializer(sorted, return_type=list[str])
     ] = frozenset()
     """Capabilities the member's role must have."""
     depends_on: Annotated[Sequence[str], AfterValidator(_unique)] = ()
-    """Ids of tasks whose artifacts it works on."""
+    """Ids of tasks whose artifacts the task works on."""
     needs: int | float | Literal["all"] = "all"
-    """How many dependencies must be accepted, or which share of them, such as 0.8; it starts when the rest have ended
-    too. Of a map each item counts."""
+    """How many dependencies must be accepted, or which share of them, such as 0.8. The task starts when the rest have
+    ended too. Each item of a map counts."""
     inputs: Annotated[Mapping[str, Any], AfterValidator(freeze_json)] = field(default=EMPTY)
     """JSON values by name."""
     weight: float = 1.0
-    """Its share of the budget and its length on the critical path, against the other tasks."""
+    """Share of the budget and length on the critical path, relative to the other tasks."""
     budget: Budget | None = None
-    """Ceiling for all its tries; None is bounded by member and team."""
+    """Ceiling for all attempts; None is bounded by member and team."""
     timeout: float | None = None
     """Seconds for one attempt; None takes `TeamConfig.task_timeout`."""
     evaluator: str | None = None
@@ -113,29 +113,29 @@ class Task:
     output_type: str | None = None
     """Name of one of the team's output types; the artifact's data is validated as it."""
     retries: Annotated[int, Number(strict=True)] | None = None
-    """Tries after the first one, anew for every artifact asked for; None takes the failure policy's."""
+    """Tries after the first one, counted from 0 for every artifact requested; None takes the failure policy's."""
     reference: str | None = None
-    """An answer known to be right. Reviews compare with it (`Criterion.reference`); members are not shown it."""
+    """An answer known to be right. Reviews compare with it (`Criterion.reference`); members do not see it."""
     when: AsCondition = None
-    """It is taken only if this holds, else SKIPPED; a mapping such as {"from": "triage", "field": "kind", "equals":
-    "bug"}. What is looked at is a dependency too."""
+    """Condition for the task, which is SKIPPED if it does not hold; a mapping such as {"from": "triage", "field":
+    "kind", "equals": "bug"}. The tested task becomes a dependency too."""
     over: str | None = None
-    """Of a map: the task whose list it works on."""
+    """For a map: the task whose list it works on."""
     max_items: Annotated[int, Number(strict=True)] | None = None
-    """Of a map: the most items that the list may have."""
+    """For a map: the most items that the list may have."""
     loop: Loop | None = None
-    """Of a loop: the tasks of each round, and when it ends."""
+    """For a loop: the tasks of each round, and when it ends."""
     part_of: str | None = None
-    """The map or loop that it grew from; the run sets it."""
+    """The map or loop that the task grew from; the run sets it."""
 
     @classmethod
     def map(cls, id: str, description: str, *, over: str, max_items: int, **fields: Any) -> Task:
         """Return a map: when the task `over` is accepted, each item of its list becomes a task.
 
-        The list is the artifact's data, or JSON in its text; no list, or more than `max_items`, is an error of the
-        attempt that made it. The tasks have the ids `read.0001`, `read.0002` and so on for a map `read`, and all
-        `fields` of the map; their `inputs` have the `item` and its `number`, from 1. Who depends on the map starts when
-        all of them have ended, and finds their artifacts upstream by these ids.
+        The list is the artifact's data, or JSON in its text; anything else, or more than `max_items`, is an error of
+        the attempt that made it. The tasks have the ids `read.0001`, `read.0002` and so on for a map `read`, and all
+        `fields` of the map; their `inputs` have the `item` and its `number`, from 1. A task that depends on the map
+        starts when all of them have ended, and gets their artifacts upstream by these ids.
 
         >>> task = kt.Task.map("read", "Summarise the document `item`.", over="list", max_items=200, role="reader")
         """
@@ -159,7 +159,7 @@ class Task:
             raise ValueError(_needs_too_many(self))
 
     def _depend_on_what_is_read(self) -> None:
-        """Make a dependency of what its condition looks at and its map works on."""
+        """Add the tasks that the condition and the map read to the dependencies."""
         if self.over is None and self.when is None:
             return
         missing = [name for name in dict.fromkeys(self.reads) if name not in self.depends_on]
@@ -184,23 +184,23 @@ class Task:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Ids of the tasks whose artifacts decide on it: what its map works on, and what its condition looks at."""
+        """Ids of the tasks whose artifacts the task's map and condition read."""
         source = None if self.condition is None else self.condition.source
         return tuple(name for name in (self.over, source) if name is not None)
 
     @property
     def growth(self) -> Literal["map", "loop"] | None:
-        """Whether it is a map, or a loop; None: neither."""
+        """Whether the task is a map, or a loop; None: neither."""
         return "map" if self.over is not None else None if self.loop is None else "loop"
 
     @property
     def grows(self) -> bool:
-        """Whether it is a map or a loop: no member does it, it grows into tasks."""
+        """Whether the task is a map or a loop, which grows into tasks and has no member."""
         return self.over is not None or self.loop is not None
 
     @property
     def needed(self) -> int:
-        """`needs` as a number of its dependencies; a map among these counts once."""
+        """`needs` as a number of dependencies; a map among them counts once."""
         return min(self.needed_of(len(self.depends_on)), len(self.depends_on))
 
     def needed_of(self, count: int) -> int:
@@ -211,7 +211,7 @@ class Task:
 
 
 _OF_MEMBERS: Final = ("role", "member", "requires", "timeout", "evaluator", "output_type", "retries", "reference")
-"""Fields that say something on a member's work."""
+"""Fields that describe a member's work."""
 
 
 def _needs_too_many(task: Task) -> str:
@@ -225,11 +225,11 @@ class Loop:
     """Tasks that are done in rounds, as `Task(..., loop=...)`, until a condition holds.
 
     `body` is a plan of its own: its tasks depend only on each other. Round 2 of a loop `polish` has tasks such as
-    `polish.02.write`. The first tasks of a round get what the loop depends on, and what the last round made, upstream
-    as `last.write`. Who depends on the loop finds what the last round made as `polish.write`; `inputs` of every task
-    have the `round`, from 1. The loop ends when `until` holds; without it, after `max_rounds` rounds. It fails when
-    `until` does not hold after `max_rounds` rounds, when what `until` looks at was not accepted, and when a round makes
-    the same as an earlier one.
+    `polish.02.write`. The first tasks of a round get what the loop depends on, and the artifacts of the last round
+    upstream as `last.write`. A task that depends on the loop gets the artifacts of its last round as `polish.write`.
+    The `inputs` of every task have the `round`, from 1. The loop ends when `until` holds; without it, after
+    `max_rounds` rounds. It fails if `until` does not hold after `max_rounds` rounds, if the task that `until` tests was
+    not accepted, or if a round makes the same as an earlier one.
 
     >>> body = [kt.Task("write", "Write a test."), kt.Task("run", "Run it.", depends_on=["write"])]
     >>> loop = kt.Loop(body, until={"from": "run", "field": "passed", "equals": True}, max_rounds=5)
@@ -238,13 +238,13 @@ class Loop:
 
     body: Annotated[Sequence[Task], AfterValidator(tuple)]
     until: AsCondition = None
-    """What ends it; it looks at a task of the body."""
+    """The condition that ends the loop; it tests a task of the body."""
     max_rounds: Annotated[int, Number(strict=True)] = 10
 
     def __post_init__(self) -> None:
         ids = [task.id for task in TaskGraph(self.body).tasks]
         if self.end is not None and self.end.source not in ids:
-            raise ValueError(f"a loop's until looks at a task of its body, {known(ids)}, not at {self.end.source!r}")
+            raise ValueError(f"a loop's until tests a task of its body, {known(ids)}, not {self.end.source!r}")
         if self.max_rounds < 1:
             raise ValueError(f"a loop's max_rounds must be at least 1, not {self.max_rounds!r}")
 
@@ -282,13 +282,13 @@ class TaskGraph:
 
     @cached_property
     def _held(self) -> _Tasks:
-        """Its tasks by id, of a plan that was read back."""
+        """The tasks by id, for a plan that was read back."""
         return _Tasks(list(self.tasks), {task.id: task for task in self.tasks})
 
     def grown(self, more: Iterable[Task]) -> TaskGraph:
-        """Return the plan with more tasks behind those it has; raises `ValueError` as for a whole plan.
+        """Return the plan with more tasks after those it has; raises `ValueError` as for a whole plan.
 
-        Only the new tasks are checked, and those that are there are not copied.
+        Only the new tasks are checked, and the existing ones are not copied.
 
         >>> print(len(plan.grown([kt.Task("check", "Check.", depends_on=["draft"])])), len(plan))
         3 2
@@ -300,7 +300,7 @@ class TaskGraph:
         return made
 
     def check_more(self, more: Sequence[Task]) -> None:
-        """Raise `ValueError` where these tasks cannot stand behind those of the plan."""
+        """Raise `ValueError` if these tasks cannot be added to the plan."""
         there, new = self._held.own().by_id, {task.id: task for task in more}
         if len(new) != len(more) or any(map(there.__contains__, new)):
             twice = repeated((*filter(there.__contains__, new), *(task.id for task in more)))
@@ -313,28 +313,28 @@ class TaskGraph:
     if not TYPE_CHECKING:  # type checkers would take every name for an attribute
 
         def __getattr__(self, name: str) -> Any:
-            """Make `tasks` of a plan that grew, when they are asked for."""
+            """Make `tasks` of a plan that grew, at the first read."""
             if name != "tasks":
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             self.__dict__["tasks"] = tasks = tuple(_in_plan_order(self._held.own().in_order))
             return tasks
 
     def __getstate__(self) -> Mapping[str, Any]:
-        """Return what is pickled: its own tasks, and not those of plans that grew from it."""
+        """Return the state to pickle: the plan's own tasks, without the tasks of plans that grew from it."""
         return {**{name: held for name, held in self.__dict__.items() if name != "_held"}, "tasks": self.tasks}
 
     @property
     def dag(self) -> nx.DiGraph[str]:
-        """The graph of task ids; an edge leads from a dependency to its dependent. Not to be changed.
+        """The graph of task ids; an edge leads from a dependency to its dependent. Do not change it.
 
         It is made at the first read.
         """
         if not hasattr(self, "_dag"):
             object.__setattr__(self, "_dag", _as_networkx(self.tasks))
-        return cast("nx.DiGraph[str]", getattr(self, "_dag"))  # noqa: B009 - set when asked for, not a field
+        return cast("nx.DiGraph[str]", getattr(self, "_dag"))  # noqa: B009 - set at the first read, not a field
 
     def __getitem__(self, task_id: str) -> Task:
-        """Return the task of that id; `KeyError` lists the ids there are."""
+        """Return the task of that id; `KeyError` lists the existing ids."""
         by_id = self._held.own().by_id
         if task_id not in by_id:
             raise KeyError(f"no task {task_id!r} in this plan; it has {known(by_id)}")
@@ -344,7 +344,7 @@ class TaskGraph:
         return self._held.size
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: a picture of the plan, or a table of a big one."""
+        """Return the HTML for a notebook: a picture of the plan, or a table of a big one."""
         from kairo_team.views.notebook import show_plan
 
         return show_plan(self)
@@ -357,9 +357,9 @@ class TaskGraph:
 
 
 class _Tasks:
-    """The tasks of a plan in plan order and by id. Plans that grew one from another share them.
+    """The tasks of a plan in plan order and by id, shared by plans that grew one from another.
 
-    Each has the first `size` of them; the last one has all.
+    Each plan has the first `size` tasks; the last plan has all.
     """
 
     __slots__ = ("by_id", "in_order", "size")
@@ -368,7 +368,7 @@ class _Tasks:
         self.in_order, self.by_id, self.size = in_order, by_id, len(in_order)
 
     def own(self) -> _Tasks:
-        """Hold the plan's own tasks alone, if a plan that grew from it has added some, and return itself."""
+        """Keep only the plan's own tasks, if a plan that grew from it has added some, and return itself."""
         if len(self.in_order) > self.size:
             self.in_order = self.in_order[: self.size]
             self.by_id = {task.id: task for task in self.in_order}
@@ -384,7 +384,7 @@ class _Tasks:
 
 
 def _in_plan_order(tasks: Sequence[Task]) -> Sequence[Task]:
-    """Put what a map or a loop grew into behind it: a plan's order does not depend on when it grew."""
+    """Put the tasks of a map or a loop after it, so that a plan's order does not depend on when it grew."""
     parts: dict[str, list[Task]] = {}
     for task in tasks:
         if task.part_of is not None:
@@ -401,7 +401,7 @@ def _in_plan_order(tasks: Sequence[Task]) -> Sequence[Task]:
 
 
 def done_by_members(tasks: Iterable[Task]) -> Iterator[Task]:
-    """Yield the tasks that members do: in the place of a loop those of its body, and a map for its items."""
+    """Yield the tasks that members do: a loop's body instead of the loop, and a map once for all its items."""
     for task in tasks:
         if task.loop is None:
             yield task
@@ -417,7 +417,7 @@ def _check_dependencies(new: Mapping[str, Task], there: Mapping[str, Task]) -> N
 
 
 def _explain_dependency(task: Task, new: Mapping[str, Task], there: Mapping[str, Task]) -> str:
-    """Explain what is wrong with what a task depends on."""
+    """Explain what is wrong with a task's dependencies."""
     if task.id in task.depends_on:
         return f"task {task.id!r} depends on itself"
     unknown = [name for name in task.depends_on if name not in new and name not in there]
@@ -425,7 +425,7 @@ def _explain_dependency(task: Task, new: Mapping[str, Task], there: Mapping[str,
 
 
 def _check_growth(new: Mapping[str, Task], there: Mapping[str, Task]) -> None:
-    """Refuse ids and needs that do not fit the maps and loops there are, and what is read from these."""
+    """Refuse ids and needs that do not fit the maps and loops there are, and reads of their artifacts."""
     growing = False
     for task in new.values():
         if task.part_of is not None:
@@ -460,7 +460,7 @@ def _grows(name: str, new: Mapping[str, Task], there: Mapping[str, Task]) -> boo
 
 
 def _check_kept(task_id: str, new: Mapping[str, Task], there: Mapping[str, Task]) -> None:
-    """Refuse an id that is kept for what a map or a loop grows into."""
+    """Refuse an id that is reserved for the tasks of a map or a loop."""
     end = task_id.find(".")
     while end >= 0:
         if _grows(task_id[:end], new, there):
@@ -480,7 +480,7 @@ def _as_networkx(tasks: Sequence[Task]) -> nx.DiGraph[str]:
 def edges_of(tasks: Iterable[Task]) -> Iterator[tuple[str, str]]:
     """Yield the edges of a plan, in the order of the tasks they lead to.
 
-    They lead from dependencies, and from a map or a loop to the first tasks that it grew into.
+    Edges lead from dependencies, and from a map or a loop to the first tasks that it grew into.
     """
     for task in tasks:
         if task.part_of is not None and not task.depends_on:
@@ -490,7 +490,7 @@ def edges_of(tasks: Iterable[Task]) -> Iterator[tuple[str, str]]:
 
 
 def _check_order(tasks: Sequence[Task]) -> None:
-    """Refuse a cycle among these, and name the first one found when they are followed in plan order."""
+    """Refuse a cycle among these tasks; name the first one found when following them in plan order."""
     dependents: dict[str, list[str]] = {task.id: [] for task in tasks}
     for task in tasks:
         for dependency in task.depends_on:
@@ -527,17 +527,17 @@ class Assignment:
     upstream: Mapping[str, Artifact]
     """Accepted artifacts of the task's dependencies, by task id, in the order of `depends_on`."""
     attempt: int = 1
-    """Which artifact of this task is asked for, from 1: it grows with every revision, not with retries."""
+    """Number of the requested artifact of this task, from 1: it grows with every revision, not with retries."""
     previous: Artifact | None = None
     """The artifact a revision starts from."""
     findings: Sequence[Finding] = ()
-    """What a reviewer found wrong in `previous` or an earlier version, blocking first; "closed" is what is mended."""
+    """Defects that a reviewer found in `previous` or an earlier version, blocking first; "closed" ones are resolved."""
     directives: Sequence[str] = ()
     """Instructions from `steer` calls on the run, oldest first."""
     done: Sequence[DoneCall] = ()
     """What earlier attempts at this work, which failed or were cut short, did with tools, oldest first."""
     met: Sequence[str] = ()
-    """What is right in `previous`, in the words of its criteria, and must stay as it is."""
+    """Criteria that `previous` meets, in their own words: these parts must stay as they are."""
 
     def __post_init__(self) -> None:
         from kairo_team.results import Artifact, DoneCall

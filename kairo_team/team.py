@@ -42,7 +42,7 @@ Values = Annotated[Mapping[str, Any], AfterValidator(freeze_json)]
 
 
 class RiskProfile(StrEnum):
-    """Whether an unreviewed or rejected artifact is accepted: LOW does with a warning, MEDIUM and HIGH never."""
+    """Whether an unreviewed or rejected artifact is accepted: with a warning at LOW, never at MEDIUM and HIGH."""
 
     LOW = "low"
     MEDIUM = "medium"
@@ -50,7 +50,7 @@ class RiskProfile(StrEnum):
 
 
 class PlannerFailureMode(StrEnum):
-    """How a run goes on when its planner fails."""
+    """What a run does when its planner fails."""
 
     FAIL_FAST = "fail_fast"
     """The run fails."""
@@ -70,7 +70,7 @@ class Role:
     """A kind of work on the team: its instructions, what its members can do, and the tools they may use.
 
     Tasks name it by `id`. `allowed_tools=None` allows every tool of the member's agent, an empty set allows none.
-    Raises `ValueError` for an id that has other characters than letters, digits, `_`, `.` and `-`.
+    Raises `ValueError` for an id that contains characters other than letters, digits, `_`, `.` and `-`.
 
     >>> writer = kt.Role("writer", "Write plainly.", capabilities={"prose"}, allowed_tools={"search"})
     >>> member = kt.Member(writer, kt.MiniAgent("openai:gpt-5-mini"))
@@ -80,9 +80,9 @@ class Role:
     instructions: str = ""
     """Part of the prompt of every task that a member in this role works on."""
     capabilities: Names = frozenset()
-    """What `Task.requires` is matched against."""
+    """Capabilities that `Task.requires` is compared with."""
     allowed_tools: OptionalNames = None
-    """Names of the only tools it may use; None allows all tools of its agent."""
+    """Names of the only tools that a member may use; None allows all tools of its agent."""
 
 
 def _role_named(name: str) -> Role:
@@ -90,14 +90,15 @@ def _role_named(name: str) -> Role:
 
 
 _RUNS: Final = frozenset({"run", "run_sync", "execute", "start", "invoke", "kickoff", "stream"})
-"""What a person may call to run a team."""
+"""Names that a person may call to run a team."""
 _WRAPPERS: Final = {"pydantic_ai": "PydanticAIAgent", "langgraph": "LangGraphAgent", "agents": "OpenAIAgent"}
 """Wrappers by the package the wrapped object's class is from."""
 
 
 def _wrapper_of(agent: Any) -> str | None:
-    """Return the wrapper's name for an object of another library, else None, also for a user's `agents` package."""
+    """Return the wrapper's name for an object of another library, else None."""
     package, _, rest = type(agent).__module__.partition(".")
+    # A user's own package may be called `agents` too.
     if package == "agents" and rest != "agent":
         return None
     return _WRAPPERS.get(package)
@@ -122,19 +123,19 @@ class Member:
     name: str | None
     """Unique in the team; None takes the role's id, then -2, -3 and so on."""
     budget: Budget | None
-    """Set aside from the team's budget when the run starts; with None only the team's limits hold."""
+    """Set aside from the team's budget when the run starts; None: only the team's limits apply."""
     max_concurrency: int | None
     """Most tasks at once. None: unlimited for functions and agents that declare `reentrant = True`, else 1."""
     constraints: tuple[ResourceConstraint, ...]
-    """Checked in every attempt of this member, after the team's; the agent's own limits hold beside them."""
+    """Checked in every attempt of this member, after the team's; the agent's own limits apply too."""
     guardrails: tuple[GuardrailPolicy, ...]
-    """Asked about every model and tool call of this member, after the team's."""
+    """Called for every model and tool call of this member, after the team's."""
     senior: Member | None
-    """Gets one attempt at a task when reviews leave this member's work open; not in the team's list of members."""
+    """Gets one attempt at a task if reviews leave this member's work open; not in the team's list of members."""
     id: str = field(init=False, repr=False, compare=False)
     """The member's name in its team (outside one, its role's id)."""
     concurrency: int | None = field(init=False, repr=False, compare=False)
-    """Most tasks at once, with the default for this kind of agent filled in; None is unlimited."""
+    """Most tasks at once, with the default for this kind of agent filled in; None: unlimited."""
 
     def __init__(
         self,
@@ -182,9 +183,9 @@ def _check_conditions(conditions: Mapping[str, Any]) -> None:
 
 
 def _with_seniors(members: Sequence[Member]) -> list[Member]:
-    """Return the members, then their seniors, and theirs, each once."""
+    """Return the members, then their seniors, and the seniors of these, each once."""
     found, seen = list(members), {id(member) for member in members}
-    for member in found:  # grows while it is walked
+    for member in found:  # the list grows during the loop
         if member.senior is not None and id(member.senior) not in seen:
             seen.add(id(member.senior))
             found.append(member.senior)
@@ -192,21 +193,21 @@ def _with_seniors(members: Sequence[Member]) -> list[Member]:
 
 
 def _named(members: Sequence[Member]) -> tuple[Member, ...]:
-    """Give every member, and every senior, a name of its own; refuse a name given twice, and a senior in the list."""
+    """Give every member and senior a unique name; refuse a name given twice, and a senior in the list."""
     listed = {id(member) for member in members}
     inside = [one.senior.id for one in members if one.senior is not None and id(one.senior) in listed]
     if inside:
-        raise ValueError(f"a senior stands outside the team's list of members: take {inside[0]!r} out of it")
+        raise ValueError(f"a senior is not in the team's list of members: take {inside[0]!r} out of it")
     everyone = _with_seniors(members)
     names = _names(everyone)
     seniors: dict[int, Member] = {}
     for senior, name in reversed(list(zip(everyone, names, strict=True))[len(members) :]):
-        seniors[id(senior)] = _rename(senior, name, seniors)  # one's senior comes after it, and is named before it
+        seniors[id(senior)] = _rename(senior, name, seniors)  # a senior comes after its member, and is named before it
     return tuple(_rename(member, name, seniors) for member, name in zip(members, names, strict=False))
 
 
 def _rename(member: Member, name: str, seniors: Mapping[int, Member]) -> Member:
-    """Return the member under its name, and its senior under its own."""
+    """Return the member under its name, with its senior under its own."""
     senior = None if member.senior is None else seniors[id(member.senior)]
     same = member.name == name and senior is member.senior
     return member if same else replace(member, name=name, senior=senior)
@@ -222,9 +223,9 @@ def _names(members: Sequence[Member]) -> list[str]:
 
 
 def _free_name(role: str, taken: set[str], numbers: dict[str, int]) -> str:
-    """Return the role's id, else the first of role-2, role-3 and so on that is free, and take it.
+    """Return the role's id, else the first free one of role-2, role-3 and so on, and reserve it.
 
-    `numbers` holds the last number tried for each role: what was taken stays taken, so no number is tried twice.
+    `numbers` has the last number tried for each role: reserved names stay reserved, so no number is tried twice.
     """
     number = numbers.get(role, 0) + 1
     while (name := role if number == 1 else f"{role}-{number}") in taken:
@@ -239,8 +240,8 @@ def _free_name(role: str, taken: set[str], numbers: dict[str, int]) -> str:
 class Team:
     """The members, the rules for all of them, and the evaluators and output types that tasks refer to by name.
 
-    A team is immutable and may serve many runs. Raises `ValueError` when it has no members, when two members have the
-    same name, and when a plug-in lacks the method of its protocol.
+    A team is immutable and may serve many runs. Raises `ValueError` if it has no members, if two members have the same
+    name, and if a plug-in does not have the method of its protocol.
 
     >>> team = kt.Team("newsroom", [kt.Member("writer", lambda assignment: f"About {assignment.goal}")])
     >>> print(kt.run_sync(team, "tides").output)
@@ -250,21 +251,21 @@ class Team:
     name: str
     members: tuple[Member, ...]
     coordinator: TeamCoordinator | None
-    """Used by `kairo_team.run` when the call names none; a name such as "board" is made into one here."""
+    """Used by `kairo_team.run` if the call names none; a name such as "board" is made into one here."""
     evaluators: Mapping[str, EvaluationStrategy]
-    """What `Task.evaluator` names: rubrics and evaluation strategies."""
+    """Rubrics and evaluation strategies, by the names in `Task.evaluator`."""
     output_types: Mapping[str, Any]
-    """What `Task.output_type` names: types pydantic can validate."""
+    """Types that pydantic can validate, by the names in `Task.output_type`."""
     constraints: tuple[ResourceConstraint, ...]
     """Checked in every attempt of every member; their emergency stop stops the run."""
     guardrails: tuple[GuardrailPolicy, ...]
-    """Asked about every model and tool call of every member, and about the calls of planners and judges."""
+    """Called for every model and tool call of every member, and for the calls of planners and judges."""
     permissions: ToolPermissions | None
     """What tools may do; None allows what the roles allow, but no tool of an MCP server."""
     runtime: Any
-    """The runtime a bare `coordinator.execute(request, team)` uses; None makes a fresh one per run."""
+    """The runtime of a bare `coordinator.execute(request, team)`; None makes a new one per run."""
     conditions: Mapping[str, Callable[[Artifact], bool]]
-    """What `Condition(..., "holds", name)` names: plain functions that are quick and change nothing."""
+    """Functions for `Condition(..., "holds", name)`, by name: they must be plain, quick, and change nothing."""
     everyone: tuple[Member, ...] = field(init=False, repr=False, compare=False)
     """The members, then their seniors."""
 
@@ -309,21 +310,21 @@ class Team:
             object.__setattr__(self, attribute, item)
 
     def member(self, name: str) -> Member:
-        """Return the member, or senior, of that name; `KeyError` lists the names there are."""
+        """Return the member, or senior, of that name; `KeyError` lists the existing names."""
         for member in self.everyone:
             if member.name == name:
                 return member
         raise KeyError(f"team {self.name!r} has no member {name!r}; it has {known(m.id for m in self.everyone)}")
 
-    if not TYPE_CHECKING:  # a type checker would take any attribute for one that is there
+    if not TYPE_CHECKING:  # a type checker would accept any attribute
 
         def __getattr__(self, name: str) -> Any:
-            """Say how a team is run where somebody calls it."""
+            """Say how to run a team if the attribute is a method name for that."""
             hint = ": run it with kt.run_sync(team, 'Explain tides.'), or await kt.run(...)" if name in _RUNS else ""
             raise AttributeError(f"a Team has no {name!r}{hint}", name=name, obj=self)
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the members."""
+        """Return the HTML for a notebook: the members."""
         from kairo_team.views.notebook import show_team
 
         return show_team(self)
@@ -332,7 +333,7 @@ class Team:
 @checked
 @dataclass(frozen=True)
 class TeamConfig:
-    """Limits and rules of one run. Durations are seconds; None is no limit."""
+    """Limits and rules of one run. Durations are seconds; None means unlimited."""
 
     budget: Budget = Budget()
     budget_policy: BudgetPolicy = BudgetPolicy()
@@ -340,9 +341,9 @@ class TeamConfig:
     max_feedback_rounds: int = 3
     """Revisions after the first artifact of a task."""
     max_human_rounds: int = 10
-    """Revisions that people may ask for, of one task's work and of the plan; after them the risk decides."""
+    """Revisions that people may request, of one task's work and of the plan; after them the risk profile decides."""
     team_timeout: float | None = None
-    """Seconds for the whole run, planning included; those between two sessions of a run do not count."""
+    """Seconds for the whole run, including planning; time between two sessions of a run does not count."""
     deadline_at: datetime | None = None
     """When the run must have ended, by the wall clock, however long it waited or was down; with a time zone."""
     task_timeout: float | None = 300.0
@@ -393,7 +394,7 @@ class TeamExecutionRequest:
 
     goal: Annotated[str, AfterValidator(_check_goal)]
     context: Values = field(default=EMPTY)
-    """JSON values every member can read."""
+    """JSON values that every member can read."""
     plan: TaskGraph | None = None
     """The tasks to run; None lets the coordinator plan."""
     config: TeamConfig = field(default_factory=TeamConfig)

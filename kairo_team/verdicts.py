@@ -79,39 +79,39 @@ NEVER_BY_RISK = frozenset({Cause.INJECTION_SUSPECTED, Cause.HUMAN_REQUIRED})
 UNKNOWN: Final = "unknown"
 NOT_APPLICABLE: Final = "not applicable"
 APPROVED: Final = "approved"
-"""Levels a result can have beside those of its criterion."""
+"""Levels that a result can have besides those of its criterion."""
 NOT_BLANK: Final = "not blank"
-"""What a review says that looked for nothing else."""
+"""The feedback of a review that checked only for blankness begins with this."""
 
 
 @checked
 @dataclass(frozen=True)
 class Finding:
-    """One defect, described so that a member can mend it."""
+    """One defect, described so that a member can fix it."""
 
     id: str
     criterion: str | None = None
     severity: Literal["blocking", "info"] = "blocking"
     locus: str = ""
-    """Where in the artifact."""
+    """Where in the artifact the defect is."""
     observed: str = ""
     expected: str = ""
     recheck: str = ""
-    """How it will be checked again."""
+    """How the defect will be checked again."""
     status: Literal["open", "closed", "regressed", "met"] = "open"
-    """closed: it was a defect before and is mended. regressed: it was right before. met: it is right, and not known to
-    have been a defect; a member reads of it in `Assignment.met`, not among the findings."""
+    """closed: it was a defect before and is fixed. regressed: it was right before. met: it is right, and not known to
+    have been a defect; a member finds it in `Assignment.met`, not among the findings."""
 
     @property
     def is_right(self) -> bool:
-        """Whether there is nothing to mend: it is closed or met."""
+        """Whether there is nothing to fix: the finding is closed or met."""
         return self.status in ("closed", "met")
 
 
 @checked
 @dataclass(frozen=True)
 class CriterionResult:
-    """How an artifact stands on one criterion."""
+    """The result of an artifact on one criterion."""
 
     id: str
     level: str
@@ -120,15 +120,15 @@ class CriterionResult:
     reason: str = ""
     quote: str | None = None
     text: str = ""
-    """What the criterion asks for; a member gets it for what is met, to leave that unchanged."""
+    """The criterion's requirement; a member gets it if it is met, to leave that unchanged."""
     by: Literal["check", "judge", "human"] | None = None
     """What decides the criterion; None when the evaluator does not set it."""
     agreement: float | None = None
-    """The share, from 0 to 1, of a panel's answers that named the level most named, by weight; None without a panel."""
+    """The share, from 0 to 1, of a panel's answers that named the most named level, by weight; None without a panel."""
 
     @property
     def left_to_a_person(self) -> bool:
-        """Whether a person decides it and has not yet."""
+        """Whether a person has to decide the criterion and has not yet."""
         return self.by == "human" and self.passed is None and self.level != NOT_APPLICABLE
 
 
@@ -142,11 +142,11 @@ def _now() -> datetime:
 @checked
 @dataclass(frozen=True)
 class EvaluationVerdict:
-    """What one review decided. Build it with `passed`, `revise`, `escalate` or `review_exceeded`."""
+    """The decision of one review. Build it with `passed`, `revise`, `escalate` or `review_exceeded`."""
 
     outcome: VerdictOutcome
     score: float | None = None
-    """From 0 to 1; None when nothing was scored."""
+    """From 0 to 1; None if nothing was scored."""
     feedback: str = ""
     suggestions: Annotated[Sequence[str], AfterValidator(tuple)] = ()
     findings: Annotated[Sequence[Finding], AfterValidator(tuple)] = ()
@@ -154,12 +154,12 @@ class EvaluationVerdict:
     cause: Cause | None = None
     """Mandatory for ESCALATE and REVIEW_EXCEEDED, absent otherwise."""
     confidence: float | None = None
-    """From 0 to 1; None when the strategy has none."""
+    """From 0 to 1; None if the strategy has none."""
     usage: Usage = Usage()
     evaluated_at: datetime = field(default_factory=_now, compare=False)
-    """UTC; two verdicts that differ in it alone are equal."""
+    """UTC; ignored by comparisons."""
     other_causes: Annotated[Sequence[Cause], AfterValidator(tuple)] = ()
-    """What leaves it open beside `cause`; absent where that is absent."""
+    """Causes besides `cause` that leave the verdict open; empty without a `cause`."""
 
     def __post_init__(self) -> None:
         for name in ("score", "confidence"):
@@ -170,7 +170,7 @@ class EvaluationVerdict:
         if needs_cause != (self.cause is not None):
             raise ValueError(f"a cause belongs to ESCALATE and REVIEW_EXCEEDED only: {self.outcome} with {self.cause}")
         if self.other_causes and self.cause is None:
-            raise ValueError(f"other causes belong beside a cause: {self.outcome} with {self.other_causes}")
+            raise ValueError(f"other causes need a cause: {self.outcome} with {self.other_causes}")
         if self.cause is not None and (self.cause in ESCALATION_CAUSES) != (self.outcome is VerdictOutcome.ESCALATE):
             raise ValueError(f"cause {self.cause.value!r} does not belong to {self.outcome.value!r}")
         if self.outcome is VerdictOutcome.REVISE and not any(_blocks(f) for f in self.findings):
@@ -193,7 +193,7 @@ class EvaluationVerdict:
         criteria: Sequence[CriterionResult] = (),
         suggestions: Sequence[str] = (),
     ) -> Self:
-        """Send it back; without findings the feedback itself is the one finding."""
+        """Send the artifact back; without findings the feedback itself is the one finding."""
         if not isinstance(feedback, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers may be untyped
             raise ValueError(
                 "EvaluationVerdict.revise takes the feedback as a text, and findings by name: "
@@ -226,16 +226,16 @@ class EvaluationVerdict:
         findings: Sequence[Finding] = (),
         criteria: Sequence[CriterionResult] = (),
     ) -> Self:
-        """Report that there is no usable review, or that review is used up."""
+        """Report that a usable review is missing, or that the review is used up."""
         return cls(VerdictOutcome.REVIEW_EXCEEDED, None, feedback, (), findings, criteria, Cause(cause))
 
     @property
     def vacuous(self) -> bool:
-        """Whether it is a PASS of a review that only a blank artifact could fail."""
+        """Whether the verdict is a PASS of a review that only a blank artifact could fail."""
         return self.outcome is VerdictOutcome.PASS and self.score is None and self.feedback.startswith(NOT_BLANK)
 
     def used_up(self, cause: Cause, why: str) -> Self:
-        """Return REVIEW_EXCEEDED with what this verdict found: its score, findings and criteria, and what it left open.
+        """Return REVIEW_EXCEEDED with this verdict's score, findings, criteria and open causes.
 
         `why` comes before its feedback. A verdict that is used up already keeps its own cause among `other_causes`.
         """
@@ -247,19 +247,19 @@ class EvaluationVerdict:
 
     @property
     def awaits_approval(self) -> bool:
-        """Whether a person's approval is all that a PASS lacks: nothing else is open, and no finding blocks."""
+        """Whether only a person's approval is missing for a PASS: nothing else is open, and no finding blocks."""
         only = self.cause is Cause.HUMAN_REQUIRED and not self.other_causes
         return only and not any(_blocks(finding) for finding in self.findings)
 
     @property
     def no_risk_accepts(self) -> bool:
-        """Whether it is left open for a reason that no risk profile accepts: see `NEVER_BY_RISK`."""
+        """Whether the verdict is open for a reason that no risk profile accepts: see `NEVER_BY_RISK`."""
         return not NEVER_BY_RISK.isdisjoint((self.cause, *self.other_causes))
 
     def approved(self, feedback: str = "") -> Self:
-        """Return the verdict after a person's approval: a PASS if that was all it lacked, else itself, unchanged.
+        """Return the verdict after a person's approval: a PASS if only that was missing, else itself, unchanged.
 
-        `feedback` is the text of the person. The criteria that were left to a person are met, at the level "approved".
+        `feedback` is the person's text. The criteria that were left to a person are met, at the level "approved".
         """
         if not self.awaits_approval:
             return self
@@ -278,14 +278,14 @@ def _blocks(finding: Finding) -> bool:
 @known_arguments
 @dataclass(frozen=True, slots=True)
 class EvaluationContext:
-    """What an evaluator sees. It changes nothing and holds no handle on the run."""
+    """What an evaluator sees. It changes nothing and has no handle on the run."""
 
     task: Task
     artifact: Artifact
     attempt: int
-    """Which reviewed artifact of the task this is, from 1."""
+    """Number of this reviewed artifact of the task, from 1."""
     prior_verdicts: Sequence[EvaluationVerdict] = ()
-    """Oldest first."""
+    """Earlier verdicts, oldest first."""
     goal: str = ""
     upstream: Mapping[str, Artifact] = EMPTY
     """Accepted artifacts of the task's dependencies, by task id."""
@@ -294,7 +294,7 @@ class EvaluationContext:
     context: MemberContext | None = None
     """Governed models for the purpose "evaluate"; None outside a run."""
     transcript: Sequence[Message] = ()
-    """The member's conversation, in order; empty where its agent keeps none."""
+    """The member's conversation, in order; empty if its agent keeps none."""
 
     def __post_init__(self) -> None:
         from kairo_team.messages import Message

@@ -130,7 +130,7 @@ async def test_one_that_raises_is_removed_and_the_work_goes_on(when: str, caplog
     with caplog.at_level(logging.ERROR, "kairo_team"):
         result = await run(Broken(), other, agent=agent)
     assert result.status is kt.TeamStatus.COMPLETED
-    assert caplog.text.count("stands around no more work") == 1
+    assert caplog.text.count("wraps no more work") == 1
     assert calls[-1] == "team.completed"
     assert ("attempt.started", None) in other.left
 
@@ -152,5 +152,5 @@ async def test_what_raises_when_it_is_asked_for_its_trace_is_removed_too(caplog:
     with caplog.at_level(logging.ERROR, "kairo_team"):
         result = await run(broken, agent=agent)
     assert result.status is kt.TeamStatus.COMPLETED
-    assert caplog.text.count("stands around no more work") == 1
+    assert caplog.text.count("wraps no more work") == 1
     assert broken.left == []

@@ -167,7 +167,7 @@ def test_everything_that_would_be_refused_is_said_at_once() -> None:
     assert found.split is None
     assert [problem.split(";")[0] for problem in found.problems] == [
         "the members' budgets add up to 300 tokens, the team has 100",
-        "task 'x' needs the role 'nobody', which nobody offers",
+        "task 'x' needs the role 'nobody', which no member offers",
         "task 'y' names the evaluator 'none'",
     ]
     assert str(found).startswith(

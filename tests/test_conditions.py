@@ -81,7 +81,7 @@ def test_data_of_a_class_is_read_by_its_fields() -> None:
         ({"field": "kind", "equals": 1}, kt.Artifact("w", {"sort": 1}), "has no field 'kind'; it has 'sort'"),
         ({"field": "a.b", "equals": 1}, kt.Artifact("w", {"a": 3}), "a has no field 'b': it is 3"),
         ({"field": "a.2", "equals": 1}, kt.Artifact("w", {"a": [3]}), "a has 1 items, none at 2"),
-        ({"field": "kind", "equals": 1}, kt.Artifact("bug"), "its text is no JSON: 'bug'"),
+        ({"field": "kind", "equals": 1}, kt.Artifact("bug"), "its text is not JSON: 'bug'"),
         ({"at_least": 1}, kt.Artifact("w", "many"), "needs a number, and its value is 'many'"),
         ({"contains": "a"}, kt.Artifact("w", 3), "needs a text or a list, and its value is 3"),
         ({"field": "kind", "equals": 1}, kt.Artifact("w", object()), "cannot be read as JSON"),
@@ -175,7 +175,7 @@ def test_what_is_read_is_a_dependency() -> None:
         (lambda: kt.Loop(BODY, max_rounds=0), "max_rounds must be at least 1, not 0"),
         (
             lambda: kt.Loop(BODY, until={"from": "tset", "equals": 1}),
-            "looks at a task of its body, 'test', 'write', not",
+            "tests a task of its body, 'test', 'write', not",
         ),
         (lambda: kt.Loop([kt.Task("a", "b", depends_on=["out"])]), "depends on unknown tasks 'out'"),
         (

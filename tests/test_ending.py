@@ -115,14 +115,14 @@ ENDS: dict[str, End] = {
     "cut short, not reviewed": End(
         "degraded",
         None,
-        "task 'cut': what was accepted was cut short: the agent reached its turn limit: 3 of 4 turns",
+        "task 'cut': the accepted work was cut short: the agent reached its turn limit: 3 of 4 turns",
         ("cut",),
         board,
     ),
     "partial, not reviewed": End(
         "degraded",
         None,
-        "task 'partial': what was accepted was cut short",
+        "task 'partial': the accepted work was cut short",
         ("partial",),
         board,
     ),
@@ -146,7 +146,7 @@ ENDS: dict[str, End] = {
     "a plan that stands in": End(
         "degraded",
         None,
-        "planning failed, one task takes the place of the plan: no plan today",
+        "planning failed, one task replaces the plan: no plan today",
         (),
         reviewing(planner=Breaks(), planner_failure_mode="single_task_fallback"),
     ),
@@ -233,9 +233,9 @@ async def test_audit_g12_a_partial_artifact_that_passed_its_review_degrades_the_
     plan = kt.TaskGraph([kt.Task("cut", "do")])
     result = await kt.run(team, kt.TeamExecutionRequest("Do it.", plan=plan), coordinator=ExpertTeamCoordinator())
     assert (result.status, result.output) == (kt.TeamStatus.DEGRADED, "half")
-    assert result.error == "task 'cut': what was accepted was cut short: the agent reached its turn limit: 3 of 4 turns"
+    assert result.error == "task 'cut': the accepted work was cut short: the agent reached its turn limit: 3 of 4 turns"
     assert result["cut"].warnings == (
-        "what was accepted was cut short: the agent reached its turn limit: 3 of 4 turns",
+        "the accepted work was cut short: the agent reached its turn limit: 3 of 4 turns",
     )
 
 

@@ -124,7 +124,7 @@ async def test_a_list_may_be_json_in_the_text_and_may_be_empty() -> None:
     [
         (list(range(21)), "the list has 21 items, and the map 'read' takes at most 20 (max_items)"),
         ({"a": 1}, "the map 'read' works on a list, and this is {'a': 1}"),
-        ("three things", "the artifact has no data, and its text is no JSON: 'three things'"),
+        ("three things", "the artifact has no data, and its text is not JSON: 'three things'"),
     ],
 )
 async def test_kf_map_no_list_or_one_that_is_too_long_is_an_error_of_the_task_that_made_it(

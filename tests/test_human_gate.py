@@ -126,11 +126,11 @@ async def test_audit_g08_the_question_says_what_follows_from_each_answer() -> No
     )
     assert dict(first.consequences) == {
         "approve": "it is accepted: its verdict is a PASS",
-        "revise": "'letter' makes another version from your words (1 of these left)",
+        "revise": "'letter' makes another version from your words (revisions left: 1)",
         "reject": "the task fails",
         "silence": "the task fails",
     }
-    assert second.consequences["revise"] == "no further version is made, for 1 were: the task fails"
+    assert second.consequences["revise"] == "no further version is made (revisions: 1): the task fails"
 
 
 async def test_audit_g08_the_question_says_where_an_approval_is_no_pass() -> None:
@@ -182,7 +182,7 @@ async def test_audit_g07_a_plan_that_is_always_sent_back_fails_the_run_with_noth
     assert result.status is kt.TeamStatus.FAILED
     made = "10 were made already (TeamConfig.max_human_rounds)"
     assert str(result.error).startswith(f"a person wants another plan (shorter), and {made}: change the goal")
-    assert gate.asked[0].consequences["revise"] == "it is planned again from your words (10 of these left)"
+    assert gate.asked[0].consequences["revise"] == "another plan is made from your words (revisions left: 10)"
     assert gate.asked[-1].consequences["revise"] == "the run fails, and nothing is started"
 
 

@@ -355,7 +355,7 @@ async def test_an_artifact_is_held_to_the_output_type_its_task_names(text: str, 
         assert result.artifact is not None
         assert result.artifact.data_as(Report) == Report(rows=[1, 2])
     else:
-        assert "no valid 'Report'" in (result["t0"].error or "")
+        assert "not a valid 'Report'" in (result["t0"].error or "")
 
 
 @shows(kt.Team, "constraints")

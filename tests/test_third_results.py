@@ -308,7 +308,7 @@ async def test_third_o8_what_is_partial_is_never_plain_completed_whoever_reviewe
     assert (result.status, result.output) == (kt.TeamStatus.DEGRADED, "half a page")
     assert result.artifact is not None
     assert result.artifact.partial
-    assert str(result.error).startswith(f"task {outcome.task_id!r}: what was accepted was cut short")
+    assert str(result.error).startswith(f"task {outcome.task_id!r}: the accepted work was cut short")
 
 
 async def test_third_o8_a_judge_sends_back_what_was_cut_short_and_low_risk_accepts_it_degraded() -> None:

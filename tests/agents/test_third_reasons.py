@@ -55,7 +55,7 @@ async def test_third_o9_where_a_budget_ended_it_that_is_the_reason(budget: kt.Bu
     (finished,) = recorder.of(events.AttemptFinished)
     assert finished.status == "graceful_exit"
     (warning,) = result["t"].warnings
-    assert warning.startswith("what was accepted was cut short: the budget could not pay turn ")
+    assert warning.startswith("the accepted work was cut short: the budget could not pay turn ")
     assert (result.status, result.error) == (kt.TeamStatus.DEGRADED, f"task 't': {warning}")
     assert "turn limit" not in " ".join(result.warnings)
 
@@ -64,7 +64,7 @@ async def test_third_o9_where_its_turns_ended_it_that_is_the_reason() -> None:
     result, recorder = await run(searcher("half a page", 3), kt.Budget(tokens=100_000))
     (finished,) = recorder.of(events.AttemptFinished)
     assert finished.status == "turn_limit_reached"
-    assert result["t"].warnings == ("what was accepted was cut short: the agent reached its turn limit: 3 of 3 turns",)
+    assert result["t"].warnings == ("the accepted work was cut short: the agent reached its turn limit: 3 of 3 turns",)
 
 
 async def test_third_o9_without_a_text_the_shortage_is_a_halt_like_any_other() -> None:
@@ -84,7 +84,7 @@ async def test_third_o9_a_warning_of_a_constraint_does_not_hide_the_reason() -> 
     warns = Rule(lambda context: context.iteration > 0, WARN)
     result, _ = await run(searcher("half a page", 50), kt.Budget(loops=3), constraints=[warns])
     assert len(result["t"].warnings) == 2
-    assert result["t"].warnings[1] == "what was accepted was cut short: the budget could not pay turn 4: 0 loops left"
+    assert result["t"].warnings[1] == "the accepted work was cut short: the budget could not pay turn 4: 0 loops left"
 
 
 @pytest.mark.parametrize("anyio_backend", [virtual_time("asyncio")])

@@ -165,7 +165,10 @@ BAD_FILES = {
     "raises": ("\n1 / 0\n", "cannot be loaded: line 3: ZeroDivisionError"),
     "unknown member": (
         TEAM + 'plan = kt.TaskGraph([kt.Task("t", "x", member="zoe")])',
-        "the plan cannot be carried out: task 't' needs the member 'zoe', which nobody offers; the team has 'a', 'b'",
+        (
+            "the plan cannot be carried out: task 't' needs the member 'zoe', which no member offers; "
+            "the team has 'a', 'b'"
+        ),
     ),
     "unknown evaluator": (
         TEAM + 'plan = kt.TaskGraph([kt.Task("t", "x", evaluator="legal")])',
@@ -173,7 +176,10 @@ BAD_FILES = {
     ),
     "many problems": (
         TEAM + 'plan = kt.TaskGraph([kt.Task(f"t{n}", "x", role="zoe") for n in range(1500)])',
-        "task 't2' needs the role 'zoe', which nobody offers; the team has 'a', 'b'; and 1,497 more, which kairo check",
+        (
+            "task 't2' needs the role 'zoe', which no member offers; the team has 'a', 'b'; "
+            "and 1,497 more, which kairo check"
+        ),
     ),
     "unknown evaluator of the coordinator": (
         COORDINATED.format(preview="never()", coordinator="ExpertTeamCoordinator(evaluator='legal')") + PLAN,

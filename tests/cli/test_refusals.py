@@ -31,7 +31,7 @@ BAD_FILES = {
     "no goal": (TEAM, "team 'duo' has no goal: give one after the file, or let the file build"),
     "unknown role": (
         TEAM + PLAN.format('kt.Task("t", "x", role="editor")'),
-        "nothing was started: task 't' needs the role 'editor', which nobody offers; the team has 'a'",
+        "nothing was started: task 't' needs the role 'editor', which no member offers; the team has 'a'",
     ),
     "unknown evaluator": (
         TEAM + PLAN.format('kt.Task("t", "x", evaluator="legal")'),

@@ -74,7 +74,7 @@ async def test_a_result_warns_of_an_attempt_that_asked_its_second_worker_somethi
                 await replace_worker(cast, lost, team)
                 result = await run.result()
     assert provider.asked == ["at 0", "second", "at 1", "second"]
-    assert "task 'a' asked something else than before the run was interrupted: 1 call was made" in str(result.warnings)
+    assert "task 'a' made other calls than before the run was interrupted: 1 call was made" in str(result.warnings)
 
 
 async def swallow(assignment: kt.Assignment, context: kt.MemberContext) -> str:

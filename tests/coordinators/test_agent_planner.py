@@ -107,7 +107,7 @@ async def test_kf_t11_a_failed_planner_is_replaced_only_where_that_was_asked_for
     lenient = Bench(*failure, mode="single_task_fallback", journal=journal)
     result = await lenient.run()
     assert (result.status, result.output) == (kt.TeamStatus.DEGRADED, "a 0")
-    assert "one task takes the place of the plan" in result.warnings[0]
+    assert "one task replaces the plan" in result.warnings[0]
     again = Bench(mode="single_task_fallback", journal=journal)
     replayed = await again.run()
     assert (replayed.status, replayed.output, replayed.warnings) == (result.status, result.output, result.warnings)

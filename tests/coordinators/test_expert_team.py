@@ -324,7 +324,7 @@ def member(name: str, capabilities: Sequence[str] = (), role: str | None = None,
 @pytest.mark.parametrize(
     ("task", "said"),
     [
-        (kt.Task("t", "do", role="pilot"), "task 't' needs the role 'pilot', which nobody offers"),
+        (kt.Task("t", "do", role="pilot"), "task 't' needs the role 'pilot', which no member offers"),
         (kt.Task("t", "do", member="zoe"), "needs the member 'zoe'"),
         (kt.Task("t", "do", requires={"flying"}), "needs the capabilities 'flying'"),
         (kt.Task("t", "do", member="ann", requires={"sums"}), "needs the member 'ann' with the capabilities 'sums'"),

@@ -222,8 +222,8 @@ async def test_an_until_that_fails_is_told_and_the_talk_goes_on() -> None:
     result = await talk(kt.GroupChatCoordinator(until=broken))
     assert spoke(result) == ["a", "b", "c"]
     assert result.warnings == (
-        "`until` failed after 'turn.0001', and the talk goes on: no such list",
-        "`until` failed after 'turn.0002', and the talk goes on: it returned 'yes', not True or False",
+        "`until` failed after 'turn.0001', and the talk continues: no such list",
+        "`until` failed after 'turn.0002', and the talk continues: it returned 'yes', not True or False",
     )
 
 
@@ -386,7 +386,7 @@ async def test_a_function_that_fails_is_not_asked_again() -> None:
 async def test_nobody_ends_a_talk_before_it_began() -> None:
     result = await talk(kt.GroupChatCoordinator(moderator=lambda said: None))
     assert (spoke(result), result.output) == (["a"], "a says turn.0001")
-    assert "it ended the talk before anybody had spoken" in result.warnings[0]
+    assert "it ended the talk before any member had spoken" in result.warnings[0]
 
 
 async def test_a_moderator_that_hangs_has_the_time_of_a_task() -> None:
@@ -467,7 +467,7 @@ async def test_a_plan_and_a_team_of_its_closing_member_alone_are_refused() -> No
     result = await kt.GroupChatCoordinator().execute(kt.TeamExecutionRequest(GOAL, plan=plan), team)
     assert "make no use of a plan" in str(result.error)
     result = await kt.GroupChatCoordinator(closing="a").execute(kt.TeamExecutionRequest(GOAL), team)
-    assert "closing names 'a', the only member: nobody is left to talk" in str(result.error)
+    assert "closing names 'a', the only member: no member is left to talk" in str(result.error)
 
 
 def test_the_check_counts_what_the_longest_talk_takes() -> None:

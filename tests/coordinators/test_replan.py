@@ -176,7 +176,7 @@ async def test_tasks_that_start_while_the_planner_thinks_stay() -> None:
 REFUSED: dict[str, tuple[Make, str]] = {
     "nothing new": (lambda kept: [], "no new task"),
     "old id": (lambda kept: [task("end", "root", member="good")], "uses ids again: 'end'"),
-    "nobody": (lambda kept: [task("x", role="pilot")], "nobody offers"),
+    "nobody": (lambda kept: [task("x", role="pilot")], "no member offers"),
     "needs what failed": (lambda kept: [task("x", "bad", member="good")], "need what was not accepted: 'x'"),
     "changed": (
         lambda kept: kt.TaskGraph([task("root", member="bad"), task("x", member="good")]),

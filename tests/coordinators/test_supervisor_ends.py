@@ -54,8 +54,8 @@ async def test_one_that_goes_on_and_on_is_ended_by_its_turns_with_what_was_accep
     assert result.partial_output == "t1:\nmade t1\n\nt2:\nmade t2\n\nt3:\nmade t3"
     assert result.error == result.warnings[0]
     assert result.error == (
-        "the supervisor gave no answer (the agent returned an empty text): the partial output is what was accepted of "
-        "its tasks"
+        "the supervisor gave no answer (the agent returned an empty text): the partial output has the accepted "
+        "results of its tasks"
     )
 
 
@@ -232,7 +232,7 @@ def test_check_says_what_can_be_known() -> None:
     assert len(worst) == 4 + 5
     plan = kt.TaskGraph([kt.Task("x", "do")])
     for coordinator, request, why in (
-        (kt.SupervisorCoordinator(supervisor="boss"), "goal", "the supervisor 'boss' is no member; the team has"),
+        (kt.SupervisorCoordinator(supervisor="boss"), "goal", "the supervisor 'boss' is not a member; the team has"),
         (kt.SupervisorCoordinator(evaluator="strict"), "goal", "the evaluator 'strict' is unknown"),
         (kt.SupervisorCoordinator(answer_evaluator="strict"), "goal", "the evaluator 'strict' is unknown"),
         (ExpertTeamCoordinator(evaluator="strict"), "goal", "the evaluator 'strict' is unknown"),

@@ -24,7 +24,7 @@ from tests.durable.payers import RUN, Members, Payer, SideBySide, ask
 
 pytestmark = pytest.mark.real_time
 
-ELSE = "asked something else than before the run was interrupted"
+ELSE = "made other calls than before the run was interrupted"
 ONE = kt.TaskGraph([kt.Task("one", "Do one.")])
 
 

@@ -131,7 +131,7 @@ async def _async(**more: Any) -> object:
 
 
 async def test_a_goal_needs_the_id_of_its_run() -> None:
-    with pytest.raises(Misuse, match="resume=True goes on with the run of an id: give it one with run_id="):
+    with pytest.raises(Misuse, match="resume=True resumes the run of an id: give it one with run_id="):
         await _async()
 
 

@@ -84,7 +84,7 @@ def test_what_is_not_in_the_record_is_sent_back(run: Run) -> None:
 def test_without_a_good_plan_the_record_itself_goes_up(run: Run, plan: str) -> None:
     result = run(plans=[plan, plan], sentences=[])
     assert (result.status, result.output) == (kt.TeamStatus.DEGRADED, RECORDED)
-    assert "planning failed, one task takes the place of the plan: " in result.warnings[0]
+    assert "planning failed, one task replaces the plan: " in result.warnings[0]
 
 
 def test_a_goal_that_the_record_knows_nothing_of_is_no_success(run: Run) -> None:

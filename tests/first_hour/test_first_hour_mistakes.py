@@ -107,7 +107,7 @@ PLAN: Mistakes = {
     ),
     "a misspelt role": (
         lambda: planned(kt.Task("a", "Do.", role="writr")),
-        ["task 'a' needs the role 'writr', which nobody offers; the team has 'writer'"],
+        ["task 'a' needs the role 'writr', which no member offers; the team has 'writer'"],
     ),
     "an output type that the team lacks": (
         lambda: planned(kt.Task("a", "Do.", output_type="report")),

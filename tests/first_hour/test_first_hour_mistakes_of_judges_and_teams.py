@@ -83,7 +83,7 @@ NESTED: Mistakes = {
     ),
     "a plan for another team": (
         misspelt_role,
-        ["in team 'desk': task 'read' needs the role 'writr', which nobody offers; the team has 'writer'"],
+        ["in team 'desk': task 'read' needs the role 'writr', which no member offers; the team has 'writer'"],
     ),
     "a coordinator by a misspelt name": (
         lambda: TEAMS.TeamAgent(TEAM, coordinator="bord"),

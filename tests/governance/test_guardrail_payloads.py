@@ -86,7 +86,7 @@ def test_with_text_gives_each_message_its_own_piece() -> None:
 
 @pytest.mark.parametrize("text", ["one text for three", BETWEEN_MESSAGES.join("abcd"), ""])
 def test_a_text_that_is_not_as_many_pieces_as_messages_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"pieces for 3 messages: keep what stands between them .*use map_text"):
+    with pytest.raises(ValueError, match=r"pieces for 3 messages: keep the separators .*use map_text"):
         ASKED.with_text(text)
 
 

@@ -147,7 +147,7 @@ class Unsayable(Exception):
         (SearchError(), "SearchError"),
         (TimeoutError("slow"), "TimeoutError: slow"),
         (Unsayable(), "Unsayable: <a Unsayable that cannot be shown>"),
-        (InvalidReply("report", "it is a poem"), "InvalidReply: the artifact is no valid 'report': it is a poem"),
+        (InvalidReply("report", "it is a poem"), "InvalidReply: the artifact is not a valid 'report': it is a poem"),
         (RecursionError("deep"), "RecursionError: deep"),
         (StopIteration(), "RuntimeError: coroutine raised StopIteration"),
         (ExceptionGroup("two", [ValueError("a")]), "ValueError: a"),

@@ -21,35 +21,35 @@ from kairo_team.plugin_calls import AWAITED_CALL, cancelled_itself, plain_failur
 _logger = logging.getLogger("kairo_team")
 T = TypeVar("T")
 _PATIENCE: Final = 1000
-"""Cancellations that clean-up may meet, one at each of its awaits."""
+"""Cancellations that a clean-up may meet, one at each of its awaits."""
 _TURNS: Final = 100
-"""Turns of the event loop that an orderly end may take, grace or no grace."""
+"""Turns of the event loop that an orderly end may always take, whatever the grace."""
 BLOCKING: Final = 1.0
-"""Seconds without an await after which a warning names the plug-in: meanwhile nothing else runs."""
+"""Seconds without an await after which a warning names the plug-in: nothing else runs meanwhile."""
 _LEAVE: Final = "leave each in the function that entered it, and an async generator with contextlib.aclosing"
 _RECHECK: Final = 0.01
-"""Seconds between two checks whether the runs inside what is to be closed have ended."""
+"""Seconds between two checks whether the runs inside a call that must be closed have ended."""
 
 
 class Stopper(Protocol):
-    """What may end supervised work before its run does, such as the scope of an attempt."""
+    """Anything that may end supervised work before its run does, such as the scope of an attempt."""
 
     on_stop: Callable[[], object] | None
-    """Called when it was cancelled by something other than its deadline."""
+    """Called when the work is cancelled by something other than its deadline."""
     inside: int
-    """Runs that are open in the work: they end their own work, and closing would lose their tasks."""
+    """Open runs in the work: they end their own work, and closing would lose their tasks."""
 
     def is_stopped(self) -> bool:
-        """Whether the work is to end."""
+        """Whether the work should end."""
         ...
 
     def seconds_left(self) -> float:
-        """Return the seconds until its deadline; infinite without one."""
+        """Return the seconds until the deadline; infinite without one."""
         ...
 
 
 class ScopeStopper:
-    """An anyio scope as a `Stopper`; to be cancelled through this."""
+    """An anyio scope as a `Stopper`; cancel it through this object."""
 
     __slots__ = ("_scope", "inside", "on_stop")
 
@@ -87,24 +87,24 @@ class _SupervisedCall:
         self._nurseries = nurseries
         self._turns = _TURNS
         self.waits_for = waits_for
-        """What it gave the event loop to wait for."""
+        """What the coroutine gave the event loop to wait for."""
         self.woken = False
         self.unreached = False
-        """It should have been closed, and could not be."""
+        """Whether the coroutine should have been closed, and could not be."""
         self.closed = False
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the call has not ended."""
         return self in self.owner.open_calls
 
     def start_grace(self) -> None:
-        """Check it when the grace after its stop is over."""
+        """Check the call when the grace after its stop is over."""
         self.owner.timeouts.start(self, self.owner.grace)
 
     def cancel(self) -> None:
-        """See, once the grace after its stop is over, that it ends; it gets some turns in any case."""
-        if self.stopper is None or not self.stopper.is_stopped():  # its deadline was moved
+        """End the call after its grace, once it has had some turns of the event loop."""
+        if self.stopper is None or not self.stopper.is_stopped():  # the deadline was moved
             self.owner.expect_end(self)
         elif self._turns:
             self._turns -= 1
@@ -116,12 +116,13 @@ class _SupervisedCall:
 
     @property
     def inside(self) -> int:
-        """Runs that are open in it."""
+        """Number of open runs inside the call."""
         return 0 if self.stopper is None else self.stopper.inside
 
     @property
     def without_children(self) -> bool:
-        """Nothing is open in it: closing would leave children without a parent, which corrupts trio."""
+        """Whether the call has no open runs or child tasks."""
+        # Closing would leave children without a parent, which corrupts trio.
         return not self.inside and _count_nurseries(self.task) == self._nurseries
 
 
@@ -130,13 +131,13 @@ def _count_nurseries(task: Any) -> int:
 
 
 class CallSupervisor:
-    """The plug-in calls of one run. `clock` is the event loop's; `grace` are seconds of clean-up after an end.
+    """The plug-in calls of one run. `clock` is the event loop's; `grace` is in seconds, for clean-up after an end.
 
     A coroutine that swallows every cancellation, or shields itself from it, would keep its task, and so the whole run,
-    alive for ever: structured concurrency waits for it. It is closed, which throws `GeneratorExit` into it at the
-    place where it waits; so is one whose attempt or review alone is to end. Out of reach are tasks it started itself
-    and shielded: on asyncio they stay behind until the event loop ends, on trio they are waited for. What has runs
-    inside is closed after they have ended, by supervisors of their own.
+    alive for ever: structured concurrency waits for it. The supervisor closes it, which throws `GeneratorExit` into it
+    at the place where it waits. The same applies if only its attempt or review should end. Shielded tasks that it
+    started itself are out of reach: on asyncio they stay behind until the event loop ends, on trio they are waited for.
+    A call with runs inside is closed after those have ended, by supervisors of their own.
     """
 
     __slots__ = (
@@ -149,23 +150,23 @@ class CallSupervisor:
         self.grace = grace
         self.open_calls: set[_SupervisedCall] = set()
         self.timeouts = Timeouts(clock)
-        """When attempts time out, and when what was stopped, while the run goes on, has had its grace."""
+        """Timeouts of attempts, and of the grace of calls that were stopped during the run."""
         self._all_ended = anyio.Event()
         self._task = _task_getter()
         self._mark = marker()
         self.ending = False
-        """Everything is to end: by a deadline, a kill, or the caller's cancellation."""
+        """Whether everything should end: by a deadline, a kill, or the caller's cancellation."""
         self.warnings: list[str] = []
-        """Warnings of what did not end in time, or kept the event loop to itself."""
+        """Warnings of calls that did not end in time, or blocked the event loop."""
         self.blocked: dict[str, float] = {}
-        """Who was warned of for that, and the seconds."""
+        """Seconds of blocking that were warned of, by the plug-in's name."""
         self.stubborn: list[str] = []
-        """The warnings of what did not end in time."""
+        """The warnings of calls that did not end in time."""
 
     async def run(self, work: Awaitable[T], name: str, stopper: Stopper | None = None) -> T:
-        """Await a plug-in's coroutine; once `stopper`, or the run, is to end, it has the grace to end itself.
+        """Await a plug-in's coroutine; once `stopper`, or the run, should end, it has the grace to end itself.
 
-        What it raises is its own failure, an `Exception`, unless it is the caller's; see `plugin_calls`.
+        Anything the plug-in raises is its own failure, an `Exception`, unless it is the caller's; see `plugin_calls`.
         """
         began = self._clock()
         made, rest = self.begin(work, name, stopper)
@@ -176,9 +177,9 @@ class CallSupervisor:
     def begin(
         self, work: Awaitable[T] | None, name: str, stopper: Stopper | None
     ) -> tuple[T | None, Awaitable[T] | None]:
-        """Do the first step of what `run` does: return what was made, or else what is to be awaited at once.
+        """Take the first step of `run`: return the result, or else an awaitable, which must be awaited at once.
 
-        What never waits for anything needs no coroutine around it. How long the step took is the caller's to note.
+        A coroutine that never waits needs no coroutine around it. The caller must report how long the step took.
         """
         coroutine: Any = work
         if type(work) is not types.CoroutineType and not isinstance(work, Coroutine):
@@ -190,13 +191,13 @@ class CallSupervisor:
             task = self._task()
             nurseries = _count_nurseries(task)
         mark = self._mark()
-        context = copy_context()  # what it sets is seen by nobody who works after it
+        context = copy_context()  # no other work sees what it sets
         try:
             waits_for = context.run(coroutine.send, None)
         except StopIteration as end:
             cancelled_itself()
             return (end.value, None) if mark.intact else (None, self._tidy(mark, name, end.value))
-        except BaseException as raised:  # no `with` around it all: that would cost more than the step does
+        except BaseException as raised:  # no `with` around all this: that would cost more than the step does
             if not mark.intact:
                 return None, self._tidy(mark, name, raised=raised)
             with AWAITED_CALL:
@@ -205,19 +206,20 @@ class CallSupervisor:
         return None, self._finish(self._drive(coroutine, call, name, context), call, mark, name)
 
     async def _finish(self, work: Awaitable[T], call: _SupervisedCall, mark: Mark, name: str) -> T:
-        """Await a plug-in to its end and close what it left open; then its scopes say nothing of whose end it was."""
+        """Await a plug-in to its end, then close the scopes it left open."""
         with AWAITED_CALL:
             try:
                 made = await work
             finally:
+                # Once they are closed, an open scope cannot be mistaken for the cause of the end.
                 if not mark.intact:
                     await self._tidy(mark, name)
-            if call.closed:  # the cancellation is raised here, where nothing that was left open shields from it
+            if call.closed:  # raises the cancellation here, where no open scope shields from it
                 await anyio.sleep_forever()
             return made
 
     async def _tidy(self, mark: Mark, name: str, made: Any = None, raised: BaseException | None = None) -> Any:
-        """Close what a plug-in left open; return what it made, or raise what it raised."""
+        """Close what a plug-in left open; return its result, or raise what it raised."""
         self.warnings.append(f"{name!r} left a cancel scope or task group open, which was closed: {_LEAVE}")
         _logger.warning("%s", self.warnings[-1])
         await mark.restore()
@@ -227,7 +229,7 @@ class CallSupervisor:
         return made
 
     def note_blocking(self, name: str, seconds: float) -> None:
-        """Warn, once, of who kept the event loop to itself for so long."""
+        """Warn, once per name, of a plug-in that blocked the event loop for that long."""
         if name in self.blocked:
             return
         self.blocked[name] = seconds
@@ -236,13 +238,13 @@ class CallSupervisor:
         _logger.warning("%s", self.warnings[-1])
 
     def note_stubborn(self, warning: str) -> None:
-        """Warn of who did not end in time."""
+        """Warn of a call that did not end in time."""
         self.stubborn.append(warning)
         self.warnings.append(warning)
         _logger.warning("%s", warning)
 
     def _watch_stop(self, call: _SupervisedCall) -> None:
-        """Check it when the grace after its stop is over, whether it is stopped already or not."""
+        """Check the call when the grace after its stop is over, whether it is stopped already or not."""
         self.open_calls.add(call)
         stopper = call.stopper
         if stopper is None:
@@ -254,7 +256,7 @@ class CallSupervisor:
         self.expect_end(call)
 
     def _release(self, call: _SupervisedCall, name: str) -> None:
-        """Forget what has ended, and warn of what ended because it was closed, or was waited for."""
+        """Forget an ended call; warn of it if it had to be closed, or was waited for."""
         self.open_calls.discard(call)
         if call.stopper is not None:
             call.stopper.on_stop = None
@@ -265,13 +267,13 @@ class CallSupervisor:
             self._all_ended.set()
 
     def expect_end(self, call: _SupervisedCall) -> None:
-        """Check it when the grace after its deadline is over."""
+        """Check the call when the grace after its deadline is over."""
         left = math.inf if call.stopper is None else call.stopper.seconds_left()
         if left < math.inf:
             self.timeouts.start(call, max(0.0, left) + self.grace)
 
     async def watch(self) -> None:
-        """End what was stopped; once it is cancelled itself, end everything."""
+        """End stopped calls; once cancelled itself, end all calls."""
         try:
             await self.timeouts.watch()
         finally:
@@ -281,7 +283,7 @@ class CallSupervisor:
                 await self._wake_all()
 
     async def _let_end(self) -> None:
-        """Wait for the grace, and some turns of the event loop in any case."""
+        """Wait for the grace, and in any case for some turns of the event loop."""
         with anyio.move_on_after(self.grace):
             while self.open_calls:
                 await self._all_ended.wait()
@@ -291,7 +293,7 @@ class CallSupervisor:
             await checkpoint()
 
     async def _wake_all(self) -> None:
-        """Wake what is left; what has runs inside when these have ended."""
+        """Wake the remaining calls; those with runs inside once these have ended."""
         while True:
             for call in tuple(self.open_calls):
                 if not call.inside and not call.woken:
@@ -304,7 +306,7 @@ class CallSupervisor:
     def _drive(
         self, coroutine: Coroutine[Any, Any, Any], call: _SupervisedCall, name: str, context: Context
     ) -> Generator[Any, Any, Any]:
-        """Go on from the first step; one that does nothing but swallow is closed before the grace is over."""
+        """Continue after the first step; close a coroutine that only swallows cancellations, without waiting."""
         clock, stopper = self._clock, call.stopper
         since: float | None = None
         swallowed = 0
@@ -345,12 +347,12 @@ class CallSupervisor:
 
 
 async def _await(work: Awaitable[T]) -> T:
-    """Await what is no coroutine, such as a future, in one."""
+    """Await an awaitable that is not a coroutine, such as a future, in one."""
     return await work
 
 
 def _task_getter() -> Callable[[], object] | None:
-    """Return how the running task is found where `_wake` needs it: on trio."""
+    """Return the function that finds the running task, if `_wake` needs it: on trio."""
     if hasattr(current_token().native_token, "call_soon"):
         return None
     getter: Callable[[], object] = sys.modules["trio"].lowlevel.current_task
@@ -365,7 +367,7 @@ def _wake(call: _SupervisedCall) -> None:
         return
     if call.task is None:
         cancel: Callable[[], object] = getattr(call.waits_for, "cancel", lambda: None)
-        cancel()  # a future; None is a bare yield, which goes on by itself
+        cancel()  # a future; None is a bare yield, which continues by itself
         return
     trio = sys.modules["trio"]
     if getattr(call.task, "_next_send_fn", None) is not None:
@@ -377,13 +379,13 @@ def _wake(call: _SupervisedCall) -> None:
 
 def _close(coroutine: Coroutine[Any, Any, Any]) -> None:
     chain: list[Any] = []
-    for _ in range(_TURNS):  # leaving a task group awaits once more, and the scope it does that in must be left too
+    for _ in range(_TURNS):  # leaving a task group awaits once more, in a scope that must be left too
         chain = _awaited(coroutine)
         try:
             coroutine.close()
         except RuntimeError:  # one of them swallows GeneratorExit
             continue
-        except BaseException as raised:  # its clean-up failed: it has ended all the same
+        except BaseException as raised:  # its clean-up failed, but it has ended
             if plain_failure_of(raised) is None:
                 raise
             _logger.warning("the clean-up of what was closed raised", exc_info=True)
@@ -401,7 +403,7 @@ def _awaited(coroutine: Coroutine[Any, Any, Any]) -> list[Any]:
 
 
 def _keep_for_ever(coroutine: object) -> None:
-    """Never let it be finalised: that would close it again, and what swallows everything would never end."""
+    """Never let the coroutine be finalised: that would close it again, and never end if it swallows everything."""
     import ctypes  # its import is slow, and most runs never come here
 
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(coroutine))

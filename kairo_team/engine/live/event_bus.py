@@ -1,4 +1,4 @@
-"""Events out of a run: numbered without gaps, delivered in order, never dropped for a plain subscriber."""
+"""The events of a run: numbered without gaps, delivered in order, never dropped for a plain subscriber."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ _LAST_WORD: Final = 0.1
 Listener = Callable[[Event], object]
 
 _MILLISECOND: Final = 0.001
-"""How long a reading of the wall clock is reused: reading it costs half as much as the rest of an event."""
+"""Seconds for which a reading of the wall clock is reused: reading it costs half as much as the rest of an event."""
 
 _MAKERS: Final[dict[type[Event], Callable[..., Event]]] = {}
-"""Makes an event of a class from the common fields and a tuple of its own fields, unchecked where the class allows."""
+"""Makes an event of a class from the common fields and a tuple of its own, unchecked if the class allows that."""
 
 _COMMON: Final = len(fields(Event))
-"""Fields that every event has."""
+"""Number of fields that every event has."""
 
 Around = AbstractContextManager[object]
-"""What is entered before some work, in its own task, and left after it."""
+"""Entered before some work, in the work's task, and left after it."""
 
 NOTHING_AROUND: Final[Around] = nullcontext()
 
@@ -84,9 +84,9 @@ class _Mailbox:
         self.closed = False
         self.done = anyio.Event()
         self.scope = anyio.CancelScope(shield=True)
-        """The scope around its calls; cancelled when it no longer has to catch up."""
+        """The scope around the subscriber's calls; cancelled when it no longer has to catch up."""
         self.last_word = anyio.CancelScope(shield=True)
-        """The scope around its calls after that."""
+        """The scope around the subscriber's last call, after the other scope was cancelled."""
 
     def put(self, event: Event) -> None:
         if self.closed:
@@ -102,7 +102,7 @@ class _Mailbox:
         self._news.set()
 
     async def serve(self) -> None:
-        """Hand over events until the mailbox is closed and empty, the subscriber raises, or the grace is over."""
+        """Deliver events until the mailbox is closed and empty, the subscriber raises, or the grace is over."""
         try:
             with self.scope:
                 async with tidy_block():
@@ -120,7 +120,7 @@ class _Mailbox:
             self.done.set()
 
     async def _cut_off(self) -> None:
-        """Log that the subscriber was too slow, and give it a `Lagged` in the place of what it did not get."""
+        """Log that the subscriber was too slow, and give it a `Lagged` in place of the events it missed."""
         missed = self._missed + len(self.buffer)
         _logger.warning(
             "subscriber %r was too slow: at the end of the run it was cut off, %d events did not reach it; let it work "
@@ -145,7 +145,7 @@ class _Mailbox:
 
 
 class _AroundWork:
-    """What the subscribers put around one piece of work; none of it can change what the work raises."""
+    """The subscribers' context managers around one piece of work; they cannot change what the work raises."""
 
     __slots__ = ("_bus", "_entered", "_event")
 
@@ -159,7 +159,7 @@ class _AroundWork:
             try:
                 manager = one.around(self._event)
                 manager.__enter__()
-            except BaseException as raised:  # noqa: BLE001 - whatever it raises, the run goes on
+            except BaseException as raised:  # noqa: BLE001 - whatever it raises, the run continues
                 self._bus.drop_surrounding(one, raised)
             else:
                 self._entered.append((one, manager))
@@ -170,13 +170,13 @@ class _AroundWork:
         for one, manager in reversed(self._entered):
             try:
                 manager.__exit__(kind, error, trace)
-            except BaseException as raised:  # noqa: BLE001 - whatever it raises, the run goes on
+            except BaseException as raised:  # noqa: BLE001 - whatever it raises, the run continues
                 if raised is not error:
                     self._bus.drop_surrounding(one, raised)
 
 
 class EventLog:
-    """The events of a run from some number on, kept for watchers who come later."""
+    """The events of a run from some number on, kept for later watchers."""
 
     __slots__ = ("_before", "_events", "_news", "closed")
 
@@ -194,11 +194,11 @@ class EventLog:
 
     @property
     def kept(self) -> Sequence[Event]:
-        """Its events so far."""
+        """The kept events so far."""
         return tuple(self._events)
 
     def open(self) -> None:
-        """Go on: the run was resumed."""
+        """Continue: the run was resumed."""
         self.closed = False
 
     def close(self) -> None:
@@ -207,7 +207,8 @@ class EventLog:
         self._wake_readers()
 
     def read(self, after: int) -> AsyncIterator[Event]:
-        """Go through the events above number `after`, and wait for more until the log is closed."""
+        """Iterate over the events above number `after`; wait for more until the log is closed."""
+        # This is not a generator, so that a reader that leaves early need not close it.
         return _Reader(self, max(0, after - self._before))
 
     async def get(self, place: int) -> Event | None:
@@ -226,7 +227,7 @@ class EventLog:
 
 
 class _Reader:
-    """One watcher's way through a log: no generator, because a reader that leaves early need not close it."""
+    """One watcher's position in a log."""
 
     __slots__ = ("_log", "_place")
 
@@ -246,28 +247,28 @@ class _Reader:
 
 
 class Bus:
-    """One run's events. Made only for listeners; without any an event costs a counter."""
+    """One run's events. Events are made only for listeners; without any, an event costs a counter."""
 
     def __init__(
         self, run_id: str, subscribers: Sequence[Subscriber] = (), *, seq: int = 0, log: EventLog | None = None
     ) -> None:
-        """Go on from event number `seq`; `log` keeps every event."""
+        """Continue after event number `seq`; `log` keeps every event."""
         self.run_id = run_id
         self.seq = seq
         self.ended_before: frozenset[str | None] = frozenset()
-        """Tasks whose end was emitted in an earlier session: nothing more is emitted of them."""
+        """Tasks whose end was emitted in an earlier session: no more events of them are emitted."""
         self._mailboxes = [_Mailbox(subscriber) for subscriber in subscribers if _is_async(subscriber)]
         plain = [cast("Listener", subscriber) for subscriber in subscribers if not _is_async(subscriber)]
         logs = [log.put] if log is not None else []
         self._listeners: list[Listener] = [*logs, *(mailbox.put for mailbox in self._mailboxes), *plain]
         several = cast("Sequence[object]", subscribers)
         self.surroundings: tuple[Surrounding, ...] = tuple(one for one in several if isinstance(one, Surrounding))
-        """Subscribers that stand around the run's work."""
+        """Subscribers that wrap the run's work."""
         self._waiting: deque[Event] = deque()
-        """Events not yet delivered: more than one when a listener emits while it gets one."""
+        """Events not yet delivered: more than one if a listener emits while it gets one."""
         self._delivering = False
         self._withholds = False
-        """Content goes to one listener alone; the others get its events without their body."""
+        """Whether content goes to one listener alone; the others get its events without their body."""
         self._tick = -inf
         self._at = datetime.now(UTC)
         """The wall clock's time at `_tick` of the monotonic clock."""
@@ -275,16 +276,16 @@ class Bus:
 
     @property
     def heard(self) -> bool:
-        """Whether anybody listens: without that an event's content need not be made."""
+        """Whether there is a listener: without one, an event's content need not be made."""
         return bool(self._listeners)
 
     def begin(self, kind: type[Event], *own: Any) -> Around:
-        """Emit the event that some work begins with, and return what the subscribers put around that work."""
+        """Emit the first event of some work, and return what the subscribers put around that work."""
         event = self.emit(kind, *own)
         return NOTHING_AROUND if event is None or not self.surroundings else _AroundWork(self, event)
 
     def emit(self, kind: type[Event], *own: Any) -> Event | None:
-        """Give an event its number, deliver it and return it; nothing follows once the bus is closed."""
+        """Deliver an event under the next number and return it; do nothing once the bus is closed."""
         if self.closed or (self.ended_before and own and issubclass(kind, WorkEvent) and own[0] in self.ended_before):
             return None
         self.seq += 1
@@ -312,31 +313,31 @@ class Bus:
             self._delivering = False
 
     def _deliver(self, event: Event, task: Any) -> None:
-        """Give an event to every subscriber; `task` is the running one of asyncio."""
+        """Deliver an event to every subscriber; `task` is the running one of asyncio."""
         for listener in self._listeners:
             try:
                 listener(event)
-            except BaseException as raised:  # noqa: BLE001 - whatever it raises, the run goes on
+            except BaseException as raised:  # noqa: BLE001 - whatever it raises, the run continues
                 self._drop(listener, raised)
             if task is not None and task.cancelling() and cancelled_itself():
                 self._drop(listener, cancelled_error())
 
     def forget_earlier_ends(self) -> None:
-        """Emit events of every task: the plan is a new one."""
+        """Emit events of every task again: the plan is a new one."""
         self.ended_before = frozenset()
 
     def keep(self, listener: Listener) -> None:
-        """Let a listener have every event from now on, before all others."""
+        """Send every event from now on to a listener, before all others."""
         kept = partial(_give_without_body, listener) if self._withholds else listener
         self._listeners = [kept, *self._listeners]
 
     def keep_content(self, listener: Listener) -> None:
-        """Let this listener alone have what is in `content` events; the others get them without their body."""
+        """Send the body of `content` events to this listener alone; the others get them without their body."""
         self._listeners = [listener, *(partial(_give_without_body, one) for one in self._listeners)]
         self._withholds = True
 
     def _drop(self, listener: Listener, raised: BaseException) -> None:
-        """Remove a subscriber that raised; raise again an exception that is not its own failure."""
+        """Remove a subscriber that raised; raise the exception again if it is not the subscriber's own failure."""
         error = plain_failure_of(raised)
         if error is None:
             raise raised
@@ -349,7 +350,7 @@ class Bus:
             ask: Callable[[str], str | None] | None = getattr(one, "traceparent", None)
             try:
                 found = None if ask is None else ask(self.run_id)
-            except BaseException as raised:  # noqa: BLE001 - whatever it raises, the run goes on
+            except BaseException as raised:  # noqa: BLE001 - whatever it raises, the run continues
                 self.drop_surrounding(one, raised)
             else:
                 if found is not None:
@@ -357,14 +358,14 @@ class Bus:
         return None
 
     def drop_surrounding(self, one: Surrounding, raised: BaseException) -> None:
-        """Let a subscriber that raised stand around nothing more; raise again what is not its own failure."""
+        """Stop wrapping work with a subscriber that raised; raise an exception again that is not its own failure."""
         error = plain_failure_of(raised)
         if error is None:
             raise raised
         if one not in self.surroundings:
             return
         self.surroundings = tuple(other for other in self.surroundings if other is not one)
-        _logger.error("subscriber %r raised and stands around no more work", one, exc_info=error)
+        _logger.error("subscriber %r raised and wraps no more work", one, exc_info=error)
 
     @asynccontextmanager
     async def pumping(self, grace: float) -> AsyncGenerator[None]:
@@ -397,4 +398,4 @@ class Bus:
 
 
 def discard_event(*_event: object) -> None:
-    """Drop an event: there is no subscriber."""
+    """Drop an event, for want of subscribers."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class FunctionAgent:
     """Wraps a function `(assignment)` or `(assignment, context)`.
 
-    It gets the context as a second required positional parameter, or as one named `context`. An async function runs
+    The context is passed as a second required positional parameter, or as one named `context`. An async function runs
     in the event loop; a plain one in a daemon thread, where it may read `context.cancelled` to end early.
     """
 
@@ -28,10 +28,10 @@ class FunctionAgent:
         self.function = function
         self._call = _with_context(function)
         self.invoke: Call = self._call if _is_async(function) else self.run
-        """What makes the awaitable a run waits for: an async function needs nothing around it."""
+        """Makes the awaitable that a run waits for; an async function needs no wrapper."""
 
     async def run(self, assignment: Assignment, context: MemberContext) -> Any:
-        """Call the function; what it returns is checked by the run."""
+        """Call the function and return its result, which the run checks."""
         if self.invoke is self._call:
             return await self._call(assignment, context)
         result = await run_in_thread(functools.partial(self._call, assignment, context))
@@ -45,7 +45,7 @@ Call = Callable[["Assignment", "MemberContext"], Any]
 
 
 def _with_context(function: Callable[..., Any]) -> Call:
-    """Return the function as one of assignment and context, whichever of them its signature asks for."""
+    """Return the function as one of assignment and context, whichever of the two its signature takes."""
     way = context_by(function)
     if way == "position":
         return function

@@ -16,20 +16,20 @@ from kairo_team.plugin_calls import asyncio_task, cancelled_itself, failure_of, 
 
 T = TypeVar("T")
 Watch = Callable[[], Coroutine[Any, Any, object]]
-"""What runs beside a block."""
+"""Runs in the background of a block."""
 
 _MOST: Final = 8
 """Workers started at once, at most, while bodies wait."""
 _TURNS: Final = 64
-"""Bodies a worker finishes in a row before it lets the event loop turn."""
+"""Bodies that a worker finishes in a row before it lets the event loop turn."""
 
 
 class TaskPool:
     """A pool that grows whenever a body has to wait for something.
 
-    A worker takes the next body as soon as its own is done. As long as bodies wait in the queue some worker is about
-    to start, so concurrency is never capped; bodies that do not wait for anything share one worker, which is several
-    times cheaper than a loop task each.
+    A worker takes the next body as soon as its own is done. While bodies are queued, some worker is about to start, so
+    concurrency is never capped. Bodies that never wait share one worker, which is several times cheaper than a loop
+    task each.
     """
 
     __slots__ = ("_batch", "_bodies", "_group", "_host", "_run_body", "_starting", "running")
@@ -39,19 +39,19 @@ class TaskPool:
         self._host = asyncio_task()
         self._run_body = run_body
         self._bodies: deque[tuple[Any, ...]] = deque()
-        """The context that each body starts in, and what `run_body` is called with for it."""
+        """The context that each body starts in, with the arguments of `run_body`."""
         self._starting = 0
         self._batch = 1
-        """Workers to start next: one, and twice as many whenever one that was started found a body."""
+        """Number of workers to start next: one at first, doubled whenever a started worker found a body."""
         self.running = 0
 
     @property
     def idle(self) -> bool:
-        """No body runs or waits."""
+        """Whether no body runs or waits."""
         return not self.running and not self._bodies
 
     def add(self, *body: Any) -> None:
-        """Run a body soon, in a copy of the caller's context: what it sets there is seen by no other body."""
+        """Run a body soon, in a copy of the caller's context: no other body sees what it sets there."""
         self._bodies.append((copy_context(), *body))
         if not self._starting:
             self._open(1)
@@ -88,7 +88,7 @@ class TaskPool:
 
 @asynccontextmanager
 async def background(*watches: Watch) -> AsyncGenerator[Callable[[Watch], object]]:
-    """Let each of the `watches` run as long as the block; they end by being cancelled. Yields a call that adds one."""
+    """Run each of the `watches` while the block runs, then cancel them; yields a function that adds one."""
     host = asyncio_task()
 
     async def keep(watch: Watch) -> None:
@@ -103,11 +103,9 @@ async def background(*watches: Watch) -> AsyncGenerator[Callable[[Watch], object
 
 
 async def in_own_task(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Do the work, and on asyncio in a task of the library's, unless the caller's is one; raises what it raises.
-
-    The caller's task is then cancelled by the caller alone, in a place where nothing else is awaited, and the work by
-    the scope around it. In one task the two could not be told from what a plug-in does to the task it runs in.
-    """
+    """Do the work; on asyncio, in a task of the library's, unless the caller's is one. Raise what it raises."""
+    # The caller's task is then cancelled by the caller alone, at a place where nothing else is awaited, and the work by
+    # the scope around it. In one task, the two would look like what a plug-in does to the task it runs in.
     host = asyncio_task()
     if host is None or is_own(host):
         return await work()

@@ -1,4 +1,4 @@
-"""Timeouts of attempts: one timer for a whole run. One timer for each attempt would be a tenth of an attempt's cost."""
+"""Timeouts of attempts, with one timer for the whole run: one for each would take a tenth of an attempt's time."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from typing import Final, Protocol
 import anyio
 
 _FEW: Final = 64
-"""Timeouts of ended attempts that may always be kept."""
+"""Number of ended timeouts that may always be kept."""
 
 
 class Cancellable(Protocol):
-    """What a timeout may end, such as a scope."""
+    """Anything that a timeout may cancel, such as a scope."""
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the work has not ended."""
         ...
 
     def cancel(self) -> None:
-        """End it; called in the event loop."""
+        """End the work; called in the event loop."""
 
 
 class Timeouts:
-    """When what runs is to be cancelled, such as open scopes, in the time of `clock` (the event loop's).
+    """Cancels work, such as open scopes, when it is due, by `clock` (the event loop's).
 
-    Works while `watch` runs.
+    Takes effect only while `watch` runs.
     """
 
     __slots__ = ("_due", "_many", "_news", "_order", "_pending", "clock")
@@ -37,7 +37,7 @@ class Timeouts:
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
         self._pending: list[tuple[float, int, Cancellable]] = []
-        """A heap: those of what has ended are dropped when they come up, or when they are too many."""
+        """A heap. Entries of ended work are dropped when they come up, or when there are too many."""
         self._many = _FEW
         self._order = count()
         self._due = math.inf
@@ -45,7 +45,7 @@ class Timeouts:
         self._news = anyio.Event()
 
     def start(self, scope: Cancellable, seconds: float, since: float | None = None) -> None:
-        """Cancel it `seconds` after `since` (by default now), unless it has ended by then."""
+        """Cancel `scope` `seconds` after `since` (by default now), unless it has ended by then."""
         due = (self.clock() if since is None else since) + seconds
         pending = self._pending
         heappush(pending, (due, next(self._order), scope))
@@ -59,11 +59,11 @@ class Timeouts:
 
     @property
     def pending(self) -> int:
-        """How many are kept, some of them of what has ended."""
+        """Number of kept timeouts, including some of ended work."""
         return len(self._pending)
 
     async def watch(self) -> None:
-        """Cancel what is due, for ever."""
+        """Cancel whatever is due, for ever."""
         while True:
             if self._news.is_set():
                 self._news = anyio.Event()

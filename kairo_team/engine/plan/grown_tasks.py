@@ -1,4 +1,4 @@
-"""The tasks that maps and loops grow into: their ids, inputs and weights, and how many they can be."""
+"""The tasks of maps and loops: their ids, inputs and weights, and how many there can be."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ROUND_DIGITS: Final = 2
 
 _FIELDS: Final = tuple(one.name for one in fields(Task))
 _make_task: Final = maker(Task)
-"""Makes a task of values that were checked before."""
+"""Makes a task from values that were checked before."""
 
 
 def tasks_of_items(task: Task, items: Sequence[Any]) -> list[Task]:
@@ -38,7 +38,7 @@ def tasks_of_items(task: Task, items: Sequence[Any]) -> list[Task]:
 
 
 def tasks_of_round(task: Task, loop: Loop, number: int) -> list[Task]:
-    """Return the tasks of a round: the rounds share the loop's weight, and the tasks of a round share that."""
+    """Return the tasks of a round: rounds share the loop's weight, and the tasks of a round share the round's."""
     weights = _divided(task.weight / loop.max_rounds, loop.body)
 
     def named(name: str) -> str:
@@ -70,7 +70,7 @@ def _copy(task: Task, **changed: Any) -> Task:
 
 
 def most_tasks(tasks: Iterable[Task]) -> int:
-    """Return how many tasks members do at most: all items of each map, and all rounds of each loop."""
+    """Return the most tasks that members may do: all items of each map, and all rounds of each loop."""
     return sum(_most(task) for task in tasks)
 
 
@@ -80,28 +80,28 @@ def _most(task: Task) -> int:
 
 
 def templates(task: Task) -> list[Task]:
-    """Return the tasks of a loop's body as they stand for all its rounds: under the loop's id, sharing its weight."""
+    """Return the tasks of a loop's body as templates for all rounds: under the loop's id, sharing its weight."""
     assert task.loop is not None, "it is a loop"
     weights = _divided(task.weight, task.loop.body)
     return [_copy(one, id=f"{task.id}.{one.id}", weight=weights[one.id]) for one in task.loop.body]
 
 
 def _divided(weight: float, among: Sequence[Task]) -> dict[str, float]:
-    """Divide a weight among tasks by theirs; return their parts by name."""
+    """Divide a weight among tasks in proportion to their own; return the parts by name."""
     exact = {one.id: exact_weight(one.weight) for one in among}
     whole = sum(exact.values())
     return {name: _above_zero(weight * (own / whole)) for name, own in exact.items()}
 
 
 def _above_zero(weight: float) -> float:
-    """Return the least weight there is for one that was rounded to nothing."""
+    """Return the weight, or the least weight there is if it was rounded to zero."""
     return weight or math.ulp(0.0)
 
 
 def worst_case(tasks: Iterable[Task], owners: tuple[Task, ...] = ()) -> Iterator[tuple[Task, tuple[Task, ...]]]:
-    """Yield the tasks that members do at most: a map's for each item, those of a loop's body for each round.
+    """Yield the most tasks that members may do: a map's once for each item, a loop's once for each round.
 
-    With each come the maps and loops around it that have a budget, outermost first.
+    Each comes with the maps and loops around it that have a budget, outermost first.
     """
     for task in tasks:
         body = None if task.loop is None else templates(task)

@@ -1,4 +1,4 @@
-"""Maps, branches and loops: what a task grows into when all it depends on has ended, and how that ends."""
+"""Maps, branches and loops: what a task grows into once all its dependencies have ended, and how that ends."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ Made = tuple[tuple[str, str | None], ...]
 class Growth:
     """Decides on the tasks of one run that have a condition, and grows its maps and loops.
 
-    What it does follows from accepted artifacts, which are recorded, so it records only what functions of the team
-    decide. It never waits.
+    All decisions are derived from accepted artifacts, which are recorded. Only the decisions of the team's functions
+    are recorded separately. Nothing here waits.
     """
 
     def __init__(self, team: Team, root: Governor, plan: RunPlan, dispatcher: Dispatcher) -> None:
@@ -40,11 +40,11 @@ class Growth:
         self._plan = plan
         self._dispatcher = dispatcher
         self._made: dict[str, dict[Made, int]] = {}
-        """What the rounds of a loop made, by its id, and which round made it first."""
+        """What the rounds of each loop made, by its id, with the first round that made it."""
         dispatcher.on_due = self.settle
 
     def settle(self, entry: Entry) -> None:
-        """Go on with a task whose turn it is: all it depends on has ended, or all that it grew into."""
+        """Continue a task whose dependencies, or whose parts, have all ended."""
         task_run = self._dispatcher.tasks[entry.task.id]
         try:
             if task_run.ended:
@@ -60,7 +60,7 @@ class Growth:
             self._end(task_run, FAILED, str(problem))
 
     def _begin(self, task_run: TaskRun) -> None:
-        """Take the task, if its condition holds: queue it, or let it grow."""
+        """Take the task if its condition holds: queue it, or let it grow."""
         task = task_run.task
         if task.condition is not None and not self._holds(task.condition, task_run, "when", task.condition.source):
             task_run.not_taken = True
@@ -76,13 +76,13 @@ class Growth:
                 self._begin_round(task_run)
 
     def _end(self, task_run: TaskRun, to: TaskState, reason: str | None = None) -> None:
-        """End a map or a loop as it is meant, or as the person wants who cancelled it."""
+        """End a map or a loop as `to`, or as CANCELLED if a person cancelled it."""
         if task_run.in_flight and task_run.records.had_open(task_run.task.id):
             self._dispatcher.hold_back()
             return
         parts = _parts(task_run.entry).entries if task_run.task.grows else ()
         if to is FAILED and any(self._dispatcher.tasks[part.task.id].superseded for part in parts):
-            task_run.superseded = True  # another plan took the place of what it needed
+            task_run.superseded = True  # another plan replaced what it needed
         if task_run.task.loop is not None:
             task_run.artifact = made_by_loop(task_run.entry, self._dispatcher.tasks, accepted=to is COMPLETED)
         if to is not COMPLETED or task_run.interrupted is not None:
@@ -90,7 +90,7 @@ class Growth:
         self._dispatcher.end(task_run, to, reason)
 
     def _end_for(self, task_run: TaskRun, lost: Entry, why: str) -> None:
-        """End a map or a loop as FAILED because of a part that was not accepted, or of what that part needed."""
+        """End a map or a loop as FAILED because a part, or a task that the part needed, was not accepted."""
         board, tasks = self._dispatcher.board, self._dispatcher.tasks
         while (need := board.lost_need(lost)) is not None:
             lost = need
@@ -154,7 +154,7 @@ class Growth:
     # ------------------------------------------------------------------ conditions
 
     def _holds(self, condition: Condition, task_run: TaskRun, kind: str, source: str) -> bool:
-        """Return whether a condition holds for what the task `source` made; `Unreadable` when that cannot be said."""
+        """Return whether a condition holds for the artifact of `source`; `Unreadable` if it cannot be tested."""
         value = condition.read(self._artifact(source))
         if condition.test != "holds":
             return condition.met_by(value)
@@ -166,7 +166,7 @@ class Growth:
         return bool(recorded)
 
     def _ask(self, condition: Condition, value: Any) -> bool:
-        """Ask a function of the team."""
+        """Call a condition function of the team."""
         name = f"the team's condition {condition.value!r}"
         try:
             with PLAIN_CALL:
@@ -188,7 +188,7 @@ class Growth:
 
 
 def _lost(entry: Entry, tasks: Mapping[str, TaskRun], loop: Loop) -> Entry | None:
-    """Return the task of the last round without which the loop cannot go on, if it was not accepted."""
+    """Return a task of the last round that was not accepted and without which the loop cannot continue."""
     for part in _last_round(entry):
         decides = loop.end is None or _in_body(part) == loop.end.source
         if decides and not part.accepted and not (loop.end is None and tasks[part.task.id].not_taken):
@@ -202,7 +202,7 @@ def _parts(entry: Entry) -> Parts:
 
 
 def _round_of(entry: Entry) -> int:
-    """Return the number of the round that a loop is in; 0 for other tasks."""
+    """Return the number of a loop's current round; 0 for other tasks."""
     return 0 if entry.parts is None else len(entry.parts.rounds)
 
 
@@ -234,7 +234,7 @@ def _digests(entry: Entry, tasks: Mapping[str, TaskRun]) -> Iterator[tuple[str, 
 def ends_of(
     entries: Iterable[Entry], tasks: Mapping[str, TaskRun], called_off: Collection[str] = ()
 ) -> Iterator[TaskRun]:
-    """Yield the tasks that nothing depends on but what was called off or not taken; in the place of a map its items."""
+    """Yield the last tasks: their dependents, if any, were called off or not taken. A map's items replace the map."""
     for entry in entries:
         behind = [one.task.id for one in entry.dependents]
         if not all(name in called_off or tasks[name].not_taken for name in behind):
@@ -246,7 +246,7 @@ def ends_of(
 
 
 def join(made: Iterable[tuple[str, Artifact | None]]) -> Artifact | None:
-    """Return the artifacts that are there as one, each under its task's id if there are several; None for none."""
+    """Return the existing artifacts as one, each under its task's id if there are several; None without any."""
     artifacts = [(task_id, artifact) for task_id, artifact in made if artifact is not None]
     if len(artifacts) <= 1:
         return artifacts[0][1] if artifacts else None
@@ -255,9 +255,10 @@ def join(made: Iterable[tuple[str, Artifact | None]]) -> Artifact | None:
 
 
 def made_by_loop(entry: Entry, tasks: Mapping[str, TaskRun], *, accepted: bool) -> Artifact | None:
-    """Return what the last tasks of a loop's body made: in its last round, and was accepted, if the loop is `accepted`.
+    """Return what the last tasks of a loop's body made.
 
-    Of any other loop it is what they made in the last round in which one of them made something.
+    Of an `accepted` loop, that is what was accepted in the last round. Of any other, it is whatever was made in the
+    last round that made something.
     """
     entries, begins = _parts(entry).entries, _parts(entry).rounds
     rounds = [entries[begin:end] for begin, end in zip(begins, [*begins[1:], None], strict=False)]
@@ -275,9 +276,9 @@ def made_by_loop(entry: Entry, tasks: Mapping[str, TaskRun], *, accepted: bool) 
 def upstream_of(task_run: TaskRun, tasks: Mapping[str, TaskRun]) -> Mapping[str, Artifact]:
     """Return the accepted artifacts a task works on, in the order of `depends_on`, by the names its author knows.
 
-    These are ids of tasks; of a map those of its items, of a loop `polish.write`. A task of a loop's body knows the
-    others by their names in the body, and those of the last round as `last.write`; it gets what its loop depends on
-    too, as does an item what its map depends on beside the list.
+    The names are ids of tasks: of a map's items in place of the map, and such as `polish.write` for a loop. A task of a
+    loop's body knows its siblings by their names in the body, and the tasks of the last round as `last.write`. It also
+    gets what its loop depends on. An item gets what its map depends on, except the list.
     """
     entry = task_run.entry
     if entry.parent is not None or entry.counts is not None:
@@ -307,14 +308,14 @@ def _upstream(entry: Entry, tasks: Mapping[str, TaskRun]) -> Iterator[tuple[str,
 
 
 def _last_made(entry: Entry, loop: Entry, tasks: Mapping[str, TaskRun]) -> Iterator[tuple[str, Artifact]]:
-    """Yield what the round before the one of this task made."""
+    """Yield what the previous round made."""
     parts, number = _parts(loop), entry.round
     for part in parts.entries[parts.rounds[number - 2] : parts.rounds[number - 1]] if number > 1 else ():
         yield from _made_by(part, f"last.{_in_body(part)}", tasks)
 
 
 def _made_by(entry: Entry, name: str, tasks: Mapping[str, TaskRun]) -> Iterator[tuple[str, Artifact]]:
-    """Yield what a task made, under a name; of a map or loop what its tasks made, under names that begin with it."""
+    """Yield what a task made, under a name; for a map or loop what its tasks made, under names with that prefix."""
     if not entry.accepted:
         return
     if entry.parts is None:

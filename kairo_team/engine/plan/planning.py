@@ -54,18 +54,18 @@ class RunPlan:
         on_new_plan: Callable[[], None],
         on_growth: Callable[[str | None, Sequence[Entry]], None],
     ) -> None:
-        """Take the parts of the run that a plan needs, and what it calls.
+        """Take the parts of the run that a plan needs, and its callbacks.
 
         `budget_problem` says why the run has no budget, if so. `end_early` ends the run where the recorded one ended.
-        `on_new_plan` is called for a plan that is not recorded, `on_growth` for tasks that were added, with the id of
-        the task that they were added by.
+        `on_new_plan` is called for a plan that is not recorded; `on_growth` for added tasks, with the id of the task
+        that added them.
         """
         self.graph: TaskGraph | None = scope.request.plan
-        """The plan as it stands."""
+        """The current plan."""
         self.number = 0
-        """How many plans were asked for; 0 before the first."""
+        """How many plans were requested; 0 before the first."""
         self.recorded: PlanRecords = NO_STEPS
-        """The recorded steps of the tasks of the last plan."""
+        """The recorded steps of the last plan's tasks."""
         self._scope = scope
         self._bind = binding(scope.team)
         self._budgets = budgets
@@ -78,33 +78,33 @@ class RunPlan:
         self._given: set[str] = set()
         """Descriptions of tasks that no model has written."""
         self._looked_at = 0
-        """How many plans had been asked for when both were made."""
+        """Number of plans requested when `foreign` and `_given` were made."""
         self._end_early = end_early
         self._warn = warn
         self._on_new_plan = on_new_plan
         self._on_growth = on_growth
         self._replanned = False
         self._changing = anyio.Lock(fast_acquire=True)
-        """Held while the plan that stands is changed; without another waiter it is taken at once."""
+        """Held while the current plan is changed; without another waiter it is taken at once."""
         self._parts: dict[int, tuple[Task, ...]] = {}
-        """What the plan was made of at first, under 0, and what each change of it added, by number."""
+        """The first tasks of the plan, under 0, and what each change added, by its number."""
         self._last = 0
         """The highest of these numbers."""
         self._highest = 0
         """The highest number of a change that was made, or is recorded."""
         self._to_come: deque[Added] = deque()
-        """Recorded additions that this session has not put on the board yet, in their order."""
+        """Recorded additions that this session has not put on the board yet, in order."""
         self._additions: dict[tuple[int, type[PlanRecords]], PlanRecords] = {}
-        """The recorded steps of tasks that were added to a plan, by its number: of those recalled, and of new ones."""
+        """The records of tasks added to a plan, by its number and kind: recalled ones, and new ones."""
         self._first = 0
-        """The number of the plan it began as."""
+        """The number that the current plan began with."""
         self._added: set[int] = set()
         """Numbers of the changes that were additions."""
         self._asked: dict[str, int] = {}
-        """How many additions were asked for, by the id of the task in flight, or "" where there was none."""
+        """How many additions were requested, by the id of the requesting task in flight, or "" without one."""
 
     async def make(self, make: Make | TaskGraph) -> tuple[TaskGraph, Bound]:
-        """Take or make a plan and bind it; raises `PlanRefused` with what is wrong with it, the team, or the budget."""
+        """Take or make a plan and bind it; raise `PlanRefused` with the problems of plan, team and budget."""
         if not (callable(make) or isinstance(make, TaskGraph)):
             raise Misuse(f"a plan is a kt.TaskGraph([...]), or a function that makes one, not {make!r:.80}")
         scope, key = self._scope, f"plan:{self.number + 1}"
@@ -122,7 +122,7 @@ class RunPlan:
         self._last = 0
         self._recall_changes()
         self._look_at_words(graph.tasks)
-        if self.recorded.is_new and self._earlier.outcomes:  # it may bring back what ended in the last one
+        if self.recorded.is_new and self._earlier.outcomes:  # the plan may have tasks that ended in the last session
             self._on_new_plan()
         bound = self._bind(graph.tasks)
         problems = [*plan_problems(graph, scope.team, bound), *_grown_before(graph)]
@@ -131,7 +131,7 @@ class RunPlan:
         return graph, bound
 
     async def reach(self, key: str) -> None:
-        """Go no further once the run is stopped, or where the recorded run ended before it made the step `key`."""
+        """Wait for the end if the run is stopped, or if the recorded run ended before it made the step `key`."""
         journal = self._scope.journal
         never = self._scope.early_end is not None and journal.get(key, MISSING) is MISSING
         if never or self._scope.governor.final is not None:
@@ -139,7 +139,7 @@ class RunPlan:
             await anyio.sleep_forever()
 
     async def replan(self, failing: TaskRun, dispatcher: Dispatcher, make: MakeAnew) -> TaskGraph | None:
-        """Put new tasks in the place of those that have not started; see `TeamRun.replan`."""
+        """Replace the tasks that have not started by new ones; see `TeamRun.replan`."""
         failing_id = self._scope.journal.get(f"plan:{self.number + 1}:for", failing.task.id)
         if self._replan_record() is None:
             failing.recall_cancel()
@@ -163,7 +163,7 @@ class RunPlan:
         change = cast("Replan", made)
         if change.graph is None:
             which = f"the one in which {failing.task.id!r} failed"
-            self._warn(f"no new plan in the place of {which}: {change.problem}")
+            self._warn(f"no new plan replaces {which}: {change.problem}")
             return None
         new = [task for task in change.graph.tasks if task.id not in dispatcher.tasks]
         graph = self._grow(change.number, new)
@@ -174,7 +174,7 @@ class RunPlan:
         return graph
 
     async def add(self, by: TaskRun | None, dispatcher: Dispatcher, make: MakeTasks) -> TaskGraph:
-        """Add tasks to the plan that stands; see `TeamRun.add`."""
+        """Add tasks to the current plan; see `TeamRun.add`."""
         who = "" if by is None else by.task.id
         self._asked[who] = nth = self._asked.get(who, 0) + 1
         key, journal = f"add:{who}:{nth}", self._scope.journal
@@ -205,7 +205,7 @@ class RunPlan:
     ) -> object:
         """Return what was recorded under `key`, else make it, paid like a plan; see `TeamRun.step`."""
         if dispatcher is None:
-            raise Misuse("plan first: a step with planning=True decides how a plan goes on")
+            raise Misuse("plan first: a step with planning=True decides how a plan continues")
         await self._enter(key, by, dispatcher)
         async with self._changing:
             self._book(key)
@@ -217,7 +217,7 @@ class RunPlan:
         return made
 
     async def _enter(self, key: str, by: TaskRun | None, dispatcher: Dispatcher) -> None:
-        """Begin the step `key` in the work of a task, or in the block; not where the recorded run ended before it."""
+        """Begin the step `key` for a task, or for the run; wait for the end if the recorded run ended before it."""
         if by is None:
             self._book_if_cut(key)
             await self.reach(key)
@@ -231,10 +231,7 @@ class RunPlan:
             raise Interrupted(str(by.interrupted))
 
     async def _ask_for_tasks(self, key: str, by: TaskRun | None, dispatcher: Dispatcher, make: MakeTasks) -> None:
-        """Have the tasks of an addition made, record it, and put them on the board.
-
-        Nothing is awaited where `make` awaits nothing, and nothing after it: no other change comes in between.
-        """
+        """Make the tasks of an addition, record it, and put them on the board."""
         with PLAIN_CALL:
             given: Any = make()
         if type(given) is not list and inspect.isawaitable(given):
@@ -243,6 +240,7 @@ class RunPlan:
         new = _tasks_of(given)
         self._recall_additions(dispatcher, self._highest)
         assert self.graph is not None
+        # Nothing is awaited from here on, so that no other change comes in between.
         bound = self._bind(new)
         problems = _addition_problems(new, dispatcher.tasks) or plan_problems(new, self._scope.team, bound)
         if problems:
@@ -258,7 +256,7 @@ class RunPlan:
         self._begin_with(change, bound, NewPlanRecords, dispatcher)
 
     def _recall_changes(self) -> None:
-        """Find the changes that are recorded of the plan that stands."""
+        """Find the recorded changes of the current plan."""
         self._highest, self._additions = 0, {}
         steps: Mapping[str, object] = {} if self.recorded.is_new else self._scope.journal.records
         changes = [one for one in steps.values() if isinstance(one, Added) and one.number and one.plan >= self._first]
@@ -267,7 +265,7 @@ class RunPlan:
         self._highest = max((*(change.number for change in changes), *replans), default=0)
 
     def _recall_additions(self, dispatcher: Dispatcher, last: int) -> None:
-        """Put the tasks of recorded additions on the board, up to this one, where they are not yet."""
+        """Put the tasks of recorded additions on the board, up to number `last`, unless they are there."""
         assert self.graph is not None
         while self._to_come and self._to_come[0].number <= last:
             change = self._to_come.popleft()
@@ -289,12 +287,12 @@ class RunPlan:
         assert self.graph is not None
         if number > self._last:
             return self.graph.grown(new)
-        parts = {**self._parts, number: new}  # a recorded plan may take its place later than it did
+        parts = {**self._parts, number: new}  # a recorded change may be made later than it was then
         in_order = {task.id: task for part in sorted(parts) for task in parts[part]}
         return TaskGraph([*in_order.values(), *(task for task in self.graph.tasks if task.id not in in_order)])
 
     def _take_up(self, number: int, new: Sequence[Task], graph: TaskGraph, *, added: bool) -> None:
-        """Let the plan stand as a change has made it."""
+        """Replace the current plan by the one that a change has made."""
         self.graph, self._parts[number] = graph, tuple(new)
         self._last, self._highest = max(self._last, number), max(self._highest, number)
         if added:
@@ -305,13 +303,10 @@ class RunPlan:
             self._look_at_words(graph.tasks)
 
     def grow(self, by: TaskRun, number: int, dispatcher: Dispatcher, tasks: Sequence[Task]) -> None:
-        """Put on the board what a map or a loop grew into for the `number`th time.
-
-        It follows from what is recorded and is made anew; where the journal outlives the process, those who look at the
-        run read it there.
-        """
+        """Put the tasks on the board that a map or a loop grew into for the `number`th time."""
         assert self.graph is not None
         key, who = by.records.key("grown", by.task.id, number), by.task.id
+        # The growth is derived from other steps each time. It is recorded only for readers of the journal.
         if self._scope.kept is not None and by.records.recall(key) is MISSING:
             self._scope.kept.put(key, Added(self.number, tuple(tasks), who))
         self.graph = self.graph.grown(tasks)
@@ -331,12 +326,12 @@ class RunPlan:
         return cast("Usage", self._scope.journal.get(f"{key}:usage", NO_USAGE))
 
     def _book_if_cut(self, key: str) -> None:
-        """Book on the run what a step had cost when the recorded run ended in it: it is not made any more."""
+        """Book on the run what a step had cost if the recorded run ended during the step: it will not be repeated."""
         if self._scope.early_end is not None and self._scope.journal.get(key, MISSING) is MISSING:
             self._earlier.book(self._scope.governor, self._spent(key))
 
     def _book(self, key: str) -> None:
-        """Book on planning what a step has cost in earlier sessions; one that is recorded costs nothing more."""
+        """Book on planning what a step has cost in earlier sessions; a recorded step costs nothing more."""
         journal = self._scope.journal
         if journal.get(f"{key}:usage", None) is not None:
             self._earlier.book(self._budgets.purpose(PLAN), self._spent(key))
@@ -344,20 +339,20 @@ class RunPlan:
                 self._budgets.close_purpose(PLAN)
 
     def hold_back(self, dispatcher: Dispatcher) -> None:
-        """Keep tasks from being started that the recorded run never started: it replaced or cancelled them before."""
+        """Keep tasks from starting that the recorded run replaced or cancelled before they started."""
         recorded = self._replan_record()
         if recorded is not None and recorded.graph is not None:
             self.recorded.replaced = frozenset(recorded.replaced)
         dispatcher.skip_cancelled(self.recorded)
 
     def _replan_record(self) -> Replan | None:
-        """Return the replanning that is recorded, if there is one: it follows the plan that was begun with."""
+        """Return the recorded replan of the first plan; None if it was not replanned."""
         first = self.number - 1 if self._replanned else self.number
         found = self._scope.journal.get(f"plan:{first + 1}", None)
         return found if isinstance(found, Replan) else None
 
     async def _step(self, make: Callable[[], Awaitable[object]] | TaskGraph) -> object:
-        """Take the recorded plan, or the one that is given, or make one and record what it cost."""
+        """Return the recorded plan, or the given one, or make one and record its cost."""
         scope, key = self._scope, f"plan:{self.number}"
         made: object = scope.journal.get(key, MISSING)
         kind = NewPlanRecords if made is MISSING else PlanRecords
@@ -373,7 +368,7 @@ class RunPlan:
         return made
 
     async def _make_paid(self, key: str, make: Callable[[], Awaitable[object]]) -> object:
-        """Make a plan, or what decides on one, and record it with what it has cost."""
+        """Make a plan, or a decision on one, and record it with its cost."""
         try:
             with within(key):
                 made = await make()
@@ -387,7 +382,7 @@ class RunPlan:
         return made
 
     def _record_failure(self, key: str, raised: BaseException) -> None:
-        """Record why there is no plan, or nothing was added, unless it is the end of the run that prevented it."""
+        """Record why planning or an addition failed, unless the end of the run prevented it."""
         error = failure_of(raised)
         cause = None if error is None else innermost(error)
         if cause is not None and (isinstance(cause, PlanRefused) or self._scope.governor.stopped is None):
@@ -395,15 +390,16 @@ class RunPlan:
             self._scope.journal.put(key, failed)
 
     def _record_cost(self, key: str) -> None:
-        """Record what the making of a plan, or of more tasks, has cost by now."""
+        """Record what a plan, or an addition, has cost by now."""
         spent = self._budgets.close_purpose(PLAN)
         if spent is not None:
             self._scope.journal.put(f"{key}:usage", spent)
 
     def _look_at_words(self, tasks: Sequence[Task]) -> None:
-        """Find the tasks that a model may have written, and whose words are not given.
+        """Find the tasks whose words a model may have written.
 
-        Of a plan that cost tokens these are all, else those that were added: they may repeat what a member wrote.
+        If plans cost tokens, those are all tasks with new descriptions, else only added ones: they may repeat what a
+        member wrote.
         """
         request = self._scope.request
         given = {request.goal} | {task.description for task in (() if request.plan is None else request.plan.tasks)}
@@ -425,7 +421,7 @@ class RunPlan:
         return graph
 
     async def _ask_anew(self, failing: TaskRun, dispatcher: Dispatcher, make: MakeAnew) -> Replan:
-        """Ask for new tasks beside the ones that have started; what is wrong with them is a warning."""
+        """Request new tasks to go with the started ones; problems with them become a warning."""
         scope = self._scope
         started = [task_run.task for task_run in dispatcher.tasks.values() if task_run.begun]
         failing_id = failing.task.id
@@ -437,7 +433,7 @@ class RunPlan:
                 raise PlanRefused(problems)
         except BaseException as raised:
             error = failure_of(raised)
-            if error is None:  # a cancellation goes on
+            if error is None:  # a cancellation propagates
                 raise
             return Replan(failing_id, (), None, masked(words_of(innermost(error))))
         replaced = tuple(one.task.id for one in dispatcher.tasks.values() if not one.begun)
@@ -445,7 +441,7 @@ class RunPlan:
 
 
 async def make_step(key: str, make: Callable[[], Any], returns: Any) -> Any:
-    """Make what is to be recorded under `key`; `ContractBreach` unless it has the type that it must have, if any."""
+    """Make what is recorded under `key`; `ContractBreach` unless it has the required type, if any."""
     with AWAITED_CALL:
         made: Any = make()
         if inspect.isawaitable(made):
@@ -458,7 +454,7 @@ async def make_step(key: str, make: Callable[[], Any], returns: Any) -> Any:
 def _replan_problems(
     graph: TaskGraph, started: Sequence[Task], task_runs: Mapping[str, TaskRun], failing: str
 ) -> list[str]:
-    """Return what is wrong with a plan that is to take the place of what has not started."""
+    """Return the problems of a plan that replaces the tasks that have not started."""
     kept = {task.id: task for task in started}
     new = [task for task in graph.tasks if task.id not in kept]
     changed = [task.id for task in graph.tasks if task.id in kept and task != kept[task.id]]
@@ -471,18 +467,18 @@ def _replan_problems(
 
 
 def _tasks_of(given: Any) -> tuple[Task, ...]:
-    """Return tasks that were to be added; `ContractBreach` for anything else."""
+    """Return the tasks to add as a tuple; `ContractBreach` for anything else."""
     if type(given) is not list and (isinstance(given, str) or not isinstance(given, Iterable)):
         raise ContractBreach(f"tasks are added as a list of kt.Task, not as {shown(given)}")
     tasks = tuple(cast("Iterable[Any]", given))  # type: ignore[redundant-cast]  # pyright needs it
     for task in tasks:
         if not isinstance(task, Task):
-            raise ContractBreach(f"tasks are added as a list of kt.Task, and {shown(task)} is none")
+            raise ContractBreach(f"tasks are added as a list of kt.Task, and {shown(task)} is not one")
     return tasks
 
 
 def _addition_problems(new: Sequence[Task], task_runs: Mapping[str, TaskRun]) -> list[str]:
-    """Return what is wrong with tasks that are to be added to the tasks of a plan."""
+    """Return the problems of tasks that would be added to a plan."""
     if not new:
         return ["there is no task to add"]
     reused = [task.id for task in new if task.id in task_runs]
@@ -493,7 +489,7 @@ def _addition_problems(new: Sequence[Task], task_runs: Mapping[str, TaskRun]) ->
 
 
 def _grown_before(graph: TaskGraph) -> Iterator[str]:
-    """Return a sentence on tasks that a map or a loop grew into in another run."""
+    """Yield a sentence on tasks that a map or a loop grew into in another run."""
     for task in graph.tasks:
         if task.part_of is not None:
             yield (

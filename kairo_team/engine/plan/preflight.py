@@ -67,9 +67,9 @@ def bind(graph: TaskGraph | Sequence[Task], team: Team) -> dict[str, tuple[str, 
 
 
 def binding(team: Team) -> Callable[[Sequence[Task]], dict[str, tuple[str, ...]]]:
-    """Return what finds who may do each of some tasks, by task id; it can be asked often.
+    """Return a function that finds who may do each of some tasks, by task id; it may be called often.
 
-    Tasks that ask for the same are looked up once, a member by its name, and those of a role by the role.
+    Equal requests are looked up once; members are found by name or by role.
     """
     found: dict[object, tuple[str, ...]] = {}
     named = {member.id: [member] for member in team.members}
@@ -122,7 +122,7 @@ def _task_problems(task: Task, team: Team, able: tuple[str, ...]) -> Iterator[st
     if task.output_type is not None and task.output_type not in team.output_types:
         yield _unknown_name(task, "output type", task.output_type, "output_types", team.output_types)
     if not able and task.loop is None:
-        yield f"task {task.id!r} needs {_need(task)}, which nobody offers; the team has {_offers(team)}"
+        yield f"task {task.id!r} needs {_need(task)}, which no member offers; the team has {_offers(team)}"
 
 
 def _unknown_name(task: Task, kind: str, name: str, field: str, there: Iterable[str]) -> str:
@@ -152,13 +152,13 @@ def _offers(team: Team) -> str:
 
 
 _MOST_OFFERS: Final = 30
-"""Members that a message describes."""
+"""How many members a message describes."""
 
 
 def team_problems(team: Team, config: TeamConfig, models: Models, prices: PriceBook) -> list[str]:
     """Return one sentence for each reason the team cannot start, such as budgets that do not add up.
 
-    Others are a model that is not available, and a model without a price under a limit in dollars.
+    Other reasons are an unavailable model, and a model without a price under a limit in dollars.
     """
     problems = [*_budget_problems(team, config.budget), *_price_problems(team, config.budget, models, prices)]
     problems += [
@@ -210,7 +210,7 @@ def _unpriced(agent: object, models: Models, prices: PriceBook) -> list[str]:
 
 
 def planner_problems(planner: Planner, config: TeamConfig, runtime: Runtime) -> list[str]:
-    """Return one sentence for each reason a planner could not be asked, such as a model that is not available."""
+    """Return one sentence for each reason a planner could not be called, such as an unavailable model."""
     ask = getattr(planner, "preflight", None)
     problems: list[str] = [] if ask is None else list(ask(runtime.models))
     if config.budget.dollars is not None:
@@ -219,9 +219,9 @@ def planner_problems(planner: Planner, config: TeamConfig, runtime: Runtime) -> 
 
 
 def judge_problems(judge: Any, config: TeamConfig, runtime: Runtime, what: str = "the judge") -> list[str]:
-    """Return one sentence for each reason a judge could not be asked; an agent that judges asks its own models.
+    """Return one sentence for each reason a judge could not be called; an agent that judges checks its own models.
 
-    `what` says who it is: others are asked in the same way.
+    `what` names the judge in the sentences; other callers of models use it too.
     """
     if not isinstance(judge, str) and not hasattr(judge, "complete"):
         return []
@@ -262,26 +262,26 @@ class PlanCheck:
     """What a run would meet before its first task; `str()` is for people."""
 
     ok: bool
-    """Nothing would be refused."""
+    """Whether nothing would be refused."""
     problems: tuple[str, ...] = ()
     """A sentence for each thing that would be refused."""
     split: BudgetNode | None = None
-    """What would be set aside for each member, for planning and for reviews where these ask a model, and, if the plan
-    is known, for each task when all of them are dispatched with nothing spent; `reserve` is what stays back for
-    retries, seniors and top-ups. None when the members' budgets do not even add up."""
+    """The budget set aside for each member, for planning and reviews if these call a model, and, if the plan is known,
+    for each task as if all were dispatched with nothing spent. `reserve` is held back for retries, seniors and top-ups.
+    None if the members' budgets do not even add up."""
     carries: int | None = None
-    """How many of the plan's tasks the budget can be expected to carry to their end, if each takes what
-    `BudgetPolicy.expect` says; of a plan that grows turn by turn, those of the longest run. None when the plan is not
-    known."""
+    """How many of the plan's tasks the budget is expected to carry to their end, if each takes what
+    `BudgetPolicy.expect` says. For a plan that grows turn by turn, the tasks of the longest run count. None if the plan
+    is not known."""
     most_tasks: int | None = None
-    """How many tasks members do at most: with all items of each map, all rounds of each loop and all turns; None when
-    the plan is not known."""
+    """The most tasks that members may do: all items of each map, all rounds of each loop, all turns. None if the plan
+    is not known."""
     notes: tuple[str, ...] = ()
     """Sentences on what may surprise, such as a budget that is not expected to carry all tasks."""
 
     @property
     def verdict(self) -> str:
-        """Whether the run can start, and whether its budget can be expected to carry the plan; one line."""
+        """One line: whether the run can start, and whether its budget is expected to carry the plan."""
         if not self.ok:
             return "cannot start"
         is_short = self.carries is not None and self.most_tasks is not None and self.carries < self.most_tasks
@@ -295,7 +295,7 @@ class PlanCheck:
 def check_request(
     request: TeamExecutionRequest, team: Team, coordinator: TeamCoordinator, runtime: Runtime
 ) -> PlanCheck:
-    """Bind the plan and split the budget as the run would; calls no agent, planner or model."""
+    """Bind the plan and split the budget as the run would; call no agent, planner or model."""
     problems: list[str] = []
     plan: TaskGraph | None = request.plan
     preview, preflight = (getattr(coordinator, name, None) for name in ("preview", "preflight"))
@@ -324,7 +324,7 @@ def check_request(
 
 
 def _limits(team: Team, coordinator: TeamCoordinator, runtime: Runtime) -> list[str]:
-    """Return a sentence for each model that is known before the run: which of the runtime's limits holds for it."""
+    """Return a sentence for each model that is known before the run, with the runtime's limit that applies."""
     limits = runtime.call_rules.limits
     others = (getattr(coordinator, name, None) for name in ("planner", "evaluator", "moderator"))
     asking: list[Any] = [*(member.agent for member in team.everyone), *others, *team.evaluators.values()]
@@ -334,13 +334,13 @@ def _limits(team: Team, coordinator: TeamCoordinator, runtime: Runtime) -> list[
 
 
 def _models_behind(model: Any, models: Models) -> Sequence[ChatModel]:
-    """Return the models that a call of `model` may use; none for what is not a model, or cannot be found."""
+    """Return the models that a call of `model` may use; none if it is not a model, or cannot be found."""
     if not (isinstance(model, str) or hasattr(model, "complete")):
         return ()
     try:
         return tuple(single_models(models.resolve(model)))
     except KairoError:
-        return ()  # whoever asks it names the problem
+        return ()  # the check of its user reports the problem
 
 
 def _not_frozen(team: Team, coordinator: TeamCoordinator) -> Iterator[str]:
@@ -355,7 +355,7 @@ def _not_frozen(team: Team, coordinator: TeamCoordinator) -> Iterator[str]:
 
 
 def _shortage(runtime: Runtime, request: TeamExecutionRequest) -> list[str]:
-    """Return what the runtime's budget lacks for this run."""
+    """Return one sentence for each dimension in which the runtime's budget does not cover this run."""
     if runtime.governor is None:
         return []
     left, asked = runtime.governor.unallotted, request.config.budget
@@ -403,9 +403,9 @@ def _carve_team(limit: Budget, policy: BudgetPolicy, team: Team, *, planned: boo
 def _count_carried(
     budgets: BudgetSplit, policy: BudgetPolicy, plan: TaskGraph, team: Team, most: int
 ) -> tuple[int, tuple[str, ...]]:
-    """Return how many tasks get to their end if each takes what is expected, and a note if these are not all.
+    """Return how many tasks the budget carries if each takes what is expected, and a note if these are not all.
 
-    Of maps and loops that is the worst case: as many items and rounds as they may have.
+    Maps and loops count with their worst case: as many items and rounds as they may have.
     """
     carried, scarce = 0, ""
     grows = any(task.grows for task in plan.tasks)
@@ -430,7 +430,7 @@ def _count_carried(
 
 
 def _shared_account(root: Governor, around: Sequence[Task], shared: dict[str, Governor]) -> Governor | None:
-    """Return the account of the innermost of these maps and loops, whose budgets stand under one another."""
+    """Return the account of the innermost of these maps and loops, whose budgets are nested."""
     account: Governor | None = None
     for task in around:
         found = shared.get(task.id)
@@ -447,7 +447,7 @@ def _shared_account(root: Governor, around: Sequence[Task], shared: dict[str, Go
 
 
 _MOST_COUNTED: Final = 20_000
-"""Tasks of a plan that grows for which a budget is set aside, one after another, to find how many it carries."""
+"""How many tasks of a growing plan are carved, one after another, to find how many the budget carries."""
 
 
 def _least(one: Budget, other: Budget) -> Budget:
@@ -477,7 +477,7 @@ def _carve_tasks(budgets: BudgetSplit, policy: BudgetPolicy, plan: TaskGraph, te
 
 
 def _templates(tasks: Iterable[Task]) -> Iterator[Task]:
-    """Yield the tasks, and in the place of a loop those of its body, which share its weight."""
+    """Yield the tasks, with each loop replaced by the tasks of its body, which share its weight."""
     for task in tasks:
         if task.loop is None:
             yield task
@@ -486,5 +486,5 @@ def _templates(tasks: Iterable[Task]) -> Iterator[Task]:
 
 
 def _at_rest() -> float:
-    """Return the time of a clock that stands: no second of the budget passes while it is split."""
+    """Return the time of a stopped clock: no second of the budget passes while it is split."""
     return 0.0

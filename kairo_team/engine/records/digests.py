@@ -1,4 +1,4 @@
-"""What shapes a run, as digests: a resumed run is compared with how it began."""
+"""Digests of what shapes a run: a resumed run is compared with its beginning."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from kairo_team.tools.permissions import ToolPermissions
 
 _MEMBERS: Final = "set of members"
-"""It is told by their names, not by a digest."""
+"""Compared by the members' names, not by a digest."""
 _OF_COORDINATOR: Final = ("the coordinator's", "planner")
-"""How names of what the coordinator brings begin: compared where it is named at both ends of a run."""
+"""Prefixes of the names of a coordinator's parts, which are compared only if both ends of a run name them."""
 _TOOL: Final = "tool "
 _LIST: Final = "list of parts"
-"""The version of the list of parts. Digests without one are of a shorter list, and of tools without side effects."""
+"""Version of the list of parts. Digests without one are of a shorter list, and of tools without side effects."""
 _SHOWN: Final = 8
-"""Characters of a digest that an error names."""
+"""How many characters of a digest an error shows."""
 
 
 _executed: Final[ContextVar[TeamCoordinator | None]] = ContextVar("kairo_team_coordinator", default=None)
@@ -39,7 +39,7 @@ _executed: Final[ContextVar[TeamCoordinator | None]] = ContextVar("kairo_team_co
 
 @contextmanager
 def executing(coordinator: TeamCoordinator | None) -> Generator[None]:
-    """Execute a run, inside the block, with a coordinator that takes the place of the team's; None: with that one."""
+    """Inside the block, execute a run with this coordinator in place of the team's; None: with the team's."""
     token = _executed.set(coordinator)
     try:
         yield
@@ -48,19 +48,20 @@ def executing(coordinator: TeamCoordinator | None) -> Generator[None]:
 
 
 def executed() -> TeamCoordinator | None:
-    """Return the coordinator that takes the place of the team's in the run that is executed here; None: none does."""
+    """Return the coordinator that replaces the team's in the run that executes here; None if none does."""
     return _executed.get()
 
 
 def digests_of(
     team: Team, templates: Mapping[str, str], coordinator: TeamCoordinator | None = None
 ) -> Mapping[str, str]:
-    """Return a digest of everything known that shapes what a team is asked, by name; what has none is left out.
+    """Return the digests of everything known that shapes what a team is asked, by name.
 
-    Its members with their roles, those roles' instructions and tools, the schemas and side effects of tools that are
-    known before a member works, permissions of tools, rubrics and what else evaluators judge by, the evaluator and
-    planner of the team's coordinator, or of the one that takes its place, output types and templates; of a member that
-    is a team the same, and its plan and configuration without the budget.
+    These parts have a digest: members with their roles, instructions and tools; schemas and side effects of the tools
+    that are known before a member works; permissions of tools; rubrics and other criteria of evaluators; the evaluator
+    and the planner of the team's coordinator, or of the one that replaces it; output types; templates. A member that is
+    a team adds the same parts, its plan, and its configuration without the budget. Parts that have no digest are left
+    out.
     """
     members = ", ".join(f"{member.id} ({member.role.id})" for member in team.everyone)
     return {
@@ -72,7 +73,7 @@ def digests_of(
 
 
 def without_given(team: Team, digests: Mapping[str, str]) -> Mapping[str, str]:
-    """Return digests with the team's own coordinator in the place of the one that a run was given."""
+    """Return digests with the team's own coordinator in place of the one that a run was given."""
     kept = {name: digest for name, digest in digests.items() if not name.startswith(_OF_COORDINATOR)}
     return {**kept, **_hashed(_parts_of_coordinator(team.coordinator))}
 
@@ -86,7 +87,8 @@ def check_unchanged(
 ) -> None:
     """Raise `PlanMismatch` for the first difference that is not allowed.
 
-    Sets of members are compared first; where one may change, so may what came or went with a member.
+    The set of members is compared first; where it may change, so may everything that was added or removed with a
+    member.
     """
     both = was.keys() & now.keys()
     others_may_come = any(name.startswith(_MEMBERS) for name in allow_changes)
@@ -104,14 +106,14 @@ def check_unchanged(
 
 
 def criteria_digest(evaluator: Any) -> str | None:
-    """Return the digest of what an evaluator judges by: its rubric's, or its own; None for one that has none."""
+    """Return the digest of an evaluator's criteria: its rubric's, or its own; None if it has none."""
     rubric = getattr(evaluator, "rubric", None)
     digest = getattr(evaluator if rubric is None else rubric, "digest", None)
     return digest if isinstance(digest, str) else None
 
 
 def why_not_frozen(evaluator: Any) -> str:
-    """Return why what an evaluator judges by has no digest, in a sentence; "" where it has one, or no criteria."""
+    """Return why an evaluator's criteria have no digest, in a sentence; "" if they have one, or it has no criteria."""
     rubric = getattr(evaluator, "rubric", None)
     source = evaluator if rubric is None else rubric
     if not hasattr(source, "digest") or isinstance(source.digest, str):
@@ -143,7 +145,7 @@ def _parts(team: Team, templates: Mapping[str, str]) -> Iterator[tuple[str, obje
 
 
 def _parts_of_coordinator(coordinator: Any) -> Iterator[tuple[str, object]]:
-    """Yield what is known of what a coordinator judges and plans by."""
+    """Yield the known criteria and planner of a coordinator."""
     evaluator, planner = (getattr(coordinator, name, None) for name in ("evaluator", "planner"))
     criteria = f"the team's {evaluator!r}" if isinstance(evaluator, str) else criteria_digest(evaluator)
     if criteria is not None:
@@ -153,7 +155,7 @@ def _parts_of_coordinator(coordinator: Any) -> Iterator[tuple[str, object]]:
 
 
 def _decided_by(permissions: ToolPermissions) -> object:
-    """Return what is known of what decides about calls of tools: a guard's own digest, or its rules."""
+    """Return what is known of the decisions about tool calls: a guard's own digest, or its rules."""
     guard: Any = permissions.guard
     rules = getattr(guard, "digest", None) or (getattr(guard, "rules", None), getattr(guard, "default", None))
     known = None if guard is None else (_class_of(guard), rules)
@@ -184,7 +186,7 @@ def _parts_of(member: Member) -> Iterator[tuple[str, object]]:
 
 
 def _written(part: object) -> str:
-    """Write a value in the same way in every process: sets in order."""
+    """Write a value the same way in every process: sets in order."""
     if type(part) is tuple:
         return repr([_written(one) for one in cast("tuple[object, ...]", part)])
     if isinstance(part, TaskGraph):

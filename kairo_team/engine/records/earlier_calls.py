@@ -1,4 +1,4 @@
-"""The calls that earlier sessions of a run made: which are in doubt, which failed, and which are not asked again."""
+"""The calls of a run's earlier sessions: which are in doubt, which failed, and which are not repeated."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 _KEY: Final = "diverged"
 _OWN_END: Final = ("attempt:", "review:")
-"""Steps whose end is known before that of the run."""
+"""Prefixes of steps whose end is known before the run's end."""
 
 
 def is_open(step: str, records: Records | Mapping[str, object]) -> bool:
-    """Return whether work has begun and not ended: an attempt, a review, or what a coordinator asked in a step."""
+    """Return whether a step has begun and not ended: an attempt, a review, or what a coordinator asked in a step."""
     if not step.startswith(_OWN_END):
         step = step.partition(":")[2].rpartition(":")[0]
     return isinstance(records.get(step, None), CutShort | None)
@@ -34,37 +34,38 @@ class SentCall(NamedTuple):
     journal: RunJournal
     number: int
     step: str
-    """The work it was made in."""
+    """The step that made the call."""
     what: str
     name: str
     usage: Usage
-    """What it may use at most, and is charged where nobody sees its end."""
+    """The most that the call may use; charged if its end is not seen."""
 
 
 class CallsUnderWay:
-    """The calls of a session, and of those inside it, whose answer nobody has seen, or will see."""
+    """The calls of a session, and of those inside it, that have no answer."""
 
     __slots__ = ("_cut", "_sent")
 
     def __init__(self) -> None:
         self._sent: dict[tuple[int, int], SentCall] = {}
-        """By their journal's identity and their number."""
+        """Sent calls by the journal's identity and the call's number."""
         self._cut: dict[tuple[int, str], list[SentCall]] = {}
-        """By their journal's identity and their work: those that were cancelled as the last thing it did."""
+        """Cancelled calls by the journal's identity and the step, if that was the last thing the step did."""
 
     def begin(self, call: SentCall) -> None:
-        """Take note of a call that is sent: work that goes on has cancelled its earlier ones itself."""
+        """Record that a call is sent."""
+        # A step that sends another call has handled the cancellation of its earlier ones.
         self._cut.pop((id(call.journal), call.step), None)
         self._sent[id(call.journal), call.number] = call
 
     def end(self, journal: RunJournal, number: int, *, cut: bool = False) -> None:
-        """Take note of its end, or that it was cancelled."""
+        """Record that a call ended, or was cancelled (`cut`)."""
         call = self._sent.pop((id(journal), number), None)
         if cut and call is not None:
             self._cut.setdefault((id(journal), call.step), []).append(call)
 
     def in_doubt(self) -> list[SentCall]:
-        """Return the calls in doubt were the session to end now; from any thread."""
+        """Return the calls that would be in doubt if the session ended now; from any thread."""
         found = [*self._sent.values(), *(call for calls in list(self._cut.values()) for call in calls)]
         return [call for call in found if is_open(call.step, call.journal)]
 
@@ -76,7 +77,7 @@ class CallsUnderWay:
 
 
 class EarlierCalls:
-    """What one session of a run knows of the calls that were made before it."""
+    """What one session of a run knows of the calls made before it."""
 
     def __init__(
         self,
@@ -85,7 +86,7 @@ class EarlierCalls:
         calls: Sequence[RecordedCall] = (),
         spent_in: Mapping[str, Usage] = EMPTY,
     ) -> None:
-        """Take the recorded steps of a run, its calls, those of the runs inside it, and what each step has spent."""
+        """Take a run's recorded steps, its calls, the calls of the runs inside it, and the usage by step."""
         self._spent_in = spent_in
         self._in_doubt = [one for one in calls if one.state == "sent"]
         self._steps = steps
@@ -93,9 +94,9 @@ class EarlierCalls:
         self._failed = Counter((one.key, one.name) for one in self._own if one.state == "failed")
         self._asked = {one.key for one in self._own}
         self._unused: dict[str, set[str]] = defaultdict(set)
-        """By step: keys of recorded answers that this session has not asked for."""
+        """Keys of recorded answers that this session has not used, by step."""
         self._new: Counter[str] = Counter()
-        """By step: how many calls were asked that no session has asked before."""
+        """Number of calls that no session has made before, by step."""
         for key, answer in steps.items():
             if key.startswith("call:") and answer is None:  # it was about to be made
                 self._asked.add(key)
@@ -103,23 +104,24 @@ class EarlierCalls:
                 self._unused[key.removeprefix("call:").rsplit(":", 2)[0]].add(key)
 
     def tools_of_ended_work(self) -> Iterator[tuple[str, bool]]:
-        """Yield which tools were called in work that is not made again, in order, and whether each call succeeded."""
+        """Yield name and success of each tool call, in order, in steps that are not repeated."""
         for call in self._own:
             result = self._steps.get(call.key)
             if isinstance(result, ToolResult) and not isinstance(self._steps.get(call.step), CutShort | None):
                 yield call.name, not result.is_error
 
     def beyond(self, step: str, spent: Usage) -> Usage:
-        """Return what of an attempt's usage its calls, and the runs inside it, do not tell; its loops count anew."""
+        """Return an attempt's usage beyond its calls and the runs inside it."""
         told = self._spent_in.get(step, NO_USAGE)
+        # Loops are counted again, so they are left out.
         return replace(difference(spent, least_of(spent, told), 0.0), loops=0)
 
     def failures(self, key: str, name: str) -> int:
-        """Return how many tries of a call at one model, or of a tool, the provider answered with an error."""
+        """Return how many tries of a call at one model, or of a tool, failed with the provider's error."""
         return self._failed[key, name]
 
     def ask(self, step: str, key: str) -> None:
-        """Take note that a call is asked for in a step."""
+        """Record that a step makes a call."""
         if step not in self._unused:
             return
         if key in self._unused[step]:
@@ -129,14 +131,13 @@ class EarlierCalls:
         self._asked.add(key)
 
     def diverged(self, step: str) -> int:
-        """Return how many calls of a step that has ended were made in the place of recorded ones.
-
-        A step that does again what it did asks for everything that is recorded of it, in whatever order.
-        """
+        """Return how many calls of an ended step were made in the place of recorded ones."""
+        # A repeated step makes all recorded calls, in any order. An unused answer and a new call together are a
+        # difference.
         return min(len(self._unused.get(step, ())), self._new.pop(step, 0))
 
     def open_steps(self) -> Iterator[str]:
-        """Yield the steps, other than attempts and reviews, in which calls were asked that no session asked before."""
+        """Yield the steps, other than attempts and reviews, that made calls which no session made before."""
         yield from (step for step in tuple(self._new) if not step.startswith(_OWN_END))
 
     @property
@@ -159,7 +160,7 @@ def describe_doubts(calls: Iterable[RecordedCall | SentCall], when: str) -> list
 
 
 def _describe(name: str, held: Sequence[Usage]) -> str:
-    """Say how often something is in doubt, and what is charged for it."""
+    """Say how often something is in doubt, and the amount charged for it."""
     total = sum(held, Usage())
     times = "" if len(held) == 1 else f" {len(held):,} times"
     amounts = [f"{total.tokens:,} tokens"] if total.tokens else []
@@ -169,7 +170,7 @@ def _describe(name: str, held: Sequence[Usage]) -> str:
 
 
 class Divergences:
-    """The pieces of work that asked something else than was recorded; kept, so that later sessions report it too."""
+    """Steps whose calls differ from the recorded ones; persisted, so that later sessions report them too."""
 
     __slots__ = ("_journal",)
 
@@ -177,14 +178,14 @@ class Divergences:
         self._journal = journal
 
     def note(self, work: str, calls: int) -> str:
-        """Record that a piece of work made this many calls in the place of recorded ones; return what to say of it."""
+        """Record that a step made this many calls in the place of recorded ones; return the warning."""
         before = self._found
         self._journal.put(_KEY, {**before, work: before.get(work, 0) + calls})
         return describe_divergence(work, self._found[work])
 
     @property
     def warnings(self) -> list[str]:
-        """One sentence for each piece of work."""
+        """One sentence for each step."""
         return [describe_divergence(work, calls) for work, calls in self._found.items()]
 
     @property
@@ -194,9 +195,9 @@ class Divergences:
 
 
 def describe_divergence(work: str, calls: int) -> str:
-    """Return the warning of a piece of work that asked something else than was recorded."""
+    """Return the warning about a step whose calls differ from the recorded ones."""
     what = "1 call was" if calls == 1 else f"{calls:,} calls were"
     return (
-        f"{work} asked something else than before the run was interrupted: {what} made in the place of recorded ones, "
-        "and paid again. What an agent takes from the clock, chance or the world belongs into context.recorded(...)"
+        f"{work} made other calls than before the run was interrupted: {what} made in the place of recorded ones, "
+        "and paid again. Wrap what an agent takes from the clock, chance or the outside world in context.recorded(...)"
     )

@@ -1,4 +1,4 @@
-"""The journal in memory, and where in a run's recorded steps some work is done: it names what the work records."""
+"""The journal in memory, and the place in a run where work is done: recorded steps are named by it."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ class MemoryRecords(dict[str, object]):
 
 
 class Body(Protocol):
-    """The body of a task, for what works in it."""
+    """The body of a task, as seen by code that runs in it."""
 
     @property
     def place(self) -> str:
-        """Where it works."""
+        """The key under which the body records its work."""
         ...
 
 
 _HERE: Final[ContextVar[tuple[Body | None, str | None]]] = ContextVar("kairo_team_place", default=(None, "run"))
-"""The body that works here, and the step inside it; without a step it is the body itself."""
+"""The body that runs here, and the step inside it; without a step, the body itself."""
 
 
 def enter_body(body: Body) -> None:
-    """Work in a task's body from here on, until another one is entered or the context ends."""
+    """Enter a task's body, until another one is entered or the context ends."""
     _HERE.set((body, None))
 
 
 def body_here() -> Body | None:
-    """Return the body that works here; None outside of any."""
+    """Return the body that runs here; None outside of any."""
     return _HERE.get()[0]
 
 
@@ -61,7 +61,7 @@ class within:  # noqa: N801 - it reads as a verb's complement: `with within(step
 
 
 class Places(dict[str, int]):
-    """Names pieces of work of one run by their place, and by how many there were before them in it."""
+    """Names pieces of work in one run by their place, and numbers them there."""
 
     __slots__ = ()
 

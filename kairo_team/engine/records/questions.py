@@ -24,10 +24,10 @@ _logger = logging.getLogger("kairo_team")
 
 
 _MOST_SHOWN: Final = 3
-"""Questions that the sentence of a task shows which waits for them."""
+"""How many open questions the sentence of a waiting task shows."""
 
 WITHDRAWN: Final = "withdrawn:"
-"""Begins the key of the step, before that of its question, that says why nobody needs an answer any more."""
+"""Key prefix of the step that says why a question needs no answer any more; the question's key follows."""
 
 
 def _about(question: HumanRequest) -> tuple[str, str, str | None, int]:
@@ -35,7 +35,7 @@ def _about(question: HumanRequest) -> tuple[str, str, str | None, int]:
 
 
 class Decided(NamedTuple):
-    """The decision on a question; a recorded step. It is valid only for the subject of the question."""
+    """A recorded step: the decision on a question. It is valid only for the subject of that question."""
 
     digest: str
     decision: HumanDecision | None
@@ -43,14 +43,14 @@ class Decided(NamedTuple):
 
 
 class Inbox:
-    """The questions of one run that wait for an answer, and the answers that wait for the run to go on."""
+    """The open questions of one run, and the answers that wait for the run to resume."""
 
     def __init__(self) -> None:
         self._open: dict[str, HumanRequest] = {}
         self._answers: dict[str, tuple[str, HumanDecision]] = {}
-        """By question: the digest of its subject, and the decision."""
+        """Digest of the subject and decision, by question id."""
         self.withdrawn: dict[str, str] = {}
-        """By question: why nobody needs an answer any more."""
+        """Why a question needs no answer any more, by question id."""
 
     @property
     def open(self) -> Mapping[str, HumanRequest]:
@@ -66,12 +66,12 @@ class Inbox:
         return question_id in self._open
 
     def keep_open(self, question: HumanRequest) -> None:
-        """Keep a question that was put off."""
+        """Keep a deferred question open."""
         self._open[question.id] = question
         self.withdrawn.pop(question.id, None)
 
     def answer(self, question_id: str, decision: HumanDecision) -> None:
-        """Keep an answer; the same one twice is one, another one is refused. A deferred question moves to the end."""
+        """Keep an answer; refuse a different second one. A deferred question moves to the end."""
         question = self._open.get(question_id)
         if question is None:
             raise NoQuestion(question_id, self.open, self.withdrawn.get(question_id))
@@ -84,17 +84,17 @@ class Inbox:
 
     @property
     def kept(self) -> Sequence[HumanRequest]:
-        """Questions that the run has not taken the answer of."""
+        """Questions whose answer the run has not taken, whether there is one or not."""
         return tuple(self._open.values())
 
     def withdraw(self, question_id: str, why: str) -> None:
-        """Drop a question, with its answer if there is one: nobody needs it any more."""
+        """Drop a question that needs no answer any more, with its answer if there is one."""
         self._open.pop(question_id, None)
         self._answers.pop(question_id, None)
         self.withdrawn[question_id] = why
 
     def is_answered(self, question: HumanRequest) -> bool:
-        """Return whether there is an answer to exactly this question, or to another one that waits with it."""
+        """Return whether there is an answer to exactly this question, or to another one of the same attempt."""
         return any(self._answers.get(one.id, ("",))[0] == one.digest for one in (question, *self._with(question)))
 
     def waits_for(self, question: HumanRequest) -> str:
@@ -128,15 +128,15 @@ class Questions:
         self._supervisor = supervisor
         self._emit = scope.emit
         self._asking: dict[str, HumanRequest] = {}
-        """Questions that the gate was asked and has not answered, by id."""
+        """Questions that the gate has not answered yet, by id."""
 
     @property
     def can_ask(self) -> bool:
-        """Whether there is a gate, or somebody who has answered already."""
+        """Whether there is a gate, or an answer that the run has not taken."""
         return self.gate is not None or self.inbox.has_answers
 
     async def ask(self, key: str, asked: HumanRequest) -> HumanDecision | None:
-        """Return a person's decision, None if no person can be asked or answers. It is recorded, unless put off."""
+        """Return a person's decision and record it, unless it defers; None without a gate or an answer."""
         question = self.identified(asked, key)
         recorded: Any = self._journal.get(key, MISSING)
         if isinstance(recorded, Decided) and recorded.digest == question.digest:
@@ -162,15 +162,15 @@ class Questions:
         return decision
 
     def withdraw_of_task(self, task_id: str, why: str | None) -> None:
-        """Withdraw what waits of a task that ends."""
+        """Withdraw the open questions of a task that ends."""
         self.withdraw(f"task {task_id!r} has ended{f': {why}' if why else ''}", task_id)
 
     def withdraw(self, why: str, task_id: str | None = None, attempt: int | None = None) -> None:
-        """Withdraw the questions that wait: of one attempt's tool calls, of a whole task, or all.
+        """Withdraw open questions: of one attempt's tool calls, of a whole task, or all.
 
-        `why` says what has ended: a late answer is refused with that. A run that is interrupted goes on, and needs all
-        answers.
+        `why` says what has ended: a late answer is refused with that.
         """
+        # An interrupted run resumes later and needs all its answers.
         if self._kept is not None and self._kept.interrupted:
             return
         for question in {one.id: one for one in (*self.inbox.kept, *self._asking.values())}.values():
@@ -185,7 +185,7 @@ class Questions:
             self._emit(HumanDecided, question.task_id, question.member, question.id, "withdrawn", why, "")
 
     def identified(self, asked: HumanRequest, key: str) -> HumanRequest:
-        """Return the question with its id and its run's, as everybody is shown it: without secrets."""
+        """Return the question as everyone sees it: with its id, the run's id, and without secrets."""
         return replace(masked(asked), id=f"{self._run_id}:{key}", run_id=self._run_id)
 
     async def _decide(self, gate: HumanGate, question: HumanRequest) -> HumanDecision | None:

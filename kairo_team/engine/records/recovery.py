@@ -1,4 +1,4 @@
-"""What runs go on from, rebuilt from their journal: a crash is a suspension that nobody was asked about."""
+"""What runs resume from, rebuilt from their journal: a crash is a suspension without a question."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kairo_team.recorded import Place, RecordedCall, RecordedQuestion, RecoveredRun
 
 _PLANNING: Final = re.compile(r"plan:(plan:\d+|add:[^:]*:\d+):\d+")
-"""The name of work on a plan, or on an addition to it, with the key of the step that records its end."""
+"""Matches the step name of planning, or of an addition to a plan; the group is the key that records its end."""
 
 
 class StepPlace(NamedTuple):
@@ -32,7 +32,7 @@ class StepPlace(NamedTuple):
 
 
 def suspensions_of(found: Sequence[RecoveredRun]) -> Iterator[tuple[Suspension, str | None]]:
-    """Yield what each of these runs goes on from, and the run it is a part of.
+    """Yield what each of these runs resumes from, and the id of its enclosing run.
 
     `found` is a run and all runs inside it. Open attempts are recorded as cut short, with what they have spent.
     """
@@ -77,7 +77,7 @@ def _suspension(run: RecoveredRun, account: RunAccount, calls: EarlierCalls) -> 
 
 
 def _inbox(questions: Sequence[RecordedQuestion]) -> Inbox:
-    """Return the questions of a run that were put off, with the answers that came since."""
+    """Return the deferred questions of a run, with the answers that came since."""
     inbox = Inbox()
     for one in questions:
         inbox.keep_open(one.question)
@@ -87,7 +87,7 @@ def _inbox(questions: Sequence[RecordedQuestion]) -> Inbox:
 
 
 class RunAccount:
-    """What a run has spent, by the steps in which it was spent."""
+    """A run's usage, by step."""
 
     def __init__(
         self, steps: Mapping[str, object], calls: Iterable[RecordedCall], inside: Iterable[tuple[Place, Usage]]
@@ -95,7 +95,7 @@ class RunAccount:
         """Take a run's recorded steps, its own calls, and what each run directly inside it has spent."""
         self._steps = steps
         self.spent_in: dict[str, Usage] = defaultdict(Usage)
-        """By step: what its calls, and the runs inside it, were charged, and what else an open attempt has spent."""
+        """Usage by step: charges of its calls and of the runs inside it, and what else an open attempt has spent."""
         self._member: dict[str, str | None] = {}
         for call in calls:
             before = self.spent_in[call.step]
@@ -113,7 +113,7 @@ class RunAccount:
         self.total = self._sum()
 
     def _sum(self) -> Usage:
-        """Add up the tasks: as recorded for attempts that ended, by their calls for all else."""
+        """Add up all usage: ended attempts as recorded, everything else by its calls."""
         total = NO_USAGE
         for step, member, spent in (*self._of_attempts(), *self._of_the_rest()):
             total += spent
@@ -135,7 +135,8 @@ class RunAccount:
                 yield step, self._member[step], spent
 
     def _last_attempts(self) -> dict[str, str]:
-        """Return the key of the last attempt that ended, by task: its usage is all the task had spent by then."""
+        """Return the key of each task's last ended attempt, by task id."""
+        # The usage of an attempt is cumulative, so the last one has all that its task had spent.
         last: dict[str, tuple[int, str]] = {}
         for key, value in self._steps.items():
             if isinstance(value, Attempt):
@@ -145,12 +146,12 @@ class RunAccount:
 
     @property
     def loops_again(self) -> int:
-        """How many loops are counted anew: of reviews, plans and the like that have not ended, but not of attempts."""
+        """Number of loops that are counted again: of open steps such as reviews and plans, but not of attempts."""
         open_steps = (step for step in self.spent_in if not step.startswith("attempt:") and is_open(step, self._steps))
         return sum(self.spent_in[step].loops for step in open_steps)
 
     def cut_attempts(self) -> Iterable[tuple[str, CutShort]]:
-        """Yield a record of each attempt in which calls were made and that has not ended."""
+        """Yield a record of each attempt that made calls and has not ended."""
         last = self._last_attempts()
         for step, spent in self.spent_in.items():
             recorded, member = self._steps.get(step), self._member[step]
@@ -162,13 +163,13 @@ class RunAccount:
             yield step, cut._replace(member=member, usage=usage)
 
     def cut_reviews(self) -> Iterable[tuple[str, CutShort]]:
-        """Yield a record of each review in which calls were made and that has not ended; its loops count anew."""
+        """Yield a record of each review that made calls and has not ended; its loops are counted again."""
         for step, spent in self.spent_in.items():
             if step.startswith("review:") and isinstance(self._steps.get(step), CutShort | None):
                 yield step, CutShort("", replace(spent, loops=0), None)
 
     def plans(self) -> Iterable[tuple[str, Usage]]:
-        """Yield what each plan has cost that has not ended, or whose end was recorded without it."""
+        """Yield the cost of each plan that has not ended, or whose end was recorded without it."""
         found: dict[str, Usage] = defaultdict(Usage)
         for step, spent in self.spent_in.items():
             if made := _PLANNING.fullmatch(step):
@@ -179,7 +180,7 @@ class RunAccount:
 
 
 def place_of(key: str) -> StepPlace:
-    """Read the key of an attempt or a review: `attempt:<plan>:<task>:<number>`; ids may have colons in them."""
+    """Read the key of an attempt or a review: `attempt:<plan>:<task>:<number>`; task ids may contain colons."""
     _, plan, rest = key.split(":", 2)
     task_id, _, number = rest.rpartition(":")
     return StepPlace(plan, task_id, int(number))

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _PLAN: Final = re.compile(r"plan:(\d+)")
-"""The key of a plan, or of what took the place of a part of one."""
+"""Matches the key of a plan, or of a replan."""
 MISSING: Final = object()
-"""Nothing is recorded."""
+"""Stands for a step that is not recorded."""
 RAISED_BUDGET: Final = "budget"
-"""The key of a run's budget once it is not the one it began with."""
+"""The key of a run's budget once it differs from the initial one."""
 
 TRACE: Final = "trace"
 """The key of the W3C trace context of the run's first session that was traced."""
@@ -40,99 +40,99 @@ class Unpaid(NamedTuple):
 
     error: str
     halted: bool
-    """A budget was used up; False: there was budget left, but set aside for others."""
+    """True: a budget was used up. False: budget was left, but set aside for others."""
 
 
 class CutShort(NamedTuple):
-    """An attempt or a review that has begun and not ended: the run's end, or a question, interrupted it; a step."""
+    """A recorded step: an attempt or a review that the run's end, or a question, interrupted before its end."""
 
     member: str
     usage: Usage
-    """All the task had spent by then."""
+    """Usage of the whole task at that time."""
     artifact: Artifact | None
-    """What the member had kept."""
+    """The kept text of the member, as a partial artifact."""
     beyond: Usage = NO_USAGE
-    """What an attempt that waited for a person had spent, but for its calls and the runs inside it."""
+    """What an attempt that waits for a person had spent apart from its calls and the runs inside it."""
 
 
 class Carved(NamedTuple):
-    """What was set aside for a task with a member; a recorded step."""
+    """A recorded step: the budget set aside for a task with a member."""
 
     member: str
     guarantee: Units
 
 
 class PlanFailed(NamedTuple):
-    """Why no plan was made; a recorded step in the place of the plan."""
+    """A recorded step in the place of a plan: why planning failed."""
 
     error: str
     refused: bool
 
 
 class Cancellation(NamedTuple):
-    """A task was cancelled; a recorded step."""
+    """A recorded step: a task was cancelled."""
 
     reason: str
     started: bool = True
-    """False: it had not been started."""
+    """False: the task had not started."""
 
 
 class EarlyEnd(NamedTuple):
-    """What ended a run before all its tasks had ended; a recorded step."""
+    """A recorded step: the cause of a run's end before all its tasks had ended."""
 
     halt: HaltReason | None
     reason: str | None
-    """Why it was killed, aborted or concluded, in words."""
+    """Why the run was killed, aborted or concluded, in words."""
     aborted: bool
     concluded: bool = False
-    """Its coordinator needed nothing more."""
+    """Whether the coordinator needed nothing more."""
     unended: Mapping[str, str | None] = EMPTY
-    """The tasks that had not ended by then, and who had them in flight."""
+    """The tasks that had not ended, each with the member that had it in flight; None: not in flight."""
     ended: int = 0
-    """How many tasks had ended by then."""
+    """Number of tasks that had ended."""
     output: Artifact | None = None
-    """What its coordinator had set as the run's output by then."""
+    """The run's output as the coordinator had set it."""
 
 
 class Added(NamedTuple):
-    """Tasks that were added to a plan while its run went on; a recorded step."""
+    """A recorded step: tasks added to a plan during its run."""
 
     plan: int
-    """The number of the plan they were added to."""
+    """Number of the plan that the tasks were added to."""
     tasks: tuple[Task, ...]
     by: str | None = None
-    """The task in whose body, or by whose end, the plan grew; None: none."""
+    """The task in whose body, or by whose end, the plan grew; None without such a task."""
     number: int = 0
-    """Its number among the changes of the plan; 0: it follows from others, a map or a loop grew."""
+    """Number among the changes of the plan; 0 for the growth of a map or a loop, which follows from other steps."""
 
 
 class Replan(NamedTuple):
-    """A plan that took the place of what had not started; a recorded step."""
+    """A recorded step: a plan that replaced the tasks that had not started."""
 
     failing: str
     """The task that was about to fail."""
     replaced: tuple[str, ...]
     graph: TaskGraph | None
-    """What stayed, with the new tasks; None when no new plan was to be had."""
+    """The remaining and the new tasks; None if no new plan was made."""
     problem: str = ""
-    """Why there was none."""
+    """Why no new plan was made."""
     number: int = 0
-    """Its number among the changes of the plan."""
+    """Number among the changes of the plan."""
 
 
 class RecordedStart(Enum):
-    """How a task started in the recorded run, where its budget could be paid."""
+    """How a task started in the recorded run, if its budget could be paid."""
 
     NEVER = "never"
-    """The run ended, or was planned anew, before."""
+    """Not at all: the run ended, or was replanned, before."""
     PAID = "paid"
-    """An attempt is recorded: its cost was paid then."""
+    """With an attempt that is recorded: its cost was paid then."""
 
 
 def without_secrets(step: T) -> T:
-    """Return a step with the secrets masked in what of it is only shown: errors, findings, reasons.
+    """Return a step with secrets masked where it is only displayed: errors, findings, reasons.
 
-    What later work reads stays as it is, such as an attempt's output.
+    What later work reads, such as an attempt's output, is unchanged.
     """
     if isinstance(step, Attempt):
         shown = step._replace(output=None, ended_by=None)
@@ -146,7 +146,7 @@ def without_secrets(step: T) -> T:
 
 
 def recorded_budget(journal: Records, begun: Budget, earlier: Budget | None) -> Budget:
-    """Return a run's budget: what it began with, or what it was raised to since, here or in `earlier` sessions."""
+    """Return a run's budget: the initial one, or the one it was raised to, here or in `earlier` sessions."""
     budget = cast("Budget", journal.get(RAISED_BUDGET, begun)) if earlier is None else earlier
     if budget != begun:
         journal.put(RAISED_BUDGET, budget)
@@ -160,9 +160,9 @@ def recorded_end(journal: Records) -> EarlyEnd | None:
 
 
 def recorded_plan(steps: Mapping[str, object]) -> TaskGraph | None:
-    """Return a run's plan as it stood last, by its recorded steps; None where none was made.
+    """Return a run's latest plan by its recorded steps; None if none was made.
 
-    It is the last whole plan, with what was added to it and what took the place of a part, in the order of changes.
+    That is the last whole plan with the additions and replans since, in the order of changes.
     """
     plans = {int(found[1]): made for key, made in steps.items() if (found := _PLAN.fullmatch(key))}
     first = max((number for number, made in plans.items() if isinstance(made, TaskGraph)), default=0)
@@ -187,24 +187,24 @@ def recorded_plan(steps: Mapping[str, object]) -> TaskGraph | None:
 
 
 class PlanRecords:
-    """The recorded steps of one plan's tasks, and what follows from them where the run is replayed."""
+    """The recorded steps of one plan's tasks, and what a replay derives from them."""
 
     __slots__ = ("_journal", "_plan", "earlier", "early_end", "replaced")
     is_new: ClassVar[bool] = False
-    """Nothing is recorded yet."""
+    """Whether nothing is recorded yet."""
 
     def __init__(self, journal: Records, plan: int, earlier: Mapping[str, TaskOutcome] = EMPTY) -> None:
         self._journal = journal
         self._plan = plan
         self.earlier = earlier
-        """How tasks stood when an earlier session of the run ended, by id."""
+        """Task outcomes at the end of an earlier session of the run, by id."""
         self.early_end = None if self.is_new else recorded_end(journal)
-        """What ended the recorded run before all its tasks had ended."""
+        """The cause of the recorded run's end before all its tasks had ended; None if there was none."""
         self.replaced: Collection[str] = ()
-        """Tasks that the recorded run never started: a later plan took their place."""
+        """Tasks that the recorded run never started, because a later plan replaced them."""
 
     def put(self, key: str, step: T) -> T:
-        """Record a step and return it as it is recorded: what follows from it must not differ in a replay."""
+        """Record a step and return it as recorded: whatever is derived from it must not differ in a replay."""
         recorded = without_secrets(step)
         self._journal.put(key, recorded)
         return recorded
@@ -214,7 +214,7 @@ class PlanRecords:
         return f"{kind}:{self._plan}:{task_id}:{number}"
 
     def recall(self, key: str) -> Any:
-        """Return what is recorded, or `MISSING`."""
+        """Return the recorded step, or `MISSING`."""
         return self._journal.get(key, MISSING)
 
     def was_made(self, kind: str, task_id: str, number: int) -> bool:
@@ -236,7 +236,7 @@ class PlanRecords:
         self.put(self._task_key("unpaid", task_id), unpaid)
 
     def carved(self, task_id: str, number: int, member: str) -> Units | None:
-        """Return what was set aside for a task with a member when it got a budget for the `number`th time."""
+        """Return what was set aside for a task with a member for its `number`th budget; None if nothing."""
         found = self.recall(self.key("carved", task_id, number))
         return found.guarantee if isinstance(found, Carved) and found.member == member else None
 
@@ -245,8 +245,9 @@ class PlanRecords:
         self.put(self.key("carved", task_id, number), Carved(member, guarantee))
 
     def took(self, task_id: str, took: Units) -> Units:
-        """Return what a task took, as recorded: what it had held at once is not known of a replay; else record it."""
+        """Return what a task took, as recorded; record it if it is not."""
         key = self._task_key("took", task_id)
+        # A replay cannot recompute this: the most that was held at once is not recorded.
         recorded = self.recall(key)
         if recorded is MISSING:
             self.put(key, took)
@@ -257,7 +258,7 @@ class PlanRecords:
         return self._first_member(task_id) is not None
 
     def bound(self, bound: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
-        """Give each task that was begun before to the member that had it: other members may be free now."""
+        """Bind each task that was begun before to the member that had it: other members may be free now."""
         first = {task_id: self._first_member(task_id) or self.had_in_flight(task_id) for task_id in bound}
         return {task_id: (member,) if (member := first[task_id]) in able else able for task_id, able in bound.items()}
 
@@ -268,17 +269,17 @@ class PlanRecords:
     # ------------------------------------------------------------------ ends
 
     def ended_before(self, key: str) -> bool:
-        """Return whether the recorded run ended before it made a step: the caller then waits for that end."""
+        """Return whether the recorded run ended before it made a step; the caller then waits for that end."""
         return self.early_end is not None and self.recall(key) is MISSING
 
     def ended_in(self, key: str) -> bool:
-        """Return whether the recorded run ended while it was in a step."""
+        """Return whether the recorded run ended during a step."""
         return self.early_end is not None and self.recall(key) is not MISSING
 
     def has_caught_up(self, stands_as_then: Callable[[str], bool], ended: int) -> bool:
         """Return whether as many tasks have ended as when the recorded run ended, and the others have the same state.
 
-        `stands_as_then` returns the latter for a task, by its id.
+        `stands_as_then` returns whether the task of an id has the same state.
         """
         early = self.early_end
         return early is not None and ended >= early.ended and all(map(stands_as_then, early.unended))
@@ -297,13 +298,14 @@ class PlanRecords:
         return None if self.early_end is None else self.early_end.unended.get(task_id)
 
     def skip_reason(self, task_id: str, reason: str) -> str:
-        """Return why a task is skipped, as recorded: its dependencies may end in another order now; else record it."""
+        """Return why a task is skipped, as recorded; record `reason` if nothing is."""
         key = self._task_key("skipped", task_id)
+        # Dependencies may end in another order now, which would give another reason.
         recorded = self.recall(key)
         return self.put(key, reason) if recorded is MISSING else str(recorded)
 
     def put_untried(self, task_id: str) -> None:
-        """Record that a task ended before it was tried: its body made no attempt."""
+        """Record that a task ended without an attempt."""
         self.put(self._task_key("untried", task_id), True)
 
     def _ended_untried(self, task_id: str) -> bool:
@@ -314,13 +316,13 @@ class PlanRecords:
         self.put(self._task_key("cut", task_id), True)
 
     def was_cut(self, task_id: str) -> bool:
-        """Return whether that is recorded: see `put_cut`."""
+        """Return whether `put_cut` was recorded for the task."""
         return self.recall(self._task_key("cut", task_id)) is not MISSING
 
     # ------------------------------------------------------------------ cancellations
 
     def cancelled(self, task_id: str) -> Cancellation | None:
-        """Return why the task was cancelled, if that is recorded."""
+        """Return why the task was cancelled, as recorded; None if it was not."""
         return self._recall_of(Cancellation, "cancelled", task_id)
 
     def put_cancelled(self, task_id: str, reason: str, *, started: bool) -> None:
@@ -328,11 +330,11 @@ class PlanRecords:
         self.put(self._task_key("cancelled", task_id), Cancellation(reason, started))
 
     def put_cancelled_in(self, key: str, reason: str) -> None:
-        """Record that a task was cancelled before it got what came of its step `key`, which may be recorded."""
+        """Record that a task was cancelled before it received the result of its step `key`, which may be recorded."""
         self.put(f"{key}:cancelled", Cancellation(reason))
 
     def cancelled_in_flight(self, task_id: str, key: str | None = None) -> str | None:
-        """Return why the task was cancelled in flight, if it was, and before it got what came of the step `key`."""
+        """Return why the task was cancelled in flight, before it had the result of step `key`; None if it was not."""
         found = MISSING if key is None else self.recall(f"{key}:cancelled")
         if found is MISSING and (key is None or self.recall(key) is MISSING):
             found = self.cancelled(task_id)
@@ -347,7 +349,7 @@ class PlanRecords:
 
 
 class NewPlanRecords(PlanRecords):
-    """The same for a plan that this session made: there is nothing to replay, so nothing is looked up."""
+    """The records of a plan that this session made: there is nothing to replay, so nothing is looked up."""
 
     __slots__ = ()
     is_new: ClassVar[bool] = True
@@ -358,4 +360,4 @@ class NewPlanRecords(PlanRecords):
 
 
 NO_STEPS: Final = NewPlanRecords(MemoryRecords(), 0)
-"""Of tasks without a plan that was made."""
+"""Records for tasks without a plan."""

@@ -37,7 +37,7 @@ class RunControl(Protocol):
         ...
 
     def interrupt(self, reason: str) -> None:
-        """End the session, and leave the run in its journal as it is."""
+        """End the session; the journal keeps the run as it is."""
         ...
 
     def cancel_task(self, task_id: str, reason: str) -> None:
@@ -56,8 +56,8 @@ class RunControl(Protocol):
 class Run:
     """A handle on a run: watch it, steer it, cancel it, wait for its result.
 
-    But for `events` and `result` everything may be called from any thread. What changes a run raises `RunFinished`
-    once it has ended.
+    Every method except `events` and `result` may be called from any thread. Those that change the run raise
+    `RunFinished` once it has ended.
     """
 
     def __init__(
@@ -68,35 +68,35 @@ class Run:
         within: str | None = None,
         keep_events: bool = False,
     ) -> None:
-        """With `keep_events` every event is kept, for `events` to begin at the first."""
+        """With `keep_events` every event is kept, so that `events` can begin at the first."""
         self.run_id = run_id
         self.within = within
-        """The run it is a part of: that of a team whose member is a team."""
+        """Id of the enclosing run, when this one belongs to a member that is a team; None otherwise."""
         self._forget = forget
         self.log: EventLog | None = EventLog(0) if keep_events else None
         self.suspension: Suspension | None = None
         """Set while the run waits for a person."""
         self.resuming = False
         self.sessions = 0
-        """How many have begun."""
+        """Number of sessions that have begun."""
         self.served = keep_events
-        """The runtime executes it, and calls `settle` at the end."""
+        """Whether the runtime executes the run and calls `settle` at the end."""
         self._control: RunControl | None = None
         self._result: TeamResult | None = None
         self._error: BaseException | None = None
         self._begun = anyio.Event()
         self._ended = anyio.Event()
         self._cancelled: str | None = None
-        """Why it is to be killed as soon as it begins."""
+        """Why to cancel the run as soon as it begins; None: not cancelled."""
 
     # ------------------------------------------------------------------ for the caller
 
     def events(self, after: int = 0) -> AsyncIterator[Event]:
-        """Iterate over the events with a number above `after`, then over those to come, until the session ends.
+        """Iterate over the events with a number above `after`, old and new, until the session ends.
 
-        A run that was begun by `Runtime.start` or `stream` keeps all of them; of any other only those from now on are
-        there: from this call on, or from that of an earlier watcher. Any number of watchers may come and go, each as
-        slow as it likes. Raises `RunFinished` for a run that has ended and kept none.
+        A run begun by `Runtime.start` or `stream` keeps all its events. Any other run keeps events from the first call
+        of `events` on. Any number of watchers may come and go, each as slow as it likes. Raises `RunFinished` for a run
+        that has ended and kept no events.
         """
         if type(after) is not int or after < 0:
             raise ValueError(f"events(after=) takes the number of the last event that is known, from 0, not {after!r}")
@@ -106,9 +106,9 @@ class Run:
         return self.log.read(after)
 
     async def result(self) -> TeamResult:
-        """Wait for the run's end, or suspension, and return its result; raises what the coordinator raised.
+        """Wait for the run's end, or suspension, and return its result; raise what the coordinator raised.
 
-        `RunFinished` where there is none: the runtime's block was left before the run had begun.
+        Raises `RunFinished` if the runtime's block was left before the run began.
         """
         await self._ended.wait()
         if self._result is None:
@@ -116,9 +116,9 @@ class Run:
         return self._result
 
     def cancel(self, reason: str = _CANCELLED) -> None:
-        """Kill the run: in-flight work is interrupted, what was kept comes back. From any thread or signal handler.
+        """Kill the run: interrupt work in flight and keep its partial output. From any thread or signal handler.
 
-        A suspended run is given up.
+        A suspended run is dropped.
         """
         if self._control is None and (self.live or self.resuming):  # it is about to begin
             self._cancelled = self._cancelled or reason
@@ -128,32 +128,32 @@ class Run:
             self._live().cancel(reason)
 
     def interrupt(self, reason: str = "the run was interrupted") -> None:
-        """End this session of a run with a journal on disk, so that `Runtime.resume` goes on with it later.
+        """End this session of a run with a journal on disk, so that `Runtime.resume` can resume it later.
 
-        What is in flight is interrupted; calls that have no answer yet are in doubt. From any thread or signal handler.
+        Work in flight is interrupted; calls that have no answer yet are in doubt. From any thread or signal handler.
         Raises `Misuse` for a run without such a journal.
         """
         self._live().interrupt(reason)
 
     def cancel_task(self, task_id: str, reason: str = "the task was cancelled") -> None:
-        """End one task: one that never started is SKIPPED, one in flight is CANCELLED with what it kept.
+        """End one task: SKIPPED if it never started, CANCELLED with its partial output if it is in flight.
 
-        Raises `Misuse` for a task that has ended, or is not in the plan.
+        Raises `Misuse` for a task that has ended or is not in the plan.
         """
         self._live().cancel_task(task_id, reason)
 
     def steer(self, directive: str, task_id: str | None = None, *, by: str = "") -> None:
         """Give a directive to one task, or to all: members at work see it at their next turn, later ones at the start.
 
-        `by` is who gives it: its event says so. Raises `Misuse` for a task that has ended, or is not in the plan.
+        `by` names the author, for the event. Raises `Misuse` for a task that has ended or is not in the plan.
         """
         self._live().steer(directive, task_id, by)
 
     def top_up(self, budget: Budget, *, by: str = "") -> None:
-        """Raise the run's limits by a budget; fields that are None stay. What waits for budget looks again.
+        """Raise the run's limits by a budget; fields that are None stay. Tasks that wait for budget try again.
 
-        `by` is who raises them: their event says so.
-        Raises `InsufficientBudget`, and changes nothing, where the runtime's shared budget does not have it.
+        `by` names the author, for the event. Raises `InsufficientBudget`, and changes nothing, if the runtime's shared
+        budget does not have that much.
         """
         self._live().top_up_run(budget, by)
 
@@ -172,16 +172,16 @@ class Run:
 
     @property
     def begun(self) -> bool:
-        """A session has been opened, and has not ended."""
+        """Whether a session is open."""
         return self._control is not None
 
     @property
     def session(self) -> RunControl | None:
-        """What it spends and does now; None before a session was opened, and once it has ended."""
+        """The open session's run; None before the first session and after the last."""
         return self._control
 
     def tell(self, listener: Callable[[Event], object]) -> Sequence[Event]:
-        """Let a listener have every event from now on; return those that are kept: one may come in both ways.
+        """Send every event from now on to a listener, and return the kept ones; one event may come in both ways.
 
         Raises `RunFinished` for a run that has ended.
         """
@@ -190,11 +190,11 @@ class Run:
 
     @property
     def live(self) -> bool:
-        """It has begun, or is about to, and has not ended."""
+        """Whether the run has begun, or is about to, and has not ended."""
         return not self._ended.is_set()
 
     def give_up(self) -> None:
-        """Drop the suspended run: only its id is kept."""
+        """Drop the suspended run; only the id is kept."""
         self.suspension = None
         self._forget(self)
 
@@ -203,11 +203,11 @@ class Run:
         await self._ended.wait()
 
     async def wait_until_begun(self) -> None:
-        """Wait for the first session to begin, or for the end of what never began."""
+        """Wait for the first session to begin, or for the end of a run that never begins."""
         await self._begun.wait()
 
     def open_bus(self, subscribers: Sequence[Subscriber]) -> Bus:
-        """Make the bus of a session: numbers go on, and ends of tasks that were emitted are not emitted again."""
+        """Make the bus of a session: numbering continues, and task ends that were emitted are not emitted again."""
         earlier = self.suspension
         bus = Bus(self.run_id, subscribers, seq=earlier.seq if earlier else 0, log=self.log)
         if earlier is not None:
@@ -215,7 +215,7 @@ class Run:
         return bus
 
     def begin(self, control: RunControl) -> None:
-        """Take the run of this handle: a session begins."""
+        """Attach the run: a session begins."""
         self._control = control
         self.sessions += 1
         self._begun.set()
@@ -228,7 +228,7 @@ class Run:
             control.cancel(self._cancelled)
 
     def end(self, result: TeamResult | None) -> None:
-        """Release the run: the session has ended, with a result if there is one."""
+        """Release the run: the session has ended, with a result or without."""
         self._begun.set()
         self._control = None
         self._result = result
@@ -238,7 +238,7 @@ class Run:
             self._ended.set()
 
     def settle(self, result: TeamResult | None, error: BaseException | None = None) -> None:
-        """Take what the coordinator returned, or raised, once it is done."""
+        """Store what the coordinator returned or raised, once it is done."""
         self.served = False
         self._error = error
         self.end(result or self._result)
@@ -249,11 +249,11 @@ class Runs(Mapping[str, Run]):
 
     def __init__(self) -> None:
         self._begins = threading.Lock()
-        """Held while an id is given away: runs begin in several threads."""
+        """Held while an id is assigned: runs begin in several threads."""
         self._known: dict[str, Run] = {}
         self._ended: set[str] = set()
         self._inner: dict[str, dict[str, Run]] = {}
-        """Suspended runs that are part of another, by its id and theirs."""
+        """Suspended runs inside other runs, by the outer run's id and their own."""
 
     def __getitem__(self, run_id: str) -> Run:
         """Return the run of that id; raises `RunFinished` or `RunNotFound`."""
@@ -270,7 +270,7 @@ class Runs(Mapping[str, Run]):
         return len(self._known)
 
     def handles(self) -> tuple[Run, ...]:
-        """Return all of them as they are now, oldest first; from any thread."""
+        """Return all handles, oldest first; from any thread."""
         return tuple(self._known.values())
 
     def __contains__(self, run_id: object) -> bool:
@@ -282,7 +282,7 @@ class Runs(Mapping[str, Run]):
         return run if run is not None and run.begun else None
 
     def check_new(self, run_id: str) -> None:
-        """Raise `RunExists` for an id that was used before."""
+        """Raise `RunExists` for an id that is in use or was used before."""
         if run_id in self._known or run_id in self._ended:
             raise RunExists(run_id)
 
@@ -296,7 +296,7 @@ class Runs(Mapping[str, Run]):
     def enter(self, run_id: str, within: str | None = None) -> Run:
         """Return the handle for a session that begins: a new one, a prepared one, or one that is being resumed.
 
-        `within` is the run it is a part of. Raises `RunExists` for any other id that was used before.
+        `within` is the id of the enclosing run. Raises `RunExists` for any other id that was used before.
         """
         with self._begins:
             run = self._known.get(run_id)
@@ -306,7 +306,7 @@ class Runs(Mapping[str, Run]):
         return run
 
     def recover(self, suspension: Suspension, within: str | None) -> None:
-        """Take in a run that goes on from what a journal has."""
+        """Register a run that resumes from its journal."""
         run_id = suspension.request.run_id
         self._ended.discard(run_id)
         self._known[run_id] = run = Run(run_id, self.leave, within=within)
@@ -316,7 +316,7 @@ class Runs(Mapping[str, Run]):
             self._inner.setdefault(within, {})[run_id] = run
 
     def leave(self, run: Run) -> None:
-        """Forget a run that has ended, but for its id, with what waits inside it; a suspended one stays."""
+        """Forget an ended run except for its id, and the runs suspended inside it; keep a suspended one."""
         if run.suspension is not None:
             if run.within is not None:
                 self._inner.setdefault(run.within, {})[run.run_id] = run
@@ -329,7 +329,7 @@ class Runs(Mapping[str, Run]):
             inner.give_up()
 
     def waiting_in(self, run_id: str) -> Iterator[Run]:
-        """Go through a run, and the suspended ones inside it."""
+        """Yield a run and the suspended runs inside it."""
         yield self[run_id]
         for inner in self._inner.get(run_id, ()):
             yield from self.waiting_in(inner)

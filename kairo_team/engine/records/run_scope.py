@@ -1,4 +1,4 @@
-"""`RunScope`: what every part of a run is given instead of the run itself."""
+"""`RunScope`: what every part of a run gets instead of the run itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunScope:
-    """One run: what it executes, what it spends, where its steps are recorded and its events go."""
+    """One run: what it executes, what it spends, and where its steps and events go."""
 
     request: TeamExecutionRequest
     team: Team
@@ -24,13 +24,13 @@ class RunScope:
     governor: Governor
     journal: Records
     kept: RunJournal | None
-    """The journal, where it outlives the process."""
+    """The journal, if it outlives the process."""
     clock: Callable[[], float]
     started: float
-    """When the run began, by its clock."""
+    """When the run began, by `clock`."""
     early_end: EarlyEnd | None
-    """What ended the recorded run before all its tasks had ended."""
+    """The cause of the recorded run's end before all its tasks had ended; None if there was none."""
     emit: Callable[..., object]
-    """Emits an event: its class and its own fields in order; run id, number and time are filled in."""
+    """Emit an event: takes its class and its own fields in order; run id, number and time are filled in."""
     begin: Callable[..., Around]
-    """Emits the event that some work begins with; returns what the subscribers put around that work."""
+    """Emit the first event of some work; return what the subscribers put around that work."""

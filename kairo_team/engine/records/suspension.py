@@ -1,4 +1,4 @@
-"""What a suspended run goes on from, and what its earlier sessions have spent."""
+"""What a suspended run resumes from, and what its earlier sessions have spent."""
 
 from __future__ import annotations
 
@@ -24,51 +24,51 @@ if TYPE_CHECKING:
 
 
 WAITING: Final = (TaskStatus.PENDING, TaskStatus.SUSPENDED)
-"""How a task stands that has not ended when its run is suspended."""
+"""Statuses of a task that has not ended when its run is suspended."""
 
 
 class Suspension(NamedTuple):
-    """What a suspended run goes on from."""
+    """Everything that a suspended run resumes from."""
 
     request: TeamExecutionRequest
     digests: Mapping[str, str]
-    """What must be the same when it goes on, by name; empty where that was compared already."""
+    """Digests that must be unchanged on resume, by name; empty if they were compared already."""
     journal: Records
     usage: Usage
     budget: Budget
-    """The run's budget, with what it was topped up by."""
+    """The run's budget, including top-ups."""
     seq: int
     inbox: Inbox
     outcomes: Mapping[str, TaskOutcome]
-    """How the tasks stood, by id."""
+    """Task outcomes so far, by task id."""
     plan: TaskGraph | None
-    """The plan as it stood."""
+    """The latest plan."""
     spent_by: Mapping[str, Usage]
-    """What was spent with each member, by name."""
+    """Usage by member name."""
     spent_on: Mapping[str, Usage]
-    """What was spent on each task, by id."""
+    """Usage by task id."""
     calls: EarlierCalls
-    """The calls that were made."""
+    """The calls that earlier sessions made."""
 
 
 class EarlierSessions:
     """What earlier sessions of a run reached and spent.
 
-    It is booked on the run, or on a member with its own budget, until the task is known; and on the budget of the map
-    or the loop that the task grew from.
+    That usage is booked on the run, or on a member with its own budget, until its task is known; and on the budget of
+    the map or the loop that the task grew from.
     """
 
     def __init__(self, governor: Governor, earlier: Suspension | None) -> None:
         self.outcomes: Mapping[str, TaskOutcome] = earlier.outcomes if earlier else EMPTY
-        """How the tasks stood at the end of the last one, by id."""
+        """Task outcomes at the end of the last session, by task id."""
         self.plan = earlier.plan if earlier else None
-        """The plan as it stood then."""
+        """The plan at the end of the last session."""
         self._spent_by: Mapping[str, Usage] = earlier.spent_by if earlier else EMPTY
         self._spent_in = _by_group(earlier.spent_on) if earlier else {}
         self._run = _Account(governor, earlier.usage if earlier else NO_USAGE)
         self._accounts: dict[str, _Account] = {}
         self._shared: dict[Governor, _Account] = {}
-        """By the shared governor of a map or a loop."""
+        """Accounts by the shared governor of a map or a loop."""
 
     @property
     def ended(self) -> tuple[tuple[str, str], ...]:
@@ -77,7 +77,7 @@ class EarlierSessions:
 
     @contextmanager
     def set_apart(self) -> Generator[None]:
-        """Take back, for the block, what is booked until its task is known: what was set aside then fits again."""
+        """Release, inside the block, the usage whose task is not known yet, so that recorded guarantees fit again."""
         accounts = [
             one for one in (self._run, *self._accounts.values(), *self._shared.values()) if one.left != NO_USAGE
         ]
@@ -92,7 +92,7 @@ class EarlierSessions:
     def carve_again(
         self, parent: Governor, name: str, ceiling: Budget | None, guarantee: Units, shared: Governor | None
     ) -> Governor | None:
-        """Carve a governor with the guarantee it had in the recorded run; None if that does not fit."""
+        """Carve a governor with the guarantee of the recorded run; None if that does not fit."""
         with self.set_apart():
             try:
                 return parent.carve_with(name, ceiling, guarantee, shared=shared)
@@ -100,7 +100,7 @@ class EarlierSessions:
                 return None
 
     def carve(self, member: str, budget: Budget) -> Governor:
-        """Carve the governor of a member with its own budget; its earlier spending counts against that."""
+        """Carve the governor of a member with its own budget; earlier spending counts against that budget."""
         spent = replace(self._spent_by.get(member, NO_USAGE), seconds=0.0)
         governor = self._run.governor.carve_again(member, budget, spent)
         self._run.left = difference(self._run.left, spent, 0.0)
@@ -108,7 +108,7 @@ class EarlierSessions:
         return governor
 
     def share(self, task_id: str, shared: Governor, outer: Governor | None) -> None:
-        """Book on the budget of a map or a loop what its tasks have spent; one around it, `outer`, gives that back."""
+        """Book what tasks of a map or loop have spent on its budget; `outer`, the budget around it, gives that back."""
         spent = self._spent_in.get(task_id)
         if spent is not None:
             self._give_back_shared(spent, outer)
@@ -116,12 +116,12 @@ class EarlierSessions:
             self._shared[shared] = _Account(shared, spent)
 
     def book(self, governor: Governor, spent: Usage, member: str | None = None, shared: Governor | None = None) -> None:
-        """Book what a recorded step spent; what holds it gives it back: the run or the member, and the map or loop."""
+        """Book what a recorded step spent; release it from what holds it: run or member, and map or loop."""
         governor.restore(spent)
         self._give_back(spent, member, shared)
 
     def book_again(self, governor: Governor, spent: Usage, member: str | None, shared: Governor | None) -> None:
-        """Book what a step spent that is now made anew: its recorded calls cost nothing, its loops are counted anew."""
+        """Book what a repeated step spent before: its recorded calls cost nothing, and its loops are counted again."""
         governor.restore(replace(spent, loops=0))
         governor.repeat_steps(spent.loops)
         self._give_back(spent, member, shared)
@@ -140,7 +140,7 @@ class EarlierSessions:
 
 @dataclass(slots=True)
 class _Account:
-    """What earlier sessions spent and is not known yet on which task."""
+    """Usage of earlier sessions that is not yet attributed to a task."""
 
     governor: Governor
     left: Usage

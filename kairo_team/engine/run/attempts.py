@@ -1,4 +1,4 @@
-"""Attempts at tasks and reviews of what they make: under budget and deadline, and every end of them has a value."""
+"""Attempts at tasks and reviews of their artifacts, under budget and deadline; every end of them has a value."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("kairo_team")
 
 _make_assignment: Final = maker(Assignment)
-"""Makes an assignment of values that were checked before."""
+"""Makes an assignment from values that were checked before."""
 
 _make_context: Final = maker(EvaluationContext)
 
@@ -84,7 +84,7 @@ _REVIEWER: Final = trusted(Role)(EVALUATE)
 
 
 class Asked(NamedTuple):
-    """What a coordinator asks of an attempt; see `TeamRun.attempt`."""
+    """What a coordinator requests of an attempt; see `TeamRun.attempt`."""
 
     artifact_number: int
     previous: Artifact | None
@@ -194,7 +194,7 @@ class AttemptRunner:
         return context
 
     def _directives_in_prompt(self, task_run: TaskRun, key: str) -> int:
-        """Return how many directives the prompt has: as many as at first, where an attempt is made anew."""
+        """Return how many directives the prompt has: in a repeated attempt, as many as at first."""
         records, seen = task_run.records, len(self._steering.directives)
         if records.recall(key) is not MISSING:
             before: int = 0 if (found := records.recall(f"told:{key}")) is MISSING else found
@@ -206,7 +206,7 @@ class AttemptRunner:
         task, request = task_run.task, self._request
         upstream = upstream_of(task_run, self._dispatcher.tasks)
         directives = self._steering.directives_for(task.id, until=seen) if seen else _NOTHING
-        given = task if task.reference is None else replace(task, reference=None)  # it is for reviews alone
+        given = task if task.reference is None else replace(task, reference=None)  # the reference is for reviews alone
         number, previous, findings, done = asked.artifact_number, asked.previous, tuple(asked.findings), task_run.done
         if done and asked.repeat_writes == "allow":
             done = tuple(replace(call, asks=False) for call in done)
@@ -216,9 +216,9 @@ class AttemptRunner:
         return _make_assignment(*about, number, previous, findings, directives, done, met)
 
     async def _take_recorded(self, task_run: TaskRun, key: str, recorded: Attempt | CutShort) -> Any:
-        """Book a recorded attempt and return it; `MISSING` when it is to be made anew: what it waited for is there.
+        """Book a recorded attempt and return it; `MISSING` if it can be repeated now, after an interruption.
 
-        Where the recorded run came to an early end, the task stays as it was then.
+        If the recorded run came to an early end, the task stays as it was then.
         """
         governor, over = task_run.governor, task_run.records.early_end is not None
         assert governor is not None
@@ -241,7 +241,7 @@ class AttemptRunner:
         return MISSING if anew else recorded
 
     def _is_to_be_made_anew(self, task_run: TaskRun, recorded: Attempt | CutShort) -> bool:
-        """Return whether an interrupted attempt can go on: its question is answered, or its run continues."""
+        """Return whether an interrupted attempt can be repeated: its question is answered, or its run continues."""
         if isinstance(recorded, CutShort):
             return True
         question = recorded.interrupted
@@ -250,7 +250,7 @@ class AttemptRunner:
         return task_run.records.cancelled(task_run.task.id) is None and self._services.is_answered(question)
 
     def _take_over(self, task_run: TaskRun, attempt: Attempt) -> None:
-        """Book what an attempt brought."""
+        """Book the results of an attempt."""
         own, output = self._own_usage(task_run, attempt.usage), attempt.output
         task_run.open_attempt = None
         task_run.usage, task_run.warnings = attempt.usage, task_run.warnings + attempt.warnings
@@ -278,7 +278,7 @@ class AttemptRunner:
         self._emit(events.AttemptFinished, task_run.task.id, task_run.member, number, status, own, reason)
 
     def _own_usage(self, task_run: TaskRun, spent: Usage) -> Usage:
-        """Return what of `spent` is this attempt's: all for the first, for a later one what came since it began."""
+        """Return this attempt's part of `spent`: all for the first, for a later one what was spent since it began."""
         began = None if task_run.open_attempt is None else task_run.open_attempt[1]
         return spent if began is None else difference(spent, task_run.usage, self._timeouts.clock() - began)
 
@@ -323,7 +323,7 @@ class AttemptRunner:
         return made
 
     def _book_review(self, task_run: TaskRun, evaluator: Any, spent: Usage) -> None:
-        """Book a recorded review where it was booked when it was made."""
+        """Book a recorded review on the same account as when it was made."""
         models = getattr(evaluator, "models", None)
         if models:
             account = self._budgets.purpose(EVALUATE).carve_share(task_run.task.id, None, 0.0, 0.0)[0]
@@ -341,7 +341,7 @@ class AttemptRunner:
         work: WorkContext | None,
         account: Governor | None,
     ) -> EvaluationVerdict | Cancellation:
-        """Ask the evaluator, and close the account of a review that has one of its own."""
+        """Call the evaluator, and close the account of a review that has one of its own."""
         task = task_run.task
         if attempt.output is None:
             raise Misuse(f"attempt {attempt.number} of task {task.id!r} made no artifact: there is nothing to review")
@@ -372,15 +372,15 @@ class AttemptRunner:
         return Cancellation(str(task_run.interrupted))
 
     def _review_context(self, task_run: TaskRun, evaluator: Any, key: str) -> WorkContext | None:
-        """Return governed models for a review; None for an evaluator that is known to ask none.
+        """Return governed models for a review; None for an evaluator that is known to call none.
 
-        An evaluator that is known to ask models gets a new account for each review.
+        An evaluator that is known to call models gets a new account for each review.
         """
         models = getattr(evaluator, "models", None)
         if models is not None and not models:
             return None
         governor = self._budgets.purpose(EVALUATE, set_aside=bool(models))
-        if models:  # of a share that is used up too: the judge's first call finds out
+        if models:  # even of a used-up share: the judge's first call finds out
             governor, _ = governor.carve_share(task_run.task.id, None, 0.0, 0.0)
         return WorkContext(self._services, governor, _REVIEWER, key, task_run.task.id, None)
 
@@ -396,7 +396,7 @@ class Worker:
     name: str
     invoke: Invoke
     own_loop: bool
-    """Its agent counts its loops itself."""
+    """Whether the agent counts its loops itself."""
 
     @classmethod
     def of(cls, member: Member) -> Worker:
@@ -407,12 +407,12 @@ class Worker:
 
 
 _make_artifact: Final = maker(Artifact)
-"""Makes an artifact of a text that is known to be one."""
+"""Makes an artifact from a text that is known to be one."""
 
 _make_output: Final = maker(AgentOutput)
 
 _make_attempt: Final[Callable[[type[Attempt], tuple[Any, ...]], Attempt]] = getattr(tuple, "__new__")  # noqa: B009 - it is generic
-"""Makes an attempt of all its fields, at a third of the cost of calling the class."""
+"""Makes an attempt from all its fields, at a third of the cost of calling the class."""
 
 
 async def run_attempt(
@@ -424,7 +424,7 @@ async def run_attempt(
     timeouts: Timeouts,
     supervisor: CallSupervisor,
 ) -> Attempt:
-    """Call the agent and turn every end but cancellation into an `Attempt`; `timeout` is in seconds."""
+    """Call the agent and turn every end except cancellation into an `Attempt`; `timeout` is in seconds."""
     governor, constraints, clock = context.governor, context.constraints, timeouts.clock
     raw: Any = None
     failed: type[BaseException] = InvalidReply
@@ -447,8 +447,8 @@ async def run_attempt(
                     timeouts.start(scope, timeout, began)
                 raw = await rest
                 took = clock() - began
-        late = timeout is not None and took > timeout  # nothing could cancel it while it blocked the event loop
-        if scope.cancelled or late:  # what came of it is late
+        late = timeout is not None and took > timeout  # it could not be cancelled while it blocked the event loop
+        if scope.cancelled or late:  # its result is late
             if context.interrupted is not None:
                 return interrupted_attempt(context, number)
             raise TimedOut(timeout or 0.0)
@@ -467,7 +467,7 @@ async def run_attempt(
 def _attempt_of(context: WorkContext, number: int, end: _End, failed: type[BaseException]) -> Attempt:
     constraints = context.constraints
     warnings = () if constraints is None else constraints.warnings
-    by = None if end[1] is None else context.interrupted  # it may have failed over its own cancellation
+    by = None if end[1] is None else context.interrupted  # the agent may have failed during its own cancellation
     kinds = () if end[1] is None else kinds_of(failed)
     over = constraints is not None and constraints.exiting and end[1] is not None
     output, error, halt, (origin, path), final = end
@@ -492,7 +492,7 @@ def interrupted_attempt(context: WorkContext, number: int) -> Attempt:
 
 
 def read_again(context: WorkContext, attempt: Attempt) -> Attempt:
-    """Let the plan read the artifact of an attempt that was made elsewhere; what it cannot read is a failed attempt."""
+    """Let the plan read the artifact of an attempt that was made elsewhere; fail the attempt if it cannot."""
     output = attempt.output
     if output is None or attempt.error is not None:
         return attempt
@@ -505,7 +505,7 @@ def read_again(context: WorkContext, attempt: Attempt) -> Attempt:
 
 
 def _cause(context: WorkContext, timeout: float | None, error: Exception) -> Exception:
-    """Return why the attempt failed: its timeout, also where the agent made another error of its cancellation."""
+    """Return why the attempt failed: its timeout, even if the agent turned its cancellation into another error."""
     cause, scope = innermost(error), context.scope
     late = scope is not None and scope.cancelled and context.interrupted is None
     return TimedOut(timeout or 0.0) if late and not isinstance(cause, HaltError | InsufficientBudget) else cause
@@ -514,7 +514,7 @@ def _cause(context: WorkContext, timeout: float | None, error: Exception) -> Exc
 def _hold(
     worker: Worker, assignment: Assignment, context: WorkContext, supervisor: CallSupervisor, scope: GovernorScope
 ) -> Awaitable[Any]:
-    """Call the agent inside what stands around it."""
+    """Call the agent through the supervisor."""
     return supervisor.run(worker.invoke(assignment, context), worker.name, scope)
 
 
@@ -526,7 +526,7 @@ def cancelled_attempt(
     usage: Usage,
     output: AgentOutput | None = None,
 ) -> Attempt:
-    """Describe an attempt that was ended from outside, or for that reason never begun."""
+    """Describe an attempt that was ended from outside, or never begun for that reason."""
     error = by if isinstance(by, str) else f"waits for a person: {by.text}"
     return Attempt(task_id, number, member, output, error, final=True, usage=usage, interrupted=by)
 
@@ -558,7 +558,7 @@ def _as_output(raw: Any, member: str, context: WorkContext) -> AgentOutput:
 
 
 def _way(raw: Any) -> str:
-    """Return what to write instead, where the mistake is a common one."""
+    """Return a hint on what to write instead of a common mistake."""
     if inspect.isawaitable(raw):
         return "; write return await ..."
     if isinstance(raw, ModelResponse):
@@ -606,7 +606,7 @@ def _failed(
 
 
 def _explain_failure(context: WorkContext, error: Exception) -> _End:
-    """Describe the attempt that ended with an exception."""
+    """Describe an attempt that ended with an exception."""
     if isinstance(error, TurnEnded) and context.interrupted is None:
         usage = context.usage
         kept = _make_artifact(context.kept)
@@ -637,7 +637,7 @@ def _explain_failure(context: WorkContext, error: Exception) -> _End:
 
 
 def _halt_of(error: Exception, governor: Governor) -> tuple[HaltReason, _Origin] | None:
-    """Return why and whose budget, the clock or a kill ended it; None for what only looks like that."""
+    """Return the halt's reason and governor if budget, clock or a kill ended the attempt; None for lookalikes."""
     reason: Any = None
     if isinstance(error, HaltError):
         reason = error.reason
@@ -646,11 +646,11 @@ def _halt_of(error: Exception, governor: Governor) -> tuple[HaltReason, _Origin]
     origin, path = getattr(error, "origin", None), getattr(error, "path", "")
     if not isinstance(reason, HaltReason) or type(origin) is not str or type(path) is not str:
         return None
-    return reason, (origin, path or (governor.path if origin == governor.name else ""))  # one made by hand has no path
+    return reason, (origin, path or (governor.path if origin == governor.name else ""))  # made by hand: no path
 
 
 def _in_force(governor: Governor) -> _Origin:
-    """Return whose halt it is that stops a governor: its own or that of one above it."""
+    """Return which halt stops a governor: its own, or one of a governor above."""
     try:
         governor.can_proceed()
     except HaltError as halt:
@@ -681,7 +681,7 @@ def _judge_output(context: WorkContext, output: AgentOutput) -> _End:
 
 
 def _judge_text(context: WorkContext, output: AgentOutput) -> _End:
-    """Decide it by what the artifact says."""
+    """Decide whether an output can be reviewed, by its artifact."""
     turn_ended = context.turn_ended
     if turn_ended is not None:  # however the agent passed it on; its traceback would keep the frames alive
         output = _ended_turn(output, turn_ended.with_traceback(None))
@@ -724,7 +724,7 @@ def _explain_turn_limit(output: AgentOutput) -> str:
 
 
 def _why_halted(context: WorkContext, reason: HaltReason, otherwise: str) -> str:
-    """Name the constraint, if it was one that stopped the attempt."""
+    """Name the constraint, if one stopped the attempt."""
     by = context.constraints.stopped_by if context.constraints is not None else None
     return f"emergency stop by {by}" if by is not None and reason is HaltReason.EMERGENCY_STOP else otherwise
 
@@ -747,10 +747,11 @@ async def review_artifact(
     task_run: TaskRun,
     tracebacks: Tracebacks,
 ) -> EvaluationVerdict:
-    """Ask the evaluator; map a crash, a hang, an exhausted budget or nonsense to REVIEW_EXCEEDED with its cause.
+    """Call the evaluator; map a crash, a hang, an exhausted budget or nonsense to REVIEW_EXCEEDED with its cause.
 
-    `timeout` is in seconds. Never raises but for cancellation. Cancelling `task_run.wait` ends it early. Criteria are
-    frozen at the task's first review: an evaluator that has others later is an `evaluator_error`, and is not asked.
+    `timeout` is in seconds. Raises nothing except cancellation. Cancelling `task_run.wait` ends the review early.
+    Criteria are frozen at the task's first review: an evaluator whose criteria have changed is an `evaluator_error`,
+    and is not called.
     """
     name = type(evaluator).__name__
     verdict: object = None
@@ -761,7 +762,7 @@ async def review_artifact(
         with anyio.move_on_after(timeout) as scope:
             task_run.wait = within = ScopeStopper(scope)
             verdict = await supervisor.run(evaluator.evaluate(context), name, within)
-            late = anyio.current_time() > scope.deadline  # nothing could cancel it while it blocked the event loop
+            late = anyio.current_time() > scope.deadline  # it could not be cancelled while it blocked the event loop
     except (HaltError, InsufficientBudget) as short:
         return EvaluationVerdict.review_exceeded(Cause.JUDGE_BUDGET, str(short))
     except BaseException as raised:
@@ -771,7 +772,7 @@ async def review_artifact(
         task_run.exception = error
         tracebacks.log(f"the evaluator {name}", f"on task {context.task.id!r}", error)
         return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, f"{name}: {problem_of(error, None)}")
-    if scope.cancel_called or late:  # a verdict that came of it all the same is late
+    if scope.cancel_called or late:  # a verdict is late even if one was returned
         return EvaluationVerdict.review_exceeded(
             Cause.EVALUATOR_TIMEOUT, f"{name} took longer than {timeout or 0:g} seconds"
         )
@@ -782,7 +783,7 @@ async def review_artifact(
 
 
 def _changed_criteria(evaluator: Any, task_run: TaskRun) -> str | None:
-    """Return a warning if an evaluator's criteria are not those of the task's first review, else None."""
+    """Return a warning if an evaluator's criteria have changed since the task's first review, else None."""
     now = criteria_digest(evaluator)
     first = task_run.criteria = task_run.criteria or now
     if now is None or now == first:

@@ -1,4 +1,4 @@
-"""The end of a run: what happened, the status that follows, and the result that always comes back."""
+"""The end of a run: what happened, the status that follows, and the result that is always returned."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ LAST_EVENT: Final[Mapping[TeamStatus, type[events.TeamEnded]]] = {
 
 
 _NAMED: Final = 3
-"""Governors that are named; the others are counted."""
+"""How many governors are named; the others are counted."""
 
 
 _make_result: Final = maker(TeamResult)
-"""Makes a result of values that were checked before."""
+"""Makes a result from values that were checked before."""
 
 
 @dataclass(slots=True)
@@ -63,24 +63,24 @@ class RunEnd:
     tolerate_failures: bool
     caller_cancelled: bool = False
     error: Exception | None = None
-    """What planning, binding or the coordinator itself raised."""
+    """The exception of planning, binding or the coordinator itself."""
     reason: str | None = None
-    """Why it was killed."""
+    """Why the run was killed."""
     warnings: list[str] = field(default_factory=list[str])
     degraded: str | None = None
-    """Why the run goes on with less than requested, such as a fallback plan; None: it does not."""
+    """Why the run continues with less than requested, such as a fallback plan; None: it does not."""
     aborted: bool = False
-    """The failure policy, or the coordinator, ended it."""
+    """Whether the failure policy, or the coordinator, ended the run."""
     concluded: str | None = None
-    """Why its coordinator needed nothing more."""
+    """Why the coordinator needed nothing more; None: it did not conclude the run."""
     called_off: Collection[str] = ()
-    """Ids of the tasks that it was concluded without."""
+    """Ids of the tasks that the run was concluded without."""
     output: Artifact | None = None
-    """What the run returns instead of what its plan's last tasks made."""
+    """The output that replaces what the plan's last tasks made."""
     partial: Artifact | None = None
-    """What its coordinator has where there is no output."""
+    """The coordinator's partial artifact, for a run without an output."""
     question: HumanRequest | None = None
-    """What is asked about the plan and waits for an answer."""
+    """The question about the plan that waits for an answer."""
 
     @contextmanager
     def watching(self) -> Generator[None]:
@@ -91,7 +91,7 @@ class RunEnd:
             error = judged_failure_of(raised)
             if error is None:
                 self.caller_cancelled = True
-                rest = without_failures(raised)  # the caller gets its cancellation, not what failed beside it
+                rest = without_failures(raised)  # the caller gets its cancellation without the concurrent failures
                 if rest is not raised:
                     raise rest from None
                 raise
@@ -101,7 +101,7 @@ class RunEnd:
                 _logger.debug("a run ended early", exc_info=True)
 
     def recall(self, early: EarlyEnd) -> None:
-        """Take over what ended the recorded run."""
+        """Take over the recorded cause of the run's end."""
         if early.concluded:
             self.concluded = early.reason
         elif early.aborted:
@@ -111,11 +111,11 @@ class RunEnd:
 
     @property
     def refused(self) -> bool:
-        """Nothing was started."""
+        """Whether nothing was started."""
         return isinstance(self.error, PlanRefused)
 
     def end_of_cut_short(self) -> TaskState:
-        """How a task in flight ends when the run is cut short."""
+        """Return how a task in flight ends when the run is cut short."""
         if self.caller_cancelled or self.error is None or isinstance(self.error, HaltError | TeamAborted):
             return TaskState.CANCELLED
         return TaskState.FAILED
@@ -149,19 +149,19 @@ class RunEnd:
             return f"task {failed[0].task_id!r} failed: {failed[0].error}{more}"
         lost = next(self._lost(outcomes), None)
         if went_on:
-            return lost or next(self._short_of(outcomes), "what was accepted is partial")
+            return lost or next(self._short_of(outcomes), "an accepted artifact is partial")
         if self.concluded is not None:
             return lost or self.concluded
         return self.cut_short_by(halt) or lost or "nothing was planned"
 
     def _lost(self, outcomes: Sequence[TaskOutcome]) -> Iterator[str]:
-        """Return a sentence on each task that was needed and not accepted."""
+        """Yield a sentence on each task that was needed and not accepted."""
         for one in outcomes:
             if one.error is not None and one.task_id not in self.called_off:
                 yield f"task {one.task_id!r} {one.status.value}: {one.error}"
 
     def _short_of(self, outcomes: Sequence[TaskOutcome]) -> Iterator[str]:
-        """Return a sentence on each thing that makes a run DEGRADED in which nothing was lost."""
+        """Yield a sentence on each reason why a run without lost tasks is DEGRADED."""
         if self.degraded is not None:
             yield self.degraded
         for one in outcomes:
@@ -169,14 +169,14 @@ class RunEnd:
                 yield f"task {one.task_id!r}: {one.warnings[-1]}"
 
     def exception(self, outcomes: Sequence[TaskOutcome]) -> BaseException | None:
-        """Return what was raised: by planning, binding or the coordinator, else by the work on the first lost task."""
+        """Return the exception of planning, binding or the coordinator, else of the first lost task."""
         own = None if isinstance(self.error, TeamAborted) else self.error
         return own or next((one.exception for one in outcomes if one.exception is not None), self.error)
 
     def all_warnings(
         self, error: str | None, noticed: Sequence[str], outcomes: Sequence[TaskOutcome]
     ) -> tuple[str, ...]:
-        """Return each warning once: the error first, then what was warned of, then what was lost."""
+        """Return each warning once: the error first, then the warnings, then the lost tasks."""
         of_tasks = [f"task {o.task_id!r}: {text}" for o in outcomes for text in o.warnings]
         lost = self._lost(outcomes)
         return tuple(dict.fromkeys([*([error] if error else []), *self.warnings, *noticed, *of_tasks, *lost]))
@@ -184,7 +184,7 @@ class RunEnd:
     def status(
         self, halt: HaltReason | None, task_runs: Sequence[TaskRun], config: TeamConfig, *, waiting: bool
     ) -> TeamStatus:
-        """Decide the status; `waiting`: a person is to decide something."""
+        """Decide the status; `waiting`: a person has something to decide."""
         accepted = [task_run for task_run in task_runs if task_run.state is COMPLETED]
         missing = [one for one in task_runs if one.state is not COMPLETED and one.task.id not in self.called_off]
         dispensable = sum(map(_is_dispensable, missing))
@@ -205,12 +205,12 @@ class RunEnd:
 
 
 def _is_dispensable(task_run: TaskRun) -> bool:
-    """Return whether it has dependents that all met their needs without it, or a later plan does without it."""
+    """Return whether a later plan does without the task, or all its dependents met their needs without it."""
     return task_run.superseded or _is_made_up_for(task_run.entry)
 
 
 def _is_made_up_for(entry: Entry) -> bool:
-    """Return whether it has dependents that all met their needs without it; a part: whether its map or loop has."""
+    """Return whether all dependents of the task, or of the map or loop around it, met their needs without it."""
     while entry.parent is not None and not entry.dependents:
         if entry.parent.task.over is None:
             return entry.parent.accepted
@@ -220,7 +220,7 @@ def _is_made_up_for(entry: Entry) -> bool:
 
 
 def _is_unpassed(accepted: TaskRun | TaskOutcome) -> bool:
-    """Return whether a task was accepted without a PASS after a review, or is partial, whoever reviewed it."""
+    """Return whether a task was accepted without a PASS after a review, or its artifact is partial."""
     verdict, artifact = accepted.verdict, accepted.artifact
     if artifact is not None and artifact.partial:
         return True
@@ -230,20 +230,20 @@ def _is_unpassed(accepted: TaskRun | TaskOutcome) -> bool:
 def join_output(
     task_runs: Sequence[TaskRun], tasks: Mapping[str, TaskRun], called_off: Collection[str]
 ) -> Artifact | None:
-    """Return what the plan's own last tasks made, in plan order, each under its id if several; None if none did."""
+    """Return the artifacts of the plan's last tasks, in plan order, each under its id if several; None without any."""
     planned = [task_run.entry for task_run in task_runs if task_run.entry.parent is None]
     return join((one.task.id, one.artifact) for one in ends_of(planned, tasks, called_off) if one.entry.accepted)
 
 
 def join_partial(task_runs: Sequence[TaskRun], outcomes: Sequence[TaskOutcome]) -> Artifact | None:
-    """Return the partial output: the accepted tasks without an accepted dependent, and all that were not accepted."""
+    """Return the partial output: accepted tasks without an accepted dependent, and all that were not accepted."""
     both = zip(task_runs, outcomes, strict=True)
     there = (one for run, one in both if run.entry.parts is None and not (run.entry.accepted and _led_on(run.entry)))
     return join((one.task_id, one.artifact) for one in there)
 
 
 def _led_on(entry: Entry) -> bool:
-    """Return whether a dependent of it was accepted."""
+    """Return whether a dependent of the task was accepted."""
     for dependent in entry.dependents:
         if dependent.accepted:
             return True
@@ -274,7 +274,7 @@ def _catch_up(
     """Add the tasks of an earlier session that this one did not reach; return the plan with them."""
     plan = earlier.plan
     if dispatcher is not None and graph is not None and {task.id for task in graph.tasks} != set(dispatcher.tasks):
-        dispatcher = None  # another plan took the place of the one that was bound, and could not be bound itself
+        dispatcher = None  # another plan replaced the bound one, and could not be bound itself
     if plan is None or not any(outcome.attempts for outcome in earlier.outcomes.values()):
         return dispatcher, graph
     records = NewPlanRecords(scope.journal, 0, earlier.outcomes)
@@ -297,7 +297,7 @@ def finish(
     noticed: Sequence[str],
     earlier: EarlierSessions,
 ) -> TeamResult:
-    """End every task, decide the status, and put the result together."""
+    """End every task, decide the status, and assemble the result."""
     halt, passed = _final_halt(scope, ending, dispatcher), scope.governor.passed_limits()
     dispatcher, plan = _catch_up(scope, dispatcher, graph, earlier)
     waiting = ending.question is not None
@@ -354,7 +354,8 @@ def _describe_limit(passed: tuple[str, int, int, int]) -> str:
 
 
 def log_end(result: TeamResult, team: str) -> None:
-    """Log in one line why a run has no output: `output` alone is None and has no reason."""
+    """Log in one line why a run has no output."""
+    # A caller that reads `output` alone sees None without a reason.
     missing = result.status is TeamStatus.DEGRADED and result.artifact is None
     if missing or result.status in (TeamStatus.FAILED, TeamStatus.TIMEOUT):
         how = "was refused, and nothing was started" if result.refused else f"ended {result.status.value}"
@@ -364,11 +365,9 @@ def log_end(result: TeamResult, team: str) -> None:
 
 
 async def record_end(kept: RunJournal, result: TeamResult) -> TeamResult:
-    """Record how a session ended, and wait until others can see that; the result warns where it is not recorded.
-
-    It is waited for while the caller is cancelled too: whoever comes next can go on with the run.
-    """
+    """Record the end of a session and wait until others can see it; the result warns if it is not recorded."""
     kept.end(result)
+    # Wait even if the caller is cancelled: another process may resume the run next.
     with anyio.CancelScope(shield=True):
         try:
             await kept.written()
@@ -381,7 +380,7 @@ async def record_end(kept: RunJournal, result: TeamResult) -> TeamResult:
 
 
 def _final_halt(scope: RunScope, ending: RunEnd, dispatcher: Dispatcher | None) -> HaltReason | None:
-    """Return why the run's governor stopped. It is recorded: a step answered from the records spends nothing."""
+    """Return why the run's governor stopped, and record it."""
     governor, error, journal = scope.governor, ending.error, scope.journal
     early = scope.early_end
     if early is not None:
@@ -390,11 +389,12 @@ def _final_halt(scope: RunScope, ending: RunEnd, dispatcher: Dispatcher | None) 
             ending.output = early.output
         return early.halt or cast("HaltReason | None", journal.get("halt", None))
     halt = governor.final or governor.halted or (error.reason if isinstance(error, HaltError) else None)
+    # A step answered from the records spends nothing, so a later session would not reach this halt by itself.
     if halt in EXHAUSTED:
         journal.put("halt", halt)
     stopped = governor.stopped is not None or isinstance(error, HaltError)
     if stopped or error is not None or ending.caller_cancelled:
-        ending.concluded = None  # what came while it ended counts
+        ending.concluded = None  # what happened during the end counts
     if stopped or ending.aborted or ending.concluded is not None:
         task_runs = () if dispatcher is None else dispatcher.tasks.values()
         left = {task_run.task.id: task_run.member for task_run in task_runs if not task_run.ended}
@@ -409,7 +409,7 @@ def _final_halt(scope: RunScope, ending: RunEnd, dispatcher: Dispatcher | None) 
 
 
 def _end_tasks(dispatcher: Dispatcher, ending: RunEnd, halted: HaltReason | None, *, waiting: bool) -> None:
-    """End the open tasks: a task that never started is SKIPPED, one in flight is cut short; keep those called off.
+    """End the open tasks: SKIPPED if never started, cut short if in flight; note the ones called off.
 
     When the run waits for a person, the waiting tasks and their dependents stay as they are.
     """
@@ -433,14 +433,14 @@ def _end_tasks(dispatcher: Dispatcher, ending: RunEnd, halted: HaltReason | None
 
 
 def _parts_first(dispatcher: Dispatcher) -> list[TaskRun]:
-    """Return all tasks: a map or a loop behind what it grew into."""
+    """Return all tasks, maps and loops after the tasks they grew into."""
     task_runs = list(dispatcher.tasks.values())
     growing = [one for one in reversed(task_runs) if one.entry.parts is not None]
     return [*(one for one in task_runs if one.entry.parts is None), *growing] if growing else task_runs
 
 
 def _end_of(task_run: TaskRun, ending: RunEnd, reason: str) -> tuple[TaskState, str | None]:
-    """Return how a task ends that the run's end interrupts; one that had ended in an earlier session: as it did."""
+    """Return the end of a task that the run's end interrupts; a task that ended in an earlier session ends as there."""
     earlier = task_run.earlier
     over = earlier is not None and earlier.status is not TaskStatus.SUSPENDED
     if earlier is not None and (over or task_run.attempts < earlier.attempts):
@@ -448,7 +448,7 @@ def _end_of(task_run: TaskRun, ending: RunEnd, reason: str) -> tuple[TaskState, 
         if over:
             return TaskState(earlier.status), earlier.error
     member = task_run.records.had_in_flight(task_run.task.id) if task_run.state is PENDING else None
-    if member is not None:  # the recorded run had begun with it, and not made a try
+    if member is not None:  # the recorded run had started it, without an attempt yet
         task_run.member = member
         task_run.move(TaskState.IN_FLIGHT)
     return (TaskState.SKIPPED if task_run.state is PENDING else ending.end_of_cut_short()), reason
@@ -484,18 +484,18 @@ class RunFacts:
     """Why the team's own governor stopped."""
     caller_cancelled: bool
     broken: bool
-    """Planning or binding failed, the failure policy ended the run, or the coordinator itself raised."""
+    """Whether planning or binding failed, the failure policy ended the run, or the coordinator itself raised."""
     ended_for_halt: bool
-    """Some task ended because the team's budget was exhausted."""
+    """Whether a task ended because the team's budget was exhausted."""
     waiting: bool
-    """A task, or the plan, waits for a person."""
+    """Whether a task, or the plan, waits for a person."""
     accepted: int
     lost: int
-    """Tasks not accepted that were needed."""
+    """Number of needed tasks that were not accepted."""
     dispensable: int
-    """Tasks not accepted whose dependents all met their needs without them."""
+    """Number of tasks not accepted whose dependents all met their needs without them."""
     degraded: bool
-    """An artifact was accepted without a PASS after a review, or partial, or the plan is a fallback."""
+    """Whether an artifact was accepted partial or without a PASS after a review, or the plan is a fallback."""
     risk: RiskProfile
     tolerate_failures: bool
 

@@ -1,4 +1,4 @@
-"""An agent without a team: the same governor, guardrails and tools, and every end an `AgentOutput`."""
+"""An agent without a team: the same governor, guardrails and tools; every end becomes an `AgentOutput`."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ async def run_alone(
 ) -> AgentOutput:
     """Run an agent by itself and return how it ended, with the text so far and the usage.
 
-    `budget` is all it may spend (None: no limit), `output_type` what its answer must be: a type pydantic can validate,
-    or a JSON Schema. `constraints` guard the work as those of a member do: a graceful exit comes back as GRACEFUL_EXIT,
-    an emergency stop as HALTED, and a warning goes to the logger `kairo_team`. A halt comes back as HALTED, a
-    guardrail's refusal as BLOCKED; what a model or tool source raises is raised. With a `journal` the work is recorded
-    under `run_id`: the same call in another process goes on with what was cut, and returns the output of what has
-    ended; work without an answer is then HALTED, and `error` says why. Raises `PlanRefused` for an MCP server of which
-    nothing may be used.
+    `budget` is all it may spend (None: no limit). `output_type` is the type of its answer: a type pydantic can
+    validate, or a JSON Schema. `constraints` guard the work like a member's: a graceful exit comes back as
+    GRACEFUL_EXIT, an emergency stop as HALTED, and a warning goes to the logger `kairo_team`. A halt comes back as
+    HALTED, a guardrail's refusal as BLOCKED; exceptions of a model or a tool source are raised. With a `journal` the
+    work is recorded under `run_id`: the same call in another process resumes interrupted work, and returns the output
+    of ended work. Ended work without an answer is then HALTED, and `error` says why. Raises `PlanRefused` for an MCP
+    server none of whose tools may be used.
     """
     role = Role(role) if isinstance(role, str) else role
     assignment = Assignment(Task("task", task), task, {}, {}, {}) if isinstance(task, str) else task
@@ -94,7 +94,7 @@ async def run_alone(
     try:
         async with background(*services.watches) as services.start_soon:
             return await _run_in_scope(agent, assignment, context)
-    except Exception as error:  # noqa: BLE001 - raised again, unless it is one of the ends that an output can report
+    except Exception as error:  # noqa: BLE001 - raised again, unless an output can report it
         cause = innermost(error)
         if not isinstance(cause, HaltError | InsufficientBudget | GuardrailDenied | ConstraintExit):
             raise cause from None
@@ -118,9 +118,9 @@ async def work_alone(
 ) -> AsyncGenerator[WorkContext]:
     """Return the context of work outside a team: governed models and tools, all paid from `budget` (None: no limit).
 
-    `models` and `templates` replace models and prompts by name, as a runtime's do; where they are not given, those of
-    `runtime` are taken, as are its prices. The work ends with the block; what stops it there, such as
-    `HaltError` where time is up, is raised.
+    `models` and `templates` replace models and prompts by name, as a runtime's do. If they are not given, those of
+    `runtime` are used, like its prices. The work ends with the block; what stops it there, such as `HaltError` when
+    time is up, is raised.
     """
     role = Role(role) if isinstance(role, str) else role
     services = _services(LoopClock())
@@ -161,7 +161,7 @@ def _services(
     permissions: ToolPermissions | None = None,
     guardrails: Sequence[GuardrailPolicy] = (),
 ) -> RunServices:
-    """Make what a run would have, for work that is in none."""
+    """Make the services of a run for work without one."""
     return RunServices(
         uuid.uuid4().hex,
         models=ModelResolver(),
@@ -189,7 +189,7 @@ async def _run_in_scope(agent: Runnable, assignment: Assignment, context: WorkCo
 
 
 def _check(task: Any, role: Any, output_type: Any, permissions: Any) -> None:
-    """Raise `ValueError` for what a team's check would refuse, before anything is spent."""
+    """Raise `ValueError` for anything a team's check would refuse, before anything is spent."""
     if not isinstance(task, Assignment):
         raise ValueError(f"a task is a text or a kt.Assignment, not {task!r:.200}")
     if not isinstance(role, Role):
@@ -202,7 +202,7 @@ def _check(task: Any, role: Any, output_type: Any, permissions: Any) -> None:
 
 
 def _only_one(error: Any) -> BaseException:
-    """Return what is in groups of one."""
+    """Return the exception inside nested groups of one."""
     while isinstance(error, BaseExceptionGroup):
         inner = cast("BaseExceptionGroup[Any]", error).exceptions  # type: ignore[redundant-cast]  # pyright needs it
         if len(inner) != 1:

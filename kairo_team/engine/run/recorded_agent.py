@@ -1,4 +1,4 @@
-"""An agent without a team whose work is recorded: a run of one task, which the same call goes on with."""
+"""Recorded work of an agent without a team: a run of one task, which the same call resumes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _ANSWER: Final = "answer"
 """The name of the output type."""
 _ENDS: Final = (HaltError, InsufficientBudget, GuardrailDenied, TeamAborted)
-"""What an output can report; all else is raised."""
+"""The ends that an output can report; anything else is raised."""
 
 
 async def run_recorded(
@@ -39,7 +39,7 @@ async def run_recorded(
     rules: Mapping[str, Any],
     permissions: ToolPermissions | None,
 ) -> AgentOutput:
-    """Begin the recorded run of that id, go on with it, or return how it ended; `rules` are those of a `Member`."""
+    """Begin the recorded run of that id, resume it, or return how it ended; `rules` are those of a `Member`."""
     runtime = Runtime(journal=journal)
     kinds = {} if output_type is None else {_ANSWER: output_type}
     team = Team(role.id, [Member(role, agent, **rules)], output_types=kinds, permissions=permissions)
@@ -62,7 +62,7 @@ async def run_recorded(
 
 
 def _status(journal: Journal, run_id: str, outcome: TaskOutcome) -> AgentStatus:
-    """Return how the agent ended, as the last event of its attempts says; without events as its task did."""
+    """Return how the agent ended, by the last event of its attempts; without events, by its task's status."""
     ends = [event.status for event in journal.events_after(run_id) if isinstance(event, AttemptFinished)]
     done = AgentStatus.COMPLETED if outcome.status is TaskStatus.COMPLETED else AgentStatus.HALTED
     return next((one for one in AgentStatus if ends and one.value == ends[-1]), done)

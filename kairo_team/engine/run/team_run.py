@@ -101,15 +101,15 @@ class TeamRun:
         self.governor, budget_problem = open_governor(runtime.governor, team.name, budget, self.clock, spent)
         outer = runtime.outer_attempt
         self._within = (None, None) if outer is None else (runtime.within, outer.task_id)
-        """The run around it, and the task of that run."""
+        """Ids of the run around this one, and of its task that contains this run."""
         self._kept = cast("RunJournal", journal) if journal.durable else None
-        """The journal, where it outlives the process."""
+        """The journal, if it outlives the process."""
         self.bus = handle.open_bus(runtime.subscribers)
         self._runs = runtime.runs
         content = self._be_kept(runtime.content)
         self._masker = runtime.masker if runtime.secrets else None
         self.emit: Callable[..., object] = self.bus.emit if self._masker is None else self._emit_masked
-        """Emits an event: its class and its own fields in order; run id, number and time are filled in."""
+        """Emit an event: takes its class and its own fields in order; run id, number and time are filled in."""
         self._scope = scope = self._open_scope()
         self._handle = handle
         self._earlier = EarlierSessions(self.governor, earlier)
@@ -176,9 +176,9 @@ class TeamRun:
         templates: Mapping[str, str] | None = None,
         gate: HumanGate | None = None,
     ) -> AsyncGenerator[TeamRun]:
-        """Open a run: its governor, deadline and first event; on leaving the block its result and last event.
+        """Open a run: its governor, deadline and first event; on leaving the block, its result and last event.
 
-        Whatever the block raises becomes a FAILED result, but for the caller's own cancellation, which is raised again
+        Whatever the block raises becomes a FAILED result, except the caller's own cancellation, which is raised again
         once everything in flight has ended. With `tolerate_failures` a task that was not accepted makes the run
         DEGRADED instead of FAILED. `templates` replace prompt templates by name, before the runtime's. `gate` asks
         people; None takes the runtime's, if it has one. Raises `RunExists` for a run id that was used before.
@@ -223,7 +223,7 @@ class TeamRun:
             runtime.forget(handle, None if run is None else run.governor)
 
     def _be_kept(self, content: ContentMode) -> Bus | None:
-        """Let the journal serve this session, where it outlives the process; return the bus where it takes content."""
+        """Serve this session from a journal that outlives the process; return the bus if it takes content."""
         everybody = self.bus if content == "events" else None
         if self._kept is None:
             return everybody
@@ -243,7 +243,7 @@ class TeamRun:
         return everybody
 
     def _begin(self) -> Around:
-        recorded = self.bus.seq > 0 or bool(self.journal.records)  # else it was recorded to be begun here
+        recorded = self.bus.seq > 0 or bool(self.journal.records)  # else it was recorded in order to begin here
         resumed = self._history[0] == RunState.SUSPENDED and recorded
         self._move(RunState.PLANNING)
         limits = self.governor.budget
@@ -259,7 +259,7 @@ class TeamRun:
 
     def _finish(self) -> None:
         """End every task, decide the status and emit it. Nothing is awaited, so nothing happens in between."""
-        if self._kept is not None and self._ending.caller_cancelled:  # Ctrl-C, a timeout around the run: it can go on
+        if self._kept is not None and self._ending.caller_cancelled:  # by Ctrl-C or a timeout: the run can resume
             if self._services.is_over:
                 self._questions.withdraw("the attempt around its run has ended")
             self._services.under_way.leave_in_doubt(self._kept)
@@ -280,14 +280,14 @@ class TeamRun:
         self.bus.closed = True
 
     def _check_repeated(self) -> None:
-        """Report work of the coordinator, such as planning, that asked something else than before the run was cut."""
+        """Report coordinator steps, such as planning, whose calls differ from those before the run was cut."""
         calls = self._services.earlier_calls
         if calls is not None and self.governor.stopped is None and self._ending.error is None:
             for step in calls.open_steps():
                 self._services.check_repeated(step, None, None)
 
     def stop_unrecorded(self, error: JournalError) -> None:
-        """End the run as FAILED: what it does next could not be recorded."""
+        """End the run as FAILED, because its next steps could not be recorded."""
         self._ending.error = self._ending.error or error
         self._ending.aborted = True
         if self._group is not None:
@@ -303,7 +303,7 @@ class TeamRun:
         return self.bus.begin(kind, *(own if self._masker is None else self._masker.value(own)))
 
     def _suspension(self, result: TeamResult) -> Suspension:
-        """Return what the run goes on from."""
+        """Return everything that the run resumes from."""
         return Suspension(
             request=self.request,
             digests=digests_of(self.team, self._templates, executed()),
@@ -323,7 +323,7 @@ class TeamRun:
         end_early(self._scope, self._ending, self._group)
 
     def _end_loop(self) -> None:
-        """End the run where no task can start any more and the recorded run ended, unless it added tasks after that."""
+        """End the loop where the recorded run ended, once no task can start, unless that run added tasks later."""
         if self._scope.early_end is not None and not self._plan.grows_further:
             self._end_early()
 
@@ -331,14 +331,14 @@ class TeamRun:
         check_move(self.request.run_id, self._history, to)
 
     def cancel(self, reason: str = "the run was cancelled") -> None:
-        """Kill the run: what is in flight is interrupted and what was kept comes back. From any thread."""
+        """Kill the run: interrupt work in flight and keep its partial output. From any thread."""
         self._ending.reason = self._ending.reason or reason
         self.governor.cancel()
 
     def interrupt(self, reason: str) -> None:
         """End this session and leave the run as it is in its journal, to be resumed. From any thread."""
         if self._kept is None:
-            raise Misuse(f"run {self.request.run_id!r} has no journal on disk to go on from: cancel it")
+            raise Misuse(f"run {self.request.run_id!r} has no journal on disk to resume from: cancel it")
         for inside in self._runs.handles():
             if inside.within == self.request.run_id and inside.session is not None:
                 inside.session.interrupt(reason)
@@ -346,21 +346,19 @@ class TeamRun:
         self.cancel(reason)
 
     def _leave(self, kept: RunJournal, reason: str) -> None:
-        """Record, and tell, nothing more but that the session was left: the next one tells the rest. From any thread.
-
-        What an attempt around it has ended does not go on: that is told.
-        """
+        """Record and emit nothing more: the next session continues from the journal. From any thread."""
         if not kept.interrupted:
             self._in_doubt = self._services.under_way.in_doubt()
+            # If an attempt around this run has ended, no session follows, so the end is emitted.
             self.bus.closed = not self._services.is_over
             kept.interrupt(reason)
 
     def abort(self, reason: str, failed: Task | None = None) -> None:
-        """End the run as FAILED, interrupting what is in flight; not when `failed` was cancelled meanwhile."""
+        """End the run as FAILED, interrupting work in flight; not if `failed` was cancelled meanwhile."""
         if failed is not None and self._task_run(failed).state is not FAILED:
             return
         ended = self._ending.aborted or self._ending.concluded is not None
-        if ended or self._scope.early_end is not None:  # the run comes to that end in time
+        if ended or self._scope.early_end is not None:  # the run reaches that end by itself
             return
         self._ending.error = self._ending.error or TeamAborted(reason)
         self._ending.aborted = True
@@ -368,15 +366,16 @@ class TeamRun:
             self._group.cancel_scope.cancel()
 
     async def conclude(self, reason: str) -> NoReturn:
-        """End the run here, for a coordinator that needs nothing more: a debate that is decided. Recorded.
+        """End the run here, for a coordinator that needs nothing more, such as a decided debate. Recorded.
 
-        What has not started is SKIPPED with the reason, what is in flight is cancelled, and neither counts against the
-        run: it is COMPLETED or DEGRADED by what was accepted, and FAILED only if that is nothing, or a task had failed
-        before. Nothing behind it in the block or body is reached: accept the task, and set `output`, before.
+        Tasks that have not started are SKIPPED with the reason, tasks in flight are cancelled, and neither counts
+        against the run: it is COMPLETED or DEGRADED by what was accepted, and FAILED only if nothing was, or a task had
+        failed before. Code after this call in the block or body does not run: accept the task, and set `output`,
+        before.
         """
         if not isinstance(reason, str) or not reason.strip():
             raise ValueError(f"conclude takes a reason in words, not {reason!r}")
-        if self._scope.early_end is not None:  # what had ended by then ends first
+        if self._scope.early_end is not None:  # tasks that had ended by then end first
             dispatcher, task_run = self._dispatcher, _task_run_here()
             if dispatcher is None:
                 self._end_early()
@@ -395,14 +394,14 @@ class TeamRun:
 
     @property
     def result(self) -> TeamResult:
-        """What came of the run; there once the block was left."""
+        """The result of the run, available once the block was left."""
         if self._result is None:
             raise Misuse("the run has not ended: read its result after the `async with` block")
         return self._result
 
     @property
     def output(self) -> Artifact | None:
-        """What the run gives back instead of what its plan's last tasks made; set a text or an artifact."""
+        """The output that replaces what the plan's last tasks made; set a text or an artifact."""
         return self._ending.output
 
     @output.setter
@@ -413,7 +412,7 @@ class TeamRun:
 
     @property
     def graph(self) -> TaskGraph | None:
-        """The plan as it stands; None before there is one."""
+        """The current plan; None before there is one."""
         return self._plan.graph
 
     @property
@@ -427,7 +426,7 @@ class TeamRun:
         _logger.warning("run %s: %s", self.request.run_id, text)
 
     def degrade(self, warning: str, *, partial: Artifact | None = None) -> None:
-        """Go on with less than was asked for: the run ends DEGRADED at best, with this warning.
+        """Continue with less than was requested: the run ends DEGRADED at best, with this warning.
 
         With `partial` the run has no output, and this artifact as its partial output.
         """
@@ -460,9 +459,9 @@ class TeamRun:
     async def step(self, key: str, make: Callable[[], Any], *, returns: Any = None, planning: bool = False) -> Any:
         """Return what was recorded under `key`, else make it and record it.
 
-        Whatever a coordinator learns from outside goes through here (attempts and reviews do by themselves), so that
+        Call this for whatever a coordinator learns from outside (attempts and reviews are recorded anyway), so that
         running its code again on the records decides the same. `returns`: the type the value must have. With
-        `planning`, what it spends by `context("plan")` is recorded with it, as what is spent by `add` is.
+        `planning`, usage of `context("plan")` is recorded with the value, as it is by `add`.
         """
         if planning:
             return await self._plan.decide(
@@ -480,10 +479,10 @@ class TeamRun:
         return made
 
     async def ask(self, question: HumanRequest) -> HumanDecision | None:
-        """Ask the run's human gate; None when there is none, or no answer. Recorded.
+        """Ask the run's human gate; None without a gate, or without an answer. Recorded.
 
-        The task gives its slot back meanwhile. A question that is put off ends the task's body, or for a plan the
-        whole block, by `Interrupted`, which must not be caught: the run ends SUSPENDED when all other work is done.
+        The task gives its slot back meanwhile. A deferred question ends the task's body, or for a plan the whole block,
+        by `Interrupted`, which must not be caught: the run ends SUSPENDED when all other work is done.
         """
         if question.task_id is None:
             key = f"human:{self._plan.number}:plan"
@@ -501,7 +500,7 @@ class TeamRun:
             decision = await self._dispatcher.wait_for(task_run, key, self._questions.ask, key, question)
             if task_run.interrupted is None and (decision is None or decision.action != "defer"):
                 return decision
-            if isinstance(task_run.interrupted, str):  # the decision may be recorded all the same
+            if isinstance(task_run.interrupted, str):  # the decision may be recorded nevertheless
                 task_run.records.put_cancelled_in(key, task_run.interrupted)
             task_run.interrupted = task_run.interrupted or question
         raise Interrupted(str(task_run.interrupted))
@@ -511,8 +510,8 @@ class TeamRun:
     async def plan(self, make: Callable[[], Awaitable[TaskGraph] | TaskGraph] | TaskGraph) -> TaskGraph:
         """Take or make the plan, check it and bind it. Recorded.
 
-        `make` makes it, or is it. Raises `PlanRefused`, with every problem, before any work. May be called again as
-        long as no task was taken: then the new plan counts.
+        `make` is the plan, or a function that makes it. Raises `PlanRefused`, with every problem, before any work. May
+        be called again until the first task is taken: then the new plan counts.
         """
         await checkpoint()
         if self._history[-1] != RunState.PLANNING:
@@ -546,11 +545,11 @@ class TeamRun:
     async def replan(
         self, failing: Task, make: Callable[[TaskGraph], Awaitable[TaskGraph] | TaskGraph]
     ) -> TaskGraph | None:
-        """Put a new plan in the place of what has not started, once in a run, because a task is about to fail.
+        """Replace the tasks that have not started by a new plan, once per run, because a task is about to fail.
 
-        `make` gets the plan's part that stays and returns it with new tasks, under ids of their own. The new plan is
-        checked and bound like the first, and recorded. Returns the whole plan; None when there was a new plan already,
-        or the one that was made cannot be run: then everything stays as it is, and the result has a warning.
+        `make` gets the part of the plan that stays and returns it with new tasks, under ids of their own. The new plan
+        is checked and bound like the first, and recorded. Returns the whole plan. Returns None if there was a new plan
+        already, or the new one cannot be run: then everything stays as it is, and the result has a warning.
         """
         assert self._dispatcher is not None
         graph = await self._plan.replan(self._task_run(failing), self._dispatcher, make)
@@ -559,11 +558,11 @@ class TeamRun:
         return graph
 
     async def add(self, make: Callable[[], Awaitable[Sequence[Task]] | Sequence[Task]]) -> TaskGraph:
-        """Add tasks to the plan while the run goes on, behind those it has, and return the whole plan. Recorded.
+        """Add tasks to the plan during the run, after those it has, and return the whole plan. Recorded.
 
         `make` returns new tasks, under ids of their own, which may depend on any task of the plan. They are checked and
-        bound like a plan: `PlanRefused` lists what is wrong, and nothing is added. In the body of a task it is
-        called before that task ends; in the block itself between two loops over `ready`.
+        bound like a plan: `PlanRefused` lists the problems, and nothing is added. In the body of a task, call it before
+        that task ends; in the block itself, between two loops over `ready`.
         """
         dispatcher = self._dispatcher
         if dispatcher is None:
@@ -574,7 +573,7 @@ class TeamRun:
         return await self._plan.add(task_run, dispatcher, make)
 
     def _emit_plan(self, graph: TaskGraph, board: ReadyTasks) -> None:
-        """Emit the plan as it stands."""
+        """Emit the current plan."""
         if self.bus.heard:
             planned = tuple(map(planned_task, graph.tasks, (board.entries[task.id].candidates for task in graph.tasks)))
             self.emit(events.PlanReady, tuple(task.id for task in graph.tasks), planned)
@@ -587,16 +586,16 @@ class TeamRun:
         self.emit(events.PlanGrew, by, tuple(planned))
 
     def context(self, purpose: str) -> WorkContext:
-        """Return governed models for work that is no attempt: "plan" and "evaluate" have their share of the budget."""
+        """Return governed models for work outside attempts: "plan" and "evaluate" have their share of the budget."""
         governor, step = self._budgets.purpose(purpose), self._places.name(purpose)
         return WorkContext(self._services, governor, Role(purpose), step=step, task_id=None, member=None)
 
     # ------------------------------------------------------------------ tasks
 
     def ready(self, graph: TaskGraph) -> AsyncIterator[Task]:
-        """Iterate over tasks as their needs, a slot, a member and budget are there, until all have ended.
+        """Iterate over tasks as their needs, a slot, a member and budget become available, until all have ended.
 
-        What `add` adds on the way is among them; after the end, iterate again over the plan that it returns.
+        Tasks that `add` adds meanwhile are included; after the end, iterate again over the plan that it returns.
         """
         if self._dispatcher is None or graph is not self._plan.graph:
             raise Misuse("plan first: `ready` takes the graph that `plan`, or `add`, returned last")
@@ -608,7 +607,7 @@ class TeamRun:
         return self._dispatcher
 
     def go(self, body: Callable[..., Awaitable[None]], *args: Any) -> None:
-        """Run the body of a ready task (one of `args`) beside the others; a body that raises fails its task."""
+        """Run the body of a ready task (one of `args`) in the background; a body that raises fails its task."""
         for task in args:
             if isinstance(task, Task) and self._pool is not None:
                 self._pool.add(self._task_run(task), body, args)
@@ -645,14 +644,14 @@ class TeamRun:
         tools: Sequence[Tool | Callable[..., Any]] = (),
         repeat_writes: RepeatWrites = "ask",
     ) -> Coroutine[Any, Any, Attempt]:
-        """Let the task's member try; raises nothing but cancellation. Recorded.
+        """Let the task's member make an attempt; raises nothing but cancellation. Recorded.
 
-        `number` counts every try of the task from 1. `artifact_number` is which artifact is asked for; on a revision
-        `previous` is the last one and `findings` what a review wants changed. `tools` are offered to the member beside
-        its own, for this attempt: typed functions, or a `Tool`, which may end the attempt (`Tool.ends`). The role's
-        `allowed_tools` do not bind them. What a tool does must follow from its arguments alone: an attempt that is
-        recorded does not call it again, and a coordinator reads `Attempt.ended_by`. `repeat_writes` is that of
-        `FailurePolicy`, for attempts at the same artifact. `ValueError` for what is no tool.
+        `number` counts every attempt at the task from 1. `artifact_number` says which artifact is requested; on a
+        revision `previous` is the last one and `findings` are what a review wants changed. `tools` are offered to the
+        member for this attempt, besides its own: typed functions, or a `Tool`, which may end the attempt (`Tool.ends`).
+        The role's `allowed_tools` do not apply to them. A tool must be a function of its arguments alone: a recorded
+        attempt does not call it again, and a coordinator reads `Attempt.ended_by`. `repeat_writes` is that of
+        `FailurePolicy`, for attempts at the same artifact. Raises `ValueError` for anything that is not a tool.
         """
         assert self._attempts is not None, "a task comes from `ready`"
         asked = Asked(artifact_number, previous, findings, tuple(map(as_tool, tools)), repeat_writes)
@@ -661,17 +660,17 @@ class TeamRun:
     def review(
         self, task: Task, attempt: Attempt, evaluator: Any, *, prior: Sequence[EvaluationVerdict] = ()
     ) -> Coroutine[Any, Any, EvaluationVerdict]:
-        """Have an attempt's artifact reviewed: always a verdict. Recorded.
+        """Have an attempt's artifact reviewed; always returns a verdict. Recorded.
 
-        Raises only cancellation, and `Interrupted`, which must not be caught, when the task was cancelled meanwhile.
+        Raises only cancellation, and `Interrupted`, which must not be caught, if the task was cancelled meanwhile.
         """
         assert self._attempts is not None, "a task comes from `ready`"
         return self._attempts.review(self._task_run(task), attempt, evaluator, prior)
 
     async def top_up(self, task: Task, attempt: Attempt) -> bool:
-        """Set more aside for a task whose attempt ran short; return whether another try makes sense. Recorded.
+        """Set more budget aside for a task whose attempt ran short; return whether another try makes sense. Recorded.
 
-        Waits while others may give something back. Done at most as often as the budget policy says.
+        Waits while other tasks may give budget back. The budget policy limits how often this is done.
         """
         task_run, dispatcher, halt = self._task_run(task), self._dispatcher, attempt.halt
         if dispatcher is None or halt is None or task_run.top_ups >= self.config.budget_policy.top_ups:
@@ -699,7 +698,7 @@ class TeamRun:
         return tuple(name for name in able_members(task, self.team) if name != member)
 
     async def hand_over(self, task: Task, member: str) -> bool:
-        """Give a task to another member; False when there is no budget for it with that one. Recorded."""
+        """Give a task to another member; False if that member has no budget for it. Recorded."""
         task_run, dispatcher = self._task_run(task), self._dispatcher
         assert dispatcher is not None
         key = task_run.records.key("hand_over", task.id, task_run.attempts + 1) + f":{member}"
@@ -712,7 +711,7 @@ class TeamRun:
         return bool(recorded)
 
     async def pause(self, task: Task, seconds: float) -> None:
-        """Wait inside a task's body without its slot, as between two tries; not where the next one is recorded."""
+        """Wait inside a task's body without its slot, as between two tries; not if the next one is recorded."""
         task_run = self._task_run(task)
         assert self._dispatcher is not None
         if task_run.interrupted is None and not task_run.records.was_made("attempt", task.id, task_run.attempts + 1):
@@ -725,13 +724,13 @@ class TeamRun:
     def accept(
         self, task: Task, attempt: Attempt, verdict: EvaluationVerdict | None = None, *, by: str | None = None
     ) -> None:
-        """Accept an attempt's artifact; without a PASS that shows in verdict, warning and status. `by`: who did."""
+        """Accept an attempt's artifact; a missing PASS shows in verdict, warning and status. `by`: who accepted it."""
         task_run = self._task_run(task)
         output = attempt.output
         task_run.artifact, task_run.verdict = None if output is None else output.artifact, verdict
         if output is not None and output.artifact.partial and not _is_warned_of(attempt):
             why = f": {output.error}" if output.error else ""
-            task_run.warnings += (f"what was accepted was cut short{why}",)
+            task_run.warnings += (f"the accepted work was cut short{why}",)
         if verdict is not None and verdict.outcome is not VerdictOutcome.PASS:
             reviewer = f" by {by}" if by else ""
             task_run.warnings += (f"accepted{reviewer} without a PASS: {verdict.cause or verdict.outcome.value}",)
@@ -752,12 +751,12 @@ class TeamRun:
         self._end(self._task_run(task), TaskState.SKIPPED, reason)
 
     def outcome(self, task: Task) -> TaskOutcome | None:
-        """Return how a task ended; None while it has not, or waits for a person."""
+        """Return how a task ended; None if it has not, or waits for a person."""
         task_run = self._task_run(task)
         return task_run.outcome() if task_run.ended else None
 
     def _end(self, task_run: TaskRun, to: TaskState, reason: str | None, *, verdict: str | None = None) -> None:
-        """End a task, as it was meant or as the person wants who interrupted it."""
+        """End a task as `to`, or as the person wants who interrupted it."""
         dispatcher = self._dispatcher
         assert dispatcher is not None
         if not task_run.records.is_new:
@@ -790,7 +789,7 @@ class TeamRun:
 
 
 def _is_warned_of(attempt: Attempt) -> bool:
-    """Return whether a constraint that ended an attempt has a warning of it there."""
+    """Return whether an attempt has the warning of a constraint that ended it."""
     return any(warning.startswith(ENDED_EARLY) for warning in attempt.warnings)
 
 

@@ -43,23 +43,23 @@ if TYPE_CHECKING:
 
 Emit = Callable[..., object]
 Bound = Mapping[str, tuple[str, ...]]
-"""The members that may do each task, by task id."""
+"""The able members of each task, by task id."""
 T = TypeVar("T")
 
 Payers = tuple[tuple[str, ...], "Governor | None", "Budget | None"]
-"""Who may pay for a task and how much at most: its candidates, the budget it shares, and its own. Tasks of which these
-are the same get budget, or do not, in the same moments."""
+"""The accounts that may pay for a task: its candidates, the governor it shares, and its own budget. Tasks with equal
+payers get budget, or do not, at the same moments."""
 
 _LOOK_AGAIN_AT: Final = 8
-"""The most tasks of one queue that are looked at again when budget comes back."""
+"""The most tasks of one queue that are tried again when budget comes back."""
 _LOOKS: Final = 64
-"""The same of all queues; the next time the others are looked at."""
+"""The most tasks of all queues that are tried again at once; the others are tried the next time."""
 
 _MOST_NAMED: Final = 3
-"""Tasks that the reason of a skipped one names."""
+"""How many tasks the reason of a skipped one names."""
 
 _DIMENSION: Final[Mapping[HaltReason, str]] = dict(zip(REASONS, DIMENSIONS, strict=True))
-"""What ran out."""
+"""From a halt reason to the budget dimension that ran out."""
 
 _ENDED: Final[Mapping[TaskState, type[events.TaskEnded]]] = {
     TaskState.FAILED: events.TaskFailed,
@@ -70,7 +70,7 @@ _ENDED: Final[Mapping[TaskState, type[events.TaskEnded]]] = {
 
 
 class Dispatcher:
-    """Hands out ready tasks and books their ends. It has no limits but those of the configuration."""
+    """Hands out ready tasks and books their ends. The only limits are the configuration's."""
 
     def __init__(
         self,
@@ -89,17 +89,17 @@ class Dispatcher:
         self.active = 0
         """Tasks dispatched and not ended."""
         self._parked: set[str] = set()
-        """Of those, the ones that stay as they are until the run ends."""
+        """Active tasks that stay as they are until the run ends."""
         self.on_end: Callable[[], None] = _nothing
-        """Called when no task can start any more."""
+        """Called when no further task can start."""
         self.on_cut_attempt: Callable[[TaskRun, int, str | None], None] | None = None
         """Called for an attempt that is cut short, with its number and the reason."""
         self.on_ending: Callable[[str, str | None], object] = _nothing_of
-        """Called with a task's id, and why it ends, before its end is emitted."""
+        """Called with a task's id and the reason of its end, before that end is emitted."""
         self.on_ended: Callable[[TaskRun], None] | None = None
         """Called for each task that has ended."""
         self.on_due: Callable[[Entry], None] = _nothing_due
-        """Called for a task that has a condition or grows, when it can go on."""
+        """Called for a task that has a condition or grows, when it can proceed."""
         self._governors = governors
         self._limited = {member for member, governor in governors.items() if governor.limited}
         self._emit = emit
@@ -110,22 +110,22 @@ class Dispatcher:
         self._policy = config.budget_policy
         self._needs = Needs(governors, config.budget_policy)
         self._group_needs: dict[str, Needs] = {}
-        """What a task of a map or a loop with a budget is expected to take, by the id of that."""
+        """Expected needs of the tasks of a map or a loop with a budget, by its id."""
         self._weight_left = sum(exact_weight(task_run.task.weight) for task_run in self.tasks.values())
         self._slots = config.max_parallel_tasks
         self._slots_taken = 0
         self._slot_waiters: deque[anyio.Event] = deque()
         self._without_budget: dict[Payers, deque[TaskRun]] = {}
-        """Ready tasks for which there was no budget; those that were looked at last are last."""
+        """Ready tasks without budget, by payers; the queues tried last are at the end."""
         self._unasked: dict[str, set[Payers]] = {}
-        """The queues of these whose tasks a member might have paid for, had it not been taken, by that member."""
+        """Queues of tasks that a member might have paid for, had a lease been free, by member."""
         self._has_returned = False
-        """Budget came back since the ready loop looked."""
+        """Whether budget came back since the ready loop last looked."""
         self._held_back = 0
-        """Tasks that are ready or suspended, maps and loops, which stay as they are until the run ends."""
+        """Number of tasks that stay as they are until the run ends: ready, suspended, maps and loops."""
         self._sleeper: anyio.Event | None = None
         self._waiting_for_budget: dict[anyio.Event, Callable[[], bool]] = {}
-        """For each task in flight that waits for others to give budget back: what wakes it, and sets more aside."""
+        """Tasks in flight that wait for others to give budget back: the event that wakes one, and its `set_aside`."""
 
     # ------------------------------------------------------------------ starts
 
@@ -133,7 +133,7 @@ class Dispatcher:
         return self
 
     async def __anext__(self) -> Task:
-        """Return the next task that can start; the iteration is over when none can start any more."""
+        """Return the next task that can start; the iteration ends when no further one can."""
         while self.board.unended:
             task_run = self._next()
             if task_run is not None:
@@ -153,13 +153,13 @@ class Dispatcher:
             elif self.board.unended:
                 raise ContractBreach(f"no task is ready and none in flight: {self._histories()}")
         self.on_end()
-        await checkpoint_if_cancelled()  # if that ended the run, the code after the loop must not go on
+        await checkpoint_if_cancelled()  # if that ended the run, the code after the loop must not run
         raise StopAsyncIteration
 
     def _next(self) -> TaskRun | None:
         if self._has_returned:
             self._has_returned = False
-            self._serve_waiting()  # before anything that has not begun takes it
+            self._serve_waiting()  # before a task that has not begun takes it
             each = _LOOKS // (len(self._without_budget) or 1)
             for payers in list(islice(self._without_budget, _LOOKS)):
                 self._requeue(payers, min(max(each, 1), _LOOK_AGAIN_AT))
@@ -183,7 +183,7 @@ class Dispatcher:
                 return task_run
 
     def _start(self, task_run: TaskRun, member: str, *, paid: bool) -> bool:
-        """Give the task its budget and let it start; without budget it waits, or fails when none can come back."""
+        """Give the task its budget and start it; without budget it waits, or fails if none can come back."""
         first, got = member, self._carve(task_run, member, paid=paid)
         for other in task_run.entry.candidates if isinstance(got, InsufficientBudget) else ():
             if other == first:
@@ -191,7 +191,7 @@ class Dispatcher:
             if not self.board.try_lease(other):
                 self._unasked.setdefault(other, set()).add(_payers_of(task_run))
                 continue
-            self.board.release(member)  # any member that is free and has budget may do it
+            self.board.release(member)  # any other free member with budget may do the task
             member, got = other, self._carve(task_run, other, paid=paid)
             if not isinstance(got, InsufficientBudget):
                 break
@@ -219,11 +219,11 @@ class Dispatcher:
         self._emit(events.TaskAssigned, task_run.task.id, member)
         self._emit(events.BudgetCarved, task_run.task.id, member, got[0] or None, got[1] or None)
         if self._without_budget and (payers := _payers_of(task_run)) in self._without_budget:
-            self._requeue(payers, 1)  # what let this one in may let more of them in
+            self._requeue(payers, 1)  # other tasks with the same payers may fit now too
         return True
 
     def _carve(self, task_run: TaskRun, member: str, *, paid: bool) -> Units | InsufficientBudget:
-        """Set the task's budget aside with a member, as much as the recorded run did: its guarantee, or what lacks."""
+        """Carve the task's budget; return its guarantee, or the error. A recorded amount is carved again."""
         records, task_id, number = task_run.records, task_run.task.id, task_run.carvings + 1
         recorded = None if records.is_new else records.carved(task_id, number, member)
         governor = None if recorded is None else self._carve_again(task_run, member, recorded)
@@ -245,10 +245,10 @@ class Dispatcher:
         return task_run.task.budget if task_run.spent_by is None else task_run.ceiling_with(member)
 
     def _carve_now(self, task_run: TaskRun, member: str, *, paid: bool) -> Units | InsufficientBudget:
-        """Set the task's budget aside with a member: its guarantee, or what is lacking.
+        """Carve the task's budget from current money; return its guarantee, or the error.
 
-        One that has not started gets at least what it is expected to need. It gets less only when nothing is in flight
-        that could give back, or when one is and nobody knows yet what one needs. `paid`: nothing has to be set aside.
+        A starting task gets at least its expected need. It gets less only if nothing is in flight that could give
+        budget back, or if a task is in flight and no need is known yet. `paid`: nothing has to be set aside.
         """
         task = task_run.task
         starting = task_run.state is PENDING
@@ -296,7 +296,7 @@ class Dispatcher:
         self.end(task_run, FAILED, unpaid.error)
 
     def _requeue(self, payers: Payers, count: int) -> None:
-        """Queue so many of the tasks anew that wait for budget from the same accounts."""
+        """Queue `count` more of the tasks that wait for budget from the same payers."""
         waiting = self._without_budget.pop(payers)
         while waiting and count:
             task_run = waiting.popleft()
@@ -311,7 +311,7 @@ class Dispatcher:
             self._requeue(payers, len(waiting))
 
     def _wait(self, task_run: TaskRun, waits_for: WaitsFor | None, seconds: float | None = None) -> None:
-        """Emit what a task waits for now, or that it waits no longer, if that is news."""
+        """Emit what a task waits for now, or that it no longer waits, if that has changed."""
         if task_run.waits_for != waits_for:
             task_run.waits_for = waits_for
             self._emit(events.TaskWaiting, task_run.task.id, task_run.member, waits_for, seconds)
@@ -322,9 +322,9 @@ class Dispatcher:
     # ------------------------------------------------------------------ changes of the plan
 
     def hand_over(self, task_run: TaskRun, member: str, *, paid: bool) -> bool:
-        """Give a task in flight to another member, with a budget from that member's; False when there is none.
+        """Carve a budget for a task in flight with another member; False if there is not enough.
 
-        The first member gets back what it did not use before that. A task that cannot be handed over stays with its
+        The first member gets its unused budget back before that. A task that cannot be handed over stays with its
         member, with a new budget. `paid`: nothing has to be set aside.
         """
         if task_run.member == member:
@@ -346,7 +346,7 @@ class Dispatcher:
         return given
 
     def skip_cancelled(self, recorded: PlanRecords) -> None:
-        """Skip what was cancelled before it started, as soon as a plan that is recorded brings it back."""
+        """Skip tasks that the recorded run cancelled before they started."""
         for task_run in () if recorded.is_new else list(self.tasks.values()):
             self._skip_if_cancelled(task_run)
 
@@ -356,16 +356,16 @@ class Dispatcher:
             self.end(task_run, TaskState.SKIPPED, cancelled.reason)
 
     def supersede(self, replaced: Collection[str]) -> None:
-        """Skip tasks that have not started: others take their place."""
+        """Skip tasks that have not started, because other tasks replace them."""
         for task_id in replaced:
             task_run = self.tasks[task_id]
             task_run.superseded = True
-            if not task_run.ended:  # what it needs may have failed by now
+            if not task_run.ended:  # a task that it needs may have failed by now
                 self.board.retire(task_run.entry)
                 self._skip(task_run.entry, "another plan took its place")
 
     def extend(self, tasks: Sequence[Task], bound: Bound, recorded: PlanRecords) -> list[Entry]:
-        """Put more tasks on the board; `settle` follows."""
+        """Put more tasks on the board; call `settle` next."""
         added = self.board.extend(tasks, bound if recorded.is_new else recorded.bound(bound))
         for entry in added:
             self.tasks[entry.task.id] = TaskRun(entry, recorded)
@@ -373,17 +373,17 @@ class Dispatcher:
         return added
 
     def grow(self, by: TaskRun, tasks: Sequence[Task], bound: Bound) -> list[Entry]:
-        """Put on the board what a map or a loop grew into, out of its weight; `settle` follows."""
+        """Put the tasks of a map or a loop on the board, out of its weight; call `settle` next."""
         parts, weight = by.entry.parts, sum(exact_weight(task.weight) for task in tasks)
         assert parts is not None, "a map or a loop has parts"
-        taken = min(weight, parts.weight)  # what is divided among them may be rounded up
+        taken = min(weight, parts.weight)  # the parts of the weight may be rounded up
         parts.weight -= taken
         parts.unstarted += weight
         self._weight_left -= taken
         return self.extend(tasks, bound, by.records)
 
     def share_budget(self, task_run: TaskRun, root: Governor) -> None:
-        """Let what a map or a loop grows into share its budget, and that of what it is part of."""
+        """Let the tasks of a map or a loop share its budget, and the budget of what it is part of."""
         parts, outer = task_run.entry.parts, task_run.entry.shared
         assert parts is not None, "a map or a loop has parts"
         task_id, budget = task_run.task.id, task_run.task.budget
@@ -396,7 +396,7 @@ class Dispatcher:
         self._group_needs[task_id] = Needs({task_id: shared}, replace(self._policy, reserve=0.0))
 
     def _take_weight(self, entry: Entry, weight: int) -> None:
-        """Take the weight of a task that has started, or never will, from what is left."""
+        """Subtract the weight of a task that has started, or never will, from what is left."""
         self._weight_left -= weight
         parent = entry.parent
         while parent is not None and parent.parts is not None:
@@ -404,11 +404,11 @@ class Dispatcher:
             parent = parent.parent
 
     def settle(self, added: Sequence[Entry]) -> None:
-        """Skip what of these tasks can never start, or was cancelled in the recorded run, and let the others start."""
+        """Skip tasks that can never start or that the recorded run cancelled; let the others start."""
         can_start = self._has_concluded
         for entry in added:
             lost = None if entry.ended else self.board.lost_need(entry)
-            if lost is not None:  # what it needs may have failed by now
+            if lost is not None:  # a task that it needs may have failed by now
                 task_run = self.tasks[entry.task.id]
                 self.end(task_run, TaskState.SKIPPED, task_run.skip_reason(self._explain_skip(entry, lost)))
             can_start = can_start or not entry.open_needs
@@ -419,7 +419,7 @@ class Dispatcher:
             self.changed()
 
     def call_off(self, reason: str) -> list[str]:
-        """Skip what has not started, because it is no longer needed; return which tasks that are."""
+        """Skip the tasks that have not started because they are no longer needed; return their ids."""
         waiting = (
             task_run for task_run in self.tasks.values() if task_run.state is PENDING and task_run.earlier is None
         )
@@ -434,10 +434,8 @@ class Dispatcher:
         self._stopped = True
 
     def conclude(self) -> None:
-        """End the run once all tasks stand as they did when the recorded run was concluded.
-
-        Whoever concludes may hold a slot that others had in the meantime: from now on nobody needs one.
-        """
+        """End the run once all tasks are as they were when the recorded run was concluded."""
+        # The concluding task may hold a slot that others had in the recorded run: from now on no slot is needed.
         self._has_concluded = True
         self._slots = None
         while self._slot_waiters:
@@ -489,20 +487,21 @@ class Dispatcher:
         self.changed()
 
     def cut(self, task_run: TaskRun, reason: str | None) -> None:
-        """Emit the end of the attempt that is cut short, if one was begun."""
+        """Report the end of the open attempt, which is cut short, if there is one."""
         if task_run.open_attempt is not None and self.on_cut_attempt is not None:
             self.on_cut_attempt(task_run, task_run.open_attempt[0], reason)
         task_run.open_attempt = None
 
     def _explain_skip(self, entry: Entry, last: Entry) -> str:
-        """Explain why a task can no longer start: of several dependencies, those that had ended then, as recorded."""
+        """Explain why a task can no longer start, or recall the recorded reason."""
         if len(entry.task.depends_on) == 1:
             return _needs_one(last)
+        # The reason names only those of several dependencies that had ended then.
         records = self.tasks[entry.task.id].records
         return records.skip_reason(entry.task.id, self._lost_needs(entry, last))
 
     def _lost_needs(self, entry: Entry, last: Entry) -> str:
-        """Name what a task needs, and what was not accepted, `last` being the last of it."""
+        """Name the task's dependencies that were not accepted, and how many it needs; `last` ended last."""
         depends_on = entry.task.depends_on
         if entry.needed == len(depends_on):
             return _needs_one(last)
@@ -514,7 +513,7 @@ class Dispatcher:
         return f"{needs}, and {left} can be accepted: {', '.join(lost[:_MOST_NAMED])}{more} were not"
 
     def suspend(self, task_run: TaskRun, reason: str) -> None:
-        """Let a task wait for a person: it gives everything back, and its dependents wait with it."""
+        """Suspend a task until a person decides: it gives everything back, and its dependents wait with it."""
         task_run.move(SUSPENDED)
         task_run.error = reason
         self._give_back(task_run, SUSPENDED)
@@ -543,7 +542,7 @@ class Dispatcher:
             self.release_lease(task_run)
         if task_run.governor is not None:
             task_run.governor.close()
-            if to is CANCELLED:  # an attempt was cut short and has not reported
+            if to is CANCELLED:  # an attempt was cut short and has not reported its usage
                 spent = task_run.governor.usage
                 task_run.usage = spent if task_run.before is None else task_run.before + spent
             task_run.governor = None
@@ -557,9 +556,9 @@ class Dispatcher:
         self.changed(budget=True)
 
     def changed(self, *, budget: bool = False) -> None:
-        """Let everybody look again who may go on now, and the run end where that was all it waited for.
+        """Wake all waiters that may proceed now; end the run if that was all it waited for.
 
-        Called whenever something comes back - a lease, a slot, or `budget` - and when there are more tasks.
+        Call this whenever a lease, a slot or budget (`budget`) comes back, and when tasks are added.
         """
         self._has_returned = self._has_returned or budget
         for woken in self._waiting_for_budget:
@@ -575,7 +574,7 @@ class Dispatcher:
     # ------------------------------------------------------------------ leases and slots
 
     async def lease(self, task_run: TaskRun, member: str) -> None:
-        """Take a lease of the member for an attempt; waits, without its slot, while all are taken."""
+        """Take a lease of the member for an attempt; wait, without the slot, while all are taken."""
         if task_run.leased == member:
             return
         self.release_lease(task_run)
@@ -604,23 +603,23 @@ class Dispatcher:
             self._came_free(member)
 
     def _came_free(self, member: str) -> None:
-        """Let everybody look again, also the tasks without budget that could not ask this member for some."""
+        """Wake all waiters, and requeue the tasks without budget that could not try this member."""
         for payers in self._unasked.pop(member, ()):
             if payers in self._without_budget:
                 self._requeue(payers, 1)
         self.changed()
 
     async def top_up(self, task_run: TaskRun, halt: HaltReason, path: str | None) -> bool:
-        """Set more budget aside for a task that the governor at `path` stopped for a lack of it, once some came back.
+        """Set more budget aside for a task that the governor at `path` halted, once some came back.
 
-        Waits, without a slot, until there is what it lacks, or nobody in flight may give back; False when nothing came.
-        What it lacks is set aside at once: its next attempt may ask late, and others begin meanwhile.
+        Waits, without a slot, until there is enough, or no other task in flight may give back; False if nothing came.
+        The missing amount is set aside at once: the next attempt may need it late, and other tasks begin meanwhile.
         """
         governor, dimension = task_run.governor, _DIMENSION.get(halt)
-        if governor is None or dimension is None or path == governor.path:  # its own ceiling stays
+        if governor is None or dimension is None or path == governor.path:  # the task's own ceiling stays
             return False
         had, asked = lacks(governor, task_run.exception, dimension, path)
-        if had is None:  # nothing is short here: it was the limit of a governor of the agent's own
+        if had is None:  # nothing is short here: a governor of the agent's own hit its limit
             return False
         got: Units | None = None
 
@@ -636,10 +635,10 @@ class Dispatcher:
         def look() -> bool | None:
             """Return whether another try makes sense; None: others may still give back."""
             if task_run.interrupted is not None or set_aside():
-                return True  # of an interrupted one the next try records that it was cancelled
+                return True  # the next try of an interrupted task records that it was cancelled
             if governor.halted is not None:
                 return False
-            self._serve_waiting()  # who goes on may give back
+            self._serve_waiting()  # a waiting task that continues may give back
             if self.active > len(self._waiting_for_budget) + 1:
                 return None
             return set_aside(any_amount=True)  # all others wait like this one
@@ -670,16 +669,16 @@ class Dispatcher:
                 self._waiting_for_budget.pop(woken, None)
 
     def _serve_waiting(self) -> None:
-        """Set more aside for those that wait for it, in the order in which they came, and wake them."""
+        """Set more aside for the waiting tasks, in the order in which they came, and wake them."""
         for woken, set_aside in list(self._waiting_for_budget.items()):
             if set_aside():
                 del self._waiting_for_budget[woken]
                 woken.set()
 
     async def without_slot(self, task_run: TaskRun, wait: Callable[..., Awaitable[T]], *args: Any) -> T | None:
-        """Await something for a task without its slot: what is ready may use it meanwhile.
+        """Await something for a task without its slot, which ready tasks may use meanwhile.
 
-        None when the task was cancelled while it waited.
+        Returns None if the task was cancelled while it waited.
         """
         self._release_slot(task_run)
         waited: T | None = None
@@ -690,14 +689,14 @@ class Dispatcher:
         return waited
 
     async def pause(self, task_run: TaskRun, seconds: float) -> None:
-        """Let a task wait for so long before its next attempt, without its slot."""
+        """Pause a task for `seconds` before its next attempt, without its slot."""
         if seconds > 0:
             self._wait(task_run, "retry", seconds)
         await self.without_slot(task_run, anyio.sleep, seconds)
         self._wait(task_run, None)
 
     async def wait_for(self, task_run: TaskRun, key: str, wait: Callable[..., Awaitable[T]], *args: Any) -> T | None:
-        """Await the recorded step `key` of a task without its slot, or the end where the recorded run came to one."""
+        """Await the recorded step `key` of a task without its slot, or the run's end where the recorded run ended."""
         no_slot = f"{key}:cut"
         if task_run.records.ended_before(key) or task_run.records.ended_in(no_slot):
             await self.wait_for_end(task_run)
@@ -739,17 +738,17 @@ class Dispatcher:
             self.changed()
 
     def hold_back(self) -> None:
-        """Leave a map or a loop as it is until the run ends: the recorded run ended before that."""
+        """Leave a map or a loop as it is until the run ends: the recorded run ended before its end."""
         self._held_back += 1
 
     async def wait_for_end(self, task_run: TaskRun) -> NoReturn:
-        """Go no further with a task in flight: the recorded run ended here, and this one ends in its time."""
+        """Stop a task in flight here, where the recorded run ended, until this run ends too."""
         self.park(task_run)
         await anyio.sleep_forever()
         raise AssertionError("the end interrupts it")
 
     def park(self, task_run: TaskRun) -> None:
-        """Leave a task in flight as it is until the run ends: it gives its lease and its slot back."""
+        """Leave a task in flight as it is until the run ends: give back its lease and its slot."""
         if task_run.task.id in self._parked:
             return
         self._parked.add(task_run.task.id)
@@ -783,7 +782,7 @@ def _nothing_due(_entry: Entry) -> None:
 
 
 def _find_halt(governor: Governor, short: InsufficientBudget) -> HaltError | None:
-    """Halt the governor that ran out; None where there is budget left, but set aside for others."""
+    """Halt the governor that ran out; None if budget is left, but set aside for others."""
     try:
         governor.can_proceed()
         if short.dimension == "loops":

@@ -1,4 +1,4 @@
-"""How a run's budget is split: members first, then planning and reviews, and what a task is expected to need."""
+"""How a run's budget is split: members first, then planning and reviews; and the expected need of a task."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from kairo_team.team import Team
 
 _NO_TIME: Final = 1e-9
-"""Seconds that are over at once; a budget of none is not allowed."""
+"""Seconds that are over at once; a budget of 0 seconds is not allowed."""
 
 PLAN: Final = "plan"
-"""The purpose of what a planner spends."""
+"""The purpose that planning spends under."""
 EVALUATE: Final = "evaluate"
-"""The purpose of what reviews spend."""
+"""The purpose that reviews spend under."""
 
 
 def until(deadline: datetime | None, budget: Budget, spent: Usage | None) -> Budget:
-    """Return a budget whose seconds end at the deadline at the latest, of a run that has worked for a while already."""
+    """Return a budget whose seconds end at the deadline at the latest, counting the seconds already `spent`."""
     if deadline is None:
         return budget
     left = max(_NO_TIME, (deadline - datetime.now(UTC)).total_seconds())
@@ -41,10 +41,10 @@ def until(deadline: datetime | None, budget: Budget, spent: Usage | None) -> Bud
 def open_governor(
     shared: Governor | None, name: str, budget: Budget, clock: Callable[[], float], spent: Usage | None
 ) -> tuple[Governor, str | None]:
-    """Return a run's governor, carved from the one its runtime shares out; and why that cannot be, if so.
+    """Return a run's governor, carved from the runtime's shared one, and the problem if that is not possible.
 
-    `spent` is what earlier sessions of it have spent, None without any. What cannot be paid for gets a governor that
-    lets nothing through.
+    `spent` is the usage of earlier sessions; None without any. A run that cannot be paid for gets a governor that lets
+    nothing through.
     """
     if shared is None:
         return Governor(budget, name=name, clock=clock, restored_usage=spent), None
@@ -72,17 +72,17 @@ class BudgetSplit:
         self._earlier = earlier
         self._journal = journal
         self._opened: Counter[str] = Counter()
-        """How often each purpose was opened with something set aside."""
+        """How often each purpose was opened with a share set aside."""
         self.members: dict[str, Governor] = {}
         self._shares = {PLAN: policy.plan, EVALUATE: policy.evaluate}
         self._purposes: dict[str, Governor] = {}
         self._emit = emit
         self.on_return: Callable[[], object] = _nothing
-        """Called when a purpose gave back what it did not use."""
+        """Called when a purpose has given back what it did not use."""
 
     @property
     def spent_by(self) -> dict[str, Usage]:
-        """What was spent with each member, by name."""
+        """Usage by member name."""
         return {member: governor.usage for member, governor in self.members.items()}
 
     def set_aside(self, team: Team) -> None:
@@ -97,10 +97,9 @@ class BudgetSplit:
                 self._emit_carved(member.id, member.budget)
 
     def purpose(self, name: str, *, set_aside: bool = True) -> Governor:
-        """Return the governor of a purpose; the policy's share is guaranteed to it as long as there is that much.
+        """Return the governor of a purpose, with the policy's share guaranteed as far as there is budget.
 
-        One that was closed is carved anew. With `set_aside` False nothing is guaranteed. Reviews never get more than
-        their share: judges do not eat the members' money.
+        A closed purpose is carved again. With `set_aside` False nothing is guaranteed.
         """
         governor = self._purposes.get(name)
         if governor is None:
@@ -108,15 +107,14 @@ class BudgetSplit:
         return governor
 
     def _open_free(self, name: str) -> Governor:
-        """Open a purpose for which nothing is set aside; of a halted run too: the work that uses it finds out."""
+        """Open a purpose without setting anything aside."""
+        # A halted run gets one too: the work that uses it raises.
         share = self._share(self._shares.get(name, 0.0))
         return self.root.carve_share(name, _ceiling(name, share), 0.0, 0.0)[0]
 
     def _set_share_aside(self, name: str) -> Governor:
-        """Open a purpose with its share of the budget: as much as the recorded run set aside for it, if it did.
-
-        Of a halted run too: the work that uses it finds out.
-        """
+        """Open a purpose with its share of the budget, or with the share that the recorded run set aside."""
+        # A halted run gets one too: the work that uses it raises.
         self._opened[name] += 1
         key = f"share:{name}:{self._opened[name]}"
         share = cast("Budget | None", self._journal.get(key, None))
@@ -131,7 +129,7 @@ class BudgetSplit:
         return governor
 
     def _carve_again(self, name: str, share: Budget) -> Governor | None:
-        """Open a purpose with a share that was recorded; None where that does not fit: there may be less budget now."""
+        """Open a purpose with its recorded share; None if that does not fit, as there may be less budget now."""
         with self._earlier.set_apart():
             try:
                 return self.root.carve_with(name, _ceiling(name, share), units_of(share))
@@ -145,7 +143,7 @@ class BudgetSplit:
             self.root.carve("reserve", Budget(), guarantee=reserve)
 
     def close_purpose(self, name: str) -> Usage | None:
-        """Give back what a purpose did not use; return what it used since it was opened, None if it was not."""
+        """Give back what a purpose did not use; return its usage since it was opened, None if it was not open."""
         governor = self._purposes.pop(name, None)
         if governor is None:
             return None
@@ -154,7 +152,7 @@ class BudgetSplit:
         return replace(governor.usage, seconds=0.0)
 
     def _share(self, part: float) -> Budget:
-        """Return a part of each limit, rounded down, and no more than is not allotted."""
+        """Return a part of each limit, rounded down, and at most what is not allotted yet."""
         limit, left = self.root.budget, self.root.unallotted
         picodollars = _part(_picodollars(limit), _picodollars(left), part)
         return Budget(
@@ -173,7 +171,8 @@ def _nothing() -> None:
 
 
 def _ceiling(purpose: str, share: Budget) -> Budget:
-    """Return the most that a purpose may use: reviews get their share, and planning what there is."""
+    """Return the most that a purpose may use: its share for reviews, no limit for planning."""
+    # Judges must not use up the members' budget.
     return share if purpose == EVALUATE else Budget()
 
 
@@ -189,13 +188,13 @@ def _picodollars(budget: Budget) -> int | None:
 
 
 _AT_FIRST: Final = 2
-"""Tasks that start at once although none has ended yet to show what one takes."""
+"""How many tasks may start before one has ended and shown its need."""
 _MARGIN: Final = (5, 4)
-"""Above the mean: half of the tasks take more than that."""
+"""Factor above the mean, as a fraction: half of the tasks take more than the mean."""
 
 
 def lacks(governor: Governor, error: object, dimension: str, path: str | None) -> tuple[Any, Any]:
-    """Return what is left for a task, None without a limit, and what it was refused, None where that is not known.
+    """Return what is left for a task (None: unlimited), and the amount it was refused (None: unknown).
 
     `error` ended its attempt. A refusal by the agent's own governor at `path` says nothing of what the task needs.
     """
@@ -214,23 +213,24 @@ def _all_of(nodes: Sequence[BudgetNode]) -> Iterator[BudgetNode]:
 
 
 class Needs:
-    """What a task of each member is expected to take, in ledger units, by what those that ended have taken.
+    """Expected usage of a task by member, in ledger units, learned from the tasks that ended.
 
-    Before the first has ended that is the policy's `expect`, or half of what there is for tasks, where that is less.
-    Afterwards it is a quarter more than the mean. A task that ran out of budget is presumed to have been half way.
+    Before the first end, that is the policy's `expect`, or half of the budget for tasks if that is less. Afterwards it
+    is a quarter more than the mean. A task that ran out of budget is presumed to have been half way.
     """
 
     def __init__(self, governors: Mapping[str, Governor], policy: BudgetPolicy) -> None:
         self._governors = governors
         self._policy = policy
         self._taken: dict[str, list[int]] = {}
-        """How many have ended, and what they took together, by dimension."""
+        """The number of ended tasks and the sum of their usage in each dimension, by member."""
         self._aside: dict[str, Limits] | None = None
-        """What is not for tasks: the reserve, and what members and purposes were guaranteed before the first task."""
+        """Budget that is not for tasks: the reserve, and what members and purposes were guaranteed before the first
+        task."""
 
     def of(self, member: str) -> Units:
-        """Return what a task of the member, who is limited, is expected to take."""
-        if self._aside is None:  # of all at once: what one member's tasks are guaranteed is not aside for another's
+        """Return the expected usage of a task of the member, who has a limit."""
+        if self._aside is None:  # for all at once: one member's guarantees to tasks are not aside for another
             self._aside = {name: self._find_aside(governor) for name, governor in self._governors.items()}
         taken = self._taken.get(member)
         if taken is None:
@@ -240,11 +240,12 @@ class Needs:
         return (tokens * more // of, picos * more // of, loops * more // of, tool_calls * more // of)
 
     def start_with_less(self, member: str, in_flight: int) -> bool:
-        """Return whether a task starts with less: when nothing can come back, or no task of the member has ended."""
+        """Return whether a task may start below its expected need."""
+        # Nothing can come back, or no task of the member has ended yet.
         return not in_flight or (in_flight < _AT_FIRST and member not in self._taken)
 
     def learn(self, member: str, took: Units, *, ran_out: bool) -> None:
-        """Take into account what an ended task took."""
+        """Include the usage of an ended task."""
         taken = self._taken.get(member)
         if taken is None:
             taken = self._taken[member] = [0, 0, 0, 0, 0]

@@ -1,4 +1,4 @@
-"""The task board: which task may start next, on which member, and what an end sets free. No I/O, no clock."""
+"""The task board: which task may start next, on which member, and what an end makes ready. No I/O, no clock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kairo_team.results import Artifact
 
 Queued = tuple[float, int, "Entry"]
-"""A task in a queue: heaps compare the first two, which no two tasks share."""
+"""A queue entry: heaps compare the first two fields, which no two tasks share."""
 
 
 @dataclass(slots=True, eq=False)
@@ -25,17 +25,17 @@ class Parts:
     """What a map or a loop grew into."""
 
     entries: list[Entry] = field(default_factory=list["Entry"])
-    """In the order of items, or of rounds."""
+    """The tasks in the order of items, or of rounds."""
     open: int = 0
-    """How many of these have not ended."""
+    """How many of the tasks have not ended."""
     weight: int = 0
-    """What of its weight is not given to them, as `exact_weight` returns it."""
+    """Weight that is not yet given to the tasks, as `exact_weight` returns it."""
     unstarted: int = 0
-    """The weight of those that have not started."""
+    """Weight of the tasks that have not started."""
     shared: Governor | None = None
-    """The budget that they share; None: they have none but their members'."""
+    """The governor that the tasks share; None: they only have their members'."""
     rounds: list[int] = field(default_factory=list[int])
-    """Where among them each round of a loop begins."""
+    """Index of the first task of each round of a loop."""
 
 
 @dataclass(slots=True, eq=False)
@@ -43,9 +43,9 @@ class MapCounts:
     """Counts the items of maps among the dependencies of a task."""
 
     dependencies: int
-    """Its dependencies, with the items of maps that have ended in the place of these."""
+    """Number of dependencies, with each ended map counted as its items."""
     open_maps: int = 0
-    """Maps that have not ended: nobody knows yet how many items they have."""
+    """Maps that have not ended: their number of items is not known yet."""
 
 
 @dataclass(slots=True, eq=False)
@@ -56,67 +56,67 @@ class Entry:
     index: int
     """Place in plan order."""
     candidates: tuple[str, ...]
-    """Members that may do it."""
+    """Members that may do the task."""
     priority: float = 0.0
-    """Weight of the heaviest path from it to the end, itself included."""
+    """Weight of the heaviest path from the task to the end, the task included."""
     needed: int = 0
-    """Dependencies that must be accepted."""
+    """How many dependencies must be accepted."""
     open_needs: int = 0
-    """Dependencies that have not ended."""
+    """How many dependencies have not ended."""
     accepted_needs: int = 0
     dependents: list[Entry] = field(default_factory=lambda: [])  # noqa: PIE807 - `list[...]` is slow to call
     queued: Queued | None = None
-    """Its place in the queue it stands in, with its order of dispatch; None: in none. Any other place is left over."""
+    """The current queue entry; None if not queued. Older entries are stale."""
     claim: str | None = None
-    """The member with a free lease for whose sake it was parked no longer; None: it was never parked, or is again."""
+    """The member whose free lease unparked the task; None if it is parked, or never was."""
     started: bool = False
-    """It was dispatched with a budget."""
+    """Whether the task was dispatched with a budget."""
     ended: bool = False
     accepted: bool = False
     parent: Entry | None = None
-    """The map or loop that it grew from."""
+    """The map or loop that the task grew from."""
     round: int = 0
-    """The round of the loop that it is part of, from 1."""
+    """The round of the loop that the task is part of, from 1."""
     parts: Parts | None = None
-    """What it grew into; None: it does not grow."""
+    """What the task grew into; None: it does not grow."""
     counts: MapCounts | None = None
-    """How its needs are counted where it depends on a map or a loop; None: each dependency counts once."""
+    """How dependencies are counted if one of them is a map or a loop; None: each counts once."""
     readers: tuple[Callable[[Artifact], object], ...] = ()
-    """What the plan reads from its artifact: they raise `Unreadable`."""
+    """What the plan reads from the task's artifact: they raise `Unreadable`."""
 
     @property
     def shared(self) -> Governor | None:
-        """The budget that it shares with others of the map or the loop that it grew from."""
+        """The governor shared by the tasks of the map or loop that this one grew from; None: not shared."""
         return None if self.parent is None or self.parent.parts is None else self.parent.parts.shared
 
     def queue(self) -> Queued:
-        """Return its place in a queue: longest path first, then plan order."""
+        """Make a new queue entry: longest path first, then plan order."""
         self.queued = queued = (-self.priority, self.index, self)
         return queued
 
     @property
     def is_lost(self) -> bool:
-        """Too few of its dependencies can still be accepted."""
+        """Whether too few dependencies can still be accepted."""
         if self.accepted_needs + self.open_needs >= self.needed:
             return False
         return self.counts is None or not self.counts.open_maps
 
     @property
     def ready(self) -> bool:
-        """All dependencies have ended and enough of them were accepted."""
+        """Whether all dependencies have ended and enough of them were accepted."""
         return not self.open_needs and self.accepted_needs >= self.needed
 
 
 @dataclass(slots=True)
 class _Leases:
-    """One member's capacity and who waits for it."""
+    """One member's capacity, and its waiters."""
 
     limit: int | None
     taken: int = 0
     waiting: deque[Callable[[], None]] = field(default_factory=deque[Callable[[], None]])
-    """Attempts of tasks in flight; they go before tasks that have not started."""
+    """Attempts of tasks in flight; they have precedence over tasks that have not started."""
     parked: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
-    """Keys of the queues of parked tasks this member may serve."""
+    """Keys of the queues of parked tasks that this member may do."""
 
     @property
     def free(self) -> bool:
@@ -124,7 +124,7 @@ class _Leases:
 
 
 class ReadyTasks:
-    """Readiness, order and leases of one plan. Cost per task is constant but for the heap's logarithm."""
+    """Readiness, order and leases of one plan. The cost per task is constant except for the heap's logarithm."""
 
     def __init__(
         self, graph: TaskGraph, candidates: Mapping[str, tuple[str, ...]], capacity: Mapping[str, int | None]
@@ -135,9 +135,9 @@ class ReadyTasks:
         self._parked: dict[tuple[str, ...], list[Queued]] = {}
         self._ready: list[Queued] = []
         self.due: deque[Entry] = deque()
-        """Tasks that have a condition or grow, and can go on: what they depend on, or grew into, has ended."""
+        """Tasks with a condition, maps and loops that can proceed: all they depend on, or grew into, has ended."""
         self._told: list[Queued] = []
-        """Ready tasks of which it was told that they wait for a slot."""
+        """Ready tasks whose wait for a slot was reported."""
         self.on_member_wait: Callable[[Entry], object] = _nothing
         """Called for a ready task whose members are all taken."""
         for entry in self.entries.values():
@@ -147,7 +147,7 @@ class ReadyTasks:
     # ------------------------------------------------------------ dispatch
 
     def take(self) -> tuple[Entry, str] | None:
-        """Return the next task and its member, whose lease is taken; None when nothing can start now."""
+        """Return the next task and its member, whose lease is taken; None if nothing can start now."""
         while self._ready or self._told:
             queued = heappop(self._first_queue())
             entry = queued[2]
@@ -165,13 +165,13 @@ class ReadyTasks:
         return None
 
     def _first_queue(self) -> list[Queued]:
-        """Return the queue whose first task goes first; one of them has some."""
+        """Return the queue whose first task has precedence; at least one of the two is not empty."""
         if not self._told or (self._ready and self._ready[0] < self._told[0]):
             return self._ready
         return self._told
 
     def untold(self) -> Iterator[Entry]:
-        """Go through the ready tasks that nothing keeps but the lack of a slot, each once while it is queued."""
+        """Yield the ready tasks that wait for nothing but a slot, each once while it is queued."""
         while self._ready:
             queued = heappop(self._ready)
             entry = queued[2]
@@ -184,9 +184,9 @@ class ReadyTasks:
         heappush(self._ready, entry.queue())
 
     def end(self, entry: Entry, *, accepted: bool) -> Iterator[tuple[Entry, Entry]]:
-        """Book a task's end; yield each task that can no longer start, ended here too, with the task it lacks."""
+        """Book a task's end; yield each task that can no longer start, which ends here too, with the cause."""
         ended = [self._book_end(entry, accepted)]
-        for cause in ended:  # it grows meanwhile
+        for cause in ended:  # the list grows meanwhile
             for dependent in cause.dependents:
                 dependent.open_needs = still_open = dependent.open_needs - 1
                 if dependent.counts is None:
@@ -203,11 +203,11 @@ class ReadyTasks:
                     self._start(dependent)
 
     def retire(self, entry: Entry) -> None:
-        """End a task that has not started, with all its dependents: another plan takes their place."""
+        """End a task that has not started; the caller retires its dependents too."""
         self._book_end(entry, accepted=False)
 
     def extend(self, tasks: Sequence[Task], candidates: Mapping[str, tuple[str, ...]]) -> list[Entry]:
-        """Put more tasks on the board; they may depend on what is there, and must be able to start one day."""
+        """Put more tasks on the board; they may depend on existing tasks, and must be able to start."""
         added: list[Entry] = []
         for index, task in enumerate(tasks, len(self.entries)):
             self.entries[task.id] = entry = Entry(task, index, candidates[task.id])
@@ -222,20 +222,20 @@ class ReadyTasks:
         return added
 
     def _start(self, entry: Entry) -> None:
-        """Queue a task whose needs are met, or let it grow or decide first."""
+        """Queue a task whose needs are met; a map, a loop or a task with a condition becomes due first."""
         if entry.parts is None and entry.task.when is None:
             heappush(self._ready, entry.queue())
         else:
             self.due.append(entry)
 
     def _raise_priorities(self, below: list[Entry]) -> None:
-        """Raise the priorities of the tasks that these depend on, and so on, as far as they change.
+        """Raise the priorities of all tasks that these depend on, directly or not, as far as they change.
 
-        A path from a task is longer than those from its dependents: by that, each is looked at after them, and once.
-        Tasks that have started or ended need none.
+        Tasks that have started or ended keep theirs.
         """
+        # A path from a task is longer than those from its dependents. So each task is visited after them, and once.
         paths: dict[str, float] = {}
-        """The heaviest path that was found behind a task."""
+        """The heaviest path that was found behind a task, by its id."""
         above: list[Queued] = []
         while below:
             for entry in below:
@@ -255,7 +255,7 @@ class ReadyTasks:
             below = [entry]
 
     def lost_need(self, entry: Entry) -> Entry | None:
-        """Return a dependency that was not accepted, if that keeps the task from ever being ready."""
+        """Return a dependency that was not accepted, if it keeps the task from ever being ready."""
         if not entry.is_lost:
             return None
         needs = (self.entries[name] for name in entry.task.depends_on)
@@ -284,7 +284,7 @@ class ReadyTasks:
         return True
 
     def wait_for_lease(self, member: str, granted: Callable[[], None]) -> Callable[[], None]:
-        """Call `granted` once a lease is free and taken for the caller; returns a function that stops waiting."""
+        """Call `granted` once a lease is free and taken for the caller; return a function that stops waiting."""
         waiting = self._leases[member].waiting
         waiting.append(granted)
         return lambda: waiting.remove(granted) if granted in waiting else self.release(member)
@@ -301,8 +301,8 @@ class ReadyTasks:
     def _offer(self, member: str) -> None:
         """Queue the best task parked for a member that has a free lease, with a claim on that lease.
 
-        Called wherever a lease comes back, or a task with a claim on one ends or takes another. By that no parked task
-        has a free candidate, unless as many queued tasks have claims on a member as it has free leases.
+        Call this wherever a lease comes back, or a task with a claim on one ends or takes another. Then no parked task
+        has a free candidate, unless as many queued tasks have claims on that member as it has free leases.
         """
         leases = self._leases[member]
         if not leases.parked or not leases.free:
@@ -314,7 +314,7 @@ class ReadyTasks:
             heappush(self._ready, queued)
 
     def _any_parked(self, key: tuple[str, ...]) -> bool:
-        """Return whether a task is parked there; places of tasks that have ended or moved meanwhile are removed."""
+        """Return whether a task is parked under the key; drop entries of tasks that have ended or moved."""
         queue = self._parked[key]
         while queue and (queue[0][2].ended or queue[0][2].queued is not queue[0]):
             heappop(queue)
@@ -355,7 +355,7 @@ def _make_entries(graph: TaskGraph, candidates: Mapping[str, tuple[str, ...]]) -
 
 
 def _connect(entry: Entry, entries: Mapping[str, Entry]) -> None:
-    """Make a task a dependent of those it needs, some of which may have ended, and a part of what it grew from."""
+    """Connect a task to its dependencies, some of which may have ended, and to the map or loop it grew from."""
     task = entry.task
     if task.over is not None or task.loop is not None:
         entry.parts = Parts(weight=exact_weight(task.weight))
@@ -380,7 +380,7 @@ def _connect(entry: Entry, entries: Mapping[str, Entry]) -> None:
 
 
 def _counts_of(needs: Sequence[Entry]) -> MapCounts | None:
-    """Return how needs are counted that depend on these; None: each counts once."""
+    """Return how these dependencies are counted; None: each counts once."""
     counts: MapCounts | None = None
     for one in needs:
         if one.task.over is not None or one.task.loop is not None:
@@ -390,7 +390,7 @@ def _counts_of(needs: Sequence[Entry]) -> MapCounts | None:
 
 
 def _add_readers(task: Task, entries: Mapping[str, Entry]) -> None:
-    """Have a map's list, and what a condition looks at, read as soon as it is made."""
+    """Have a map's list, and what a condition looks at, read as soon as they are made."""
     if task.over is not None:
         _read(entries[task.over], partial(items_of, most=task.max_items or 0, task_id=task.id))
     if task.condition is not None:
@@ -404,7 +404,7 @@ def _read(source: Entry, reader: Callable[[Artifact], object]) -> None:
 def _join(entry: Entry, parent: Entry) -> None:
     """Make a task a part of the map or loop that it grew from."""
     entry.parent = parent
-    entry.priority = max(0.0, parent.priority - parent.task.weight)  # what comes behind the parent comes behind it
+    entry.priority = max(0.0, parent.priority - parent.task.weight)  # what follows the parent follows the part too
     if parent.parts is not None:
         entry.round = len(parent.parts.rounds)
         parent.parts.entries.append(entry)
@@ -412,7 +412,7 @@ def _join(entry: Entry, parent: Entry) -> None:
 
 
 def _count(entry: Entry, counts: MapCounts, dependency: Entry) -> None:
-    """Count a dependency that has ended, or in the place of a map its items."""
+    """Count a dependency that has ended; for a map, count its items instead."""
     items = () if dependency.parts is None or dependency.task.over is None else dependency.parts.entries
     if dependency.task.over is not None:
         counts.open_maps -= 1
@@ -427,7 +427,7 @@ def _count(entry: Entry, counts: MapCounts, dependency: Entry) -> None:
 def _set_priorities(entries: Mapping[str, Entry]) -> list[Entry]:
     """Walk from the ends to the starts (Kahn's order, reversed), adding up the heaviest path.
 
-    Returns the tasks that depend on others than these.
+    Return the tasks that also depend on tasks outside `entries`.
     """
     left: dict[str, int] = {}
     ends: list[Entry] = []
@@ -453,7 +453,7 @@ def _set_priorities(entries: Mapping[str, Entry]) -> list[Entry]:
 
 
 def group_of(entry: Entry) -> Entry | None:
-    """Return the map or loop with whose tasks it shares a budget; None: it shares none."""
+    """Return the map or loop whose budget the task shares; None if it shares none."""
     parent = entry.parent
     while parent is not None and parent.task.budget is None:
         parent = parent.parent
@@ -461,7 +461,7 @@ def group_of(entry: Entry) -> Entry | None:
 
 
 def part_of_shared(entry: Entry) -> float:
-    """Return its part of what is left of that budget: by its weight, among those that have not started."""
+    """Return the task's part of what is left of the shared budget: by weight, among the tasks that have not started."""
     group = group_of(entry)
     weight, left = exact_weight(entry.task.weight), 0 if group is None or group.parts is None else group.parts.unstarted
     return weight / left if left > weight else 1.0

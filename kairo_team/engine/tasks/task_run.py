@@ -1,4 +1,4 @@
-"""One task in a run: its states, and what the run remembers of it."""
+"""The state of one task in a run, and what the run remembers of the task."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from kairo_team.verdicts import EvaluationVerdict
 
 WaitsFor = Literal["slot", "member", "budget", "retry"]
-"""What a task that has all it depends on may wait for."""
+"""What a task may wait for once its dependencies have ended."""
 
 
 class RunState(StrEnum):
-    """Where a run stands."""
+    """The state of a run."""
 
     IDLE = "idle"
     PLANNING = "planning"
@@ -47,7 +47,7 @@ class RunState(StrEnum):
 
 
 class TaskState(StrEnum):
-    """Where a task stands; GENERATING and EVALUATING are the two phases of IN_FLIGHT."""
+    """The state of a task; GENERATING and EVALUATING are the two phases of IN_FLIGHT."""
 
     PENDING = "pending"
     IN_FLIGHT = "in_flight"
@@ -67,7 +67,7 @@ COMPLETED: Final = TaskState.COMPLETED
 FAILED: Final = TaskState.FAILED
 CANCELLED: Final = TaskState.CANCELLED
 SUSPENDED: Final = TaskState.SUSPENDED
-"""The states every task has: reading a member of an enum costs ten times as much as a global does."""
+"""The states every task has, as globals: reading a member of an enum costs ten times as much."""
 
 _R, _T = RunState, TaskState
 _EARLY_ENDS = frozenset({_R.FAILED, _R.TIMEOUT, _R.CANCELLED, _R.SUSPENDED})
@@ -79,11 +79,11 @@ RUN_MOVES: Final[Mapping[str, frozenset[RunState]]] = {
     _R.RUNNING: frozenset({_R.COMPLETED, _R.DEGRADED}) | _EARLY_ENDS,
     _R.SUSPENDED: frozenset({_R.PLANNING, _R.RUNNING}),
 }
-"""From a run state to the states that may follow; what is not listed is final."""
+"""From a run state to the states that may follow; states that are not listed are final."""
 
 
 def check_move(run_id: str, history: list[str], to: RunState) -> None:
-    """Append `to` to a run's history when the table has that move, else raise `IllegalMove`."""
+    """Append `to` to a run's history if the table has that move, else raise `IllegalMove`."""
     if to not in RUN_MOVES.get(history[-1], ()):
         raise IllegalMove(run_id, history, to)
     history.append(to)
@@ -98,12 +98,12 @@ TASK_MOVES: Final[Mapping[str, frozenset[TaskState]]] = {
     _T.EVALUATING: frozenset({_T.GENERATING, _T.EVALUATING}) | _TASK_ENDS,
     _T.SUSPENDED: frozenset({_T.CANCELLED, _T.FAILED}),
 }
-"""From a task state to the states that may follow; what is not listed is final. A task that waits for a person is over
-for this session: it ends otherwise only when the whole run does, and a resumed run begins it anew."""
+"""From a task state to the states that may follow; states that are not listed are final. A suspended task is done for
+this session: it ends only with the whole run, and a resumed run starts it again."""
 
 
 class Path:
-    """The states a task went through. Tasks with the same states share it: there are few such paths, and many tasks."""
+    """The states a task went through, shared by tasks with the same states: there are few paths, and many tasks."""
 
     __slots__ = ("after", "before", "state")
 
@@ -111,10 +111,10 @@ class Path:
         self.state = state
         self.before = before
         self.after: dict[str, Path] = {}
-        """The paths that go on from here, by the next state."""
+        """The paths that continue this one, by the next state."""
 
     def extend(self, name: str, to: TaskState) -> Path:
-        """Return the path with one more state; `IllegalMove` when the table does not have that move."""
+        """Return the path with one more state; `IllegalMove` if the table does not have that move."""
         if to not in TASK_MOVES.get(self.state, ()):
             raise IllegalMove(name, self.states(), to)
         return self.after.setdefault(to, Path(to, self))
@@ -133,7 +133,7 @@ NOT_STARTED: Final = Path(PENDING)
 
 _IN_FLIGHT = frozenset({TaskState.IN_FLIGHT, TaskState.GENERATING, TaskState.EVALUATING})
 _CUT_SHORT = frozenset({HaltReason.CANCELLED, HaltReason.TIME_BUDGET_EXCEEDED})
-"""Halts of the team that end a task in flight CANCELLED, not FAILED."""
+"""Halts of the team that end a task in flight as CANCELLED, not FAILED."""
 _LOST = frozenset({TaskStatus.FAILED, TaskStatus.SKIPPED, TaskStatus.CANCELLED})
 _make_outcome = maker(TaskOutcome)
 _STATUS = {status.value: status for status in TaskStatus}
@@ -146,7 +146,7 @@ class AttemptInFlight(Protocol):
     raised: Exception | None
 
     def interrupt(self, by: str | HumanRequest) -> None:
-        """End it from outside."""
+        """End the attempt from outside."""
         ...
 
 
@@ -156,93 +156,95 @@ class TaskRun:
 
     entry: Entry
     records: PlanRecords
-    """The recorded steps of the plan it is part of."""
+    """The recorded steps of the plan that the task is part of."""
     task: Task = field(init=False)
     state: str = PENDING
-    """Where it stands."""
+    """The current state."""
     path: Path = NOT_STARTED
     member: str | None = None
     leased: str | None = None
     """The member whose lease the task holds now."""
     governor: Governor | None = None
-    """Shared by all attempts with one member."""
+    """The budget of all attempts with one member."""
     context: AttemptInFlight | None = None
-    """Of the attempt in flight."""
+    """The attempt in flight."""
     attempts: int = 0
     open_attempt: tuple[int, float | None] | None = None
-    """The number of the attempt that has begun and not ended, and the time when it began, None for the task's first."""
+    """Number and start time of the attempt that has begun and not ended; the time is None for the task's first."""
     usage: Usage = NO_USAGE
     artifact: Artifact | None = None
     verdict: EvaluationVerdict | None = None
     criteria: str | None = None
-    """Digest of what its first review judged by."""
+    """Digest of the criteria of the first review."""
     warnings: tuple[str, ...] = ()
     done: tuple[DoneCall, ...] = ()
-    """What attempts at the artifact that it works on did with tools."""
+    """Tool calls of the attempts at the current artifact."""
     done_for: int = 1
-    """The number of that artifact."""
+    """The number of the current artifact."""
     error: str | None = None
     exception: BaseException | None = None
-    """What its last attempt, its last review or its body raised."""
+    """What the last attempt, the last review or the body raised."""
     top_ups: int = 0
     carvings: int = 0
-    """How often it got a budget: at its start, and with each member it was handed to."""
+    """How often the task got a budget: at its start, and with each member it was handed to."""
     before: Usage | None = None
-    """What was spent with members that handed it over."""
+    """Usage with earlier members, who handed the task over."""
     spent_by: dict[str, Usage] | None = None
-    """The same, by member."""
+    """Usage with earlier members, by member."""
     has_slot: bool = False
     wait: anyio.CancelScope | ScopeStopper | None = None
-    """Around what the task waits for between its attempts, such as a review."""
+    """The scope around what the task waits for between its attempts, such as a review."""
     interrupted: str | HumanRequest | None = None
-    """Why it was cancelled, or the question whose answer it waits for."""
+    """Why the task was cancelled, or the question that it waits for."""
     waits_for: WaitsFor | None = None
-    """What it was last said to wait for; None: nothing."""
+    """The last reported reason to wait; None: the task does not wait."""
     superseded: bool = False
-    """A later plan does without it."""
+    """Whether a later plan does without the task."""
     for_halt: bool = False
-    """It ended because a budget was exhausted."""
+    """Whether the task ended because a budget was exhausted."""
     not_taken: bool = False
-    """Its condition did not hold, or that of a task it needs: the run is complete without it."""
+    """Whether the task's condition, or the condition of a task it needs, did not hold: the run is complete without it.
+    """
 
     def __post_init__(self) -> None:
         self.task = self.entry.task
 
     @property
     def history(self) -> list[str]:
-        """Every state it was in."""
+        """Every state so far, oldest first."""
         return self.path.states()
 
     @property
     def in_flight(self) -> bool:
-        """Dispatched, and neither ended nor suspended: it holds a slot and a budget."""
+        """Whether the task is dispatched, and neither ended nor suspended: it holds a slot and a budget."""
         return self.state in _IN_FLIGHT
 
     @property
     def ended(self) -> bool:
-        """No move is left."""
+        """Whether no move is left."""
         return self.state not in TASK_MOVES
 
     @property
     def place(self) -> str:
-        """Where its body works, for what the body records."""
+        """The key of the task's body, for what the body records."""
         return self.records.key("body", self.task.id, 1)
 
     def move(self, to: TaskState) -> None:
-        """Go to another state; `IllegalMove` when the table does not have that move."""
+        """Move to another state; `IllegalMove` if the table does not have that move."""
         path = self.path.after.get(to)
         self.path = self.path.extend(self.task.id, to) if path is None else path
         self.state = to
 
     def ask_for(self, artifact_number: int) -> None:
-        """Begin an attempt at an artifact; what was done with tools for a whole one before it is not its beginning."""
+        """Begin an attempt at an artifact."""
+        # Tool calls for an earlier, complete artifact do not belong to the new one.
         cut = self.artifact is not None and self.artifact.partial
         if artifact_number != self.done_for and not cut:
             self.done = ()
         self.done_for = artifact_number
 
     def book_before_hand_over(self, spent: Usage) -> None:
-        """Book what its member spent on it, before another one gets it."""
+        """Book what the member spent on the task, before another member gets it."""
         member = self.member or ""
         self.before = self.usage = (self.before or NO_USAGE) + spent
         self.spent_by = self.spent_by or {}
@@ -254,41 +256,42 @@ class TaskRun:
         return ceiling if ceiling is None or spent is None else left_of(ceiling, spent)
 
     def recall_cancel(self, key: str | None = None) -> None:
-        """Take over from the records that the task was cancelled in flight, if it was, and before the step `key`."""
-        if not isinstance(self.interrupted, str):  # what waited was cancelled in a later session
+        """Take over a recorded cancellation of the task in flight, if it came before the step `key`."""
+        if not isinstance(self.interrupted, str):  # a waiting task was cancelled in a later session
             self.interrupted = self.records.cancelled_in_flight(self.task.id, key) or self.interrupted
 
     @property
     def begun(self) -> bool:
-        """Started or ended, in this session or in an earlier one."""
+        """Whether the task has started or ended, in this session or in an earlier one."""
         if self.state is not PENDING or self.records.was_attempted(self.task.id):
             return True
         return self._earlier_status not in (None, TaskStatus.PENDING)
 
     @property
     def lost(self) -> bool:
-        """Ended without being accepted, in this session or in an earlier one."""
+        """Whether the task ended without being accepted, in this session or in an earlier one."""
         return (self.ended and not self.entry.accepted) or self._earlier_status in _LOST
 
     @property
     def _earlier_status(self) -> TaskStatus | None:
-        """How it was at the end of the session before; None if there was none."""
+        """The task's status at the end of the last session; None if there was none."""
         found = self.records.earlier.get(self.task.id)
         return None if found is None else found.status
 
     def skip_reason(self, reason: str) -> str:
-        """Return why it is skipped: as in the earlier session, where another need may have been lost first."""
+        """Return why the task is skipped: the earlier session's reason, if it has one."""
+        # Another dependency may have been lost first in that session.
         found = self.records.earlier.get(self.task.id)
         return found.error or reason if found is not None and found.status is TaskStatus.SKIPPED else reason
 
     @property
     def earlier(self) -> TaskOutcome | None:
-        """How it was at the end of the session before; None if it was never tried there."""
+        """The outcome at the end of the last session; None if the task was never tried there."""
         found = self.records.earlier.get(self.task.id)
         return found if found is not None and found.attempts else None
 
     def remember(self, earlier: TaskOutcome) -> None:
-        """Stand as at the end of the session before: this one ends before it came to the task again."""
+        """Restore the outcome of the last session: this one ends before it comes to the task again."""
         self._stand_as(earlier)
         self.governor = None
         if self.state is PENDING:
@@ -299,7 +302,7 @@ class TaskRun:
         self.member, self.usage, self.warnings = earlier.member, earlier.usage, earlier.warnings
 
     def cut_short(self) -> CutShort:
-        """Return what there is of the task when the end of the run interrupts it."""
+        """Return the record of the task when the end of the run interrupts it."""
         spent = NO_USAGE if self.governor is None else self.governor.usage
         return CutShort(self.member or "", spent if self.before is None else self.before + spent, self._kept())
 
@@ -308,7 +311,7 @@ class TaskRun:
         return Artifact(kept, partial=True) if kept else None
 
     def real_end(self, to: TaskState, reason: str | None, halt: HaltReason | None) -> tuple[TaskState, str | None]:
-        """Return how the task really ends that is to end like this: it, or the run (by `halt`), may be cancelled."""
+        """Return the actual end of a task: CANCELLED if the task, or the run (by `halt`), was cancelled meanwhile."""
         if isinstance(self.interrupted, str):
             self.records.put_cancelled(self.task.id, self.interrupted, started=True)
             return CANCELLED, self.interrupted
@@ -316,7 +319,7 @@ class TaskRun:
         if not cut or to is not FAILED:
             return to, reason
         earlier = self.records.earlier.get(self.task.id)
-        if earlier is not None and earlier.status is TaskStatus.FAILED:  # the run was cut short on its way there again
+        if earlier is not None and earlier.status is TaskStatus.FAILED:  # the run was cut short before it failed again
             self._stand_as(earlier)
             self.exception = None
             return FAILED, earlier.error
@@ -324,7 +327,7 @@ class TaskRun:
         return CANCELLED, reason
 
     def outcome(self) -> TaskOutcome:
-        """Return how it ended."""
+        """Return the task's outcome."""
         status = _STATUS[self.state]
         artifact = self.artifact or self._kept()
         return _make_outcome(

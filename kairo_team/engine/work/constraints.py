@@ -1,4 +1,4 @@
-"""Constraints at work: those of one run, those of one attempt, and models whose calls they guard."""
+"""Constraints at work: those of a run, those of an attempt, and models whose calls they guard."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ Watch = Callable[[], Coroutine[Any, Any, None]]
 
 
 ENDED_EARLY: Final = "ended early by"
-"""How the warning of a constraint begins that ended an attempt."""
+"""How the warning of a constraint that ended an attempt begins."""
 
 
 class RunConstraints:
-    """The constraints of one run: a chain for each member, what all share first, and what they decided for all."""
+    """The constraints of one run: shared ones, a chain for each member, and decisions that apply to all attempts."""
 
     __slots__ = ("_chains", "_emit", "_kill", "_of_all", "_root", "_warn", "_warned", "clock", "exit", "on_exit")
 
@@ -55,9 +55,10 @@ class RunConstraints:
         """
         self.clock = clock
         self.exit: Violation | None = None
-        """What a watch of those that all share decided for every attempt: no further model call."""
+        """Set when a watch of a shared constraint decided, for every attempt, that no further model call may be made.
+        """
         self.on_exit: list[Callable[[Violation], object]] = []
-        """Called with what it decided: attempts may be made elsewhere."""
+        """Called with that decision: attempts may be made elsewhere."""
         self._root = root
         self._kill = kill
         self._warn = warn
@@ -68,14 +69,14 @@ class RunConstraints:
         self._warned: set[tuple[str | None, int]] = set()
 
     def watches(self, supervisor: CallSupervisor | None) -> Sequence[Watch]:
-        """Return what runs as long as the run does."""
+        """Return the watches that run as long as the run does."""
         supervise = None if supervisor is None else supervisor.run
         return [partial(self._watch, position, supervise) for position in self._of_all.watched]
 
     def for_attempt(
         self, member: str | None, task_id: str | None, governor: Governor, tool_calls: int, emit: Callable[..., object]
     ) -> AttemptConstraints | None:
-        """Return the constraints of an attempt; None for work of no member and for a member without constraints.
+        """Return the constraints of an attempt; None for a member without any, and for work without a member.
 
         `tool_calls` were made on its governor before it began.
         """
@@ -83,21 +84,21 @@ class RunConstraints:
         return None if chain is None else AttemptConstraints(self, chain, member, task_id, governor, tool_calls, emit)
 
     def is_of_all(self, position: int) -> bool:
-        """Whether a position in a member's chain is one of the constraints that all share."""
+        """Whether a position in a member's chain is one of the shared constraints."""
         return position < len(self._of_all.constraints)
 
     def stop(self, violation: Violation) -> None:
-        """Interrupt the whole run."""
+        """Interrupt the whole run because of a violation."""
         self.stop_for(f"emergency stop by {violation}")
 
     def stop_for(self, reason: str) -> None:
-        """Interrupt the whole run, for a reason in words."""
+        """Interrupt the whole run for a reason in words."""
         self._root.cancel(HaltReason.EMERGENCY_STOP)
         if self._root.halted not in _ENDS_OF_OTHERS:
             self._kill(reason)  # the first reason wins: this one only adds the words
 
     def is_news(self, task_id: str | None, constraint: object) -> bool:
-        """Whether a constraint has not yet warned of a task; it has from now on."""
+        """Return whether a constraint has not warned of a task yet, and record that it has now."""
         warning = (task_id, id(constraint))
         if warning in self._warned:
             return False
@@ -121,7 +122,7 @@ class RunConstraints:
 
 
 _ENDS_OF_OTHERS: Final = frozenset({HaltReason.CANCELLED, HaltReason.TIME_BUDGET_EXCEEDED})
-"""Reasons for which the run was about to end before a constraint stopped it."""
+"""Reasons why the run was about to end before a constraint stopped it."""
 
 
 def violation_fields(violation: Violation) -> tuple[Any, ...]:
@@ -150,7 +151,7 @@ class AttemptConstraints:
         self.refusal: ConstraintExit | None = None
         """Set once a model call, or the attempt itself, was refused."""
         self.stopped_by: Violation | None = None
-        """What stopped the attempt, or from within it the run, as an emergency."""
+        """The emergency that stopped the attempt, or the run from within it."""
         self._of_run = of_run
         self._chain = chain
         self._governor = governor
@@ -178,7 +179,7 @@ class AttemptConstraints:
         return self._exit is not None
 
     async def around(self, call: Callable[[], Awaitable[T]], supervisor: CallSupervisor | None = None) -> T:
-        """Call the agent unless the constraints refuse; the member's watches run beside it."""
+        """Call the agent unless the constraints refuse; the member's watches run in the background."""
         await self._look(0)
         self._refuse_if_decided()
         stoppers = {
@@ -194,7 +195,7 @@ class AttemptConstraints:
                     stopper.cancel()
 
     async def begin_turn(self, request: ModelRequest) -> int:
-        """Return the turn's number, from 0; raises instead of letting a model call begin that may not."""
+        """Return the turn's number, from 0; raise if the model call may not begin."""
         turn = self._turns_begun
         self._turns_begun += 1
         self._messages = request.messages
@@ -206,14 +207,15 @@ class AttemptConstraints:
         return turn
 
     async def end_turn(self, turn: int, response: ModelResponse) -> None:
-        """Take note of a reply; raises `HaltError` when it led to an emergency stop."""
+        """Record a reply; raise `HaltError` if it led to an emergency stop."""
         self._note(response)
         await self._look(turn)
         if self.stopped_by is not None:
             self._governor.can_proceed()
 
     def repeat_turn(self, request: ModelRequest, response: ModelResponse) -> None:
-        """Count a turn that was recorded: what the constraints decided is recorded too."""
+        """Count a recorded turn."""
+        # The decisions of the constraints are recorded too, so nothing is evaluated here.
         self._turns_begun += 1
         self._messages = request.messages
         self._note(response)
@@ -241,7 +243,7 @@ class AttemptConstraints:
             self._take(violation)
 
     def _take(self, violation: Violation) -> None:
-        """Emit a violation and do what it asks for."""
+        """Emit a violation and carry out its action."""
         self._emit(ConstraintViolated, self._task_id, self._member, *violation_fields(violation))
         if violation.action is ResourceAction.EMERGENCY_STOP:
             self.stopped_by = self.stopped_by or violation
@@ -267,7 +269,7 @@ class AttemptConstraints:
 
 
 class AskedModel(Protocol):
-    """A governed model, as a member's model asks it."""
+    """A governed model, as a member's model calls it."""
 
     @property
     def name(self) -> str:
@@ -275,7 +277,7 @@ class AskedModel(Protocol):
         ...
 
     async def complete(self, request: ModelRequest, listen: Listen | None = None) -> ModelResponse:
-        """Answer one request; who listens gets the text of each try of a model that can stream."""
+        """Answer one request; `listen` gets the text of each try of a model that can stream."""
         ...
 
     async def stream(self, request: ModelRequest, on_text: Callable[[str], object]) -> ModelResponse:

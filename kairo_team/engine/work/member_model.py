@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 
 _EVERY: Final = 0.5
-"""Least seconds between two pieces of a reply that are emitted for those who get the texts of the work."""
+"""Least seconds between two pieces of a reply emitted to listeners of the work's texts."""
 
 
 def _with_directives(request: ModelRequest, directives: Sequence[str]) -> ModelRequest:
-    """Add the directives given since the prompt was made; what is recorded is the request without them."""
+    """Add the directives given since the prompt was made; the request is recorded without them."""
     if not directives:
         return request
     added = Message.user("New directives:\n" + "\n".join(f"- {one}" for one in directives))
@@ -45,7 +45,7 @@ def _with_directives(request: ModelRequest, directives: Sequence[str]) -> ModelR
 
 
 class _Pieces:
-    """Emits a text while it is written: what is new, every so many seconds, with no half of a secret in it."""
+    """Emits a text while it is written: the new part, every few seconds, never with part of a secret."""
 
     def __init__(self, emit: Callable[[str], object], services: RunServices, every: float = 0.0) -> None:
         self._emit = emit
@@ -56,7 +56,7 @@ class _Pieces:
         self._rest = ""
 
     def __call__(self, text: str) -> None:
-        """Take what was added, from any thread."""
+        """Take the added text, from any thread."""
         self._rest += text
         now = self._clock()
         if now - self._last < self._every:
@@ -67,7 +67,7 @@ class _Pieces:
             self._emit_rest(end)
 
     def end(self) -> None:
-        """Emit what is left."""
+        """Emit the rest."""
         if self._rest:
             self._emit_rest(len(self._rest))
 
@@ -79,7 +79,7 @@ class _Pieces:
 class MemberModel:
     """A governed model whose calls pass the member's constraints and guardrails, and are recorded.
 
-    The intent is recorded before a call, the reply after it, so that none is paid twice.
+    The intent is recorded before a call and the reply after it, so that no call is paid twice.
     """
 
     __slots__ = ("_context", "_guardrails", "_model", "_steerable", "name")
@@ -92,7 +92,7 @@ class MemberModel:
         *,
         steerable: bool = True,
     ) -> None:
-        """Take the governed model; directives are not added to the requests of one that is not `steerable`."""
+        """Take the governed model; directives are added to its requests only if it is `steerable`."""
         self._context = context
         self._model = model
         self.name = model.name
@@ -101,11 +101,11 @@ class MemberModel:
         self._steerable = steerable
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Answer one request, from the record when this call was made before."""
+        """Answer one request, from the record if this call was made before."""
         return await self._answer(request, None)
 
     async def stream(self, request: ModelRequest) -> ModelResponse:
-        """Answer one request and emit each piece of the reply; all at once where guardrails look at replies."""
+        """Answer one request and emit each piece of the reply; all at once if guardrails inspect replies."""
         told = _Pieces(self._emit_delta, self._context.services)
         response = await self._answer(request, None if self._guards_replies else told)
         if self._guards_replies:
@@ -126,7 +126,7 @@ class MemberModel:
         context.services.emit(ModelDelta, context.task_id, context.member, self.name, text)
 
     async def _ask(self, request: ModelRequest, key: str, on_text: Callable[[str], None] | None) -> ModelResponse:
-        """Ask the model, and keep the error of a call that got no answer."""
+        """Call the model, and keep the error of a call that got no answer."""
         try:
             return await self._send(request, key, on_text)
         except ModelCallError as error:
@@ -134,7 +134,7 @@ class MemberModel:
             raise
 
     async def _send(self, request: ModelRequest, key: str, on_text: Callable[[str], None] | None) -> ModelResponse:
-        """Send a request; where somebody is to get texts, emit the reply while it is written."""
+        """Send a request; if there are listeners for texts, emit the reply while it is written."""
         services = self._context.services
         if on_text is not None:
             return await self._model.stream(request, on_text)
@@ -182,7 +182,7 @@ class MemberModel:
         return response
 
     def _note_unfinished(self, response: ModelResponse) -> None:
-        """Take note of the tool calls of a reply that was cut off, and of those that a whole reply asks for."""
+        """Record the tool calls of a reply that was cut off, and release those of a complete reply."""
         unfinished, cut_by = self._context.unfinished, response.cut_by
         for call in response.tool_calls:
             if cut_by is None:
@@ -191,7 +191,7 @@ class MemberModel:
                 unfinished[call.id] = cut_by
 
     async def _recall(self, request: ModelRequest, recorded: Any) -> ModelResponse:
-        """Return the recorded reply of a call, or raise the recorded denial, of which guards and constraints learn."""
+        """Return the recorded reply of a call, or raise the recorded denial; guards and constraints learn of either."""
         if self._guardrails is not None:
             await self._repeat(self._guardrails, request, recorded)
         if isinstance(recorded, GuardrailDenied):
@@ -211,7 +211,7 @@ class MemberModel:
         return response if calls == list(response.tool_calls) else replace(response, tool_calls=calls)
 
     async def _repeat(self, chain: GuardrailChain, request: ModelRequest, recorded: Any) -> None:
-        """Let guardrails learn again from a call that is recorded."""
+        """Let guardrails learn again from a recorded call."""
         context = self._context
         payloads: list[tuple[GuardrailPhase, GuardrailPayload]] = [
             (GuardrailPhase.PRE_MODEL, ModelInput(request.messages, request.settings))
@@ -222,7 +222,7 @@ class MemberModel:
             await chain.remember(GuardrailContext(phase, context.member, self.name, payload, context.metadata))
 
     async def _record(self, key: str, answer: ModelResponse | None, value: object) -> None:
-        """Record what came of a call; where that outlives the process, return once it is on disk."""
+        """Record the result of a call; if the journal outlives the process, return once it is on disk."""
         calls = self._context.calls
         if calls is None:
             self._context.services.journal.put(key, value)
@@ -256,7 +256,8 @@ class MemberModel:
         return outcome.payload
 
     async def _refuse(self, denied: GuardrailDenied) -> NoReturn:
-        """Raise the denial; an agent that calls again and again must not keep the event loop to itself."""
+        """Raise the denial."""
         self._context.denied = denied
+        # An agent that calls again and again must not keep the event loop to itself.
         await checkpoint()
         raise denied

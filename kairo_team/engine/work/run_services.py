@@ -55,11 +55,11 @@ T = TypeVar("T")
 
 
 class Directives(Protocol):
-    """What is known of the directives given to a run: its `Steering`, or what a worker was told of it."""
+    """The known directives of a run: its `Steering`, or the copy that a worker has."""
 
     @property
     def directives(self) -> Sequence[tuple[str | None, str]]:
-        """Task, or None for all of them, and what was asked for; oldest first."""
+        """Task id, or None for all tasks, and the directive; oldest first."""
         ...
 
     @property
@@ -73,7 +73,7 @@ class Directives(Protocol):
         ...
 
     def directives_for(self, task_id: str | None, after: int = 0, until: int | None = None) -> tuple[str, ...]:
-        """Return what was asked of a task, oldest first, of the run's directives from `after` to `until`."""
+        """Return the texts of the directives for a task, oldest first, among the run's from `after` to `until`."""
         ...
 
     def warn_of_budget(self) -> None:
@@ -82,47 +82,47 @@ class Directives(Protocol):
 
 
 class People(Protocol):
-    """The way to people: a run's `Questions`, or the way of a worker to them."""
+    """Access to people: a run's `Questions`, or a worker's connection to them."""
 
     @property
     def gate(self) -> HumanGate | None:
-        """Asks a person; None: nobody can be asked."""
+        """Asks a person; None: no person can be asked."""
         ...
 
     @property
     def inbox(self) -> Inbox:
-        """The questions that wait."""
+        """The open questions."""
         ...
 
     @property
     def can_ask(self) -> bool:
-        """Whether there is a gate, or somebody who has answered already."""
+        """Whether there is a gate, or an answer that the run has not taken."""
         ...
 
     async def ask(self, key: str, asked: HumanRequest) -> HumanDecision | None:
-        """Return a person's decision, None if no person can be asked or answers."""
+        """Return a person's decision; None if no person can be asked or answers."""
         ...
 
     def identified(self, asked: HumanRequest, key: str) -> HumanRequest:
-        """Return the question with its id and its run's."""
+        """Return the question with its id and the run's id."""
         ...
 
     def withdraw(self, why: str, task_id: str | None = None, attempt: int | None = None) -> None:
-        """Withdraw questions that wait, because what they were asked for has ended."""
+        """Withdraw open questions, because what they were asked for has ended."""
         ...
 
 
 class Heard(Protocol):
-    """Knows whether anybody gets the texts of the work."""
+    """Knows whether there are listeners for the texts of the work."""
 
     @property
     def heard(self) -> bool:
-        """Whether somebody does."""
+        """Whether there is a listener."""
         ...
 
 
 class RunServices:
-    """Models, prices, prompts, tools and guardrails of one run, and the way to its bus from any thread."""
+    """Models, prices, prompts, tools and guardrails of one run, and access to its bus from any thread."""
 
     __slots__ = (
         "_begin", "_breakers", "_chains", "_connected", "_connections", "_emit", "_policies", "_thread", "_token",
@@ -154,7 +154,7 @@ class RunServices:
         steering: Directives | None = None,
         kept: RunJournal | None = None,
     ) -> None:
-        """Take what the run has; `guardrails` are everybody's, in groups, `guardrails_of` those of members, by name.
+        """Take the parts of the run; `guardrails` apply to everyone, in groups; `guardrails_of` to one member, by name.
 
         `outer_attempt` is the attempt that contains the run: its rules for models and tools apply here too, and first.
         """
@@ -165,14 +165,14 @@ class RunServices:
         self.prompts = prompts
         self.journal = journal
         self.kept = kept
-        """The journal, where it outlives the process."""
+        """The journal, if it outlives the process."""
         self.clock = clock
         self.outer_attempt = outer_attempt
         self.permissions: ToolPermissions | None = (
             permissions if outer_attempt is None else joint_permissions(outer_attempt.permissions, permissions)
         )
         self.allowed: Sequence[Iterable[str]] = () if outer_attempt is None else outer_attempt.allowed_tools
-        """Names of tools, of which a tool must be in each list, besides what the roles of the run allow."""
+        """Lists of allowed tool names, besides those of the run's roles; a tool must be in each list."""
         self.secrets = secrets
         self.nest = nest
         """Makes the runtime of a team inside a task; None outside a run."""
@@ -181,18 +181,19 @@ class RunServices:
         self.steering: Directives | None = steering
         """Knows the directives given to the run; None outside a run."""
         self.constraints: RunConstraints | None = None
-        """None where neither the team nor a member has any: then they cost nothing."""
+        """None if neither the team nor a member has constraints: then they cost nothing."""
         self.on_journal_error: Callable[[JournalError], None] | None = None
         """Called when a call could not be recorded, and so was not made; None outside a run."""
         self.content: Heard | None = None
-        """The bus that takes the texts of the work; None where nobody is to get them."""
+        """The bus that takes the texts of the work; None if texts are not emitted."""
         self.tracebacks = Tracebacks()
         self.withheld: set[tuple[str, str | None]] = set()
-        """Tool sources, and the members for which it was logged that they get nothing of them."""
+        """Tool sources and members for which it was logged that the member gets none of the source's tools."""
         self.unmetered: set[str] = set()
-        """Models that reported no usage of a streamed reply: they are streamed no more where nobody asked for it."""
+        """Models that reported no usage for a streamed reply: the run stops streaming from them unless the caller
+        streams."""
         self.overshoots = Overshoots(journal)
-        """Calls that used more than was held for them."""
+        """Calls that used more than their hold."""
         self.divergences = Divergences(journal)
         """Calls that were made in the place of recorded ones."""
         self.grace = 1.0
@@ -200,13 +201,13 @@ class RunServices:
         self.supervisor: CallSupervisor | None = None
         """Warns of members that do not end in time, or block the event loop; None outside a run."""
         self.engine: Engine | None = None
-        """Makes the attempts elsewhere; None where they are made here."""
+        """Makes the attempts elsewhere; None if they are made here."""
         self.earlier_calls: EarlierCalls | None = None
-        """The calls of earlier sessions; None where this is the first."""
+        """The calls of earlier sessions; None in the first session."""
         self.under_way = CallsUnderWay() if outer_attempt is None else outer_attempt.under_way
-        """The calls that are under way, here and in the runs around this one."""
+        """The calls under way, here and in the runs around this one."""
         self.lost_calls: dict[str, Sequence[RecordedCall]] = {}
-        """By attempt: its calls in doubt, of workers that were lost in this session."""
+        """Calls in doubt of workers that were lost in this session, by attempt."""
         self._emit = emit
         self._begin = begin
         self._policies = (() if outer_attempt is None else outer_attempt.policies, guardrails, guardrails_of or {})
@@ -216,9 +217,9 @@ class RunServices:
         self._connected: set[int] = set()
         """Models whose connections are kept until the run ends, by `id`."""
         self._used: set[tuple[str, ...]] = set()
-        """Names of each model, where there are limits."""
+        """The names of each used model, if there are limits."""
         self.start_soon: Callable[[Watch], object] | None = None
-        """Lets something run as long as the run does; set when it begins."""
+        """Runs a watch as long as the run lasts; set when the run begins."""
         self._thread = threading.get_ident()
         self._token = current_token()
 
@@ -227,13 +228,13 @@ class RunServices:
         self.call(self._emit, *event)
 
     def begin(self, *event: Any) -> Around:
-        """Emit, from any thread, what some work begins with; return what the subscribers put around it."""
+        """Emit, from any thread, the first event of some work; return what the subscribers put around it."""
         return NOTHING_AROUND if self._begin is None else self.call(self._begin, *event)
 
     def report_content(
         self, of: str, call: str, attempt: int, body: object, *, task_id: str | None, member: str | None
     ) -> None:
-        """Emit a text of the work, where somebody is to get it."""
+        """Emit a text of the work, if there are listeners."""
         if self.content is not None and self.content.heard:
             said = to_jsonable_python(body, fallback=describe)
             self.emit(Content, task_id, member, of, call, attempt, said)
@@ -245,7 +246,7 @@ class RunServices:
             self.outer_attempt.note_overshoot(model, held, used)
 
     def check_repeated(self, step: str, task_id: str | None, member: str | None) -> None:
-        """Report it if work that has ended, and that was cut before, asked something else than it had asked then."""
+        """Report ended work that was cut before if its calls differ from the recorded ones."""
         calls = 0 if self.earlier_calls is None else self.earlier_calls.diverged(step)
         if calls:
             work = f"the work {step!r}" if task_id is None else f"task {task_id!r}"
@@ -259,13 +260,13 @@ class RunServices:
             self.call(self.steering.warn_of_budget)
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
-        """Call a function in the run's event loop, from there or from any other thread, and wait until it is done."""
+        """Call a function in the run's event loop, from any thread, and wait until it is done."""
         if threading.get_ident() == self._thread:
             return function(*args)
         return from_thread.run_sync(function, *args, token=self._token)
 
     def begin_to_use(self, model: ChatModel) -> None:
-        """Take note of a model of the run, and keep its connections, where it has any, until the end; any thread."""
+        """Register a model of the run, and keep its connections, if it has any, until the end; from any thread."""
         for one in single_models(model):
             if self.rules.limits:
                 self._used.add(self.rules.limits.names(one))
@@ -275,30 +276,31 @@ class RunServices:
                 self.call(self.start_soon, partial(_without_error, keep))
 
     def is_answered(self, question: HumanRequest) -> bool:
-        """Return whether a question that was put off may have its answer now; of a run inside this one it may."""
+        """Return whether a deferred question may have its answer now."""
+        # The questions of a run inside this one are not known here.
         if question.run_id != self.run_id:
             return True
         return self.questions is not None and self.questions.inbox.is_answered(question)
 
     @property
     def is_over(self) -> bool:
-        """Whether an attempt around the run has ended: it cannot go on."""
+        """Whether an attempt around the run has ended, so that the run cannot continue."""
         return self.outer_attempt is not None and self.outer_attempt.over
 
     def withdraw_questions(self, attempt: Attempt) -> None:
-        """Withdraw what an attempt asked that has ended; one that waits for a person has not."""
+        """Withdraw the questions of an ended attempt; keep them if it waits for a person."""
         if self.questions is not None and not isinstance(attempt.interrupted, HumanRequest):
             ended = f"attempt {attempt.number} of task {attempt.task_id!r} has ended"
             why = ended if attempt.error is None else f"{ended}: {attempt.error}"
             self.questions.withdraw(why, attempt.task_id, attempt.number)
 
     def begin_again(self, step: str, waited: Attempt, spent: Usage) -> None:
-        """Record that an attempt that waited for a person is made anew: it has not ended. `spent` is its own usage."""
+        """Record that an attempt is repeated after it waited for a person; `spent` is its own usage."""
         beyond = spent if self.earlier_calls is None else self.earlier_calls.beyond(step, spent)
         self.journal.put(step, CutShort(waited.member, waited.usage, waited.artifact, beyond))
 
     def guardrails_of(self, member: str | None) -> GuardrailChain | None:
-        """Return the guardrails of a member, or of work of no member; None when there are none."""
+        """Return the guardrails of a member, or of work without a member; None without any."""
         if self._chains is None:
             self._chains = _build_chains(*self._policies)
         shared, own = self._chains
@@ -306,7 +308,7 @@ class RunServices:
 
     @property
     def warnings(self) -> list[str]:
-        """What the run's result warns of: calls that were more than they should, limits that limit nothing."""
+        """Warnings for the result: calls beyond what was held or recorded, calls in doubt, limits without effect."""
         in_doubt = [] if self.earlier_calls is None else self.earlier_calls.warnings
         lost_calls = [call for calls in self.lost_calls.values() for call in calls]
         lost = describe_doubts(lost_calls, "their workers were lost")
@@ -315,7 +317,7 @@ class RunServices:
 
     @property
     def watches(self) -> Sequence[Watch]:
-        """What runs as long as the run does."""
+        """Watches that run as long as the run does."""
         return () if self.constraints is None else self.constraints.watches(self.supervisor)
 
     @property
@@ -329,7 +331,7 @@ class RunServices:
 
     @property
     def connections(self) -> Connections:
-        """The run's tool sources, such as MCP servers; served from the first use on."""
+        """The run's tool sources, such as MCP servers; connected at the first use."""
         if self._connections is None:
             assert self.start_soon is not None, "the run has begun"
             self._connections = Connections()
@@ -338,7 +340,7 @@ class RunServices:
 
 
 async def _without_error(watch: Watch) -> None:
-    """Run a watch that only helps: where it fails, so does a call, which says why."""
+    """Run a watch that is only an optimisation: if it fails, a call fails too and reports why."""
     with suppress(Exception):
         await watch()
 
@@ -348,10 +350,10 @@ def _build_chains(
     everybody: Sequence[Sequence[GuardrailPolicy]],
     members: Mapping[str, Sequence[GuardrailPolicy]],
 ) -> tuple[GuardrailChain | None, dict[str, GuardrailChain]]:
-    """Return the chain of all, and those of members with policies of their own; state is fresh, and shared as meant.
+    """Return the chain of all, and the chains of members with policies of their own, with fresh state for the run.
 
-    Each group is asked in its own order, one after the other: an outer policy changes what an inner one sees. Policies
-    of the `outer` attempt keep their state: it is the same as in that attempt.
+    Groups are evaluated one after the other, each in its own order: an outer policy changes what an inner one sees.
+    Policies of the `outer` attempt keep their state, which they share with that attempt.
     """
     common = joined(outer, *(GuardrailChain(group).for_run() for group in everybody if group))
     own = {
@@ -370,7 +372,7 @@ def open_services(
     kill: Callable[[str], None],
     warn: Callable[[str], None],
 ) -> RunServices:
-    """Return what every piece of work of the run shares, with the constraints of runtime and team in force."""
+    """Return what all work of the run shares, with the constraints of runtime and team in force."""
     team, request, policy = scope.team, scope.request, scope.config.budget_policy
     services = RunServices(
         request.run_id,
@@ -401,7 +403,7 @@ def open_services(
 
 @asynccontextmanager
 async def interruptible(governor: Governor) -> AsyncGenerator[None]:
-    """End the block at the deadline or a kill; without any time at all it is cancelled from its first await on."""
+    """End the block at the deadline or a kill; without any time at all, cancel it from its first await on."""
     entered = False
     try:
         async with governor.scope():
@@ -421,7 +423,7 @@ _KEY: Final = "overshoots"
 
 
 class _Overshoot(NamedTuple):
-    """The calls of one model that used more than was held for them."""
+    """The calls of one model that used more than their hold."""
 
     calls: int = 0
     held: Usage = Usage()
@@ -437,7 +439,7 @@ class Overshoots:
         self._journal = journal
 
     def note(self, model: str, held: Usage, used: Usage) -> None:
-        """Count a call; its dollars are compared only if some were held."""
+        """Count a call if it used more than was held; dollars are compared only if some were held."""
         if used.tokens > held.tokens or (held.dollars and used.dollars > held.dollars):
             self.count(model, held, used)
 

@@ -1,4 +1,4 @@
-"""`Runtime`: what runs share - subscribers, models, prices, a gate - and the way to start, watch and resume them."""
+"""`Runtime`: what runs share - subscribers, models, prices, a gate - and how to start, watch and resume them."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("kairo_team")
 
-_LEFT: Final = "the run does not go on here"
-"""What the session of a run is told that was taken and is given back."""
+_LEFT: Final = "the run does not continue here"
+"""The reason of the interruption when a run's session was taken and is given back."""
 
 ContentMode = Literal["none", "events", "journal"]
-"""Who gets the texts of the work in events: nobody, every subscriber, the journal alone."""
+"""Who gets the texts of the work in events: no one, every subscriber, or the journal alone."""
 
 
 class OuterAttempt(Protocol):
@@ -84,23 +84,23 @@ class OuterAttempt(Protocol):
     governor: Governor
     scope: GovernorScope | None
     step: str
-    """Its recorded step."""
+    """The recorded step of the attempt."""
     task_id: str | None
     member: str | None
 
     @property
     def allowed_tools(self) -> Sequence[Iterable[str]]:
-        """Names of tools, of which a tool must be in each list."""
+        """Lists of allowed tool names; a tool must be in each list."""
         ...
 
     @property
     def permissions(self) -> ToolPermissions | None:
-        """What tools may do."""
+        """The permissions of tools."""
         ...
 
     @property
     def policies(self) -> Sequence[GuardrailPolicy]:
-        """What guards models and tools."""
+        """The policies that guard models and tools."""
         ...
 
     @property
@@ -114,12 +114,12 @@ class OuterAttempt(Protocol):
 
     @property
     def over(self) -> bool:
-        """It has ended, or one around it."""
+        """Whether this attempt, or one around it, has ended."""
         ...
 
     @property
     def under_way(self) -> CallsUnderWay:
-        """The calls of its run that are under way."""
+        """The calls of the attempt's run that are under way."""
         ...
 
     def lose_journal(self, error: JournalError) -> None:
@@ -127,16 +127,16 @@ class OuterAttempt(Protocol):
         ...
 
     def note_overshoot(self, model: str, held: Usage, used: Usage) -> None:
-        """Take note, from any thread, of a call that used more than was held."""
+        """Record, from any thread, a call that used more than was held."""
         ...
 
 
 @known_arguments
 class Runtime:
-    """What the runs of one program share: subscribers, models, prices, a budget, a gate. Runs stay separate otherwise.
+    """What the runs of one program share: subscribers, models, prices, a budget, a gate. Runs are separate otherwise.
 
     Only `start` and `stream` need `async with Runtime(...)`: when the block ends it waits for the runs they began, and
-    when an exception ends the block it cancels them. Without a `budget` each run has just its own; a shared budget's
+    when an exception ends the block it cancels them. Without a `budget` each run has only its own; a shared budget's
     seconds count from the runtime's construction. Raises `ValueError` for an argument of the wrong kind.
 
     >>> async with kt.Runtime(budget=kt.Budget(tokens=100_000), secrets=["token-1"]) as runtime:
@@ -163,28 +163,28 @@ class Runtime:
     ) -> None:
         """Make a runtime.
 
-        `subscribers` get every event of every run. `models` replaces models by name or pattern, such as
-        `{"openai:*": another_model}`. `prices` says what models cost, in the same way, such as
-        `{"openai:gpt-5-mini": Price(0.25, 2)}`; it goes before every other price. `budget` is shared by all
-        runs: each is carved from it when it begins, its seconds begin now. `secrets` are masked wherever the
-        library writes (results of tools and runs, events, errors, its log), also url-encoded, as JSON, in base64, and
-        split by invisible characters. `model_limits` says how many calls of a model may be made at once and begun in
-        a minute, such as `{"openai:*": ModelLimit(concurrency=8, per_minute=500)}`, for all runs together; the
-        name under which `models` has a model counts like its own.
-        `model_retry` says which failed model calls are tried again; None is `ModelRetry()`, `ModelRetry(retries=0)` is
-        none. `gate` asks people about plans, reviews and tools, such as `ConsoleGate()`. `constraints` and
-        `guardrails` are in force in every run, before those of its team, such as `GuardrailChain.from_config(...)`.
-        `templates` replace prompt templates by name (see `kairo_team.prompts.TEMPLATES`). `journal` records every run,
-        such as `SqliteJournal("runs.db")`: a run whose process died goes on with `resume` in a new one. `engine` makes
-        the attempts on other machines, such as `Cluster("postgresql://...")`, and has a journal of its own.
-        `content` says who gets prompts, replies, arguments and results of tools, and artifacts, in `content` events:
-        nobody, every subscriber ("events"), or the journal alone ("journal").
+        `subscribers` get every event of every run. `models` replaces models by name or pattern, such as `{"openai:*":
+        another_model}`. `prices` sets what models cost, in the same way, such as `{"openai:gpt-5-mini": Price(0.25,
+        2)}`, and overrides every other price. `budget` is shared by all runs: each is carved from it when it begins;
+        its seconds begin now. `secrets` are masked wherever the library writes (results of tools and runs, events,
+        errors, its log), also url-encoded, as JSON, in base64, and split by invisible characters. `model_limits` limits
+        how many calls of a model may be made at once and begun in a minute, such as `{"openai:*":
+        ModelLimit(concurrency=8, per_minute=500)}`, for all runs together; the name under which `models` has a model
+        counts like its own. `model_retry` says which failed model calls are tried again; None is `ModelRetry()`,
+        `ModelRetry(retries=0)` turns retries off. `gate` asks people about plans, reviews and tools, such as
+        `ConsoleGate()`. `constraints` and `guardrails` apply in every run, before those of its team, such as
+        `GuardrailChain.from_config(...)`. `templates` replace prompt templates by name (see
+        `kairo_team.prompts.TEMPLATES`). `journal` records every run, such as `SqliteJournal("runs.db")`: after its
+        process died, `resume` continues a run in a new one. `engine` makes the attempts on other machines, such as
+        `Cluster("postgresql://...")`, and has a journal of its own. `content` says who gets prompts, replies, arguments
+        and results of tools, and artifacts, in `content` events: no one ("none"), every subscriber ("events"), or the
+        journal alone ("journal").
         """
         self.subscribers = _check_subscribers(subscribers)
         self.models = ModelResolver(models)
         self.prices = PriceBook(prices)
         self.governor = None if budget is None else Governor(budget, name="runtime")
-        """What every run is carved from; None: each run has just its own budget."""
+        """The governor that every run is carved from; None: each run has only its own budget."""
         self.secrets = _check_secrets(secrets)
         self.masker = Masker(self.secrets)
         mask_in_log(self.masker)
@@ -194,7 +194,7 @@ class Runtime:
         self.gate = gate
         self.constraints = check_constraints("Runtime.constraints", constraints)
         self.guardrails = check_guardrails("Runtime.guardrails", guardrails)
-        GuardrailChain(self.guardrails)  # refuses one that does not name its phases
+        GuardrailChain(self.guardrails)  # refuses a policy that does not name its phases
         self.prompts = Prompts(templates)
         self.templates = dict(templates or {})
         if journal is not None:
@@ -217,13 +217,13 @@ class Runtime:
         self.runs = Runs()
         self._group: anyio.abc.TaskGroup | None = None
         self._loop: object = None
-        """The event loop in which it was entered."""
+        """The event loop in which the runtime was entered."""
         self.within: str | None = None
-        """The run inside which all its runs are made; None for a runtime of one's own."""
+        """The id of the run around all runs here; None for a runtime that is not nested."""
         self.outer_attempt: OuterAttempt | None = None
-        """The attempt inside which they are made: its rules are theirs too."""
+        """The attempt around all runs here, whose rules apply to them too."""
         self.grace = math.inf
-        """Most seconds of clean-up they have after an end."""
+        """The most seconds of clean-up after an end."""
 
     # ------------------------------------------------------------------ live runs
 
@@ -244,7 +244,7 @@ class Runtime:
         except BaseExceptionGroup as raised:
             if error is None or list(raised.exceptions) != [error]:
                 raise
-            return False  # the block's own error goes on as it was raised
+            return False  # the block's own error propagates as it was raised
 
     async def start(
         self,
@@ -257,10 +257,10 @@ class Runtime:
         run_id: str | None = None,
         coordinator: TeamCoordinator | str | None = None,
     ) -> Run:
-        """Begin a run beside the caller and return its handle, which keeps all its events, once it has begun.
+        """Begin a run in the background and return its handle, which keeps all its events, once it has begun.
 
         The arguments are those of `kairo_team.run`. Raises `RunExists` for a request that was run before here, and
-        `Misuse` outside `async with Runtime(...)`. When it is cancelled before it returns, so is the run.
+        `Misuse` outside `async with Runtime(...)`. If `start` is cancelled before it returns, so is the run.
         """
         from kairo_team.api import make_request
 
@@ -284,9 +284,9 @@ class Runtime:
         run_id: str | None = None,
         coordinator: TeamCoordinator | str | None = None,
     ) -> AsyncGenerator[Run]:
-        """Begin a run like `start`, for a block: leaving it before the run has ended cancels the run and waits for it.
+        """Begin a run like `start`, for a block; leaving the block before the run has ended cancels the run and waits.
 
-        Used as `async with runtime.stream(team, request) as run: async for event in run.events(): ...`.
+        Use it as `async with runtime.stream(team, request) as run: async for event in run.events(): ...`.
         """
         from kairo_team.api import make_request
 
@@ -310,21 +310,21 @@ class Runtime:
         take_over: bool = False,
         allow_changes: Collection[str] = (),
     ) -> TeamResult:
-        """Go on with a suspended run: finished work is not repeated, and what is still open suspends it again.
+        """Resume a suspended run: finished work is not repeated, and what is still open suspends it again.
 
-        With a journal also with a run whose process died, in any process; `take_over` takes it from one that lives,
-        which then records and sends nothing more. `team` and `coordinator` are those it was begun with;
-        `allow_changes` names what may have changed since, as `PlanMismatch` names it. `budget` replaces the run's, what
-        was spent counts. Raises `RunNotFound` or `RunFinished` for a run that does not wait, `PlanMismatch` for what
-        has changed in the team, and `InsufficientBudget` or `HaltError` where the runtime's own budget, or the run's
-        account, does not cover it: it goes on waiting.
+        With a journal, a run whose process died can be resumed too, in any process; `take_over` takes it from one that
+        lives, which then records and sends nothing more. Give the `team` and `coordinator` that the run was begun with;
+        `allow_changes` names what may have changed since, as `PlanMismatch` names it. `budget` replaces the run's;
+        earlier spending counts. Raises `RunNotFound` or `RunFinished` for a run that does not wait, and `PlanMismatch`
+        for changes in the team. Raises `InsufficientBudget` or `HaltError` if the runtime's own budget, or the run's
+        account, does not cover the run, which then keeps waiting.
         """
         given_one = None if coordinator is None else resolve("coordinator", "coordinator", coordinator)
         digests = digests_of(team, self.templates, given_one)
         taken: Sequence[RecoveredRun] = ()
         if self.store is not None and self.within is None:
             given: dict[str, Any] = {"take_over": take_over}
-            if budget is not None and hasattr(self.store, "accounts"):  # what is new of it is set aside first
+            if budget is not None and hasattr(self.store, "accounts"):  # its increase is set aside first
                 given["budget"] = budget
             taken = await self._recover(self.store, run_id, digests, given, allow_changes)
         run = self._known_run(run_id)
@@ -343,9 +343,9 @@ class Runtime:
         budget: Budget | None,
         allow_changes: Collection[str],
     ) -> TeamResult:
-        """Begin a session of a run that waits, and return its result."""
+        """Begin a session of a waiting run, and return its result."""
         earlier = self._suspension(run)
-        if earlier.digests and self.within is None:  # what is inside was compared with the run around it
+        if earlier.digests and self.within is None:  # an inner run was compared with the run around it
             check_unchanged(run.run_id, earlier.digests, digests, allow_changes)
         if run.within is not None and self.governor is not None:  # the attempt around it was booked without its loops
             self.governor.restore(Usage(loops=earlier.usage.loops))
@@ -390,7 +390,7 @@ class Runtime:
             raise RunNotFound(run_id, self.runs, place=place) from None
 
     def _suspension(self, run: Run) -> Suspension:
-        """Return what a run goes on from; raises for one that cannot go on, or not here."""
+        """Return what a run resumes from; raise if it cannot resume, or not here."""
         if run.resuming or run.live:
             raise Misuse(f"run {run.run_id!r} is running: there is nothing to resume")
         if run.suspension is None:
@@ -400,9 +400,9 @@ class Runtime:
         return run.suspension
 
     def pending(self, run_id: str | None = None) -> tuple[HumanRequest, ...]:
-        """Return the questions that wait for an answer, of one run or of all suspended ones, oldest first.
+        """Return the open questions of one run or of all suspended ones, oldest first.
 
-        Those of a run inside another, of a team whose member is a team, are questions of both.
+        The questions of a run inside another, of a team whose member is a team, are questions of both.
         """
         if self.store is not None:
             return self.store.pending(run_id)
@@ -410,10 +410,11 @@ class Runtime:
         return tuple(one for run in runs if run.suspension for one in run.suspension.inbox.open.values())
 
     def answer(self, question_id: str, decision: HumanDecision) -> None:
-        """Answer a question of a suspended run; the answer holds for what was asked about, and is void if that changes.
+        """Answer a question of a suspended run; the answer is void if the subject of the question changes.
 
-        In any order, from any thread; the same answer twice is one. A deferred question stays open, behind the others.
-        Raises `NoQuestion` for an id that is not open, `Misuse` for another answer than the first.
+        Questions may be answered in any order, from any thread; the same answer twice counts once. A deferred question
+        stays open, behind the others. Raises `NoQuestion` for an id that is not open, `Misuse` for an answer other than
+        the first.
         """
         if self.store is not None:
             self.store.answer(question_id, decision)
@@ -466,11 +467,9 @@ class Runtime:
             self.runs.leave(run)
 
     def nested_in(self, attempt: OuterAttempt, run_id: str, gate: HumanGate | None, grace: float) -> Runtime:
-        """Return a runtime like this one for teams inside an attempt of a run: they spend its budget, ask its gate.
-
-        What guards all its runs guards that attempt, and all inside it, already.
-        """
+        """Return a nested runtime for teams inside an attempt of a run: they spend its budget, and ask its gate."""
         nested = copy(self)
+        # The runtime's rules apply to that attempt, and so to everything inside it, already.
         nested.constraints, nested.guardrails = (), ()
         nested.governor, nested.within, nested.gate = attempt.governor, run_id, gate
         nested.outer_attempt, nested.grace = attempt, min(grace, self.grace)
@@ -478,25 +477,25 @@ class Runtime:
         return nested
 
     def on(self, journal: Journal | None, engine: Engine | None, subscribers: Sequence[Subscriber]) -> Runtime:
-        """Return a runtime like this one, without its runs and subscribers, on another journal and engine."""
+        """Return a copy of this runtime, without its runs and subscribers, on another journal and engine."""
         other = copy(self)
         other.subscribers, other.runs = tuple(subscribers), Runs()
         other.store, other.engine = journal, engine
         return other
 
     def with_subscribers(self, subscribers: Sequence[Subscriber]) -> Runtime:
-        """Return a runtime like this one, without its runs, with these subscribers added."""
+        """Return a copy of this runtime, without its runs, with these subscribers added."""
         return self.on(self.store, self.engine, (*self.subscribers, *subscribers))
 
     def enter(self, run_id: str) -> Run:
-        """Begin a session of a run, with a new handle or that of `start` or `resume`; `RunExists` for an id in use."""
+        """Begin a session of a run, with a new handle or one from `start` or `resume`; `RunExists` for an id in use."""
         run = self.runs.enter(run_id, self.within)
         if self.outer_attempt is not None and self.outer_attempt.scope is not None:
             self.outer_attempt.scope.inside += 1
         return run
 
     def forget(self, run: Run, governor: Governor | None) -> None:
-        """Forget a run whose session has ended, but for its id and, while it is suspended, what it goes on from."""
+        """Forget a run whose session has ended, except its id and, while it is suspended, what it resumes from."""
         if self.outer_attempt is not None and self.outer_attempt.scope is not None:
             self.outer_attempt.scope.inside -= 1
         self.runs.leave(run)
@@ -505,7 +504,7 @@ class Runtime:
             governor.forget()
 
     async def open_journal(self, request: TeamExecutionRequest, team: Team) -> Records:
-        """Return where the steps of a new run are recorded; raises `RunExists` for an id that is recorded."""
+        """Return where the steps of a new run are recorded; raise `RunExists` for an id that is recorded."""
         if self.store is None:
             return self.journal_for(request.run_id)
         outer = self.outer_attempt
@@ -519,22 +518,22 @@ class Runtime:
 
 
 def _give_back_begun(begun: RunJournal | None, _error: BaseException | None) -> None:
-    """Leave a run that a journal began for a caller that was gone; from any thread."""
+    """Leave a run that a journal began after its caller had gone; from any thread."""
     if begun is not None:
         begun.interrupt(_LEFT)
 
 
 def _give_back_taken(taken: Sequence[RecoveredRun] | None, _error: BaseException | None) -> None:
-    """Leave the runs that a journal recovered for a caller that was gone; from any thread."""
+    """Leave the runs that a journal recovered after their caller had gone; from any thread."""
     for one in taken or ():
         if one.state not in ENDED:
             one.journal.interrupt(_LEFT)
 
 
 async def _leave_as_it_was(journal: Journal, taken: Sequence[RecoveredRun]) -> None:
-    """Give back a run that was taken and cannot go on here: one that waits for a person waits again."""
+    """Give back a run that was taken and cannot resume here; one that waits for a person waits again."""
     with anyio.CancelScope(shield=True):
-        for one in reversed(taken):  # those inside first
+        for one in reversed(taken):  # inner runs first
             waits = one.state == "suspended"
             result = await run_in_thread(journal.result, one.request.run_id) if waits else None
             if result is not None:
@@ -546,7 +545,7 @@ async def _leave_as_it_was(journal: Journal, taken: Sequence[RecoveredRun]) -> N
 
 
 def _check_subscribers(subscribers: Iterable[Subscriber]) -> tuple[Subscriber, ...]:
-    """Return subscribers as a tuple; `ValueError` for what cannot be called with an event."""
+    """Return subscribers as a tuple; `ValueError` unless each can be called with an event."""
     given = as_list("Runtime.subscribers", "functions that take an event", subscribers)
     for one in given:
         check_instance("Runtime.subscribers", "a subscriber", one)
@@ -557,7 +556,7 @@ def _check_subscribers(subscribers: Iterable[Subscriber]) -> tuple[Subscriber, .
 
 
 def _check_content(content: Any, journal: Journal | None) -> ContentMode:
-    """Return the mode if there is one of that name, and a journal for what only a journal gets."""
+    """Return the mode if it is a known one, and has the journal that it needs."""
     modes: tuple[ContentMode, ...] = get_args(ContentMode)
     if content not in modes:
         raise ValueError(f"Runtime.content is {known(modes)}, not {content!r}")
@@ -570,7 +569,7 @@ def _check_content(content: Any, journal: Journal | None) -> ContentMode:
 
 
 def _check_secrets(secrets: Iterable[str]) -> tuple[str, ...]:
-    """Return secrets, the longest first, so that one inside another leaves nothing of itself."""
+    """Return secrets, longest first, so that masking one leaves nothing of a longer one that contains it."""
     given = [secrets] if isinstance(secrets, str) else list(secrets)
     if isinstance(secrets, str) or not all(isinstance(one, str) and one.strip() for one in given):
         raise ValueError("Runtime.secrets is a list of strings that are not blank")

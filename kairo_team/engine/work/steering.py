@@ -1,4 +1,4 @@
-"""What comes into a run from outside while it works: directives, cancelled tasks, more budget."""
+"""Requests to a run from outside while it works: directives, cancelled tasks, more budget."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ class Steering:
 
     def __init__(self, scope: RunScope) -> None:
         self.directives: list[tuple[str | None, str]] = []
-        """Task, or None for all of them, and what was asked for; oldest first."""
+        """Task id, or None for all tasks, and the directive; oldest first."""
         self._run_id = scope.request.run_id
         self._governor = scope.governor
         self._journal = scope.journal
         self._kept = scope.kept
         self._emit = scope.emit
         self.on_directive: list[Callable[[str | None, str], object]] = []
-        """Called with each directive: the task, or None for all of them, and what was asked for."""
+        """Called with each directive: the task id, or None for all tasks, and the text."""
         self.dispatcher: Dispatcher | None = None
-        """Has the tasks of the plan that stands now."""
+        """Has the tasks of the current plan."""
         self._marks: list[float] = [limit * _WARN_AT or inf for limit in units_of(scope.governor.budget)]
-        """What has to be spent, in ledger units, before a warning is emitted."""
+        """Usage at which a warning is emitted, in ledger units, by dimension."""
         self.watches = min(self._marks) < inf
         """Whether any limit is left to warn of."""
         while (told := scope.journal.get(f"steer:{len(self.directives) + 1}", None)) is not None:
             self.directives.append(_directive(told))
 
     def directives_for(self, task_id: str | None, after: int = 0, until: int | None = None) -> tuple[str, ...]:
-        """Return what was asked of a task, oldest first, of the run's directives from `after` to `until`."""
+        """Return the texts of the directives for a task, oldest first, among the run's from `after` to `until`."""
         return tuple(text for whose, text in self.directives[after:until] if whose is None or whose == task_id)
 
     def steer(self, directive: str, task_id: str | None = None, by: str = "") -> None:
@@ -63,10 +63,10 @@ class Steering:
         self._emit(events.TaskSteered, task_id, None, directive, by)
 
     def cancel_task(self, task_id: str, reason: str) -> None:
-        """End one task: what never started is SKIPPED, what is in flight is interrupted and CANCELLED.
+        """End one task: SKIPPED if it never started; if it is in flight, interrupted and CANCELLED.
 
-        With a map or a loop end the tasks that it grew into, also those that wait for a person. What was asked for
-        them is asked no longer.
+        A map or a loop ends with the tasks that it grew into, including those that wait for a person. Open questions of
+        these tasks are withdrawn.
         """
         self._check_running()
         task_run = self._open_task(task_id)
@@ -74,7 +74,7 @@ class Steering:
         self._cancel(task_run, reason, self.dispatcher)
 
     def _cancel(self, task_run: TaskRun, reason: str, dispatcher: Dispatcher) -> None:
-        """End a task that is open, with all it grew into; it raises nothing, so that no part of it is left."""
+        """End an open task with all it grew into; never raises, so that no part of it is left."""
         task_id, waits = task_run.task.id, task_run.state is TaskState.SUSPENDED
         if task_run.state is PENDING and task_run.earlier is None:
             task_run.records.put_cancelled(task_id, reason, started=False)
@@ -109,7 +109,7 @@ class Steering:
             self.dispatcher.changed(budget=True)
 
     def _set_aside(self, more: Budget) -> None:
-        """Set the raised limit aside in the run's account, where the journal has accounts, before anything is spent."""
+        """Set the raised limit aside in the run's account, if the journal has accounts, before anything is spent."""
         set_aside = getattr(self._kept, "set_aside", None)
         if set_aside is None:
             return
@@ -137,7 +137,7 @@ class Steering:
         self.watches = min(self._marks) < inf
 
     def _watch(self, raised: Budget) -> None:
-        """Set the spending at which a warning is emitted, for the limits that were given or raised."""
+        """Set the usage at which a warning is emitted, for the limits that were given or raised."""
         limits = units_of(self._governor.budget)
         for place, more in enumerate(units_of(raised)):
             if more and limits[place]:

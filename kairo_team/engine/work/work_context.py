@@ -1,4 +1,4 @@
-"""What a member, planner or evaluator may use while it works: governed models and tools, a place for partial work."""
+"""The context of a member, planner or evaluator: governed models and tools, and a place for partial work."""
 
 from __future__ import annotations
 
@@ -80,14 +80,14 @@ class _CallLog:
         self._context = context
         self._journal = journal
         self._answered: dict[int, tuple[object, int, Usage]] = {}
-        """By the identity of an answer that is not recorded yet: the answer, its call, and what it used."""
+        """Answers that are not recorded yet, with their call and usage, by the answer's identity."""
         self._sent: dict[int, tuple[str, str]] = {}
-        """By the number of a call that is under way: its name in the journal, and who is called."""
+        """Calls under way: their key in the journal, and the model or tool called, by number."""
         self._failed: Counter[tuple[str, str]] = Counter()
-        """How many tries of it have failed in this session."""
+        """Failed tries in this session, by key and name of the call."""
 
     async def sent(self, what: str, name: str, held: Usage, side_effect: str | None = None, key: str = "") -> int:
-        """Record that a call is about to be sent; where that fails the run ends, and nothing is sent."""
+        """Record that a call is about to be sent; if that fails, the run ends and nothing is sent."""
         context = self._context
         loops = context.usage.loops
         try:
@@ -110,7 +110,7 @@ class _CallLog:
         return number
 
     def idempotency_key(self, number: int) -> str:
-        """Return what names a try that was sent: the same when it is made again because nobody saw its answer."""
+        """Return the key of a try that was sent: the same for a retry without an answer, another one after an error."""
         key, name = self._sent[number]
         earlier = self._context.services.earlier_calls
         failures = self._failed[key, name] + (0 if earlier is None else earlier.failures(key, name))
@@ -118,13 +118,13 @@ class _CallLog:
         return hashlib.sha256(named.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
     def answered(self, number: int, answer: object, usage: Usage) -> None:
-        """Take note of its answer and of what it used, until that answer is recorded."""
+        """Keep a call's answer and usage until the answer is recorded."""
         self._sent.pop(number, None)
         self._context.services.under_way.end(self._journal, number)
         self._answered[id(answer)] = (answer, number, usage)
 
     async def record(self, key: str, answer: object, value: object) -> None:
-        """Record a value under a key, and with it the call that had this answer; return once that is on disk."""
+        """Record a value under a key, together with the call that had this answer; return once that is on disk."""
         _, number, usage = self._answered.pop(id(answer), (None, 0, _NOTHING))
         if number:
             self._journal.put_answer(key, value, number, usage)
@@ -137,7 +137,7 @@ class _CallLog:
             raise
 
     def ended(self, number: int, state: str, usage: Usage) -> None:
-        """Record the end of a call that has no answer, and what is charged for it."""
+        """Record the end of a call that has no answer, and the amount charged."""
         sent = self._sent.pop(number, None)
         if sent is not None and state == "failed":
             self._failed[sent] += 1
@@ -165,7 +165,7 @@ class WorkContext:
         member: str | None,
         spent_before: Usage = _NOTHING,
     ) -> None:
-        """Make what one piece of work may use; `spent_before` is what earlier tries on this governor have spent."""
+        """Make the context of one piece of work; `spent_before` is the usage of earlier tries on this governor."""
         self.services = services
         self.governor = governor
         self.role = role
@@ -182,21 +182,21 @@ class WorkContext:
         self.unanswered: ModelCallError | None = None
         """The error of the last model call that got no answer."""
         self.raised: Exception | None = None
-        """What made the work fail, with its traceback."""
+        """The exception that made the work fail, with its traceback."""
         self.spent_before = spent_before
         self.directives_seen = 0 if services.steering is None else len(services.steering.directives)
         """How many directives the prompt has already."""
         self.foreign = services.outer_attempt is not None
-        """A model may have written the goal or the task: another team's member asks, or a planner did."""
+        """Whether a model may have written the goal or the task: another team's member, or a planner."""
         self.step = step
-        """Its recorded step, or its name in the run."""
+        """The recorded step of the work, or its name in the run."""
         self.calls: CallLog | None = None if services.kept is None else _CallLog(self, services.kept)
-        """Records its calls before they are sent; None where nothing outlives the process."""
+        """Records calls before they are sent; None if nothing outlives the process."""
         self._calls: dict[str, int] | None = None
         self._uses: dict[str, int] | None = None
         self._pipeline: ToolPipeline | None = None
         self._tries: Counter[str] | None = None
-        """By the name of a model call: how often it was tried."""
+        """How often each model call was tried, by its name."""
         self._brought: dict[str, Tool] | None = None
         self._made: MadeCalls | None = None
         self.done: Sequence[DoneCall] = ()
@@ -204,19 +204,19 @@ class WorkContext:
         self.offered: tuple[Tool, ...] = ()
         """Tools that the coordinator offers for this attempt."""
         self.call_ids = set[str]()
-        """Ids of the tool calls that models asked for so far."""
+        """Ids of the tool calls that models requested so far."""
         self.unfinished: dict[str, str] = {}
-        """What cut off the reply that asked for a tool call, by the call's id; such calls are not made."""
+        """The cause that cut off the reply with a tool call, by the call's id; such calls are not made."""
         self.turn_ended: TurnEnded | None = None
-        """The first call of a tool that ended the attempt."""
+        """The first tool call that ended the attempt."""
         self.scope: GovernorScope | None = None
-        """What the work runs in, once it does."""
+        """The scope that the work runs in, once it does."""
         self.around: Around = NOTHING_AROUND
-        """What the subscribers put around it."""
+        """What the subscribers put around the work."""
         self.interrupted: str | HumanRequest | None = None
-        """What ended the work from outside."""
+        """The reason why the work was ended from outside."""
         self.waiting: HumanRequest | None = None
-        """The first question about a tool call that was put off."""
+        """The first deferred question about a tool call."""
         self.constraints = (
             services.constraints.for_attempt(member, task_id, governor, spent_before.tool_calls, services.emit)
             if services.constraints is not None
@@ -230,7 +230,7 @@ class WorkContext:
             self.scope.cancel()
 
     def lose_journal(self, error: JournalError) -> None:
-        """End the run, and every run around it: what they do next could not be recorded."""
+        """End the run, and every run around it: their next steps could not be recorded."""
         if self.services.on_journal_error is not None:
             self.services.on_journal_error(error)
         if self.services.outer_attempt is not None:
@@ -239,12 +239,12 @@ class WorkContext:
     def output(
         self, artifact: Artifact, status: AgentStatus = AgentStatus.COMPLETED, error: str | None = None
     ) -> AgentOutput:
-        """Return an output with what was counted beside the agent."""
+        """Return an output with the turns and the usage that the context counted."""
         usage = self.usage
         return AgentOutput(artifact, status, self.turns, None, usage.tool_calls, usage, error=error)
 
     def partial(self, status: AgentStatus, error: str | None = None) -> AgentOutput | None:
-        """Return what was kept, as the partial artifact of work that failed; None when nothing was."""
+        """Return the kept text as the partial artifact of work that failed; None if nothing was kept."""
         return self.output(Artifact(self.kept, partial=True), status, error) if self.kept else None
 
     @property
@@ -254,17 +254,17 @@ class WorkContext:
 
     @property
     def usage(self) -> Usage:
-        """What this piece of work has spent, tool calls included."""
+        """Usage of this piece of work, including tool calls."""
         return difference(self.governor.usage, self.spent_before, 0.0)
 
     @property
     def cancelled(self) -> bool:
-        """True once the work is to end."""
+        """Whether the work should end."""
         return self.scope is not None and self.scope.is_stopped()
 
     @property
     def over(self) -> bool:
-        """Whether the work, or that of an attempt around it, was ended from outside its run."""
+        """Whether this work, or an attempt around it, was ended from outside its run."""
         return self.cancelled or self.services.is_over
 
     @property
@@ -277,7 +277,7 @@ class WorkContext:
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What guardrails get to know of the work."""
+        """What guardrails see of the work."""
         purpose = "generate" if self.member is not None else self.role.id
         return {"run_id": self.services.run_id, "task_id": self.task_id, "purpose": purpose}
 
@@ -289,25 +289,25 @@ class WorkContext:
 
     @property
     def allowed_tools(self) -> Sequence[Iterable[str]]:
-        """Names of tools, of which a tool must be in each list: those of the role, and of the outer attempt."""
+        """Lists of allowed tool names, from the role and the outer attempt; a tool must be in each list."""
         own = self.role.allowed_tools
         return self.services.allowed if own is None else (*self.services.allowed, own)
 
     @property
     def policies(self) -> Sequence[GuardrailPolicy]:
-        """What guards models and tools here, for a team inside this task."""
+        """The policies that guard models and tools here, for a team inside this task."""
         chain, permissions = self.services.guardrails_of(self.member), self.services.permissions
         mcp = permissions.mcp if permissions is not None else None
         return (*([mcp] if mcp is not None else []), *(chain.policies if chain is not None else ()))
 
     @property
     def permissions(self) -> ToolPermissions | None:
-        """What the tools of a team inside this task may do."""
+        """The permissions of tools for a team inside this task."""
         return self.services.permissions
 
     @property
     def made_calls(self) -> MadeCalls:
-        """What this attempt does with tools, that of the runs inside it included."""
+        """What this attempt does with tools, including the runs inside it."""
         if self._made is None:
             outer = self.services.outer_attempt if self._is_attempt else None
             self._made = MadeCalls(self._attempt, self.done, None if outer is None else outer.made_calls)
@@ -315,7 +315,7 @@ class WorkContext:
 
     @property
     def calls_made(self) -> tuple[DoneCall, ...]:
-        """The tool calls it made so far."""
+        """The tool calls made so far."""
         return () if self._made is None else self._made.all
 
     @property
@@ -325,11 +325,11 @@ class WorkContext:
 
     @property
     def under_way(self) -> CallsUnderWay:
-        """The calls of its run that are under way, for a team inside this task."""
+        """The calls of the run that are under way, for a team inside this task."""
         return self.services.under_way
 
     def note_overshoot(self, model: str, held: Usage, used: Usage) -> None:
-        """Take note, from any thread, of a call inside this task that used more than was held."""
+        """Record, from any thread, a call inside this task that used more than was held."""
         self.services.note_overshoot(model, held, used)
 
     def model(self, model: str | ChatModel) -> GovernedChatModel:
@@ -370,7 +370,7 @@ class WorkContext:
     async def tools(self, tools: Iterable[Tool | ToolSource | Callable[..., Any]]) -> Toolbox:
         """Return the governed tools of functions and tool sources, and those that the coordinator offers.
 
-        Sources are connected, once in a run.
+        Sources are connected once per run.
         """
         found: list[Tool] = []
         for one in tools:
@@ -386,7 +386,7 @@ class WorkContext:
         return box
 
     def end_turn(self, by: TurnEnded) -> None:
-        """Take note that a tool ended the attempt."""
+        """Record that a tool ended the attempt."""
         self.turn_ended = self.turn_ended or by
 
     def render(self, template: str, **values: object) -> str:
@@ -394,7 +394,7 @@ class WorkContext:
         return self.services.prompts.render(template, **{"foreign": self.foreign, **values})
 
     async def recorded(self, name: str, make: Callable[[], Any]) -> Any:
-        """Return what was recorded at this use of the name when the work was first done, else make it and record it."""
+        """Return the value recorded for this use of the name, else make it and record it."""
         self._uses = self._uses or {}
         self._uses[name] = number = self._uses.get(name, 0) + 1
         key, journal = f"said:{self.step}:{name}:{number}", self.services.journal
@@ -408,27 +408,27 @@ class WorkContext:
         return made
 
     def keep(self, text: str) -> None:
-        """Put partial work in safety; the last text kept counts. `ValueError` for what is no text."""
+        """Keep partial work; the last text counts. Raises `ValueError` unless it is a text."""
         self.kept = text if type(text) is str else plain_text("keep takes a text", text)
 
     def emit(self, text: str, **data: Any) -> None:
-        """Report progress, from the event loop or a thread; `ValueError` for no text, or data that JSON cannot hold."""
+        """Report progress, from the event loop or a thread; `ValueError` for a non-text, or data JSON cannot hold."""
         text = plain_text("emit takes a text", text)
         self.services.emit(AttemptProgress, self.task_id, self.member, text, freeze_json(data))
 
     def call_key(self, request: ModelRequest, model: str) -> str:
-        """Name this call in the journal: by who is asked what, and how often that was asked before."""
+        """Return the call's journal key: a digest of model and request, and how often it was requested before."""
         return self._asked(self._call_key(f"{model}\n".encode("utf-8", "surrogatepass") + _written(request)))
 
     def recall_tool(self, tool: str, arguments: Mapping[str, Any] | str) -> tuple[str, ToolResult | None]:
-        """Name this tool call in the journal, and return what came of it if it was made before."""
+        """Return the tool call's key in the journal, and the recorded result if it was made before."""
         given = arguments if isinstance(arguments, str) else repr(sorted(arguments.items()))
         key = self._asked(self._call_key(f"{tool}\n{given}".encode("utf-8", "surrogatepass")))
         recorded: Any = self.services.journal.get(key, None)
         return key, recorded
 
     def _asked(self, key: str) -> str:
-        """Take note that a call is asked for, where earlier sessions may have asked for others; return its key."""
+        """Record that a call is requested, for comparison with earlier sessions; return its key."""
         if self.services.earlier_calls is not None:
             self.services.earlier_calls.ask(self.step, key)
         return key
@@ -444,8 +444,8 @@ class WorkContext:
     ) -> HumanDecision | None:
         """Ask a person whether a tool call may be made; None without a gate, or without an answer.
 
-        `call` is its name in the journal: each call, also the same one again, needs an answer of its own. Raises
-        `CallPutOffError` where an attempt waits for the answer.
+        `call` is the call's name in the journal: each call, even a repeated one, needs an answer of its own. Raises
+        `CallPutOffError` if an attempt has to wait for the answer.
         """
         questions = self.services.questions
         if questions is None or self.task_id is None:
@@ -463,9 +463,9 @@ class WorkContext:
         return decision
 
     async def put_off(self, question: HumanRequest | None = None) -> None:
-        """End the attempt, to be made again once a question is answered; returns where the work is no attempt.
+        """End the attempt until a question is answered, then make it again; returns if the work is not an attempt.
 
-        Without a question it waits for those of the calls that were put off, if there are any.
+        Without a `question`, wait for the questions of deferred calls, if there are any.
         """
         question = question or self.waiting
         if question is not None and self.scope is not None:
@@ -473,7 +473,7 @@ class WorkContext:
             await sleep_forever()
 
     def name_inner_run(self, team: str, goal: str) -> str:
-        """Name a run inside this attempt: `<run id>.<task id>.<8 hex>`, the same when the attempt is made again."""
+        """Name a run inside this attempt: `<run id>.<task id>.<8 hex>`, the same in a repeated attempt."""
         key = self._call_key(f"run {team}\n{goal}".encode("utf-8", "surrogatepass"))
         digest = hashlib.sha256(key.encode()).hexdigest()[:8]
         return f"{self.services.run_id}.{self.task_id or 'work'}.{digest}"
@@ -486,19 +486,19 @@ class WorkContext:
             self.services.emit(GuardrailDecided, self.task_id, self.member, *decided)
 
     def report_content(self, of: str, call: str, body: object) -> None:
-        """Emit a text of this work, where somebody is to get it."""
+        """Emit a text of this work, if there are listeners."""
         services = self.services
         services.report_content(of, call, self._attempt, body, task_id=self.task_id, member=self.member)
 
     def _warn_of_withheld(self, source: str, tools: Sequence[Tool]) -> None:
-        """Log, once in a run, why a member gets no tool of a source."""
+        """Log, once per run, why a member gets no tool of a source."""
         reasons = [self._tool_pipeline().refusal(tool) for tool in tools]
         if not reasons or None in reasons or (source, self.member) in self.services.withheld:
             return
         self.services.withheld.add((source, self.member))
         _logger.warning(
-            "none of the %d tools of %r is offered to %r: %s; of MCP servers only what "
-            "ToolPermissions(mcp=McpPolicy(allowed=[...])) lists is",
+            "none of the %d tools of %r is offered to %r: %s; of MCP servers, only tools "
+            "listed in ToolPermissions(mcp=McpPolicy(allowed=[...])) are",
             len(tools),
             source,
             self.member,
@@ -528,7 +528,7 @@ class WorkContext:
         self.services.emit(ModelWaiting, self.task_id, self.member, model, *self._about(key, tries + 1), *why)
 
     def _about(self, key: str, number: int) -> tuple[str, int, str, int]:
-        """Return what the events of a try of a model call have in common."""
+        """Return the common fields of the events of a model call's try."""
         return key, number, self.metadata["purpose"], self._attempt
 
     def _report_tool_start(self, tool: Tool, key: str) -> Around:
@@ -544,7 +544,7 @@ class WorkContext:
 
     @property
     def _attempt(self) -> int:
-        """The number of the attempt, or of the one that is reviewed; 0 where there is none."""
+        """The number of the attempt, or of the reviewed one; 0 without one."""
         number = self.step.rpartition(":")[2]
         return int(number) if self.task_id is not None and number.isdigit() else 0
 
@@ -581,12 +581,12 @@ class WorkContext:
 
 @cache
 def _writer() -> Callable[[ModelRequest], bytes]:
-    """Return what writes a request as JSON; its validator is built when the first call is made."""
+    """Return the function that writes a request as JSON; its validator is built at the first call."""
     return adapter(ModelRequest).dump_json
 
 
 def _written(request: ModelRequest) -> bytes:
     try:
         return _writer()(request)
-    except ValueError:  # a lone surrogate in a text, or a setting that JSON has no word for
+    except ValueError:  # a lone surrogate in a text, or a setting that JSON cannot hold
         return repr(request).encode("utf-8", "surrogatepass")
