@@ -87,7 +87,7 @@ def page() -> str:
             "",
             "`generating` and `evaluating` are the two phases of a task in flight. The states from which an arrow",
             "leads to the dot are the possible statuses of a task in the result. A task that never started is",
-            "`skipped`, never `cancelled`; if there is no budget for the task, it is `failed`.",
+            "`skipped`, never `cancelled`; without a budget for the task, it is `failed`.",
             "",
             "## The status of a run",
             "",
