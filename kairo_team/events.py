@@ -28,7 +28,7 @@ class Event:
     run_id: str
     seq: int
     at: datetime
-    """When it was emitted: UTC, to the millisecond."""
+    """When the event was emitted: UTC, to the millisecond."""
 
     def to_json(self) -> str:
         """Write the event as one line of JSON, its `type` first."""
@@ -43,7 +43,7 @@ class Event:
 class Lagged(Event):
     """An async subscriber fell behind: the `missed` events before this one were not delivered to it.
 
-    A subscriber that is cut off at the end of a run gets it instead of the events it missed.
+    A subscriber that is cut off at the end of a run gets this event instead of the events it missed.
     """
 
     type: ClassVar[str] = "lagged"
@@ -61,13 +61,13 @@ class TeamBegun(Event):
     goal: str
     members: tuple[str, ...]
     tokens: int | None = None
-    """The run's limit; None: it has none."""
+    """The run's limit; None: unlimited."""
     picodollars: int | None = None
-    """The run's limit, in millionths of a millionth of a US dollar; None: it has none."""
+    """The run's limit, in millionths of a millionth of a US dollar; None: unlimited."""
     within: str | None = None
-    """Run id of the run around it: its team does a task of that run. None: there is none."""
+    """Id of the run around this one, whose task this team does; None without such a run."""
     within_task: str | None = None
-    """Id of that task."""
+    """Id of the task of the run around this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +79,13 @@ class TeamStarted(TeamBegun):
 
 @dataclass(frozen=True, slots=True)
 class TeamResumed(TeamBegun):
-    """First event of a session that goes on with a run, after `team.suspended`, `team.interrupted` or a crash."""
+    """First event of a session that resumes a run, after `team.suspended`, `team.interrupted` or a crash."""
 
     type: ClassVar[str] = "team.resumed"
     traceparent: str | None = None
-    """Where a subscriber makes traces: the W3C trace context of the first session it saw, in any process."""
+    """If a subscriber makes traces: the W3C trace context of the first session it saw, in any process."""
     ended: tuple[tuple[str, str], ...] = ()
-    """The tasks that ended in earlier sessions, each with its status: this session does not tell of their ends."""
+    """The tasks that ended in earlier sessions, each with its status: this session does not emit their ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class TeamEnded(Event):
 
     @property
     def state(self) -> str:
-        """How the run stands then, in a word: its status, but for one that was interrupted."""
+        """The run's state afterwards, in a word: its status, except for an interrupted run."""
         return self.status.value
 
 
@@ -141,9 +141,9 @@ class TeamSuspended(TeamEnded):
 
 @dataclass(frozen=True, slots=True)
 class TeamInterrupted(TeamEnded):
-    """The session was left, and the run stays in its journal as it is: `resume` goes on with it.
+    """The session was left, and the run stays in its journal as it is: `resume` continues it.
 
-    Tasks that had not ended have no end in this session. `status` is that of the session's result.
+    Tasks that had not ended have no end in this session. `status` is the status of the session's result.
     """
 
     type: ClassVar[str] = "team.interrupted"
@@ -156,28 +156,28 @@ class TeamInterrupted(TeamEnded):
 
 @dataclass(frozen=True, slots=True)
 class PlannedTask:
-    """A task as a plan has it."""
+    """A task of a plan."""
 
     id: str
     depends_on: tuple[str, ...] = ()
     needs: int = 0
-    """How many of its dependencies must be accepted."""
+    """How many of the task's dependencies must be accepted."""
     members: tuple[str, ...] = ()
-    """The members that can do it."""
+    """The members that can do the task."""
     evaluator: str | None = None
-    """Name of what reviews it; None takes the coordinator's, if it has one."""
+    """Name of its evaluator; None takes the coordinator's, if it has one."""
     weight: float = 1.0
     grows: Literal["map", "loop"] | None = None
-    """It grows into tasks, and no member does it."""
+    """Expands into tasks; not assigned to a member."""
     part_of: str | None = None
-    """The map or loop that it grew from."""
+    """The map or loop that the task grew from."""
     when: str | None = None
-    """The condition on which it is taken, in words."""
+    """The condition on which the task is taken, in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanReady(Event):
-    """The plan stands and every task is bound; emitted anew, with the whole plan, when a part of it is replaced."""
+    """The plan is complete and every task is bound; emitted again, as a whole, when a part of it is replaced."""
 
     type: ClassVar[str] = "plan.ready"
     tasks: tuple[str, ...]
@@ -188,11 +188,11 @@ class PlanReady(Event):
 
 @dataclass(frozen=True, slots=True)
 class PlanGrew(Event):
-    """Tasks were added to the plan, behind those it has. A resumed run emits it anew."""
+    """Tasks were added to the plan, after those it has. A resumed run emits this event again."""
 
     type: ClassVar[str] = "plan.grew"
     by: str | None
-    """The task in whose body, or by whose end, the plan grew; null: none."""
+    """The task in whose body, or by whose end, the plan grew; null without such a task."""
     added: tuple[PlannedTask, ...]
     """The new tasks, in plan order."""
 
@@ -202,7 +202,7 @@ class PlanGrew(Event):
 
 @dataclass(frozen=True, slots=True)
 class WorkEvent(Event):
-    """Base of what paid work reports: an attempt at a task, or work without a task or member, such as planning."""
+    """Base of the events of paid work: an attempt at a task, or work without a task or member, such as planning."""
 
     task_id: str | None
     member: str | None
@@ -228,15 +228,16 @@ class TaskAssigned(TaskEvent):
 class TaskWaiting(TaskEvent):
     """A task has all it depends on, and waits for something else.
 
-    One that has not started waits until its `task.assigned`; one in flight until its `task.waiting` with null.
+    A task that has not started waits until its `task.assigned`; a task in flight until its `task.waiting` with null.
     Waits for people are `human.requested` to `human.decided`, waits for other tasks are in the plan.
     """
 
     type: ClassVar[str] = "task.waiting"
     waits_for: Literal["slot", "member", "budget", "retry"] | None
-    """`max_parallel_tasks`, a free member, budget that others may give back, or its next attempt; null: it goes on."""
+    """`max_parallel_tasks`, a free member, budget that others may give back, or the next attempt; null: it continues.
+    """
     seconds: float | None = None
-    """How long, before its next attempt; null: until something happens."""
+    """Seconds until the next attempt; null: until something happens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +255,7 @@ class TaskSteered(WorkEvent):
     type: ClassVar[str] = "task.steered"
     directive: str
     by: str = ""
-    """Who did it, where that is known."""
+    """Who gave the directive, if known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +318,7 @@ class AttemptStarted(TaskEvent):
 
 @dataclass(frozen=True, slots=True)
 class AttemptProgress(WorkEvent):
-    """Something the member reported itself (`MemberContext.emit`)."""
+    """A report by the member itself (`MemberContext.emit`)."""
 
     type: ClassVar[str] = "attempt.progress"
     text: str
@@ -331,14 +332,15 @@ class AttemptProgress(WorkEvent):
 @quick
 @dataclass(frozen=True, slots=True)
 class AttemptFinished(TaskEvent):
-    """An attempt ended; `error` is None for a whole artifact, else why it failed or was cut short."""
+    """An attempt ended; `error` is None for a whole artifact, else why the attempt failed or was cut short."""
 
     type: ClassVar[str] = "attempt.finished"
     attempt: int
     status: str
-    """What its agent reported; "failed" without an artifact; "suspended": it waits for a person and is made again."""
+    """What its agent reported; "failed" without an artifact; "suspended": the attempt waits for a person and is
+    repeated."""
     usage: Usage
-    """What this try spent; what all of a task's tries spent together is in `budget.returned` and in its outcome."""
+    """What this attempt spent; the sum of a task's attempts is in `budget.returned` and in its outcome."""
     error: str | None = None
 
 
@@ -386,13 +388,13 @@ class BudgetToppedUp(WorkEvent):
     picodollars: int | None
     """Millionths of a millionth of a US dollar."""
     by: str = ""
-    """Who did it, where that is known."""
+    """Who raised the limit, if known."""
 
 
 @quick
 @dataclass(frozen=True, slots=True)
 class BudgetReturned(TaskEvent):
-    """A task's governor was closed; what it did not use went back."""
+    """A task's governor was closed; what it did not use was returned."""
 
     type: ClassVar[str] = "budget.returned"
     usage: Usage
@@ -427,10 +429,10 @@ class ConstraintViolated(WorkEvent):
     constraint: str
     """The constraint's name."""
     action: Literal["allow", "warn_continue", "graceful_exit", "emergency_stop"]
-    """What the constraint asked for."""
+    """The action that the constraint requested."""
     reason: str
     metrics: Mapping[str, Any]
-    """What was measured: JSON values by name."""
+    """The measured JSON values by name."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "metrics", freeze(self.metrics))
@@ -445,17 +447,17 @@ class ModelWaiting(WorkEvent):
     model: str
     call_id: str
     number: int
-    """Which try of the call it is, from 1."""
+    """Number of the try of the call, from 1."""
     purpose: str
-    """What it is asked for: "generate" by a member, "plan" or "evaluate"."""
+    """The purpose of the call: "generate" by a member, "plan" or "evaluate"."""
     attempt: int
     """The attempt, or the attempt that is reviewed; 0 without a task."""
     waits_for: Literal["rate", "budget", "retry"]
-    """Its model's limit (`Runtime(model_limits=...)`), budget that other calls hold, or a pause after a failed try."""
+    """The model's limit (`Runtime(model_limits=...)`), budget that other calls hold, or a pause after a failed try."""
     seconds: float | None = None
-    """How long, after a failed try; null: until something happens."""
+    """Seconds to wait after a failed try; null: until something happens."""
     error: str | None = None
-    """Why the try before it failed: "rate_limited", "overloaded", "timeout" or "connection"."""
+    """Why the try before failed: "rate_limited", "overloaded", "timeout" or "connection"."""
 
 
 @quick
@@ -466,25 +468,26 @@ class ModelStarted(WorkEvent):
     type: ClassVar[str] = "model.started"
     model: str
     call_id: str
-    """Names the call in its run, as in the run's journal; all its tries have it."""
+    """Names the call in its run, as in the run's journal; the same for all tries of the call."""
     number: int
-    """Which try of the call it is, from 1."""
+    """Number of the try of the call, from 1."""
     purpose: str
-    """What it is asked for: "generate" by a member, "plan" or "evaluate"."""
+    """The purpose of the call: "generate" by a member, "plan" or "evaluate"."""
     attempt: int
     """The attempt, or the attempt that is reviewed; 0 without a task."""
     held: int
-    """The tokens that are set aside for it."""
+    """Tokens set aside for the try."""
     held_picodollars: int = 0
-    """The dollars that are set aside for it; 0 where the model's price is unknown."""
+    """Dollars set aside for the try; 0 if the model's price is unknown."""
 
 
 @quick
 @dataclass(frozen=True, slots=True)
 class ModelCalled(WorkEvent):
-    """A try of a governed model call ended; `held` tokens and dollars were set aside for it before it was made.
+    """A try of a governed model call ended; `held` tokens and dollars were set aside for it before it was sent.
 
-    "unknown": its usage is unknown, because it was cut short or the reply has no usage; the held amount is charged.
+    The outcome "unknown" means that its usage is unknown, because it was cut short or the reply has no usage; the held
+    amount is charged.
     """
 
     type: ClassVar[str] = "model.called"
@@ -497,15 +500,15 @@ class ModelCalled(WorkEvent):
     purpose: str = "generate"
     attempt: int = 0
     duration: float = 0.0
-    """Seconds since it was sent."""
+    """Seconds since the try was sent."""
     held_picodollars: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class CallsDiverged(WorkEvent):
-    """Work that was resumed asked something else than it had asked before: these `calls` are paid though as many were.
+    """Resumed work made other calls than before: these `calls` are charged in addition to as many recorded ones.
 
-    Emitted when the work has ended. It is a warning of the run's result too.
+    Emitted when the work has ended. The run's result has a warning too.
     """
 
     type: ClassVar[str] = "calls.diverged"
@@ -525,7 +528,7 @@ class ModelDelta(WorkEvent):
 @quick
 @dataclass(frozen=True, slots=True)
 class ToolStarted(WorkEvent):
-    """A tool call is made: everything before it allowed it. Its end is the `tool.called` with the same `call_id`."""
+    """A tool call is made: all checks before it allowed it. Its end is the `tool.called` with the same `call_id`."""
 
     type: ClassVar[str] = "tool.started"
     tool: str
@@ -546,19 +549,19 @@ class ToolCalled(WorkEvent):
     tool: str
     outcome: Literal["ok", "error", "refused"]
     refused_by: str | None = None
-    """What refused it: a stage of the pipeline, or the policy's name."""
+    """The stage of the pipeline, or the policy, that refused the call."""
     reason: str | None = None
-    """Why it was refused or failed."""
+    """Why the call was refused or failed."""
     call_id: str = ""
     attempt: int = 0
     duration: float = 0.0
-    """Seconds since it was made; 0 for a refused call."""
+    """Seconds since the call was made; 0 for a refused call."""
 
 
 @quick
 @dataclass(frozen=True, slots=True)
 class GuardrailDecided(WorkEvent):
-    """A guardrail policy decided something else than a plain ALLOW."""
+    """A guardrail policy made another decision than a plain ALLOW."""
 
     type: ClassVar[str] = "guardrail.decided"
     policy: str
@@ -571,24 +574,22 @@ class GuardrailDecided(WorkEvent):
 
 @dataclass(frozen=True, slots=True)
 class Content(WorkEvent):
-    """What was said or made, where `Runtime(content=...)` asks for it; secrets are masked, as in every event."""
+    """A text of the work, if `Runtime(content=...)` asks for texts; secrets are masked, as in every event."""
 
     type: ClassVar[str] = "content"
     of: Literal["prompt", "piece", "reply", "arguments", "result", "artifact"]
     """Prompts and replies are as the guardrails passed them, results as the member reads them.
 
-    A piece is what a model has added to the reply that it is writing, at most every half second; a try that is made
-    again writes it anew. There are none of models that cannot stream, and where guardrails look at replies.
-    """
+    A piece is what a model has added to the reply that it is writing, at most every half second; a retry starts from
+    the beginning. Models that cannot stream have no pieces, and neither has a run whose guardrails inspect replies."""
     call_id: str
-    """The call of a model or tool that it belongs to; empty for an artifact."""
+    """The call of a model or tool that the text belongs to; empty for an artifact."""
     attempt: int
     """The attempt, or the attempt that is reviewed; 0 without a task."""
     body: Any = None
     """JSON: a request, a reply or an artifact by their fields, arguments by name, the text of a piece or a result.
 
-    None: it is in the journal alone.
-    """
+    None: the text is in the journal alone."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "body", freeze(self.body))
@@ -609,7 +610,7 @@ class HumanRequested(WorkEvent):
 class HumanDecided(WorkEvent):
     """A person decided; `silent`: no answer came, or the gate failed, which decides nothing.
 
-    `withdrawn`: nobody needs the answer any more, because what it was asked for has ended; `feedback` says why.
+    `withdrawn`: the answer is no longer needed, because what it was asked for has ended; `feedback` says why.
     """
 
     type: ClassVar[str] = "human.decided"
@@ -617,7 +618,7 @@ class HumanDecided(WorkEvent):
     action: Literal["approve", "revise", "reject", "defer", "silent", "withdrawn"]
     feedback: str
     by: str = ""
-    """Who decided, where that is known."""
+    """Who decided, if known."""
 
 
 EVENT_TYPES: dict[str, type[Event]] = {
