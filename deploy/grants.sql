@@ -1,4 +1,4 @@
--- What people may see and do, once the tables are there; run by kairo_worker, who owns them, or an administrator:
+-- The rights of people. Run this once the tables exist, as kairo_worker, who owns them, or as an administrator:
 --   psql -v ON_ERROR_STOP=1 -d kairo -f grants.sql
 GRANT USAGE ON SCHEMA kairo TO kairo_clerk, kairo_reader;
 GRANT SELECT ON ALL TABLES IN SCHEMA kairo TO kairo_clerk, kairo_reader;

@@ -1,13 +1,13 @@
 -- Roles with least rights. An administrator runs this once in the database of the runs, before anything else uses it:
 --   psql -v ON_ERROR_STOP=1 -d kairo -f roles.sql
--- Passwords are set apart, so that none is in a file: \password kairo_worker
--- After `kairo runs` has made the tables, as kairo_worker, run grants.sql.
+-- Set the passwords separately, so that none is in a file: \password kairo_worker
+-- After `kairo runs`, as kairo_worker, has created the tables, run grants.sql.
 
--- Makes the tables, begins runs, works on them: `kairo worker`, `submit`, `run`, `resume`, `fork` and `forget`.
+-- Creates the tables, begins runs, and works on them: `kairo worker`, `submit`, `run`, `resume`, `fork` and `forget`.
 CREATE ROLE kairo_worker LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE;
--- Looks and answers: the console, `kairo answer` and `cancel`.
+-- Reads and answers: the console, `kairo answer` and `cancel`.
 CREATE ROLE kairo_clerk LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE;
--- Looks: `kairo runs`, `show`, `events` and `report`.
+-- Reads only: `kairo runs`, `show`, `events` and `report`.
 CREATE ROLE kairo_reader LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE;
 
 DO $$

@@ -16,22 +16,23 @@ SECTION = re.compile(r"^# -{10,} (.+)$", re.MULTILINE)
 
 HEAD = """# Events
 
-Every run emits events, numbered 1, 2, 3 and so on without gaps. `Runtime(subscribers=[...])` receives them,
+Every run emits events, numbered 1, 2, 3 and so on without gaps. `Runtime(subscribers=[...])` receives the events,
 `run.events()` and `journal.events_after(run_id, seq)` yield them, and `kt.JsonLines(path)` and
-`kairo run --events FILE` write them, one JSON line each. Each is a frozen class in `kairo_team.events`; `to_json`
-writes it, its `type` first, and `event_from_json` reads it. New versions add events and fields with defaults, so they
-read what older ones wrote.
+`kairo run --events FILE` write them, one JSON line each. Each event is a frozen class in `kairo_team.events`.
+`to_json` writes an event, its `type` first, and `event_from_json` reads one. New versions add events and fields with
+defaults, so they can read the events of older versions.
 
-Every event has `run_id`, `seq` and `at` (UTC, to the millisecond). Those of work have `task_id` and `member` too, or
-null where work has none of them, such as a plan or a review. `picodollars` are millionths of a millionth of a US
-dollar; a `duration` is in seconds.
+Every event has `run_id`, `seq` and `at` (UTC, to the millisecond). Events of work have `task_id` and `member` too; a
+field is null where work has no task or no member, such as a plan or a review. `picodollars` are millionths of a
+millionth of a US dollar; a `duration` is in seconds.
 
-A run's events have no text of its prompts, replies, arguments and results of tools, and artifacts. They are opt-in:
-`Runtime(content="events")` gives them to every subscriber and the journal as `content` events, `content="journal"` to
-the journal alone: the others get these events without their `body`. `kairo run`, `demo` and `resume` have the option
-`--content` for it, and `KAIRO_CONTENT` sets it for all of them. Secrets are masked there too. Some texts are part
-of other events at all times: the goal, a person's question with what it is about, the findings of a review, directives,
-what a member reports with `emit` or streams (`model.delta`), and the reasons of errors and refusals.
+The events of a run do not contain the text of its prompts, replies, artifacts, and arguments and results of tools.
+These texts are opt-in: `Runtime(content="events")` gives them to every subscriber and the journal as `content` events;
+`content="journal"` gives them to the journal alone, and the others get these events without their `body`. `kairo run`,
+`demo` and `resume` have the option `--content` for the same setting, and `KAIRO_CONTENT` sets it for all three. Secrets
+are masked there too. Other events always contain some texts: the goal, a person's question and its subject, the
+findings of a review, directives, text that a member reports with `emit` or streams (`model.delta`), and the reasons of
+errors and refusals.
 
 This page is written by `python -m tests.events_page > docs/events.md` from the classes.
 """

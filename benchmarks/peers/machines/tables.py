@@ -18,9 +18,10 @@ WAYS: Final = {
     "procrastinate": "engine procrastinate",
     "visibility_timeout=10": "Redis, `visibility_timeout` of 10 s",
     "Redis": "Redis, `visibility_timeout` of an hour",
+    "nobody starts the dead executor again": "the dead executor is not started again",
 }
-"""What a way is called on the page, where its name is not enough."""
-TITLES: Final = ("the job ends", "seconds until then", "calls", "cut", "answered calls made again", "two at once")
+"""Name of a way on the page, if it differs from the name in the results."""
+TITLES: Final = ("the job ends", "seconds until then", "calls", "cut", "answered calls repeated", "two at once")
 
 Results = list[dict[str, Any]]
 """A module, a way, a fault, and what was seen each time."""
@@ -42,12 +43,12 @@ def record(module: str, way: str, fault: str, seen: Sequence[Mapping[str, Any]])
 
 
 def redraw(page: str, results: Results) -> str:
-    """Return the page with all tables drawn anew."""
+    """Return the page with all tables drawn again."""
     return MARKER.sub(lambda found: f"{found[1]}{draw(found[2], results)}{found[3]}", page)
 
 
 def write_page() -> None:
-    """Draw the tables of the page anew."""
+    """Draw the tables of the page again."""
     PAGE.write_text(redraw(PAGE.read_text(encoding="utf-8"), load()), encoding="utf-8")
 
 
