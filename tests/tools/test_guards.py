@@ -499,7 +499,7 @@ async def test_the_reason_says_where_a_path_really_leads(work: Path, tmp_path: P
         (lambda: RuleGuard([], default="no"), "RuleGuard.default must be"),  # type: ignore[arg-type]
         (lambda: RuleGuard([], paths="path"), "RuleGuard.paths must be names of arguments, not 'path'"),
         (lambda: RuleGuard([], commands=[""]), "RuleGuard.commands must be names"),
-        (lambda: RuleGuard([Rule.deny("a(*/../b)")]), r"has '..' behind a wildcard"),
+        (lambda: RuleGuard([Rule.deny("a(*/../b)")]), r"has '..' after a wildcard"),
         (lambda: SideEffectGuard("loose"), "SideEffectGuard.mode must be one of .*, not 'loose'"),  # type: ignore[arg-type]
         (lambda: PermissionDecision.deny(" "), "a decision to deny needs a reason"),
         (lambda: PermissionDecision.ask(None), "a decision to ask needs a reason"),  # type: ignore[arg-type]
