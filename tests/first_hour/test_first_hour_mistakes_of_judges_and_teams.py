@@ -79,7 +79,7 @@ NESTED: Mistakes = {
     ),
     "a runtime of its own": (
         bound_to_a_runtime,
-        ["team 'readers' works in the runtime of the team around it: build it without runtime="],
+        ["team 'readers' uses the runtime of the team around it: build it without runtime="],
     ),
     "a plan for another team": (
         misspelt_role,
