@@ -168,7 +168,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "agent yields": (
         lambda: ANY.Member("writer", Streams()),
-        "member 'writer': Streams.run yields instead of returning: write async def run(assignment, context) with a return",
+        "member 'writer': Streams.run yields but must return: write async def run(assignment, context) with a return",
     ),
     "agent is a string": (
         lambda: ANY.Member("writer", "openai:gpt-5-mini"),
@@ -229,7 +229,10 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "planner not async": (
         lambda: ExpertTeamCoordinator(**wrong(planner=Plain())),
-        "ExpertTeamCoordinator.planner: Plain.plan is not an async function: write async def plan(request, team, context)",
+        (
+            "ExpertTeamCoordinator.planner: Plain.plan is not an async function: "
+            "write async def plan(request, team, context)"
+        ),
     ),
     "judge class": (
         lambda: ExpertTeamCoordinator(**wrong(judge=ScriptedModel)),

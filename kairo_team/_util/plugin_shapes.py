@@ -34,7 +34,7 @@ def check_instance(where: str, what: str, given: object) -> None:
 def check_method(where: str, method: Callable[..., Any], name: str, call: str, takes: int) -> None:
     """Raise `ValueError` for a method that is clearly not async, or cannot be called as `call` shows."""
     if _yields(method):
-        raise ValueError(f"{where}: {name} yields instead of returning: write async def {call} with a return")
+        raise ValueError(f"{where}: {name} yields but must return: write async def {call} with a return")
     if _is_plain(method):
         raise ValueError(f"{where}: {name} is not an async function: write async def {call}")
     signature = _signature(method)
