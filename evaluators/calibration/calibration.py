@@ -248,7 +248,7 @@ def _checked(labelled: Sequence[LabelledArtifact]) -> list[LabelledArtifact]:
     if strangers or not examples:
         wrong = repr(strangers[0] if strangers else labelled)
         raise ValueError(
-            f"labelled examples are a list of at least one LabelledArtifact, not {wrong:.80}: "
+            f"labelled examples are a list of LabelledArtifact objects, at least one, not {wrong:.80}: "
             "make one with LabelledArtifact(**fields), or read a file's text with read_labelled(text)"
         )
     return without_doubles(examples)

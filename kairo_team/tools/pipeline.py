@@ -139,9 +139,8 @@ class ToolPipeline:
         is passed to guardrails. `approve` asks a person. `recall` returns a call's key and its recorded result;
         `record` records a result under that key. `calls` records each call before it is made; `doubted` are the keys of
         calls that an earlier session of the run made and whose end was not recorded. `made` keeps the calls of this
-        attempt and knows those of earlier attempts. `offered` are the coordinator's tools, which `allowed` does not
-        limit. `unfinished` are the calls of a reply that was cut off: by the call's id, what cut it off. These calls
-        are not made.
+        attempt and knows those of earlier ones. `offered` are the coordinator's tools, which `allowed` does not limit.
+        `unfinished` says, by call id, what cut off the reply with a call; such calls are not made.
         """
         self.governor = governor
         self._permissions = permissions or _OPEN

@@ -34,7 +34,7 @@ JUDGE: Mistakes = {
     ),
     "a file's name for the labels": (
         lambda: calibrated(labelled="labels.jsonl"),
-        ["a list of at least one LabelledArtifact, not 'labels.jsonl'", "read_labelled(text)"],
+        ["a list of LabelledArtifact objects, at least one, not 'labels.jsonl'", "read_labelled(text)"],
     ),
     "a label in words": (
         lambda: REVIEWS.LabelledArtifact("The moon.", "Explain tides.", "yes"),
