@@ -260,7 +260,7 @@ async def test_third_o14_what_a_turn_limit_cut_is_told_and_asked_about() -> None
     )
     assert (result.output, post.sent) == ("done", ["ann"])
     assert 'send {"to": "ann"} -> sent to ann' in prompts[2]
-    assert "what they changed stays changed" in prompts[2]
+    assert "their changes remain" in prompts[2]
     assert "needs the approval of a human" in prompts[3]
 
 

@@ -493,7 +493,7 @@ async def test_the_reason_says_where_a_path_really_leads(work: Path, tmp_path: P
         (lambda: Rule.allow("a b"), "a rule is written"),
         (lambda: Rule.allow(5), "a rule is written"),  # type: ignore[arg-type]
         (lambda: Rule("maybe", "a"), "Rule.action must be allow, deny or ask, not 'maybe'"),  # type: ignore[arg-type]
-        (lambda: RuleGuard(["a"]), "a rule is made by Rule.allow, Rule.deny or Rule.ask; 'a' is none"),  # type: ignore[list-item]
+        (lambda: RuleGuard(["a"]), "a rule is made by Rule.allow, Rule.deny or Rule.ask; 'a' is not one"),  # type: ignore[list-item]
         (lambda: RuleGuard("a"), "must be a list of rules"),  # type: ignore[arg-type]
         (lambda: RuleGuard(5), "must be a list of rules"),  # type: ignore[arg-type]
         (lambda: RuleGuard([], default="no"), "RuleGuard.default must be"),  # type: ignore[arg-type]
