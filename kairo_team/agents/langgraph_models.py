@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 # pyright: reportPrivateUsage=false
-# `_generate` and similar methods are what a LangChain chat model implements; this module calls those of others.
+# `_generate` and similar methods are what a LangChain chat model implements; this module calls another model's.
 import functools
 import inspect
 import uuid

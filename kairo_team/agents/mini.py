@@ -47,8 +47,8 @@ class MiniAgent:
     the budget cannot pay another turn, the text so far is returned as GRACEFUL_EXIT with the reason; without a text the
     shortage is raised as `InsufficientBudget` or `HaltError`. With `stream`, subscribers receive replies piece by piece
     as `model.delta` events. `max_turns` applies in addition to all constraints. `templates` replace prompt templates by
-    name (`system`, `task`, `continue`, `after_tools`, `repair`), with priority over those of the coordinator and the
-    runtime.
+    name (`system`, `task`, `continue`, `after_tools`, `repair`), with priority over the coordinator's and the
+    runtime's.
 
     >>> agent = kt.MiniAgent("openai:gpt-5-mini", max_turns=4)
     >>> output = await agent.run("Explain tides.", budget=kt.Budget(tokens=4_000))
@@ -124,7 +124,7 @@ class MiniAgent:
         """Do a task: in a team with the team's `context`, else alone, `run("Find ...", budget=Budget(tokens=4000))`.
 
         In a team, reaching a limit raises `HaltError`, and the text so far is kept. Alone, every end is an
-        `AgentOutput`; the other arguments are those of `kairo_team.engine.run.lone_agent.run_alone`.
+        `AgentOutput`; the other arguments are as for `kairo_team.engine.run.lone_agent.run_alone`.
         """
         if context is None:
             return await run_alone(self, assignment, **alone)

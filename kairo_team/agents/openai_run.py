@@ -53,7 +53,7 @@ class GovernedRun:
     ) -> None:
         self.context = context
         self.turns = 0
-        """Answered model calls, including those of nested runs."""
+        """Answered model calls, nested runs included."""
         self.usage = Usage()
         self.ending = Ending()
         """Keeps the first error of the governor or its guards, which the agents library must not hide."""

@@ -53,7 +53,7 @@ class McpServer:
     max_tools: int = 128
     """Most tools; a server with more is not connected."""
     side_effects: Mapping[str, SideEffect] = field(default=EMPTY, hash=False)
-    """Side effects of tools, by the server's own names for them; "system" for every other tool."""
+    """Side effects by the server's own tool names; "system" for every other tool."""
     trust_annotations: bool = False
     """Count a tool as "read" when the server declares it (`readOnlyHint`) and `side_effects` does not name it."""
 

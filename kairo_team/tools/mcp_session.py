@@ -241,7 +241,7 @@ class McpSession:
         raise ConnectionError(self._masked(f"{self._name} ({self._place}) was lost: {self._why(error)}")) from None
 
     def _why(self, error: BaseException) -> str:
-        """Return why there is no connection."""
+        """Return why the connection failed."""
         reasons = [reason for leaf in _leaves(error) if (reason := self._reason(leaf))]
         return reasons[0] if reasons else f"{type(error).__name__}: {error}"
 

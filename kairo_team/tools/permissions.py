@@ -68,7 +68,7 @@ class JointGuard:
 
 
 def joint_permissions(outer: ToolPermissions | None, inner: ToolPermissions | None) -> ToolPermissions | None:
-    """Join the permissions around an attempt with those of a team inside it; MCP policies are joined as guardrails."""
+    """Join the permissions around an attempt with the inner team's; MCP policies are joined as guardrails."""
     if outer is None:
         return inner
     inner = inner or ToolPermissions()

@@ -41,7 +41,7 @@ _OPERATORS: Final = re.compile(r"[;&|<>()`\n]+")
 _BETWEEN: Final = re.compile(r"[\s'\",;:=@|&<>(){}`]+")
 _GLUE: Final = re.compile(r"[=:,@+%#!^]")
 _LONGEST_CLUSTER: Final = 64
-"""Most characters of short options before a value glued to them, as in `tar -xzfFILE`."""
+"""Most characters of short options before a glued value, as in `tar -xzfFILE`."""
 
 
 def shell_words(text: str) -> Mapping[str, bool] | None:

@@ -37,7 +37,7 @@ class Tool:
     """
 
     name: str
-    """At most 64 letters, digits, `_` and `-`, which all providers accept."""
+    """At most 64 alphanumeric characters, `_` and `-`, which all providers accept."""
     call: Callable[[Mapping[str, Any]], Awaitable[Any]] = field(repr=False)
     """An async function that takes the arguments as `check` returned them, as one mapping. Called concurrently. The
     return value is the result; an exception, or a `ToolResult` with an error, is an error that the member can read."""
@@ -156,7 +156,8 @@ def as_tool(
     """Make a tool of a function, method, partial or callable object; a `Tool` is returned unchanged.
 
     The parameters' types and defaults become the schema, checked by pydantic; the tool's and the parameters'
-    descriptions come from the docstring. Arguments here have priority over those of `@tool`. Async functions are
+    descriptions come from the docstring. Arguments here have priority over the arguments of
+    `@tool`. Async functions are
     awaited, others run in a worker thread. `ValueError` for a function that cannot be a tool; it names the wrong
     parameter.
     """
