@@ -1,4 +1,4 @@
-"""Evaluators: what decides whether an artifact is accepted."""
+"""Evaluators: they decide whether an artifact is accepted."""
 
 from typing import TYPE_CHECKING
 
@@ -62,7 +62,7 @@ __all__ = [
     "write_certificates",
 ]
 
-if not TYPE_CHECKING:  # a type checker would take any name for one that is there
+if not TYPE_CHECKING:  # with __getattr__ a type checker would accept any name
     _HOMES = {
         "checks": "",
         "agent_judge": "AgentEvaluationStrategy",

@@ -23,22 +23,23 @@ if TYPE_CHECKING:
 
 @known_arguments
 class AgentEvaluationStrategy(JudgedStrategy):
-    """Reviews by a rubric with criteria for a judge.
+    """Review by a rubric that has criteria for a judge.
 
-    `judge` is a model's name, a chat model or an agent; it is never the member's own unless that is given here. It is
-    asked only about what the outcome still depends on, a few criteria at a time; it sees the artifact as data, answers
-    from a menu, and a quote it gives must stand in the artifact (`Criterion.evidence`). Its own failure is
-    REVIEW_EXCEEDED with `evaluator_error`, `evaluator_timeout` after `timeout` seconds, or `judge_budget`, never a
-    verdict about the artifact. An artifact that seems to talk to its judge is never passed:
+    `judge` is a model's name, a chat model or an agent; the member's own model judges only if it is given here. The
+    judge is asked only about what the outcome still depends on, a few criteria at a time. It sees the artifact as data
+    and answers from a menu; a quote it gives must be in the artifact (`Criterion.evidence`). A failure of the judge is
+    never a verdict about the artifact: it is REVIEW_EXCEEDED with `evaluator_error`, `evaluator_timeout` after
+    `timeout` seconds, or `judge_budget`. An artifact that seems to talk to its judge never passes:
     ESCALATE(injection_suspected). `settings` are the model's sampling settings.
 
-    Each call carries statements whose answer is known, and asks about each criterion both ways round. A judge that
-    answers a known one wrongly decides nothing: ESCALATE(injection_suspected) where a text seems to be the reason, else
-    `evaluator_error`; also for a judge that is as wrong about a text of the library's own (one more call). A criterion
-    on which it contradicts itself is unknown. `trusted=True` leaves this out, for texts whose authors are trusted: a
-    call is then shorter. `signs` are regular expressions, by name, for text that talks to its judge: None takes those
-    that ship (`JUDGE_SIGNS`), `{}` looks for none. `seed` makes the random ids and marks of the calls the same in each
-    run, for recorded replies in tests; None draws them anew.
+    Each call contains controls, which are statements whose answer is known, and asks about each criterion both ways
+    round. A judge that answers a control wrongly decides nothing: ESCALATE(injection_suspected) where a text seems to
+    be the reason, else `evaluator_error`. Where no text seems to be the reason, one more call asks it about a text of
+    the library's own; a judge that is wrong there too is `evaluator_error`. A criterion on which the judge contradicts
+    itself is unknown. `trusted=True` leaves all this out, for texts whose authors are trusted: calls are then shorter.
+    `signs` are regular expressions, by name, for text that talks to its judge: None takes the built-in ones
+    (`JUDGE_SIGNS`), `{}` none. `seed` makes the random ids and marks the same in each run, for recorded replies in
+    tests; None draws new ones for each call.
     """
 
     def __init__(
@@ -71,13 +72,13 @@ class AgentEvaluationStrategy(JudgedStrategy):
             error = failure_of(raised)
             if error is None or context.context is None:
                 raise
-            if not isinstance(innermost(error), KairoError):  # a reply that does not count is in the verdict
+            if not isinstance(innermost(error), KairoError):  # an invalid reply is named in the verdict and not logged
                 log_error(f"the judge {self.judge!r}", f"on task {context.task.id!r}", error)
             why = f"the judge {self.judge!r}: {words_of(innermost(error))}"
             return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, why)
 
     async def _ask(self, review: Review, context: EvaluationContext) -> EvaluationVerdict:
-        """Ask the judge as long as the outcome depends on it."""
+        """Ask the judge while the outcome depends on it."""
         judge = self.asks(self.judge, context, self.options)
         how: str | None = None
         confidence: list[float] = []

@@ -1,4 +1,4 @@
-"""How a judge is shown an artifact: as data, with nothing in it that cannot be seen."""
+"""Show a judge an artifact: as data, with hidden characters made visible."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from kairo_team.results import Artifact
 
 MAX_SHOWN: Final = 60_000
-"""Characters of an artifact that a judge is shown."""
+"""Most characters of an artifact that a judge is shown."""
 _REPEATED: Final = 10
-"""Times the same line, or the same passage, stands there before the artifact counts as repeating itself."""
+"""How often a line or a passage occurs before the artifact counts as repeating itself."""
 _MOSTLY: Final = 0.8
 _LEAST_REPETITIVE: Final = 60
 """Characters below which a text may repeat itself, as "ha ha ha" does."""
@@ -30,26 +30,26 @@ class ArtifactView:
     """An artifact as a judge sees it."""
 
     text: str
-    """A JSON string: hidden characters stand in it as escapes."""
+    """The artifact as a JSON string, with hidden characters as escapes."""
     plain: str
-    """The same as it reads, where letters in it look like others; else ""."""
+    """The same with look-alike characters replaced by plain ones; "" where it has no such characters."""
     size: int
-    """Characters of it that are shown."""
+    """How many characters are shown."""
     hidden: int
-    """How many invisible characters it has."""
+    """How many of them are invisible."""
     whole: bool
-    """False: what stands behind the cut was not seen, and nothing about it is known."""
+    """False: the artifact was cut at `MAX_SHOWN`; the judge did not see the rest."""
 
     def fenced(self, token: str, label: str) -> str:
-        """Put it between lines that nothing in it can imitate, and a label behind it; both are this call's own."""
+        """Put the text between lines that it cannot imitate, with a label after it; both are this call's own."""
         shown = [fence(self.text, token)]
         if self.plain:
-            shown += ["With plain letters in the place of those that look like them:", fence(self.plain, token)]
+            shown += ["With plain characters instead of those that look like them:", fence(self.plain, token)]
         return "\n".join([*shown, f"Its label: {label}"])
 
 
 def view_of(artifact: Artifact) -> ArtifactView:
-    """Return what a judge is shown of an artifact; its digest stays that of the true text."""
+    """Return what a judge is shown of an artifact; the artifact's digest is still taken from the true text."""
     text = artifact.text[:MAX_SHOWN]
     read, hidden = as_read(text), sum(map(is_hidden, text))
     plain = "" if read == text else as_data(read)
@@ -57,12 +57,12 @@ def view_of(artifact: Artifact) -> ArtifactView:
 
 
 def as_data(text: str) -> str:
-    """Write a text as one JSON string in which hidden characters stand as escapes."""
+    """Write a text as one JSON string, with hidden characters as escapes."""
     return "".join(_escape(letter) for letter in json.dumps(text, ensure_ascii=False))
 
 
 def obvious_defect(artifact: Artifact) -> str | None:
-    """Return what is wrong with an artifact that no judge needs to see; None for what one has to look at."""
+    """Return a defect that needs no judge, such as a blank or cut-off artifact; None where a judge has to decide."""
     if not any(letter.isalnum() and is_seen(letter) for letter in artifact.text):
         return "it says nothing"
     if artifact.partial:

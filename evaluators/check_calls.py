@@ -1,4 +1,4 @@
-"""Asking a check: under a time limit, with a bounded answer, and never taking its crash for the artifact's fault."""
+"""Call a check: under a time limit, with a bounded answer, and without blaming its crash on the artifact."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 CHECK_TIMEOUT: Final = 10.0
 """Seconds one check may take unless its rubric or its own `timeout` sets another limit."""
 MAX_SAID: Final = 2_000
-"""Characters that are kept of each text a check returns."""
+"""Most characters that are kept of each text a check returns."""
 
 _logger = logging.getLogger("kairo_team")
 
 
 class Asker:
-    """One function of a criterion, and how it is called: found out once, used for every artifact."""
+    """A function of a criterion and how to call it: worked out once, used for every artifact."""
 
     __slots__ = ("_call", "_in_place", "_patience", "_timeout", "_what")
 
@@ -46,7 +46,7 @@ class Asker:
     async def ask(self, context: EvaluationContext) -> Any:
         """Return what the function returns, or an `Answer` that it is unknown because it crashed or took too long.
 
-        An error of the budget passes through: it is not about the artifact.
+        Errors of the budget are raised: they are not about the artifact.
         """
         try:
             returned = self._call(context.artifact, context) if self._in_place else self._begin(context)
@@ -64,10 +64,10 @@ class Asker:
         return Answer(None, f"{self._what} took longer than {self._timeout:g} seconds")
 
     def _begin(self, context: EvaluationContext) -> Any:
-        """Call a plain function; return its answer, or an awaitable when it takes longer."""
+        """Call a plain function; return its answer, or an awaitable when it takes longer than the patience left."""
         call = PlainCall(lambda: self._call(context.artifact, context))
         ended = call.ends_within(self._patience)
-        self._patience = PATIENCE if ended else 0.0  # the event loop is blocked once at most by a slow check
+        self._patience = PATIENCE if ended else 0.0  # a slow check blocks the event loop only once
         return call.outcome() if ended else self._later(call)
 
     async def _later(self, call: PlainCall) -> Any:
@@ -77,7 +77,7 @@ class Asker:
 
 
 def as_answer(criterion: Criterion, returned: Any) -> Answer:
-    """Read what a check returned; a value that no check may return makes the criterion unknown."""
+    """Convert what a check returned; a value that no check may return makes the criterion unknown."""
     if returned is True or returned is False:
         return Answer(returned)
     if isinstance(returned, str) and returned.strip():
@@ -91,12 +91,12 @@ def as_answer(criterion: Criterion, returned: Any) -> Answer:
 
 
 def cut(text: str) -> str:
-    """Return a text of at most `MAX_SAID` characters."""
+    """Cut a text after `MAX_SAID` characters."""
     return text if len(text) <= MAX_SAID else f"{text[:MAX_SAID]}..."
 
 
 def cut_finding(finding: Finding) -> Finding:
-    """Return a finding of bounded length."""
+    """Cut each text of a finding after `MAX_SAID` characters."""
     parts = {name: getattr(finding, name) for name in ("locus", "observed", "expected", "recheck")}
     long: dict[str, Any] = {name: cut(text) for name, text in parts.items() if len(text) > MAX_SAID}
     return replace(finding, **long) if long else finding
@@ -115,14 +115,14 @@ def _without_context(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 PATIENCE: Final = 0.1
-"""Seconds the event loop stands still for a plain function at most."""
+"""Most seconds that the event loop is blocked for a plain function."""
 
 
 class PlainCall:
-    """One call of a plain function, in a daemon thread: one that hangs keeps neither run nor process from ending.
+    """One call of a plain function, in a daemon thread: if it hangs, the run and the process can still end.
 
-    A quick function ends in the moment the event loop waits for it, and then it was as if it had been called in place:
-    nothing else happened meanwhile, and where time is virtual none of it passed.
+    A quick function ends while the event loop is blocked for it. This looks like a call in place: no other task runs
+    meanwhile, and no virtual time passes.
     """
 
     __slots__ = ("_call", "_done", "_error", "_result")
@@ -134,16 +134,16 @@ class PlainCall:
         self._error: BaseException | None = None
 
     def ends_within(self, seconds: float) -> bool:
-        """Start it, wait in place, and return whether it has ended."""
+        """Start the call, block for at most `seconds`, and return whether it has ended."""
         threading.Thread(target=_context().run, args=(self._work,), name="kairo-check", daemon=True).start()
         return self._done.wait(seconds)
 
     async def wait(self, longest: float) -> None:
-        """Wait for its end, at most `longest` seconds, with the event loop free; a cancellation does not end it."""
+        """Wait at most `longest` seconds without blocking the event loop; cancelling does not end the call."""
         await run_in_thread(self._done.wait, longest)
 
     def outcome(self) -> Any:
-        """Return what it returned, or raise what it raised."""
+        """Return the function's result, or raise its error."""
         if self._error is None:
             return self._result
         try:
@@ -161,7 +161,7 @@ class PlainCall:
 
 
 def _context() -> contextvars.Context:
-    """Copy the caller's context variables, without sniffio's claim that an event loop runs here."""
+    """Copy the caller's context variables, without sniffio's mark that an event loop runs in this thread."""
     context = contextvars.copy_context()
     sniffio = sys.modules.get("sniffio")
     if sniffio is not None:

@@ -1,4 +1,4 @@
-"""Strategies made of strategies: `CascadeEvaluationStrategy`, `all_of` and `any_of`."""
+"""Combine strategies: `CascadeEvaluationStrategy`, `all_of` and `any_of`."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _GRAVEST: Final = (
     *(Cause.JUDGE_DISAGREEMENT, Cause.LOW_CONFIDENCE, Cause.UNDECIDED),
     *(Cause.EVALUATOR_ERROR, Cause.EVALUATOR_TIMEOUT, Cause.JUDGE_BUDGET),
 )
-"""Causes by how much they forbid, the gravest first; where several strategies leave something open."""
+"""Causes for where several strategies leave something open, the gravest first."""
 _GOES_ON: Final = frozenset({Cause.UNDECIDED, Cause.LOW_CONFIDENCE, Cause.JUDGE_DISAGREEMENT, *_GRAVEST[-3:]})
-"""Causes that another strategy may still decide."""
+"""Causes after which a cascade asks its next stage."""
 
 
 class CascadeEvaluationStrategy:
-    """Asks one strategy after the other, each only about what the one before left undecided.
+    """Ask one strategy after the other, each only about what the one before left undecided.
 
-    A PASS, a REVISE and what only a person may decide are final: no later stage overrules them. A stage that breaks
-    decides nothing. Put the cheap and certain ones first.
+    A PASS, a REVISE and what only a person may decide are final: no later stage overrules them. A stage that raises
+    decides nothing. Put cheap and certain stages first.
     """
 
     def __init__(self, stages: Sequence[EvaluationStrategy]) -> None:
@@ -59,23 +59,23 @@ class CascadeEvaluationStrategy:
 
     @property
     def models(self) -> tuple[Any, ...] | None:
-        """The judges its stages ask; None when no stage names any."""
+        """The judges that the stages ask; None when no stage names any."""
         return _models(self.stages)
 
     @property
     def digest(self) -> str | None:
-        """Digest of the criteria of its stages, in their order; None where the criteria of one have none."""
+        """Digest of the stages' criteria, in their order; None where one stage has no digest."""
         digests = _digests(self.stages)
         return None if digests is None else digest_of(digests)
 
     @property
     def vacuous(self) -> bool:
-        """All that can fail here is a blank artifact."""
+        """Whether only a blank artifact can fail."""
         return all(getattr(stage, "vacuous", False) for stage in self.stages)
 
     @property
     def reads_transcript(self) -> bool:
-        """Whether a stage looks at the member's conversation."""
+        """Whether a stage reads the member's conversation."""
         return any(getattr(stage, "reads_transcript", False) for stage in self.stages)
 
     def __repr__(self) -> str:
@@ -83,23 +83,25 @@ class CascadeEvaluationStrategy:
 
 
 def all_of(*strategies: EvaluationStrategy) -> EvaluationStrategy:
-    """Return a strategy that passes what all of these pass, and sends back what any of them sends back.
+    """Combine strategies: a PASS needs all of them, and any one can send back.
 
-    They are asked side by side, and their order never matters. What one leaves open and none sends back stays open.
+    The strategies run concurrently, and their order never matters. Where one leaves a decision open and none sends
+    back, it stays open.
     """
     return _Together(_strategies("all_of", strategies), every=True)
 
 
 def any_of(*strategies: EvaluationStrategy) -> EvaluationStrategy:
-    """Return a strategy that passes what any of these passes, and sends back what all of them send back.
+    """Combine strategies: a PASS needs one of them, and only all together can send back.
 
-    They are asked side by side, and their order never matters. What none passes and one leaves open stays open.
+    The strategies run concurrently, and their order never matters. Where none passes and one leaves a decision open, it
+    stays open.
     """
     return _Together(_strategies("any_of", strategies), every=False)
 
 
 class _Together:
-    """Several strategies on one artifact, joined by three-valued logic: pass, revise, and what is neither."""
+    """Several strategies on one artifact, joined by three-valued logic: pass, revise or open."""
 
     def __init__(self, strategies: tuple[EvaluationStrategy, ...], *, every: bool) -> None:
         self.strategies = strategies
@@ -108,7 +110,7 @@ class _Together:
     async def evaluate(self, context: EvaluationContext) -> EvaluationVerdict:
         """Ask all of them and join their verdicts."""
         account = None if context.context is None else context.context.governor
-        before = Usage() if account is None else account.usage  # for all together: they run at the same time
+        before = Usage() if account is None else account.usage  # measured once for all: they run at the same time
         verdicts: list[EvaluationVerdict | None] = [None] * len(self.strategies)
 
         async def ask(place: int) -> None:
@@ -138,24 +140,24 @@ class _Together:
 
     @property
     def models(self) -> tuple[Any, ...] | None:
-        """The judges they ask; None when none of them names any."""
+        """The judges that the strategies ask; None when none of them names any."""
         return _models(self.strategies)
 
     @property
     def digest(self) -> str | None:
-        """Digest of their criteria, independent of the order; None where one of them has no digest."""
+        """Digest of the strategies' criteria, independent of the order; None where one strategy has no digest."""
         digests = _digests(self.strategies)
         return None if digests is None else digest_of(sorted(digests))
 
     @property
     def vacuous(self) -> bool:
-        """All that can fail here is a blank artifact: for any of them, where one that passes is enough."""
+        """Whether only a blank artifact can fail: in all strategies, or in any where one that passes is enough."""
         vacuous = [bool(getattr(strategy, "vacuous", False)) for strategy in self.strategies]
         return all(vacuous) if self._every else any(vacuous)
 
     @property
     def reads_transcript(self) -> bool:
-        """Whether one of them looks at the member's conversation."""
+        """Whether a strategy reads the member's conversation."""
         return any(getattr(strategy, "reads_transcript", False) for strategy in self.strategies)
 
     def __repr__(self) -> str:
@@ -163,9 +165,9 @@ class _Together:
 
 
 def _joined(outcome: VerdictOutcome, verdicts: Sequence[EvaluationVerdict], *, lowest: bool) -> EvaluationVerdict:
-    """Make one verdict of several, in an order that does not depend on theirs."""
+    """Join several verdicts into one that does not depend on their order."""
     ordered = sorted(verdicts, key=_written)
-    # What is decided is scored and worded by those that decided it: others may have passed it, or failed.
+    # The score and the words come from the verdicts with this outcome: others may have passed it, or failed.
     deciding = [verdict for verdict in ordered if verdict.outcome is outcome or outcome not in (_PASS, _REVISE)]
     deciding = [verdict for verdict in deciding if not verdict.vacuous] or deciding
     scores = [verdict.score for verdict in deciding if verdict.score is not None]
@@ -174,7 +176,7 @@ def _joined(outcome: VerdictOutcome, verdicts: Sequence[EvaluationVerdict], *, l
     if outcome is not _REVISE:
         findings = [replace(finding, severity="info") for finding in findings]
     open_causes = {cause for verdict in ordered for cause in (verdict.cause, *verdict.other_causes)}
-    causes = {verdict.cause for verdict in ordered if verdict.outcome is outcome}  # none where it passes or goes back
+    causes = {verdict.cause for verdict in ordered if verdict.outcome is outcome}  # none for PASS and REVISE
     cause = next((cause for cause in _GRAVEST if cause in causes), None)
     return EvaluationVerdict(
         outcome,
@@ -205,7 +207,7 @@ def _distinct(things: Iterable[Any]) -> list[Any]:
 
 
 async def _ask(strategy: EvaluationStrategy, context: EvaluationContext) -> EvaluationVerdict:
-    """Ask a strategy; one that breaks has decided nothing."""
+    """Ask a strategy; one that raises decides nothing."""
     name = type(strategy).__name__
     try:
         verdict: Any = await strategy.evaluate(context)
@@ -213,7 +215,7 @@ async def _ask(strategy: EvaluationStrategy, context: EvaluationContext) -> Eval
         return EvaluationVerdict.review_exceeded(Cause.JUDGE_BUDGET, str(short))
     except BaseException as raised:
         error = failure_of(raised)
-        if error is None:  # it returned something that is no verdict
+        if error is None:  # a cancellation, not a failure of the strategy
             raise
         log_error(f"the evaluator {name}", f"on task {context.task.id!r}", error)
         return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, f"{name}: {problem_of(error, None)}")
@@ -228,7 +230,7 @@ def _preflight(strategies: Iterable[EvaluationStrategy], *, judge: bool, gate: b
 
 
 def _digests(strategies: Iterable[EvaluationStrategy]) -> list[str] | None:
-    """Return the digests of criteria, "" for a strategy without any; None where some cannot be read."""
+    """Return the digests of criteria, "" for a strategy without criteria; None where one cannot be computed."""
     digests: list[str] = []
     for strategy in strategies:
         source: Any = getattr(strategy, "rubric", None) or strategy
@@ -240,7 +242,7 @@ def _digests(strategies: Iterable[EvaluationStrategy]) -> list[str] | None:
 
 
 def _models(strategies: Iterable[EvaluationStrategy]) -> tuple[Any, ...] | None:
-    """Join the judges of strategies; None where no judge is known, and one does not state that it asks none."""
+    """Join the judges of strategies; None where no judge is known and a strategy does not say that it asks none."""
     asked = [getattr(strategy, "models", None) for strategy in strategies]
     judges = tuple(judge for some in asked for judge in some or ())
     return judges or (None if None in asked else ())

@@ -1,4 +1,4 @@
-"""`Criterion`: one thing an artifact must fulfil, who decides it, and what the answer may be."""
+"""`Criterion`: one requirement of an artifact, who decides it, and which answers there are."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ RESERVED: Final = frozenset({UNKNOWN, NOT_APPLICABLE, APPROVED})
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a check, a judge or a human decided of one criterion."""
+    """The decision of a check, a judge or a human on one criterion."""
 
     level: bool | str | None
-    """True is the best level, False the worst, a name that level; None: it is unknown."""
+    """True is the best level, False the worst, a name that level; None: unknown."""
     reason: str = ""
     quote: str | None = None
-    """Where the artifact shows it, in the artifact's own words."""
+    """The place in the artifact that shows it, word for word."""
     finding: Finding | None = None
-    """What is wrong; None takes the criterion's own words."""
+    """What is wrong; None takes the criterion's text."""
 
 
 @known_arguments
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A text and the level it has on a criterion: a judge is shown it as data."""
+    """A text and its level on a criterion: a judge is shown it as data."""
 
     text: str
     level: str
     """One of the criterion's levels."""
     reason: str = ""
-    """Why it has that level, in a sentence."""
+    """Why the text has that level, in a sentence."""
 
     def __post_init__(self) -> None:
         for name in ("text", "level", "reason"):
@@ -59,10 +59,11 @@ class Example:
 Check = Callable[..., "bool | str | Finding | Answer | Awaitable[bool | str | Finding | Answer]"]
 """A function `(artifact)` or `(artifact, context)`, sync or async.
 
-It returns True when the artifact meets the criterion; False, a sentence or a `Finding` on what is wrong when not; an
-`Answer` for a level in between. Anything else, None included, and an exception mean that it is unknown: a broken check
-never passes. An async check runs in the event loop, a plain one in a thread; one with the attribute `in_place = True`
-is called in the event loop and must be quick for every artifact. An attribute `timeout` is its own limit in seconds.
+The function returns True when the artifact meets the criterion; False, a sentence or a `Finding` that says what is
+wrong when not; an `Answer` for a level in between. Anything else, including None and an exception, makes the criterion
+unknown: a broken check never passes. An async check runs in the event loop, a plain one in a thread; a check with the
+attribute `in_place = True` is called in the event loop and must be quick for every artifact. An attribute `timeout` is
+its own limit in seconds.
 """
 
 Applies = Callable[..., "bool | Awaitable[bool]"]
@@ -72,7 +73,7 @@ Applies = Callable[..., "bool | Awaitable[bool]"]
 @known_arguments
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """One thing an artifact must fulfil. "Met" is always good: a penalty is what is lost when it is not met."""
+    """One requirement of an artifact. "Met" is always good: a penalty is taken when the criterion is not met."""
 
     id: str
     text: str
@@ -84,24 +85,24 @@ class Criterion:
     kind: Kind = "gate"
     """A gate must be met. A graded one adds its weight to the score, a penalty takes it away, an info does neither."""
     weight: Number = 1
-    """What it counts in the score, > 0; of no account for a gate or an info."""
+    """Weight in the score, > 0; ignored for a gate or an info."""
     levels: tuple[str, ...] = ("not met", "met")
-    """Worst first. A gate is met at the best; what is graded earns its share on the way up."""
+    """Names of the levels, worst first. A gate is met at the best one; a graded criterion earns a share per level."""
     evidence: Evidence = "none"
-    """"quote": a judge's answer above the worst level counts only with a quote that stands in the artifact."""
+    """"quote": a judge's answer above the worst level counts only with a quote that is in the artifact."""
     applies: Applies | None = None
-    """Decides, before anything else is asked, whether the criterion applies to this artifact. None: always."""
+    """Decides, before the criterion is checked, whether it applies to this artifact. None: always."""
     version: str | None = None
-    """Stands for what `check` and `applies` decide by where their state cannot be read; see `Rubric.digest`."""
+    """Replaces `check` and `applies` in the digest where their state cannot be read; see `Rubric.digest`."""
     level_texts: Mapping[str, str] = EMPTY
-    """What a level means, by its name; a judge is shown it. Levels may be left out."""
+    """What each level means, by name; shown to a judge. Levels may be left out."""
     examples: Sequence[Example] = ()
-    """Texts with the level they have; a judge is shown them, in this order."""
+    """Texts with their level; shown to a judge in this order."""
     reference: bool = False
-    """It is decided by comparing with `Task.reference`: a judge is shown that; without one it is unknown."""
+    """Whether it is decided by comparing with `Task.reference`: a judge is shown that; without one it is unknown."""
     on: On = "artifact"
-    """"transcript": it is about the member's conversation and tool calls. A check and a judge are given them as a text
-    in the place of the artifact; `EvaluationContext.transcript` has the messages. Without any it is unknown."""
+    """"transcript": the criterion is about the member's conversation and tool calls. A check and a judge get them as a
+    text instead of the artifact; `EvaluationContext.transcript` has the messages. Without messages it is unknown."""
 
     def __post_init__(self) -> None:
         check_id(self.id)
@@ -130,17 +131,17 @@ class Criterion:
             if _makes_checks(function):
                 made: Any = function
                 raise ValueError(
-                    f"{owner}: {made.__name__} makes a check and is none itself: call it, {name}={made.__name__}(...)"
+                    f"{owner}: {made.__name__} is a factory, not a check: call it, {name}={made.__name__}(...)"
                 )
         if self.version is not None and (not isinstance(self.version, str) or not self.version.strip()):
             raise ValueError(f"{owner}: version must be a text that is not blank, or None, not {self.version!r}")
         if self.evidence not in ("none", "quote"):
             raise ValueError(f"{owner}: evidence must be 'none' or 'quote', not {self.evidence!r}")
         if self.evidence == "quote" and self.by != "judge":
-            raise ValueError(f"{owner}: a quote is asked of a judge, and a {self.by} decides it: take evidence='none'")
+            raise ValueError(f"{owner}: only a judge gives quotes, and a {self.by} decides it: take evidence='none'")
 
     def _check_shown(self, owner: str) -> None:
-        """Refuse what a judge would be shown about a level that is none, and what no judge would be shown."""
+        """Reject examples of unknown levels, and examples or references where no judge decides."""
         for what, named in (("level_texts", [*self.level_texts]), ("examples", [one.level for one in self.examples])):
             strange = [level for level in named if level not in self.levels]
             if strange:
@@ -162,12 +163,12 @@ class Criterion:
 
     @property
     def top(self) -> int:
-        """How many levels the best is above the worst."""
+        """Index of the best level; the worst has 0."""
         return len(self.levels) - 1
 
 
 def takes_context(function: Callable[..., Any]) -> bool:
-    """Return whether a function needs a second positional argument, which is then the evaluation context."""
+    """Return whether a function takes a second positional argument, the evaluation context."""
     given = getattr(function, "wants_context", None)
     if isinstance(given, bool):
         return given
@@ -180,14 +181,14 @@ def takes_context(function: Callable[..., Any]) -> bool:
 
 
 def is_async(function: Any) -> bool:
-    """Return whether calling it makes a coroutine."""
+    """Return whether calling the function returns a coroutine."""
     while isinstance(function, functools.partial):
         function = cast("Any", function).func
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004 - the method itself is needed
 
 
 def _makes_checks(function: Any) -> bool:
-    """Return whether a function makes checks, by its annotation."""
+    """Return whether a function is a factory of checks, by its annotation."""
     returned = function.__annotations__.get("return") if inspect.isfunction(function) else None
     return returned in ("NamedCheck", "checks.NamedCheck")
 

@@ -1,4 +1,4 @@
-"""Files of data that people write: YAML, TOML and JSON, with the line of each value."""
+"""Read data files that people write: YAML, TOML and JSON, with the line of each value."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from typing import Any, Final, NamedTuple, cast
 from kairo_team.errors import MissingExtra, known
 
 Place = tuple[int | str, ...]
-"""Keys and numbers that lead to a value, from the outside."""
+"""Keys and indices that lead to a value, outermost first."""
 LARGEST: Final = 250_000
-"""Characters of a file that a person writes."""
+"""Most characters of a file."""
 DEEPEST: Final = 30
-"""Lists and mappings inside one another."""
+"""Most levels of lists and mappings."""
 _BLANK: Final = re.compile(r"[ \t\n\r]*")
 _WORDS: Final = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
@@ -30,19 +30,19 @@ _NUMBERS: Final[tuple[tuple[re.Pattern[str], Callable[[str], Any]], ...]] = (
     (re.compile(r"[-+]?[0-9]+"), int),
     (re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"), float),
 )
-"""What a plain YAML scalar is, by the core schema of YAML 1.2: `no`, `on` and dates are texts."""
+"""How plain YAML scalars are read, by the core schema of YAML 1.2: `no`, `on` and dates are texts."""
 
 
 class Data(NamedTuple):
-    """What a file holds."""
+    """The content of a file."""
 
     value: Any
     line_of: Callable[[Place], int | None]
-    """The line of a value, from 1; that of what it is in, where its own is not known."""
+    """Returns the line of a value, from 1; where it is not known, the line of the value around it."""
 
 
 class Unreadable(ValueError):
-    """A file, or a text in its format, cannot be read; `line` is where, from 1."""
+    """A file or its text cannot be read; `line` says where, from 1."""
 
     def __init__(self, says: str, line: int | None = None) -> None:
         self.line = line
@@ -50,17 +50,17 @@ class Unreadable(ValueError):
 
 
 def parts_of(value: Any) -> dict[int | str, Any]:
-    """Return what a mapping or list of data holds, by key or number; nothing for other values."""
+    """Return the items of a mapping or list by key or index; nothing for other values."""
     if isinstance(value, list):
         return dict(enumerate(cast("list[Any]", value)))  # type: ignore[redundant-cast]  # pyright needs it
     return dict(cast("Mapping[Any, Any]", value)) if isinstance(value, Mapping) else {}  # type: ignore[redundant-cast]  # the same
 
 
 def read_data(file: Path, *, largest: int = LARGEST) -> Data:
-    """Read a file by its suffix: .yaml, .yml, .toml or .json; one of more than `largest` characters is refused.
+    """Read a file by its suffix: .yaml, .yml, .toml or .json; refuse more than `largest` characters.
 
-    YAML needs the extra `yaml`; of it only what JSON can say is taken, so tags, anchors and aliases are refused, and so
-    is a key that is given twice. Raises `ValueError` with the file and the line, `OSError`, `MissingExtra`.
+    YAML needs the extra `yaml` and may only contain what JSON can express: tags, anchors, aliases and duplicate keys
+    are refused. Raises `ValueError` with the file and the line, `OSError`, `MissingExtra`.
     """
     read = _READERS.get(file.suffix.lower())
     if read is None:
@@ -103,21 +103,22 @@ def _read_yaml(text: str) -> Data:
         raise MissingExtra("a file in YAML", "yaml")
     yaml: Any = import_module("yaml")
     try:
+        # The events alone are read, because a YAML loader would accept aliases and lose the lines.
         quick = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # written in C, and not in every build
         reader = _Yaml(yaml.parse(text, Loader=quick), yaml)
         return Data(reader.document(), _finder(reader.lines))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise Unreadable(f"it is no YAML: {problem}", None if mark is None else mark.line + 1) from None
+        raise Unreadable(f"it is not valid YAML: {problem}", None if mark is None else mark.line + 1) from None
     except Unreadable:
         raise
-    except (ValueError, OverflowError) as error:  # an escape of a character that there is not
-        raise Unreadable(f"it is no YAML: {error}") from None
+    except (ValueError, OverflowError) as error:  # an escape of a character that does not exist
+        raise Unreadable(f"it is not valid YAML: {error}") from None
 
 
 class _Yaml:
-    """Builds a value from the events of a YAML parser, which builds nothing itself."""
+    """Builds a value from the events of a YAML parser."""
 
     def __init__(self, events: Iterator[Any], yaml: Any) -> None:
         self._events = events
@@ -125,7 +126,7 @@ class _Yaml:
         self.lines: dict[Place, int] = {}
 
     def document(self) -> Any:
-        """Return the value of the one document."""
+        """Return the value of the only document."""
         self._skip(self._yaml.StreamStartEvent)
         self._skip(self._yaml.DocumentStartEvent)
         value = self._value(next(self._events), ())
@@ -201,10 +202,10 @@ class _Json:
         self.lines: dict[Place, int] = {}
 
     def document(self) -> Any:
-        """Return the one value."""
+        """Return the only value."""
         value, end = self._value(self._next(0), ())
         if self._next(end) < len(self._text):
-            raise self._wrong("something stands behind the value", self._next(end))
+            raise self._wrong("there is text after the value", self._next(end))
         return value
 
     def _value(self, at: int, place: Place) -> tuple[Any, int]:
@@ -219,7 +220,7 @@ class _Json:
         try:
             return self._scalars.raw_decode(self._text, at)
         except json.JSONDecodeError as error:
-            raise self._wrong(f"it is no JSON: {error.msg}", error.pos) from None
+            raise self._wrong(f"it is not JSON: {error.msg}", error.pos) from None
         except ValueError as error:
             raise self._wrong(str(error), at) from None
 
@@ -250,23 +251,23 @@ class _Json:
 
     def _key(self, at: int, values: dict[str, Any]) -> tuple[str, int]:
         if self._text[at : at + 1] != '"':
-            raise self._wrong("it is no JSON: a key in double quotes must stand here", at)
+            raise self._wrong("it is not JSON: expected a key in double quotes", at)
         try:
             key, end = self._scalars.raw_decode(self._text, at)
         except json.JSONDecodeError as error:
-            raise self._wrong(f"it is no JSON: {error.msg}", error.pos) from None
+            raise self._wrong(f"it is not JSON: {error.msg}", error.pos) from None
         if key in values:
             raise self._wrong(f"the key {key!r:.80} is given twice", at)
         end = self._next(end)
         if self._text[end : end + 1] != ":":
-            raise self._wrong("it is no JSON: a colon must stand here", end)
+            raise self._wrong("it is not JSON: expected a colon", end)
         return key, end + 1
 
     def _after(self, at: int, closing: str) -> tuple[int, bool]:
         at = self._next(at)
         found = self._text[at : at + 1]
         if found not in (",", closing) or not found:
-            raise self._wrong(f"it is no JSON: a comma or {closing} must stand here", at)
+            raise self._wrong(f"it is not JSON: expected a comma or {closing}", at)
         return at + 1, found == closing
 
     def _next(self, at: int) -> int:
@@ -283,7 +284,7 @@ class _Json:
         return Unreadable(says, self._line(at))
 
     def _refuse_constant(self, name: str) -> Any:
-        raise ValueError(f"{name} is no JSON")
+        raise ValueError(f"{name} is not JSON")
 
 
 # ---------------------------------------------------------------- TOML
@@ -296,7 +297,7 @@ def _read_toml(text: str) -> Data:
         found = re.search(r" \(at (?:line (\d+), column \d+|end of document)\)$", str(error))
         says = str(error) if found is None else str(error)[: found.start()]
         raise Unreadable(
-            f"it is no TOML: {says}", int(found[1]) if found and found[1] else text.count("\n") + 1
+            f"it is not valid TOML: {says}", int(found[1]) if found and found[1] else text.count("\n") + 1
         ) from None
     except RecursionError:
         raise Unreadable("it is nested too deeply") from None
@@ -311,11 +312,11 @@ def _read_toml(text: str) -> Data:
 
 
 _MOST_READ: Final = 2_000_000
-"""Characters of TOML that are read again to find the lines of values: a second or two."""
+"""Most characters of TOML that are parsed again to find the lines of values: about a second or two."""
 
 
 def _toml_lines(text: str) -> dict[Place, int]:
-    """Find the line of each value: the first beginning of the text that has it, ended by that statement."""
+    """Return the line of each value, by parsing ever longer beginnings of the text."""
     lines: dict[Place, int] = {(): 1}
     read_to, again, beginning = 0, 0, ""
     for number, row in enumerate(text.splitlines(keepends=True), 1):
@@ -328,6 +329,7 @@ def _toml_lines(text: str) -> dict[Place, int]:
         if again > _MOST_READ:
             break
         try:
+            # tomllib gives no lines: a value belongs to the statement that ends the first beginning that contains it.
             value = tomllib.loads(beginning)
         except ValueError:
             continue
@@ -349,4 +351,4 @@ _READERS: Final[dict[str, Callable[[str], Data]]] = {
     ".yml": _read_yaml,
 }
 SUFFIXES: Final = (*_READERS,)
-"""The suffixes of files of data."""
+"""The suffixes of data files."""

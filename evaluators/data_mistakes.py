@@ -1,4 +1,4 @@
-"""Mistakes in data that people write: where each is, and the sentence on it."""
+"""Report mistakes in data that people write: where each is, and a sentence on it."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from kairo_team.evaluators.data_files import Place
 
 LineOf = Callable[[Place], int | None]
 MOST: Final = 50
-"""Mistakes that are listed; there may be more."""
+"""Most mistakes that are listed."""
 
 
 class Mistake(NamedTuple):
-    """One thing that is wrong in data."""
+    """One mistake in data."""
 
     path: Place
     says: str
     key: str | None = None
-    """A key of the mapping there that it is about: its line is the mistake's."""
+    """The key, in the mapping at `path`, that the mistake is about: its line is reported."""
     of_fields: bool = False
-    """It is about fields that do not fit together, the first that was found."""
+    """Whether it is about fields that do not fit together; only the first such mistake is reported."""
 
     def line(self, line_of: LineOf) -> int:
-        """Return where it is in a file, from 1; 0: not known."""
+        """Return the line in a file, from 1; 0: not known."""
         return line_of(self.path if self.key is None else (*self.path, self.key)) or 0
 
 
 def sentences(mistakes: Sequence[Mistake], name: str, line_of: LineOf) -> Iterator[str]:
-    """Yield a sentence for each mistake, in the order of their lines; `name` is what they call the data."""
+    """Yield a sentence for each mistake, in the order of their lines; `name` is the data's name."""
     placed = sorted((one.line(line_of), [(isinstance(step, str), step) for step in one.path], n, one)
                     for n, one in enumerate(mistakes))  # fmt: skip
     for line, _, _, one in placed[:MOST]:
@@ -46,7 +46,7 @@ def _shown(path: Place) -> str:
 
 
 def unknown_key(key: str, takes: Sequence[str]) -> str:
-    """Say that a mapping does not take a key, what it takes, and which key is the nearest."""
+    """Return a sentence on an unknown key, with the nearest known key and all that a mapping takes."""
     near = get_close_matches(key, takes, 1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"takes no {key!r:.80}; {hint}it takes {', '.join(takes)}"

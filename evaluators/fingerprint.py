@@ -1,4 +1,4 @@
-"""What distinguishes one check from another: code, arguments and state, in a form that is the same in every process."""
+"""Describe what a check decides by: code, arguments and state, in a form that is the same in every process."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ from typing import Any, Final, cast
 from weakref import finalize
 
 _MOST: Final = 10_000
-"""Values that are looked at before something counts as too large."""
+"""Most values that are read before an object counts as too large."""
 _PLAIN: Final = (str, bool, int, float, dict, set, frozenset, type(None))
 _CACHED: Final[Any] = type(functools.cache(len))
 _OF_CLASSES: Final = (MemberDescriptorType, GetSetDescriptorType)
-"""Parts of a class that have no state: slots and the like."""
+"""Parts of a class without state, such as slots."""
 _SOURCES: Final[dict[int, str | None]] = {}
-"""By the id of a class, as classes may be equal to each other: to find a source, Python parses the whole module."""
+"""Sources of classes by id, because classes may be equal; kept because Python parses the whole module to find one."""
 _MADE_BY_PYTHON: Final = re.compile(r"__.*__|_abc_impl")
 
 
 class NoFingerprint(ValueError):
-    """A state cannot be read: nothing distinguishes the object from others of its kind."""
+    """An object's state cannot be read, so it cannot be distinguished from others of its kind."""
 
 
 def digest_of(value: Any) -> str:
-    """Return the SHA-256, in hex, of a value made of JSON values."""
+    """Return the SHA-256, in hex, of a JSON value."""
     return hashlib.sha256(_written(value).encode()).hexdigest()
 
 
 def fingerprint(value: Any) -> Any:
-    """Describe a value by JSON values; two that decide differently are described differently.
+    """Describe a value by JSON values; values that decide differently get different descriptions.
 
-    A function counts by its name and source, its defaults, what it closes over and is bound to, and by what it names of
-    its own module; functions and classes that were imported count by their names. A class counts by its source and by
-    what its methods and attributes hold, an object by its `fingerprint` attribute when it has one, else by its class
-    and its state, as a pickle would hold it. Raises `NoFingerprint` for a state that cannot be read, such as a lock, a
-    socket or a model's, and for a very large one.
+    A function is described by its name and source, its defaults, its closure, the object it is bound to, and the
+    globals of its own module that it uses; imported functions and classes by their names. A class is described by its
+    source and by its methods and attributes, an object by its `fingerprint` attribute if it has one, else by its class
+    and its state, as pickle would store it. Raises `NoFingerprint` for a state that cannot be read, such as the state
+    of a lock, a socket or a model, and for a very large one.
     """
     return _Reader().read(value)
 
 
 def name_of(value: Any) -> str:
-    """Return the full name of a function or class, for an object that of its class."""
+    """Return the full name of a function or class; for an object, its class's name."""
     named = cast("Any", value if hasattr(value, "__qualname__") else type(value))
     return f"{getattr(named, '__module__', '')}.{named.__qualname__}"
 
@@ -58,11 +58,11 @@ def _written(value: Any) -> str:
 
 
 class _Reader:
-    """Describes one value and all it is made of."""
+    """Describes one value and everything in it."""
 
     def __init__(self) -> None:
         self._within: list[int] = []
-        """Identities of what is being described: it may be in itself."""
+        """Ids of the values that are being described, because a value may contain itself."""
         self._seen = 0
 
     def read(self, value: Any) -> Any:
@@ -107,7 +107,7 @@ class _Reader:
         return ["pattern", self.read(value.pattern), value.flags]
 
     def _kind(self, value: Any) -> Any:
-        """Describe the kind of a container, with the state that it has beside its items."""
+        """Describe the kind of a container, with its state apart from its items."""
         if type(value) in _PLAIN:
             return type(value).__name__
         beside = getattr(value, "__dict__", {}), getattr(value, "default_factory", None)
@@ -119,7 +119,7 @@ class _Reader:
         return ["mapping", self._kind(value), *pairs]
 
     def _thing(self, value: Any) -> Any:
-        """Describe what has code: a function, a class, or an object."""
+        """Describe a function, a class or an object."""
         if isinstance(value, type):
             return self._class(value)
         given = getattr(value, "fingerprint", None)
@@ -150,7 +150,7 @@ class _Reader:
         return self.read(content)
 
     def _named(self, function: FunctionType) -> dict[str, Any]:
-        """Describe what a function names of its own module."""
+        """Describe the globals of its own module that a function uses."""
         found: dict[str, Any] = {}
         for name in sorted(_names(function.__code__)):
             if name in function.__globals__:
@@ -159,7 +159,7 @@ class _Reader:
         return found
 
     def _class(self, kind: type) -> Any:
-        """Describe a class with those of its package that it inherits from, others by their names."""
+        """Describe a class and its bases of the same package; other bases by their names."""
         whose = _package(kind)
         if whose in sys.stdlib_module_names and whose != "__main__":
             return name_of(kind)
@@ -177,12 +177,12 @@ class _Reader:
         return [name_of(kind), _source(kind), named, others]
 
     def _object(self, value: Any) -> Any:
-        """Describe an object by its class and what a pickle would hold of it."""
+        """Describe an object by its class and the state that pickle would store."""
         kind = cast("Any", type(value))
         reduce: Any = copyreg.dispatch_table.get(kind)
         try:
             held = reduce(value) if reduce is not None else value.__reduce_ex__(2)
-        except Exception as error:  # noqa: BLE001 - whatever an object raises that will not be taken apart
+        except Exception as error:  # noqa: BLE001 - objects that refuse to be pickled raise anything
             raise NoFingerprint(f"the state of a {name_of(kind)} cannot be read ({error})") from None
         if isinstance(held, str):
             return [name_of(kind), held]
@@ -191,7 +191,7 @@ class _Reader:
 
 
 def _is_foreign(value: Any, module: str) -> bool:
-    """Whether something is named by its name alone: a function or class of another module that was not made by code."""
+    """Return whether a value is described by its name alone: an imported function or class that no code generated."""
     if not isinstance(value, FunctionType | type) or value.__module__ == module:
         return False
     return isinstance(value, type) or not (value.__closure__ or vars(value) or "<locals>" in value.__qualname__)
@@ -202,13 +202,13 @@ def _package(kind: type) -> str:
 
 
 def _names(code: CodeType) -> set[str]:
-    """Return the names that code looks up, also in the functions that stand in it."""
+    """Return the names that code looks up, also in its inner functions."""
     inner = [one for one in code.co_consts if isinstance(one, CodeType)]
     return {*code.co_names}.union(*map(_names, inner))
 
 
 def _source(thing: Any) -> Any:
-    """Return what a function or class does, as written; of a lambda, of which a line may hold several, its code."""
+    """Return the source of a function or class; of a lambda the code, because a line may contain several lambdas."""
     code: CodeType | None = getattr(thing, "__code__", None)
     if code is not None:
         return _code(code) if code.co_name == "<lambda>" else _written_source(code) or _code(code)
@@ -232,7 +232,7 @@ def _code(code: CodeType) -> Any:
 
 
 def _constant(value: Any) -> Any:
-    """Describe a constant of code; the order of a set is another one in each process."""
+    """Describe a constant of code; a set is sorted, because its order differs between processes."""
     if isinstance(value, CodeType):
         return _code(value)
     if isinstance(value, tuple | frozenset):

@@ -1,4 +1,4 @@
-"""Evaluators by name."""
+"""Load evaluators by name."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 def load_evaluator(name: str, **options: Any) -> EvaluationStrategy:
-    """Make the evaluator of a name with its options, such as the rubric of a domain that a package publishes.
+    """Make a published evaluator by its name and options, such as a package's rubric for a domain.
 
-    Only the named one is imported. Raises `ValueError` for a name that is not published, an unknown option, and
-    what is no evaluator.
+    Only that evaluator is imported. Raises `ValueError` for a name that is not published, an unknown option, and an
+    object that is not an evaluator.
     """
     made: EvaluationStrategy = make("evaluator", name, options)
     return made

@@ -1,4 +1,4 @@
-"""Controls: statements in a judge's question whose right answer code knows."""
+"""Controls: statements in a judge's question whose right answer is known to code."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from dataclasses import dataclass
 from typing import Final
 
 Mark = Callable[[], str]
-"""Makes a random mark that stands nowhere in what the judge is given."""
+"""Makes a random mark that occurs nowhere in the judge's texts."""
 
 _EVEN: Final = 0.5
 _TOGETHER: Final = 5
-"""Controls and criteria of one question at least. With fewer, a text could name the right answers by their places."""
+"""Fewest controls and criteria of one question. With fewer, a text could give the right answers by their positions."""
 _LEAST_SIZE: Final = 100
-"""Characters of a work from which on its size is asked about."""
+"""Fewest characters of a work for controls about its size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """What is stated of the work, or denied, and whether it holds."""
+    """A statement about the work, and whether it holds."""
 
     text: str
     holds: bool
     turned: bool
-    """It is denied."""
+    """Whether the question denies the statement."""
 
 
 def controls_for(criteria: int, size: int, label: str, mark: Mark, lots: random.Random) -> list[Control]:
-    """Return controls for a question about so many criteria, worded as criteria are.
+    """Return controls for a question about `criteria` criteria, worded like criteria.
 
-    Of two that are stated, or of two that are denied, one holds and the other does not: who agrees to everything is
-    wrong, and so is who speaks well of everything. All else is drawn from `lots`. `size` is the work's length in
-    characters, `label` the mark that stands behind it. Each has the same number of words, so that what a question costs
-    does not depend on chance.
+    The first two are both stated or both denied; one holds and the other does not. So a judge that agrees to everything
+    answers one of them wrongly, and so does a judge that favours the work in everything. All else is drawn from `lots`.
+    `size` is the work's length in characters, `label` the mark after the work. All controls have the same number of
+    words, so that the cost of a question does not depend on chance.
     """
     turned = lots.random() < _EVEN
     drawn = [(True, turned), (False, turned)]

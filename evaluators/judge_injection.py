@@ -1,4 +1,4 @@
-"""Signs that an artifact tries to instruct its judge."""
+"""Find signs that an artifact tries to instruct its judge."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ _GAP: Final = r"\b[^.!?\n]{0,40}?\b"
 """A few words of the same sentence."""
 _GOOD: Final = r"(?:pass(?:ed)?|approved?|accept(?:ed)?|met|satisfied|fulfilled|correct|compliant|success(?:ful)?)"
 _DONE: Final = r"(?=[\s\"'*`]*(?:$|[.,;!|()\[\]{}<>/]|for (?:this|the|all)\b))"
-"""After a verdict the sentence is over, or says what it is for; in ordinary text it goes on."""
+"""What follows a verdict: the end of the sentence, or what the verdict is for; ordinary sentences continue
+otherwise."""
 _JUDGE: Final = (
     r"(?:judge|grader|evaluator|assessor|examiner|"
     r"(?:grading|judging|reviewing|evaluation) (?:model|system|assistant))"
 )
 _NOW: Final = r"(?:^|[.!?:;\u2014-]\s{0,3}|[\"'*(]|\b(?:please|must|should|shall|simply|just|now|then|and|to)\s)\s{0,3}"
-"""Where an order begins: with a sentence, or after a word such as "must"."""
+"""Where an order begins: at the start of a sentence, or after a word such as "must"."""
 _WORK: Final = r"(?:this|the|my) (?:work|answer|artifact|submission|response|candidate|output)\b"
 _ALL: Final = r"(?:all|every|each)(?: of)?(?: the)? (?:\w+ )?criteri(?:a|on)\b"
 _FULL: Final = (
@@ -86,7 +87,7 @@ JUDGE_SIGNS: Final[Signs] = {
 
 
 def read_signs(patterns: Any) -> Signs:
-    """Compile regular expressions by name; `ValueError` for what is none, or fits an empty text."""
+    """Compile regular expressions by name; `ValueError` for an invalid one, or one that matches an empty text."""
     if not isinstance(patterns, Mapping):
         raise ValueError(f"signs must be regular expressions by name, such as JUDGE_SIGNS, not {patterns!r:.200}")
     given = cast("Mapping[str, Any]", patterns)
@@ -95,10 +96,10 @@ def read_signs(patterns: Any) -> Signs:
 
 
 def talks_to_judge(text: str, signs: Signs = JUDGE_SIGNS) -> str | None:
-    """Return how a text seems to instruct its judge; None when it does not, and where there are no `signs`.
+    """Return how a text seems to instruct its judge; None when it does not, or when there are no `signs`.
 
-    It knows common forms in English, and hidden characters. It never decides by itself: what it finds keeps a PASS from
-    being given.
+    This finds common forms in English, also with hidden characters. A sign decides nothing by itself: it only prevents
+    a PASS.
     """
     if not signs:
         return None

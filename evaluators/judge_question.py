@@ -1,4 +1,4 @@
-"""What a judge is asked in one call: statements in random order, each under a random id, answered by random marks."""
+"""Build a judge's question: statements in random order, each under a random id, answered by random marks."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from kairo_team.prompts.quoting import one_line
 
 _PLAIN_LEVELS: Final = ("not met", "met")
 _TOKEN: Final = 32
-"""Hexadecimal digits of a call's token."""
+"""Length of a call's token, in hexadecimal digits."""
 _CONSONANTS: Final = "bcdfghjkmnprtvwxz"
-"""Letters of ids and marks: without vowels none of them is a word."""
+"""Letters of ids and marks: without vowels they form no words."""
 _TRIES: Final = 100
-"""Draws after which a mark gets one more digit."""
+"""How many marks are drawn before one more digit is taken."""
 _LONGEST_WORDS: Final = 200
-"""Characters of one text of a judge's answer; four of them, and all around them, fit into a small model's reply."""
+"""Most characters of one text in a judge's answer; an answer has four texts, which must fit into a small model's
+reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +31,16 @@ class Statement:
     """One statement about the work, and what each answer to it means."""
 
     id: str
-    """Random, so that no text that is older than the call can answer it."""
+    """Random, so that no text written before the call can answer the statement."""
     text: str
     answers: Mapping[str, int | None]
-    """By mark, in the order of the menu: the level it names, from 0; None: the work does not show it."""
+    """Levels by mark, in the order of the menu, from 0; None: the work does not show it."""
     criterion: Criterion | None = None
-    """The criterion that is decided; None: a control."""
+    """The criterion that the answer decides; None: a control."""
     right: int | None = None
-    """The right level of a control."""
+    """The right answer to a control, as a level."""
     turned: bool = False
-    """The criterion is asked about the other way round."""
+    """Whether the criterion is asked about the other way round."""
 
     def mark_of(self, level: str) -> str:
         """Return the mark of one of the criterion's levels."""
@@ -48,7 +49,7 @@ class Statement:
 
     @property
     def meanings(self) -> list[tuple[str, str]]:
-        """The marks of the levels whose meaning the criterion says, with that."""
+        """Pairs of mark and meaning, for the levels whose meaning the criterion gives."""
         if self.criterion is None or self.turned:
             return []
         texts = self.criterion.level_texts
@@ -56,12 +57,12 @@ class Statement:
 
     @property
     def quoted(self) -> bool:
-        """Whether a quote is asked for."""
+        """Whether a quote is required."""
         return self.criterion is not None and not self.turned and self.criterion.evidence == "quote"
 
     @property
     def best(self) -> int:
-        """The level of the answer that speaks best of the work."""
+        """The highest level that an answer can give."""
         return max(level for level in self.answers.values() if level is not None)
 
 
@@ -70,17 +71,17 @@ class Question:
     """One call to a judge."""
 
     token: str
-    """Carried by the one object of the reply that counts, and by the fences."""
+    """A random text that the reply's object must contain; the fences contain it too."""
     yes: str
     no: str
     unknown: str
     """The marks of "the statement is true", "it is not true" and "the work does not show it"."""
     label: str
-    """A mark that stands behind the work, for the controls."""
+    """A mark that is shown after the work, for the controls."""
     statements: Sequence[Statement]
 
     def schema(self) -> dict[str, Any]:
-        """Return what the reply must be: one answer from the menu for each statement, reasons before the answer."""
+        """Return the reply's JSON Schema: one answer from the menu for each statement, after its reasons."""
         items = [_item(statement) for statement in self.statements]
         count = len(items)
         answers = {"type": "array", "prefixItems": items, "items": False, "minItems": count, "maxItems": count}
@@ -94,13 +95,13 @@ class Question:
 
 
 def question_for(criteria: Sequence[Criterion], size: int, texts: str, seed: str, *, trusted: bool = False) -> Question:
-    """Put criteria into a question; `size` is the work's length in characters, `texts` is all that the judge is given.
+    """Make a question; `size` is the work's length in characters, `texts` all texts that the judge is shown.
 
-    Its token, ids, marks and order follow from `seed` and `texts`. A criterion on which a PASS can rest is asked about
-    both ways round, and controls stand among the statements, unless the texts are `trusted`.
+    Token, ids, marks and order are derived from `seed` and `texts`. Unless the texts are `trusted`, each criterion that
+    can affect the outcome is asked about both ways round, and controls are mixed in.
     """
     digest = hashlib.sha256(f"{seed}\n{texts}".encode("utf-8", "surrogatepass")).hexdigest()
-    lots = random.Random(digest)  # noqa: S311 - as unknown as the seed, and the same again in a resumed review
+    lots = random.Random(digest)  # noqa: S311 - as secret as the seed, and the same in a resumed review
     mark = _marks(lots, texts)
     yes, no, unknown, label = mark(), mark(), mark(), mark()
     wording = _Wording(mark, yes, no, unknown)
@@ -123,24 +124,24 @@ class PairQuestion(Question):
     equal: str
     """The mark of "they are equal"."""
     second_label: str
-    """The mark that stands behind the second work; `label` stands behind the first."""
+    """A mark that is shown after the second work; `label` is shown after the first."""
 
 
 def pair_question_for(criterion: Criterion, texts: str, seed: str) -> PairQuestion:
-    """Ask which of two works is better in a criterion with three levels: the second, none, the first.
+    """Make a question about which of two works is better; the levels of the criterion are second, equal and first.
 
-    Two controls ask which work carries a label. Their right answers differ, so who prefers one work in everything is
-    wrong. All else follows from `seed` and `texts`, as in `question_for`.
+    Two controls ask which work carries a label. Their right answers differ, so a judge that prefers one work in
+    everything is wrong. All else is derived from `seed` and `texts`, as in `question_for`.
     """
     digest = hashlib.sha256(f"{seed}\n{texts}".encode("utf-8", "surrogatepass")).hexdigest()
-    lots = random.Random(digest)  # noqa: S311 - as unknown as the seed, and the same again in a resumed review
+    lots = random.Random(digest)  # noqa: S311 - as secret as the seed, and the same in a resumed review
     mark = _marks(lots, texts)
     first, second, equal, unknown, label, second_label = (mark() for _ in range(6))
     answers = {first: 2, equal: 1, second: 0, unknown: None}
     asked = f"Which work is better in this: {one_line(criterion.text)}"
     statements = [Statement(mark(), asked, answers, criterion)]
     for shown, right in ((label, 2), (second_label, 0)):
-        text = lots.choice((f"Which work carries the label {shown}?", f"Of which work is {shown} the label?"))
+        text = lots.choice((f"Which work carries the label {shown}?", f"Which work has the label {shown}?"))
         statements.append(Statement(mark(), text, answers, right=right))
     lots.shuffle(statements)
     return PairQuestion(digest[:_TOKEN], first, second, unknown, label, statements, equal, second_label)
@@ -162,14 +163,14 @@ class _Wording:
         return replace(made, criterion=criterion, turned=turned)
 
     def about(self, text: str, *, turned: bool) -> Statement:
-        """Word what is met or not."""
+        """Word a requirement that is met or not."""
         answers = {self.yes: 0, self.no: 1} if turned else {self.yes: 1, self.no: 0}
         return Statement(
             self.mark(), f"The work {'violates' if turned else 'meets'} this: {text}", {**answers, self.unknown: None}
         )
 
     def _levels(self, criterion: Criterion, *, turned: bool) -> Statement:
-        """Word what is met at one of several levels: which one, or which is the lowest that is not reached."""
+        """Word a criterion with several levels: which one the work reaches, or the lowest that it does not reach."""
         names = [json.dumps(name, ensure_ascii=False) for name in criterion.levels]
         if turned:
             ask, menu = "The lowest level that the work does not reach in this", f"Levels above {names[0]}"
@@ -184,7 +185,7 @@ class _Wording:
 
 
 def _marks(lots: random.Random, texts: str) -> Mark:
-    """Return what draws two letters and digits that stand nowhere in the texts and were not drawn before."""
+    """Return a function that draws a new mark each time: two consonants and digits that occur nowhere in the texts."""
     drawn: set[str] = set()
     folded = texts.casefold()
 

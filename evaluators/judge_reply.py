@@ -1,4 +1,4 @@
-"""Reading a judge's reply: what of it counts, whether its judge can be believed, and what it says of each criterion."""
+"""Read a judge's reply: find its object, check the controls, and decide each criterion."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a judge answered about some criteria."""
+    """A judge's answers on some criteria."""
 
     answers: Mapping[str, Answer]
-    """By criterion id: each that was asked, once."""
+    """One answer for each criterion that was asked about, by id."""
     confidence: float | None
-    """How sure it claims to be, from 0 to 1."""
+    """The confidence that the judge states, from 0 to 1; None where it states none."""
     injection_suspected: str | None
-    """How the artifact seems to instruct its judge; None: it does not."""
+    """How the artifact seems to instruct its judge; None if it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,23 +38,23 @@ class _Said:
 
     @property
     def level(self) -> int | None:
-        """The level it names; None: the work does not show it."""
+        """The level that the answer gives; None: the work does not show it."""
         return self.statement.answers[self.mark]
 
     def text(self, name: str) -> str:
-        """Return a text that goes with the answer, "" where there is none."""
+        """Return one of the answer's texts, "" if it is missing."""
         value = self.fields.get(name)
         return value.strip() if isinstance(value, str) else ""
 
 
 def read_judgement(reply: ModelResponse, question: Question, suspicious: str | None, *, whole: bool) -> Judgement:
-    """Read a judge's reply: the one object in it that carries this call's token.
+    """Read a judge's reply: the only object in it with this call's token.
 
-    `suspicious` is how the texts seem to instruct the judge, and `whole` is whether it was shown all of the work. No
-    text of the reply is in the errors, because their words are sent to the judge and told to people.
+    `suspicious` is how the texts seem to instruct the judge, and `whole` is whether it was shown all of the work.
+    Errors contain no text of the reply, because they are sent to the judge and shown to people.
 
-    Raises `InvalidJudgement` for a reply that was cut off or has no such object or more than one, and for answers off
-    the menu, missing or doubled; `FailedControl` where the answer to a control is wrong.
+    Raises `InvalidJudgement` for a reply that was cut off, for one that does not have exactly one such object, and for
+    answers that are missing, duplicate or not on the menu; `FailedControl` where the answer to a control is wrong.
     """
     if reply.finish_reason != "stop":
         raise InvalidJudgement(f"the reply was cut off, with the finish reason {reply.finish_reason!r}")
@@ -74,7 +74,7 @@ def read_judgement(reply: ModelResponse, question: Question, suspicious: str | N
 
 
 def _said(found: Mapping[str, Any], question: Question) -> list[_Said]:
-    """Return the answers in the order of the question, each once."""
+    """Return the answers in the order of the question, one for each statement."""
     answers: Any = found.get("answers")
     if not isinstance(answers, list):
         raise InvalidJudgement('"answers" must be a list')
@@ -94,7 +94,7 @@ def _said(found: Mapping[str, Any], question: Question) -> list[_Said]:
 
 
 def _check_controls(said: list[_Said], question: Question, how: str | None) -> None:
-    """Raise `FailedControl` where a control has a wrong answer, and say whether an injection seems to be the reason."""
+    """Raise `FailedControl` where a control has a wrong answer, with how an injection seems to be the reason."""
     if all(one.statement.right in (None, one.level) for one in said):
         return
     if how is None and all(one.level == one.statement.best for one in said):
@@ -105,7 +105,7 @@ def _check_controls(said: list[_Said], question: Question, how: str | None) -> N
 
 
 def _answer(ways: list[_Said], *, whole: bool) -> Answer:
-    """Return what was decided of one criterion: nothing, where the answers both ways round do not agree."""
+    """Return the decision on one criterion; unknown where its two answers contradict each other."""
     one, turned = min(ways, key=_is_turned), max(ways, key=_is_turned)
     criterion = cast("Criterion", one.statement.criterion)
     if one.level is None or turned.level is None:
@@ -113,7 +113,7 @@ def _answer(ways: list[_Said], *, whole: bool) -> Answer:
     level = criterion.levels[one.level]
     if one.level != turned.level:
         other = criterion.levels[turned.level]
-        return Answer(None, f"the judge contradicts itself: {level!r}, and asked the other way round {other!r}")
+        return Answer(None, f"the judge contradicts itself: {level!r}, but {other!r} when asked the other way round")
     if one.level and not whole:
         return Answer(None, "the end of the artifact was not shown to the judge")
     quote = one.text("quote") or turned.text("quote") or None

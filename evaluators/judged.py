@@ -1,4 +1,4 @@
-"""What reviews with judges have in common: checks first, judges for what is left, within a time, at a known cost."""
+"""The base of reviews with judges: checks first, judges for what is left, within a time, at a known cost."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
     from kairo_team.verdicts import EvaluationContext
 
 BATCH: Final = 4
-"""Criteria that a judge is asked about at once."""
+"""Most criteria in one question."""
 
 
 class JudgedStrategy(ABC):
-    """A review by a rubric with criteria for judges; its kinds decide which judges, and how they are asked."""
+    """A review by a rubric with criteria for judges; subclasses decide which judges, and how they are asked."""
 
     models: tuple[Any, ...]
-    """The judges it asks."""
+    """The judges that the strategy asks."""
     vacuous = False
-    """Judges are asked: it is not."""
+    """False: judges can fail more than a blank artifact."""
     asks: ClassVar[type[Judge]] = Judge
-    """How one judge is asked about one artifact."""
+    """The class that asks one judge about one artifact."""
 
     def __init__(
         self, who: str, models: tuple[Any, ...], rubric: Rubric, timeout: float, options: AskingOptions
     ) -> None:
-        """`who` is what its verdicts call the judges, `timeout` is in seconds."""
+        """Set up the review; `who` names the judges in its verdicts, `timeout` is in seconds."""
         check_positive(f"{type(self).__name__}.timeout", timeout)
         self._who = who
         self.models = models
@@ -70,17 +70,17 @@ class JudgedStrategy(ABC):
         return await self._ask(review, context)
 
     def _next(self, review: Review) -> Sequence[Criterion]:
-        """Return the criteria of one question: the first that are left, and all about the same."""
+        """Return the criteria of the next question: the first that are left and have the same `on`."""
         left = self._left(review)
         return [criterion for criterion in left if criterion.on == left[0].on][:BATCH]
 
     def _left(self, review: Review) -> Sequence[Criterion]:
-        """Return the criteria to ask a judge about, the one to ask first in front."""
+        """Return the criteria to ask a judge about, in the order to ask them."""
         return review.open("judge")
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """The sampling settings of its judges."""
+        """The sampling settings of the judges."""
         return self.options.settings
 
     @property
@@ -90,7 +90,7 @@ class JudgedStrategy(ABC):
 
     @abstractmethod
     async def _ask(self, review: Review, context: EvaluationContext) -> EvaluationVerdict:
-        """Ask as long as the outcome depends on a judge, and return what follows."""
+        """Ask while the outcome depends on a judge, and return the verdict."""
 
     def preflight(self, *, judge: bool = True, gate: bool = False) -> list[str]:
         """Return one sentence for each criterion that no check, judge or person can decide; see `Rubric.preflight`."""
@@ -98,12 +98,12 @@ class JudgedStrategy(ABC):
 
 
 def suspected(review: Review, how: str) -> EvaluationVerdict:
-    """Decide nothing, because what the judge answered may be what the artifact told it to."""
+    """Decide nothing, because the artifact may have dictated the judge's answers."""
     return replace(review.undecided(f"the judge cannot be believed: {how}"), cause=Cause.INJECTION_SUSPECTED)
 
 
 def suspect(verdict: EvaluationVerdict, how: str) -> EvaluationVerdict:
-    """Keep an artifact that seems to instruct its judge from being passed; nothing else changes."""
+    """Turn a PASS into ESCALATE, because the artifact seems to instruct its judge; keep any other verdict."""
     if verdict.outcome is not VerdictOutcome.PASS:
         return verdict
     why = f"the artifact seems to instruct its judge: {how}"

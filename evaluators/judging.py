@@ -1,4 +1,4 @@
-"""Asking a judge: what it is given, and how often."""
+"""Ask a judge: build its messages, and repeat the question where that is allowed."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ _OWN_CRITERION: Final = Criterion("own", "it speaks of the sea", by="judge")
 
 @dataclass(frozen=True)
 class AskingOptions:
-    """How the judges of a strategy are asked."""
+    """Options for asking the judges of a strategy."""
 
     settings: Mapping[str, Any]
-    """For sampling."""
+    """Sampling settings."""
     trusted: bool = False
-    """The texts are trusted: there are no controls, and nothing is asked both ways round."""
+    """Whether the texts are trusted: then the question has no controls, and asks nothing both ways round."""
     signs: Signs = field(default_factory=lambda: JUDGE_SIGNS)
-    """What text that talks to its judge looks like; none: nothing is looked for."""
+    """Signs of text that talks to its judge; empty: none are looked for."""
     seed: int | None = None
-    """What the random marks are made from; None: they are drawn anew for each call, and recorded."""
+    """Seed of the random marks; None: drawn for each call, and recorded."""
 
 
 def asking_options(
@@ -53,7 +53,7 @@ def asking_options(
     signs: Mapping[str, str | re.Pattern[str]] | None,
     seed: int | None,
 ) -> AskingOptions:
-    """Check the options of a strategy; `signs` are regular expressions by name, None takes those that ship."""
+    """Check the options of a strategy; `signs` are regular expressions by name, None takes the built-in ones."""
     if not isinstance(trusted, bool):
         raise ValueError(f"trusted must be True or False, not {trusted!r}")
     if seed is not None and type(seed) is not int:
@@ -66,7 +66,7 @@ LATE: Final = "a judge that is late each time is not fit to judge: name a faster
 
 
 class Judge:
-    """One judge on one artifact: a model by its name, a chat model, or an agent."""
+    """Asks one judge about one artifact: a model by its name, a chat model, or an agent."""
 
     def __init__(
         self,
@@ -76,10 +76,10 @@ class Judge:
         *,
         is_conversation: bool = False,
     ) -> None:
-        """`is_conversation`: the artifact of the context is what the member and its model said."""
+        """Prepare the texts; `is_conversation`: the artifact of the context is the member's conversation."""
         if context.context is None:
             raise ValueError(
-                "a judge that is a model needs governed models: EvaluationContext.context is None outside a run"
+                "a judge needs the governed models of a run, and EvaluationContext.context is None outside a run"
             )
         self._judge, self._is_conversation = judge, is_conversation
         self._context = context
@@ -98,14 +98,14 @@ class Judge:
         self._suspicious = self._signs()
 
     async def ask(self, criteria: Sequence[Criterion]) -> Judgement:
-        """Ask about some criteria, all on the artifact or all on the transcript.
+        """Ask about some criteria, all with the same `on`.
 
-        Asks once more after a reply that cannot be read, and then raises `InvalidJudgement`; after one that was cut off
-        at its limit at once, because the same limit would cut off the next.
+        After a reply that cannot be read it asks once more, and then raises `InvalidJudgement`. After a reply that was
+        cut off at its limit it raises at once, because the same limit would cut off the next.
 
-        Raises `FailedControl` where the judge answers a control wrongly: it is not asked again about the work, because
-        a second question would be a second chance for a text that guesses. Where no sign in a text is the reason, it is
-        asked once about a text of the library's own: a judge that is wrong about that too is not fit to judge.
+        Raises `FailedControl` where the judge answers a control wrongly. It does not ask about the work again, because
+        a second question would be a second chance for a text that guesses. Where no sign in a text explains the wrong
+        answer, it asks once about a text of the library's own: a judge that is wrong there too is not fit to judge.
         """
         if criteria[0].on == "transcript" and not self._is_conversation:
             return await self._of_conversation().ask(criteria)
@@ -117,21 +117,21 @@ class Judge:
         raise FailedControl(fit=False)
 
     async def answers_of_itself(self) -> bool:
-        """Return whether the judge is right about the controls of a text that nobody else wrote."""
+        """Return whether the judge answers the controls on the library's own text correctly."""
         about = replace(self._context, task=_OWN_TASK, artifact=Artifact(_OWN_TEXT), goal="", upstream={})
         try:
             await self._ask_about_own(about)
         except (FailedControl, InvalidJudgement):
             return False
         except (HaltError, InsufficientBudget):
-            return True  # what is not known is no excuse for the work
+            return True  # without an answer, the work gets no excuse
         return True
 
     async def _ask_about_own(self, about: EvaluationContext) -> None:
         await Judge(self._judge, about, self._options).ask_about_work([_OWN_CRITERION])
 
     async def ask_about_work(self, criteria: Sequence[Criterion]) -> Judgement:
-        """Ask about some criteria, once more after a reply that cannot be read."""
+        """Ask about some criteria; ask once more after a reply that cannot be read."""
         question = await self._question(criteria)
         messages = self._messages(question)
         reply = await self._reply(messages, question)
@@ -145,12 +145,12 @@ class Judge:
         return self._read(reply, question)
 
     def _of_conversation(self) -> Judge:
-        """Return the same judge on the member's conversation."""
+        """Return the same judge for the member's conversation."""
         about = replace(self._context, artifact=as_artifact(self._context.transcript))
         return Judge(self._judge, about, self._options, is_conversation=True)
 
     async def _question(self, criteria: Sequence[Criterion]) -> Question:
-        """Make the question; in a resumed review it is the same again, so that no answer is asked for twice."""
+        """Make the question. A resumed review makes the same question, so that recorded answers are used."""
         asked = [f"{one.id} {one.text} {one.levels}" for one in criteria]
         shown = [text for one in criteria for text in (*one.level_texts.values(), *map(repr, one.examples))]
         given = [self._view.text, self._view.plain, self._task, self._goal, self._reference, *self._upstream.values()]
@@ -159,7 +159,7 @@ class Judge:
         return question_for(criteria, self._view.size, texts, drawn, trusted=self._options.trusted)
 
     async def _draw(self, texts: str) -> str:
-        """Return what the marks of a question about these texts are made from."""
+        """Return the seed for the marks of a question about these texts."""
         seed, name = self._options.seed, f"judge:{getattr(self._model, 'name', '')}:{mark_of(texts)}"
         return str(await self._member.recorded(name, secrets.token_hex) if seed is None else seed)
 
@@ -172,7 +172,7 @@ class Judge:
         return read_judgement(reply, question, self._suspicious, whole=self._view.whole)
 
     def _signs(self) -> str | None:
-        """Return how the work, also the end that was cut off, or what it was made from seems to talk to the judge."""
+        """Return how the work, including a part that is not shown, or an upstream text seems to talk to the judge."""
         signs, context = self._options.signs, self._context
         found = talks_to_judge(context.artifact.text, signs)
         if found is not None:
@@ -181,7 +181,7 @@ class Judge:
         return next((f"{how}, in the result of {task_id!r}" for task_id, how in through if how), None)
 
     def _messages(self, question: Question) -> list[Message]:
-        """Give the instructions, then the artifact as its own message, then what it was made from, and ask again."""
+        """Return three messages: instructions, the artifact alone, and the other texts with the question."""
         render, view, token = self._member.render, self._view, question.token
         values = {"token": token, "cannot_tell": question.unknown}
         seen = {"hidden": view.hidden, "whole": view.whole, "plain": bool(view.plain)}
@@ -192,7 +192,7 @@ class Judge:
         ]
 
     def _shown(self, question: Question) -> dict[str, Any]:
-        """Return the texts beside the artifact, each fenced, because their author is unknown."""
+        """Return the texts shown with the artifact, each fenced, because their author is unknown."""
         token = question.token
         asked = [(one, one.criterion) for one in question.statements if one.criterion is not None and not one.turned]
         compared = self._context.task.reference is not None and any(criterion.reference for _, criterion in asked)
@@ -219,14 +219,14 @@ def _is_agent(judge: Any) -> bool:
 
 
 class _AgentAsModel:
-    """An agent that is asked like a chat model; it asks its own models by the review's governed ones."""
+    """Asks an agent like a chat model; the agent gets the review's governed models."""
 
     def __init__(self, agent: Any, context: EvaluationContext) -> None:
         self._agent = agent
         self._context = context
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Have the agent answer the whole conversation as one task; what it did not complete is a reply cut off."""
+        """Give the agent the whole conversation as one task; an output that is not completed counts as cut off."""
         text = "\n\n".join(message.text for message in request.messages)
         assignment = Assignment(Task("judge", text), text, {}, {}, {})
         made: Any = await self._agent.run(assignment, self._context.context)

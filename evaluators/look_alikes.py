@@ -1,4 +1,4 @@
-"""Text as a person reads it: letters that look like others are those, and what cannot be seen is not there."""
+"""Normalise text to what a person reads: replace look-alike characters and drop invisible ones."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _LOOKS_LIKE: Final = str.maketrans(
     "\u0585\u057d\u0570\u0578",
     "aeopcyxijshdqwABEKMHOPCTXIJSoABEZHIKMNOPTYXouhn",
 )
-"""Letters that look like Latin ones (Unicode's confusables.txt), of the scripts that forgeries use: Cyrillic, Greek,
-Armenian; small Greek letters, which formulas mix with Latin ones, are not in it. Only words that mix scripts are read
-by it."""
+"""Look-alikes of Latin characters (Unicode's confusables.txt) in the scripts that forgeries use: Cyrillic, Greek and
+Armenian. Small Greek characters are left out, because formulas mix them with Latin ones. Applied only to words that mix
+scripts."""
 _OVERLAYS: Final = re.compile("[\u0334-\u0338\u20d2\u20d3\u20d8-\u20da\u20dd-\u20e0\u20e2-\u20e6\u20ea\u20eb]")
-"""Marks that are drawn over a letter."""
+"""Combining marks that strike a character out or enclose it."""
 _INSIDE: Final = re.compile("(?<=[A-Za-z0-9])([^A-Za-z0-9\\s!-/:-@\\[-`{-~]+)(?=[A-Za-z0-9])")
-"""What stands between two plain letters and is none."""
+"""Other characters between two alphanumeric ones."""
 _WORD: Final = re.compile(r"[^\W\d_]+")
 _STACKED: Final = re.compile("([\u0300-\u036f])[\u0300-\u036f]{2,}")
-"""More marks on one letter than any language has."""
+"""More combining marks in a row than any language has."""
 
 
 def as_read(text: str) -> str:
-    """Return a text as it reads; the text itself where nothing in it looks like something else.
+    """Return a text as a person reads it.
 
-    Full-width, bold and other forms of a letter become the letter, and so does a look-alike of a Latin letter in a word
-    that has Latin letters besides. Marks drawn over letters, and invisible characters between them, are left out.
+    Full-width, bold and other forms of a letter become the plain letter, and so does a look-alike in a word that also
+    has Latin letters. Marks drawn over letters, and invisible characters between them, are dropped.
     """
     if text.isascii():
         return text
@@ -45,7 +45,7 @@ def _without_hidden(match: re.Match[str]) -> str:
 
 
 def _letter_as_read(letter: str) -> str:
-    """Return the plain form of another form of an ASCII letter; any other character stays."""
+    """Return the ASCII letter that a character is a form of; any other character unchanged."""
     if letter.isascii():
         return letter
     plain = unicodedata.normalize("NFKC", letter)

@@ -1,4 +1,4 @@
-"""Comparing many pairs of works: how often a judge prefers which, and how often it depends on the order."""
+"""Compare many pairs of works: count which one a judge prefers, and how often that depends on the order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two works that were made for the same task."""
+    """Two works for the same task."""
 
     name: str
     first: str
@@ -35,52 +35,52 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class ComparedPair:
-    """What a judge said of one pair."""
+    """A judge's preference for one pair."""
 
     pair: Pair
     preference: Preference | None
-    """None: it gave no answer that counts."""
+    """None: the judge gave no valid answer."""
     why: str = ""
-    """Why there is none."""
+    """The reason if it has no preference."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairReport:
-    """What a judge said of all pairs, in their order."""
+    """A judge's preferences for all pairs, in their order."""
 
     pairs: Sequence[ComparedPair]
     usage: Usage
 
     @property
     def decided(self) -> list[Preference]:
-        """The preferences there are."""
+        """The preferences of the pairs that have one."""
         return [one.preference for one in self.pairs if one.preference is not None]
 
     @property
     def first(self) -> Proportion:
-        """How often the first work won, of all decided pairs."""
+        """Share of decided pairs in which the first work won."""
         return self._share("first")
 
     @property
     def second(self) -> Proportion:
-        """How often the second work won."""
+        """Share of decided pairs in which the second work won."""
         return self._share("second")
 
     @property
     def ties(self) -> Proportion:
-        """How often neither won."""
+        """Share of decided pairs in which neither won."""
         return self._share("tie")
 
     @property
     def flips(self) -> Proportion:
-        """How often the answer depended on the order: the judge's swap-flip rate."""
+        """Share of decided pairs in which the answer depended on the order: the judge's swap-flip rate."""
         return Proportion(sum(one.flipped for one in self.decided), len(self.decided))
 
     def _share(self, better: str) -> Proportion:
         return Proportion(sum(one.better == better for one in self.decided), len(self.decided))
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the report as JSON values."""
         shares = {name: getattr(self, name) for name in ("first", "second", "ties", "flips")}
         return {
             **{name: {"k": one.k, "n": one.n, "low": one.low, "high": one.high} for name, one in shares.items()},
@@ -109,8 +109,8 @@ async def compare_pairs(
 ) -> PairReport:
     """Compare each pair, in both orders. `budget` is all the judge may spend, `concurrency` pairs are asked at once.
 
-    A comparison that fails has no preference, and why. Raises `HaltError` where the budget is up, `ValueError` without
-    pairs.
+    A comparison that fails has no preference, but a reason in `why`. Raises `HaltError` when the budget is used up,
+    `ValueError` without pairs.
     """
     check_count("compare_pairs: concurrency", concurrency, 1)
     if not pairs:

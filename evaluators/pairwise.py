@@ -1,4 +1,4 @@
-"""`PairwiseStrategy`: which of two works is better, asked in both orders."""
+"""`PairwiseStrategy`: ask in both orders which of two works is better."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ class Preference:
     """Which of two works a judge prefers."""
 
     better: Better
-    """"tie" also where the judge cannot tell, or its answers in the two orders differ."""
+    """"tie" also when the judge gives no answer, or its answers in the two orders differ."""
     orders: tuple[Better | None, Better | None]
-    """What it answered with the first work in front, and with the second; None: it could not tell."""
+    """The answers with the first work in front, and with the second in front; None: no answer."""
     reason: str = ""
-    """What it said with the first work in front: in the other order "first" would mean the second."""
+    """The judge's reason with the first work in front: in the other order "first" would mean the second."""
     confidence: float | None = None
-    """The lower one of both answers, from 0 to 1."""
+    """The lower confidence of the two answers, from 0 to 1."""
     injection_suspected: str | None = None
-    """How a work seems to instruct the judge; None: it does not."""
+    """How a work seems to instruct the judge; None if none does."""
 
     @property
     def flipped(self) -> bool:
@@ -62,15 +62,15 @@ class Preference:
 
 @known_arguments
 class PairwiseStrategy(AgentEvaluationStrategy):
-    """Compares two works in what `text` says; as an evaluator, an artifact with its task's reference.
+    """Compare two works by what `text` says; as an evaluator, compare an artifact with its task's reference.
 
-    The judge is asked twice, each work once in front, with everything that `AgentEvaluationStrategy` does against texts
-    that talk to a judge: random marks, and controls that a judge fails who prefers one work in everything. Answers that
-    differ between the orders are a tie, and counted as `Preference.flipped`.
+    The judge is asked twice, with each work once in front. The question has the protection of `AgentEvaluationStrategy`
+    against texts that talk to a judge: random marks, and controls that a judge fails if it prefers one work in
+    everything. Answers that differ between the orders are a tie, and counted as `Preference.flipped`.
 
     As an evaluator it passes an artifact that is better than `Task.reference` or as good (score 1 or 0.5), and sends
-    back one that is worse. A judge that contradicts itself or cannot tell decides nothing: ESCALATE(undecided). A task
-    without a reference is refused before work starts. The other arguments are those of `AgentEvaluationStrategy`.
+    back one that is worse. A judge that contradicts itself or gives no answer decides nothing: ESCALATE(undecided). A
+    task without a reference is refused before work starts. The other arguments are as for `AgentEvaluationStrategy`.
 
     >>> strategy = PairwiseStrategy("openai:gpt-5-mini", "it is easier to understand for a child")
     """
@@ -93,9 +93,9 @@ class PairwiseStrategy(AgentEvaluationStrategy):
         self._asked = replace(_BETTER, text=text)
 
     async def compare(self, first: str | Artifact, second: str | Artifact, context: EvaluationContext) -> Preference:
-        """Ask which of two works is better, for the task and with the governed models of a context.
+        """Ask which of two works is better, for the task of a context and with its governed models.
 
-        Equal works are a tie, and so are works that are too long to be shown whole: nobody is asked. Raises
+        Equal works are a tie, and so are works that are too long to be shown whole: then the judge is not asked. Raises
         `InvalidJudgement`, `FailedControl` where the judge cannot be believed, `TimeoutError` after `timeout` seconds,
         `HaltError`, `InsufficientBudget`, and what its model raises.
         """
@@ -146,15 +146,16 @@ class PairwiseStrategy(AgentEvaluationStrategy):
 
 
 async def _kept(ask: Any, front: int, failures: list[Exception]) -> None:
-    """Keep a failure instead of raising it through the task group, which would wrap it."""
+    """Call `ask` and keep its failure."""
     try:
         await ask(front)
     except Exception as error:  # noqa: BLE001 - raised again by the caller
+        # Raised through the task group it would be wrapped.
         failures.append(error)
 
 
 def _preference(one: Judgement, other: Judgement) -> Preference:
-    """Join the answers in both orders; `other` had the second work in front."""
+    """Join the answers in both orders; `other` is from the order with the second work in front."""
     here, there = one.answers[_BETTER.id], other.answers[_BETTER.id]
     side, turned = _SIDES.get(here.level), _SIDES.get(there.level)
     orders = (side, None if turned is None else _TURNED[turned])
@@ -165,7 +166,7 @@ def _preference(one: Judgement, other: Judgement) -> Preference:
 
 
 class _PairJudge(Judge):
-    """One judge on two works: the artifact of the context is in front."""
+    """Asks a judge about two works, with the context's artifact in front."""
 
     def __init__(
         self, judge: str | ChatModel | Agent, context: EvaluationContext, options: AskingOptions, second: Artifact

@@ -1,4 +1,4 @@
-"""`PanelEvaluationStrategy`: several judges, and a quorum for each criterion."""
+"""`PanelEvaluationStrategy`: several judges with a quorum for each criterion."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 
 class PanelEvaluationStrategy(JudgedStrategy):
-    """Reviews by a rubric whose criteria for a judge are answered by several, side by side.
+    """Review by a rubric, asking several judges concurrently about each criterion for a judge.
 
-    A level counts when the judges that name it have a weight of `quorum` at least and no other level has as much; what
-    has none is unknown, and where the outcome depends on it that is ESCALATE(judge_disagreement). A judge that fails
-    has no vote; when less than `quorum` is left it is REVIEW_EXCEEDED, or ESCALATE(injection_suspected) where a text
-    seems to be the reason. The order of the judges never matters. `weights` are numbers > 0, one for each judge in
-    their order; without them each judge counts 1. Each criterion's result has the `agreement`: the share of the weight
-    that answered which named its level. `timeout` is in seconds, for all of them together; the other options are those
-    of `AgentEvaluationStrategy`.
+    A level counts when the judges that name it have at least the weight `quorum` and no other level has as much. A
+    criterion without such a level is unknown; where the outcome depends on it, the verdict is
+    ESCALATE(judge_disagreement). A judge that fails has no vote. When less weight than `quorum` is left, the verdict is
+    REVIEW_EXCEEDED, or ESCALATE(injection_suspected) where a text seems to be the reason. The order of the judges never
+    matters. `weights` are numbers > 0, one for each judge in their order; without them each judge counts 1. Each
+    criterion's result has the `agreement`: the weight that named its level as a share of the weight that answered.
+    `timeout` is in seconds, for all judges together; the other options are as for `AgentEvaluationStrategy`.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class PanelEvaluationStrategy(JudgedStrategy):
         seed: int | None = None,
     ) -> None:
         if isinstance(judges, str) or len(judges) < 2:  # noqa: PLR2004 - one is an AgentEvaluationStrategy
-            raise ValueError(f"a panel has two judges at least, not {judges!r}; one is an AgentEvaluationStrategy")
+            raise ValueError(f"a panel needs at least two judges, not {judges!r}; one is an AgentEvaluationStrategy")
         self.weights = _weights(weights, len(judges))
         self.quorum = _positive(quorum, "the quorum must be a number > 0")
         if self.quorum > sum(self.weights):
@@ -86,7 +86,7 @@ def _weights(given: Sequence[Number] | None, judges: int) -> tuple[Fraction, ...
 
 
 def _positive(number: Number, must: str) -> Fraction:
-    """Return a number exactly; `ValueError` in the words of `must` for one that is not above 0."""
+    """Return the exact number; `ValueError`, worded by `must`, unless it is above 0."""
     try:
         found = exact(number)
     except ValueError:
@@ -97,23 +97,23 @@ def _positive(number: Number, must: str) -> Fraction:
 
 
 class _Sitting:
-    """One panel on one artifact."""
+    """The review of one artifact by a panel."""
 
     def __init__(self, judges: Mapping[Judge, Fraction], quorum: Fraction) -> None:
-        """`judges` have their weights."""
+        """Start without answers; `judges` are given with their weights."""
         self._judges = judges
         self._quorum = quorum
         self._agreement: dict[str, float] = {}
         self._suspected: str | None = None
         self.turned: str | None = None
-        """How a text seems to have turned judges whose votes are missing; None: it has not."""
+        """How a text seems to have turned judges whose votes are missing; None if none has."""
         self._disagreed = False
         self._confidence: list[float] = []
         self.failure: EvaluationVerdict | None = None
-        """Set once too few judges are left."""
+        """The verdict, once too few judges are left."""
 
     async def answer(self, review: Review, criteria: Sequence[Criterion]) -> Review:
-        """Ask all judges about some criteria, and answer each by its quorum."""
+        """Ask all judges about some criteria, and answer each criterion by its quorum."""
         judgements = await self._ask(criteria)
         if self.failure is not None:
             return review
@@ -126,7 +126,7 @@ class _Sitting:
         return review
 
     async def _ask(self, criteria: Sequence[Criterion]) -> list[tuple[Judgement, Fraction]]:
-        """Return what each judge that answered said, with its weight."""
+        """Return the judgement of each judge that answered, with its weight."""
         judgements: list[tuple[Judgement, Fraction]] = []
         failures: list[tuple[Cause, str]] = []
         turned: list[str] = []
@@ -141,7 +141,7 @@ class _Sitting:
                 turned.extend([wrong.suspected] if wrong.suspected else [])
             except BaseException as raised:
                 error = failure_of(raised)
-                if error is None:  # a judge that fails has no vote
+                if error is None:  # a cancellation, not a failure of the judge
                     raise
                 failures.append((Cause.EVALUATOR_ERROR, problem_of(error, None)))
 
@@ -162,7 +162,7 @@ class _Sitting:
         return set(self._judges.values()) == {Fraction(1)}
 
     def _vote(self, criterion: Criterion, answers: Sequence[tuple[Answer, Fraction]]) -> Answer:
-        """Return the answer that has its quorum, in the words of the first by the alphabet; unknown where none has."""
+        """Return the answer that has the quorum; unknown where none has."""
         weights: defaultdict[bool | str | None, Fraction] = defaultdict(Fraction)
         for answer, weight in answers:
             weights[answer.level] += weight
@@ -176,10 +176,11 @@ class _Sitting:
                 f"{weight} x {name or 'cannot tell'}" for name, weight in sorted(weights.items(), key=str)
             )
             return Answer(None, f"no quorum of {self._quorum} on {criterion.id!r}: {counted}")
+        # The first by its `repr`, so that the words do not depend on which judge was quickest.
         return min((answer for answer, _ in answers if answer.level == level), key=repr)
 
     def verdict(self, review: Review) -> EvaluationVerdict:
-        """Return what follows from the answers."""
+        """Return the verdict that follows from the answers."""
         verdict = replace(review.verdict(), confidence=min(self._confidence, default=None))
         shares = [replace(one, agreement=self._agreement.get(one.id)) for one in verdict.criteria]
         verdict = replace(verdict, criteria=shares)

@@ -1,4 +1,4 @@
-"""Whether a quote really stands in a text."""
+"""Decide whether a text really contains a quote."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _STRAIGHT: Final = str.maketrans(
 
 
 def plain(text: str) -> str:
-    """Return a text without what a reader would not notice: case, kind of white space, quotation mark and dash.
+    """Remove differences that a reader would not notice: case, and kinds of white space, quotation marks and dashes.
 
-    Invisible characters, such as zero-width spaces and bidirectional marks, are left out; compatible forms, such as
-    full-width letters, become the usual ones.
+    Invisible characters, such as zero-width spaces and bidirectional marks, are dropped; compatible forms, such as
+    full-width characters, become the usual ones.
     """
     if text.isascii():
         return " ".join(text.casefold().split())
@@ -37,27 +37,27 @@ def _as_seen() -> dict[int, str | None]:
 
 
 LEAST_QUOTE: Final = 8
-"""Letters and digits of a quote that is evidence: fewer, such as "is good", may stand in any text by chance."""
+"""Fewest alphanumeric characters of a quote: fewer, such as "is good", may be in any text by chance."""
 
 
 def quote_problem(quote: str | None, text: str) -> str | None:
-    """Return why a quote is no evidence of what is said about a text; None where it is. The whole text always is."""
+    """Return why a quote is not evidence; None where it is. A quote of the whole text always is."""
     if not quote:
         return "no quote was given"
     words, whole = plain(quote), plain(text)
     if not stands_in_plain(quote, whole):
-        return "its quote does not stand in the artifact"
+        return "its quote is not in the artifact"
     if words != whole and sum(map(str.isalnum, words)) < LEAST_QUOTE:
-        return f"its quote has fewer than {LEAST_QUOTE} letters and digits, which may stand anywhere by chance"
+        return f"its quote has fewer than {LEAST_QUOTE} letters and digits, which may occur anywhere by chance"
     return None
 
 
 def stands_in(quote: str, text: str) -> bool:
-    """Return whether a quote that is not blank stands in a text, but for what a reader would not notice."""
+    """Return whether a text contains a quote, ignoring what a reader would not notice; False for a blank quote."""
     return stands_in_plain(quote, plain(text))
 
 
 def stands_in_plain(quote: str, text: str) -> bool:
-    """Do the same for a text that was made `plain` before."""
+    """Do the same as `stands_in` for a text that is already `plain`."""
     words = plain(quote)
     return bool(words.strip("'\".- ")) and words in text

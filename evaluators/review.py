@@ -1,4 +1,4 @@
-"""`Review`: one artifact against one rubric, as far as it has come, and the verdict that follows from it."""
+"""`Review`: the state of reviewing one artifact by one rubric, and the verdict that follows from it."""
 
 from __future__ import annotations
 
@@ -33,18 +33,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """How a criterion was decided in one review."""
+    """The decision on a criterion in one review."""
 
     met: bool
     place: str
-    """What it was decided on, in the artifact's own words or by where it is; "" is the artifact as a whole."""
+    """The place it was decided on, as a quote or a location; "" is the artifact as a whole."""
 
     def flips_on(self, place: str, text: str) -> bool:
-        """Return whether the opposite, decided now of `place` in `text`, is about words that have not changed since.
+        """Return whether the opposite decision, taken now on `place` in `text`, is about unchanged words.
 
-        The words that were decided on still stand there, and those of now are among them; or they were quoted for
-        "met", and "not met" shows no others. Something added elsewhere can make right what was wrong, so "met" without
-        a quote is no flip. A decision about the artifact as a whole never is: an unchanged one is not judged again.
+        The earlier words must still be in the text. The new words must be among them; or the earlier ones were quoted
+        for "met" and "not met" now names no words. "met" without a quote is not a flip, because an addition elsewhere
+        can make right what was wrong. A decision on the artifact as a whole is never a flip, because an unchanged
+        artifact is not judged again.
         """
         if not stands_in(self.place, text):
             return False
@@ -53,26 +54,26 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What earlier reviews decided, by criterion id."""
+    """The decisions of earlier reviews, by criterion id."""
 
     last: Mapping[str, Decided] = EMPTY
-    """How each was decided when it last was; what has always been unknown is not in it."""
+    """The last decision on each criterion; criteria that were always unknown are left out."""
     met: AbstractSet[str] = frozenset()
-    """Criteria that were met once."""
+    """Criteria that were ever met."""
     wanting: AbstractSet[str] = frozenset()
-    """Criteria that were found wanting once."""
+    """Criteria that were ever not met."""
 
     def status(self, criterion_id: str) -> Literal["open", "regressed"]:
-        """Return what a criterion is that is not met now: worse than it was, or open, still or for the first time."""
+        """Return the status of a criterion that is not met now: "regressed" if it was met before, else "open"."""
         return "regressed" if criterion_id in self.met else "open"
 
 
 NOTHING_YET: Final = History()
-"""Of an artifact that is the first."""
+"""The history of a first attempt."""
 
 
 def history_of(prior: Sequence[EvaluationVerdict]) -> History:
-    """Return what earlier verdicts, oldest first, decided."""
+    """Return the decisions of earlier verdicts, given oldest first."""
     if not prior:
         return NOTHING_YET
     last: dict[str, Decided] = {}
@@ -87,7 +88,7 @@ def history_of(prior: Sequence[EvaluationVerdict]) -> History:
 
 
 def _decided(verdict: EvaluationVerdict) -> dict[str, Decided]:
-    """Return what one verdict decided; of results that disagree, as joined strategies can, the worse counts."""
+    """Return one verdict's decisions; of results that disagree, as in joined strategies, the worse counts."""
     loci = {finding.criterion: finding.locus for finding in verdict.findings if not finding.is_right}
     decided: dict[str, Decided] = {}
     for result in verdict.criteria:
@@ -105,21 +106,21 @@ def _place(result: CriterionResult, loci: Mapping[str | None, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """What is known of one criterion."""
+    """The state of knowledge about one criterion."""
 
     level: int | None
-    """How many levels above the worst; None: asked, and still unknown."""
+    """How many levels above the worst; None: asked about, and still unknown."""
     reason: str = ""
     quote: str | None = None
     finding: Finding | None = None
     """What is wrong; None at the best level."""
     applies: bool = True
     flipped: bool = False
-    """It is unknown because a judge decided the opposite before, of the same words."""
+    """Whether it is unknown because a judge decided the opposite before, about the same words."""
 
 
 MET: Final = Ruling(1)
-"""The best of two levels, without a remark."""
+"""The better of two levels, without a remark."""
 _plain_result: Final = trusted(CriterionResult)
 _passed: Final = trusted(EvaluationVerdict)
 NO_TRANSCRIPT: Final = Ruling(None, "the member kept no transcript")
@@ -128,7 +129,7 @@ NOT_FOR_THIS: Final = Ruling(None, "it does not apply to this artifact", applies
 
 
 def rule(criterion: Criterion, answer: Answer, artifact: Artifact) -> Ruling:
-    """Return the ruling of an answer. An answer that is not on the menu, or lacks a required quote, is unknown."""
+    """Return the ruling on an answer; unknown if its level does not exist or a required quote is missing."""
     level = answer.level
     if level is None:
         return Ruling(None, cut(answer.reason) or "it could not be told")
@@ -158,53 +159,51 @@ def _finding(criterion: Criterion, answer: Answer, place: int) -> Finding:
 
 @dataclass(frozen=True)
 class Review:
-    """One artifact against one rubric, as far as it has come: a value, `answered` makes the next.
+    """The state of reviewing one artifact by one rubric. A value: `answered` returns the next state.
 
-    Made by `Rubric.review`, which has run the checks. Whoever can decide more criteria takes those of `open`, answers
-    them, and goes on while there are any; then `verdict` returns what follows. The outcome is that of having asked for
-    everything, whatever was left out.
+    Made by `Rubric.review`, which has run the checks. A strategy that can decide more criteria answers those that
+    `open` returns until there are none; then `verdict` returns what follows. Criteria left out by then could not change
+    the outcome.
 
-    A later round asks for nothing new. What blocks is a criterion of the same rubric that was found wanting before
-    (`open`), was met before (`regressed`), or is decided for the first time (`open`): unknown never passes. What was
-    found wanting and is met now is reported as `closed`. Each criterion has one finding at a time, even if a judge
-    words it anew or sees it elsewhere. A judge that contradicts its earlier answer about words that have not changed
-    (`Decided.flips_on`) has decided nothing: the criterion is unknown, and where the outcome depends on it that is
-    ESCALATE(contradiction). A check is believed.
+    A later round demands nothing new. A criterion that is not met now is `regressed` if it was met before, else `open`:
+    unknown never passes. One that was not met before and is met now is reported as `closed`. Each criterion has one
+    finding at a time, even if a judge words it differently or sees it elsewhere. If a judge contradicts its earlier
+    answer about unchanged words (`Decided.flips_on`), the criterion is unknown; where the outcome depends on it, the
+    verdict is ESCALATE(contradiction). A check may contradict its earlier answer.
     """
 
     criteria: Sequence[Criterion]
     items: Sequence[Item]
-    """What the arithmetic needs of the criteria, in their order."""
+    """The criteria's kinds, levels and points for the arithmetic, in their order."""
     threshold: Fraction
     artifact: Artifact
     rulings: Mapping[str, Ruling] = EMPTY
-    """By criterion id; what is not in it has not been asked."""
+    """Rulings by criterion id; a criterion without one has not been asked about."""
     history: History = NOTHING_YET
-    """What earlier reviews of the task decided."""
+    """The decisions of earlier reviews of the task."""
     transcript: Artifact | None = None
-    """The member's conversation as a text; None: nothing is asked about it, or the member kept none."""
+    """The member's conversation as a text; None if no criterion is about it or the transcript is empty."""
 
     def answered(self, criterion_id: str, answer: Answer) -> Review:
         """Return the review with one more answer.
 
-        Raises `ValueError` for a criterion that the rubric does not have, or that has a ruling: a ruling is final, and
-        no judge is asked twice.
+        Raises `ValueError` for a criterion that the rubric does not have, or that has a ruling: rulings are final.
         """
         found = [criterion for criterion in self.criteria if criterion.id == criterion_id]
         if not found:
             ids = known(criterion.id for criterion in self.criteria)
             raise ValueError(f"the rubric has no criterion {criterion_id!r}; it has {ids}")
         if criterion_id in self.rulings:
-            raise ValueError(f"criterion {criterion_id!r} has been ruled on: a ruling stands")
+            raise ValueError(f"criterion {criterion_id!r} has a ruling already: rulings are final")
         ruling = self._unless_it_flips(found[0], rule(found[0], answer, self.subject(found[0])))
         return replace(self, rulings={**self.rulings, criterion_id: ruling})
 
     def subject(self, criterion: Criterion) -> Artifact:
-        """Return what a criterion is about."""
+        """Return the text that a criterion is about."""
         return self.transcript if self.transcript is not None and criterion.on == "transcript" else self.artifact
 
     def _unless_it_flips(self, criterion: Criterion, ruling: Ruling) -> Ruling:
-        """Make a judge's ruling unknown where it is the opposite of an earlier one on the same unchanged words."""
+        """Make a judge's ruling unknown if it is the opposite of an earlier one about the same unchanged words."""
         before = self.history.last.get(criterion.id)
         met = ruling.level == criterion.top
         if before is None or ruling.level is None or criterion.by != "judge" or before.met == met:
@@ -217,9 +216,10 @@ class Review:
         return replace(ruling, level=None, flipped=True, reason=why)
 
     def open(self, by: By, costs: Mapping[str, Number] = EMPTY) -> list[Criterion]:
-        """Return the criteria of `by` not asked yet on which the outcome still depends, the one to ask first in front.
+        """Return the undecided criteria of `by` that can still change the outcome, in the order to ask them.
 
-        First comes what can move the score furthest for its cost: `costs` are numbers > 0 by criterion id, else 1.
+        First comes the criterion that can move the score furthest for its cost. `costs` are numbers > 0 by criterion
+        id; without one a criterion costs 1.
         """
         relevant = self._relevant()
         prices = [costs.get(criterion.id, 1) for criterion in self._asked_about]
@@ -233,16 +233,16 @@ class Review:
 
     @property
     def lower(self) -> Fraction:
-        """The score if the unknown turn out as bad as they can, from 0 to 1; gates are not in it."""
+        """The score if all unknown criteria get their worst level, from 0 to 1; gates do not count."""
         return self._share(self._standing.lower)
 
     @property
     def upper(self) -> Fraction:
-        """The score if the unknown turn out as well as they can, from 0 to 1; gates are not in it."""
+        """The score if all unknown criteria get their best level, from 0 to 1; gates do not count."""
         return self._share(self._standing.upper)
 
     def verdict(self) -> EvaluationVerdict:
-        """Return what follows: PASS, REVISE, or ESCALATE with `human_required`, `contradiction` or `undecided`."""
+        """Return the verdict: PASS, REVISE, or ESCALATE with `human_required`, `contradiction` or `undecided`."""
         decision = self.decision
         if decision is Decision.OPEN:
             return self._escalated()
@@ -254,13 +254,13 @@ class Review:
         return EvaluationVerdict.revise(feedback, findings=findings, score=score, criteria=results)
 
     def defective(self, observed: str) -> EvaluationVerdict:
-        """Send it back for what no judge needs to see, before one is asked."""
+        """Return a REVISE for a defect that needs no judge."""
         sound_before = any(criterion.by == "judge" and criterion.id in self.history.last for criterion in self.criteria)
         finding = Finding("artifact", observed=observed, status="regressed" if sound_before else "open")
         return EvaluationVerdict.revise(observed, findings=[finding, *self._findings()], criteria=self._results())
 
     def undecided(self, why: str) -> EvaluationVerdict:
-        """Leave it to a higher authority, with all that is known: ESCALATE(undecided)."""
+        """Return ESCALATE(undecided) with all findings and results."""
         return self._escalate([Cause.UNDECIDED], why)
 
     def _escalated(self) -> EvaluationVerdict:
@@ -270,14 +270,15 @@ class Review:
         return self._escalate(self._causes(left), why)
 
     def _causes(self, left: Sequence[Criterion]) -> list[Cause]:
-        """Return why criteria are not decided, first what forbids most."""
+        """Return why criteria are not decided, the gravest cause first."""
         found = {self._cause(criterion) for criterion in left} or {Cause.UNDECIDED}
         if Cause.HUMAN_REQUIRED in found and self._with_people_content().decision is Decision.PASS:
+            # Where a person's approval alone would make it a PASS, the verdict must not name other causes.
             return [Cause.HUMAN_REQUIRED]
         return [cause for cause in (Cause.HUMAN_REQUIRED, Cause.CONTRADICTION, Cause.UNDECIDED) if cause in found]
 
     def _with_people_content(self) -> Review:
-        """Return the review as it would be with every criterion met that is left to a person."""
+        """Return the review with every criterion met that is left to a person."""
         left = [c for c in self.criteria if c.by == "human" and c.id not in self.rulings]
         return replace(self, rulings={**self.rulings, **{c.id: Ruling(c.top) for c in left}})
 
@@ -293,7 +294,7 @@ class Review:
 
     @cached_property
     def _places(self) -> list[int]:
-        """Where the criteria that apply are."""
+        """Indices of the criteria that apply."""
         rulings = self.rulings
         return [n for n, c in enumerate(self.criteria) if (found := rulings.get(c.id)) is None or found.applies]
 
@@ -322,9 +323,9 @@ class Review:
         return Fraction(min(max(points, 0), total), total) if total else Fraction(1)
 
     def _findings(self) -> list[Finding]:
-        """Return what is wrong, in front what moves the outcome most, and behind it what is wrong no more.
+        """Return the findings: blocking ones first, by the points they cost; then those that are closed.
 
-        Equals are in the rubric's order.
+        Equal findings stay in the rubric's order.
         """
         wrong: list[tuple[Finding, float]] = []
         closed: list[Finding] = []
@@ -341,7 +342,7 @@ class Review:
         return [finding for finding, _ in wrong] + closed
 
     def _told(self, criterion: Criterion, ruling: Ruling, finding: Finding, *, short: bool) -> Finding:
-        """Return a finding with what it is in this round; it blocks where the outcome hangs on it."""
+        """Return a finding with its severity and status in this round; it blocks where the outcome depends on it."""
         decides = criterion.kind == "gate" or (criterion.kind != "info" and short)
         blocks = decides and ruling.level is not None
         status = self.history.status(criterion.id)
@@ -369,9 +370,9 @@ class Review:
             return ruling.reason
         if criterion.by == "human":
             return f"{criterion.text} (a person decides it)"
-        return f"{criterion.text} (a {criterion.by} decides it, who was not asked)"
+        return f"{criterion.text} (a {criterion.by} decides it and was not asked)"
 
 
 def _lost(item: Item, ruling: Ruling) -> float:
-    """Return the points that a criterion costs; a gate costs everything."""
+    """Return the points that a ruling loses; a gate loses everything."""
     return math.inf if item.kind == "gate" else item.step * (item.top - (ruling.level or 0))

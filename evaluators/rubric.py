@@ -1,4 +1,4 @@
-"""`Rubric`: named criteria, a threshold, and the checks that are run to decide them."""
+"""`Rubric`: named criteria and a threshold; its checks decide what they can."""
 
 from __future__ import annotations
 
@@ -44,24 +44,24 @@ _passed: Final = trusted(EvaluationVerdict)
 
 @known_arguments
 class Rubric:
-    """What an artifact must fulfil. A rubric is itself an evaluation strategy.
+    """The requirements of an artifact. A rubric is itself an evaluation strategy.
 
     Every gate must be met, and the graded criteria together, less the penalties, must reach `threshold`: a share of
-    their weights, above 0 and at most 1. By itself it runs the checks, all of them, so that a revision knows all that
-    is wrong; `check_timeout` is in seconds, for each. Deterministic: the same artifact gets an equal verdict.
+    their weights, above 0 and at most 1. As a strategy it runs all checks, so that a revision knows everything that is
+    wrong; `check_timeout` is in seconds, for each check. Deterministic: the same artifact gets an equal verdict.
 
-    A PASS for not being blank alone (`vacuous`) has no score, and says "not blank", or "not blank, cut short" of an
-    artifact that is partial. A certain defect is REVISE; all certainly well is PASS; else ESCALATE, with the cause
-    `human_required` where a human criterion is open and `undecided` where not. Where human criteria are all that is
-    open, a person's approval makes it a PASS. Alone it never passes an artifact while it has criteria for a judge:
-    `preflight` reports this before work.
+    The verdict is REVISE if the artifact certainly fails, PASS if it certainly passes, else ESCALATE, with the cause
+    `human_required` if a human criterion is open and `undecided` if not. If only human criteria are open, a person's
+    approval makes it a PASS. Without a judge it never passes an artifact while it has criteria for a judge: `preflight`
+    reports this before work. A PASS of a rubric that only checks for blank artifacts (`vacuous`) has no score; its
+    feedback is "not blank", or "not blank, cut short" for a partial artifact.
 
     >>> rubric = Rubric([Criterion("calm", "it does not shout", check=lambda artifact: "!" not in artifact.text)])
     >>> team = kt.Team("newsroom", [kt.Member("writer", write)], evaluators={"house style": rubric})
     """
 
     models: tuple[Any, ...] = ()
-    """The judges it asks: none."""
+    """The judges that the strategy asks: none."""
 
     def __init__(
         self, criteria: Sequence[Criterion], threshold: Number = 1.0, *, check_timeout: float = CHECK_TIMEOUT
@@ -109,24 +109,24 @@ class Rubric:
         timeout: float = 60.0,
         settings: Mapping[str, Any] | None = None,
     ) -> TriedText:
-        """Review one text without a team and return how it stands on each criterion, and what the judge was given.
+        """Review one text without a team; return its level on each criterion, and the judge's calls.
 
-        `judge` is asked about every criterion a judge decides, also where the outcome depends on it no more; without
-        one these stay unknown. `task` is what the text is for, `reference` its `Task.reference`, `upstream` the texts
-        of its dependencies, `transcript` the conversation it came from. `budget` is all the judge may spend (None: no
+        `judge` is asked about every criterion for a judge, even if the outcome no longer depends on it; without a judge
+        these stay unknown. `task` is the text's task, `reference` its `Task.reference`, `upstream` the texts of its
+        dependencies, `transcript` the conversation that produced it. `budget` is all the judge may spend (None: no
         limit), `models` replaces models by name, `timeout` is in seconds, `settings` are for sampling. Raises
-        `ModelUnavailable` for a judge that is no model's name, `ValueError` for a blank task or reference.
+        `ModelUnavailable` for a judge that is not a known model's name, `ValueError` for a blank task or reference.
 
         >>> trial = await rubric.try_on("The moon pulls the sea.", judge="openai:gpt-5-mini")  # doctest: +SKIP
         """
-        from kairo_team.evaluators.tried import try_on  # it brings the engine, and a rubric of checks needs none
+        from kairo_team.evaluators.tried import try_on  # it imports the engine, which a rubric of checks does not need
 
         given: dict[str, Any] = {"reference": reference, "upstream": upstream, "transcript": transcript}
         how: dict[str, Any] = {"budget": budget, "models": models, "timeout": timeout, "settings": settings}
         return await try_on(self, text, judge, task, **given, **how)
 
     async def review(self, context: EvaluationContext) -> Review:
-        """Run every check and return what is known then, for a strategy that can ask a judge for more."""
+        """Run every check and return the review, for a strategy that can ask a judge about the rest."""
         rulings = await self._not_applicable(context) if self._scopes else dict[str, Ruling]()
         if context.task.reference is None:
             rulings = {c.id: NO_REFERENCE for c in self.criteria if c.reference} | rulings
@@ -146,7 +146,7 @@ class Rubric:
         return Review(self.criteria, self._items, self._threshold, context.artifact, rulings, history, transcript)
 
     async def _not_applicable(self, context: EvaluationContext) -> dict[str, Ruling]:
-        """Find the criteria that do not apply to this artifact; where that is not known they are unknown."""
+        """Return rulings for the criteria that do not apply; unknown where `applies` fails."""
         rulings: dict[str, Ruling] = {}
         for criterion_id, asker in self._scopes.items():
             answer = await asker.ask(context)
@@ -159,23 +159,24 @@ class Rubric:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Self:
-        """Make a rubric of data, as a file of `load_rubric` holds it: `{"criteria": [...], "threshold": 0.75}`.
+        """Make a rubric of data, as in a file for `load_rubric`: `{"criteria": [...], "threshold": 0.75}`.
 
-        A criterion has the fields of `Criterion`. Its check is the name of one of `checks`, or `{name: arguments}`;
+        A criterion has the fields of `Criterion`. Its check is a name in `checks`, or `{name: arguments}`;
         `levels` are names or `{name: what it means}`; `examples` are `{"text": ..., "level": ..., "reason": ...}`.
         Raises `ValueError` with one sentence for each mistake, one a line.
 
         >>> Rubric.from_data({"criteria": [{"id": "short", "text": "brief", "check": {"max_words": 12}}]}).threshold
         1.0
         """
-        from kairo_team.evaluators.rubric_data import read_rubric  # it brings pydantic, and most rubrics need none
+        from kairo_team.evaluators.rubric_data import read_rubric  # it imports pydantic, which most rubrics do not need
 
         return read_rubric(cls, data)
 
     def to_data(self) -> dict[str, Any]:
-        """Return the rubric as `from_data` takes it; that has the same digest.
+        """Return the rubric as data for `from_data`, which makes a rubric with the same digest.
 
-        Raises `ValueError` with one sentence for each thing data cannot say: functions that are none of `checks`.
+        Raises `ValueError` with one sentence for each thing that data cannot express, such as functions outside
+        `checks`.
         """
         from kairo_team.evaluators.rubric_data import write_rubric
 
@@ -183,10 +184,10 @@ class Rubric:
 
     @staticmethod
     def json_schema() -> dict[str, Any]:
-        """Return the JSON Schema of what `from_data` takes, for editors and other programs.
+        """Return the JSON Schema of the data for `from_data`, for editors and other programs.
 
-        `from_data` takes what it accepts, but for what no schema can say: ids and levels that differ, levels of
-        examples, `#` headings, and patterns and schemas that can be used.
+        Data that the schema accepts can still break rules that a schema cannot express: ids and levels must differ,
+        examples must have one of the levels, and `#` headings, patterns and schemas must be usable.
         """
         from kairo_team.evaluators.rubric_data import json_schema
 
@@ -199,7 +200,7 @@ class Rubric:
     def preflight(self, *, judge: bool = False, gate: bool = False) -> list[str]:
         """Return one sentence for each criterion that no check, judge or person can decide.
 
-        `judge` and `gate` state what is wired: a judge that is asked, a human gate.
+        `judge` and `gate` say whether a judge and a human gate are wired.
         """
         lacking: dict[By, str] = {}
         if not judge:
@@ -220,22 +221,23 @@ class Rubric:
 
     @property
     def vacuous(self) -> bool:
-        """All that can fail here is a blank artifact."""
+        """Whether only a blank artifact can fail."""
         return all(criterion.kind == "info" or criterion.check is not_blank for criterion in self.criteria)
 
     @property
     def digest(self) -> str | None:
-        """SHA-256, in hex, of all that decides: the threshold and every criterion, independent of their order.
+        """SHA-256, in hex, of the threshold and every criterion, independent of their order.
 
-        A check counts by its source, arguments and state, and by what it names of its own module; files and services it
-        reads are not in it. None where a state cannot be read (`no_digest` names it): then no certificate can be
-        made for the rubric, and its criteria are not frozen while a task is worked on. `Criterion.version` mends that.
+        A check enters it with its source, arguments and state, and the globals of its own module that it uses, but not
+        with files and services that it reads. None where a state cannot be read (`no_digest` names it): then no
+        certificate can be made for the rubric, and its criteria are not frozen while a task is worked on.
+        `Criterion.version` solves that.
         """
         return self._digested[0]
 
     @property
     def no_digest(self) -> str:
-        """Why there is no digest, in a sentence; "" where there is one."""
+        """A sentence that says why `digest` is None; "" where it is not."""
         return self._digested[1]
 
     @cached_property
@@ -298,29 +300,29 @@ def _described(criterion: Criterion) -> Mapping[str, Any]:
 
 
 def _told_apart(criterion: Criterion, what: str, function: Any) -> Any:
-    """Describe a function of a criterion; its name alone where the author gives a version that changes with it."""
+    """Describe a function of a criterion; if its state cannot be read but the criterion has a version, by its name."""
     try:
         return fingerprint(function)
     except NoFingerprint as error:
         if criterion.version is not None:
             return name_of(function)
         raise NoFingerprint(
-            f"nothing tells the {what} of criterion {criterion.id!r} from others of its class ({error}); give "
+            f"the {what} of criterion {criterion.id!r} looks like others of its class ({error}); give "
             "Criterion(version=...) a text that changes with what it decides by"
         ) from None
 
 
 @known_arguments
 class SimpleEvaluationStrategy:
-    """Judges by a rubric of checks; without one, by a single criterion: the artifact is not blank.
+    """Review by a rubric of checks; without one, by a single criterion: the artifact is not blank.
 
-    What that one criterion passes has no score: the verdict says "not blank".
+    A PASS by that criterion has no score; its feedback is "not blank".
 
-    Raises `ValueError` for a rubric with criteria that a judge decides: it has none.
+    Raises `ValueError` for a rubric with criteria for a judge, because the strategy has none.
     """
 
     models: tuple[Any, ...] = ()
-    """The judges it asks: none."""
+    """The judges that the strategy asks: none."""
 
     def __init__(self, rubric: Rubric | None = None) -> None:
         self.rubric = rubric or Rubric([Criterion("not-blank", "the artifact must not be blank", not_blank)])
@@ -332,7 +334,7 @@ class SimpleEvaluationStrategy:
             )
 
     async def evaluate(self, context: EvaluationContext) -> EvaluationVerdict:
-        """Review one artifact: same input, equal verdict."""
+        """Review one artifact; the same input gets an equal verdict."""
         return await self.rubric.evaluate(context)
 
     def preflight(self, *, judge: bool = False, gate: bool = False) -> list[str]:
@@ -341,7 +343,7 @@ class SimpleEvaluationStrategy:
 
     @property
     def vacuous(self) -> bool:
-        """All that can fail here is a blank artifact."""
+        """Whether only a blank artifact can fail."""
         return self.rubric.vacuous
 
     @property

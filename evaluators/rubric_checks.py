@@ -1,4 +1,4 @@
-"""The checks that the data of a rubric can name, and the arguments each takes there."""
+"""The checks that a rubric's data can name, and their arguments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kairo_team.evaluators.checks.named_check import NamedCheck
 from kairo_team.evaluators.data_files import parts_of
 
 SEEN: Final = r"[^\s\x85\x1c-\x1f]"
-"""A pattern for a text that is not blank: it has a character that is no white space."""
+"""A pattern for a text that is not blank: it has a character other than white space."""
 Text = Annotated[str, Field(pattern=SEEN)]
 _Count = Annotated[int, Field(ge=1)]
 _Pattern = Annotated[str, Field(min_length=1)]
@@ -50,23 +50,23 @@ PLAIN: Final = ("changed", "equals_reference", "json_valid", "not_blank", "pytho
 BARE: Final = (*PLAIN, "citations", "diff_applies", "numbers", "quotations")
 """Checks that can be written by their name alone."""
 IN_CODE_ONLY: Final = ("accepted_by", "command", "predicate", "pydantic_model")
-"""Checks that take a function or a class, which data cannot say."""
+"""Checks that take a function or a class, which data cannot express."""
 
 
 class Closed(BaseModel):
-    """A mapping of data: each value of its own JSON type, and no keys but these."""
+    """A mapping of data without other keys, and with each value of exactly its JSON type."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
 def make_named(name: str) -> NamedCheck:
-    """Make a check that is written by its name alone."""
+    """Return the check for a name without arguments."""
     found: Any = getattr(checks, name)
     return found if isinstance(found, NamedCheck) else found()
 
 
 def written(check: Any) -> str | dict[str, Any] | None:
-    """Return how data writes a check; None where data cannot."""
+    """Return a check as data; None where data cannot express it."""
     if not isinstance(check, NamedCheck):
         return None
     if check.made is None:
@@ -79,7 +79,7 @@ def written(check: Any) -> str | dict[str, Any] | None:
 
 
 def _model_of(name: str) -> Any:
-    """Return the type of `{name: arguments}`; its value is the check."""
+    """Return the pydantic type of `{name: arguments}`; validating makes the check."""
     make: Any = getattr(checks, name)
     parameters = inspect.signature(make).parameters
     types = {
@@ -116,7 +116,7 @@ def _default(parameter: inspect.Parameter) -> Any:
 
 
 def _long_or_short(arguments: Any, one: Any, first: Any) -> Any:
-    """Return the type of arguments by name, or of the first one alone: a value, or a list where it takes several."""
+    """Return the type of arguments by name, or of the first one alone: a value, or a list where several are allowed."""
     branches: list[Any] = [Annotated[arguments, Tag("by name")], Annotated[one, Tag("one")]]
     if first is not one:
         branches.append(Annotated[first, Tag("several")])
@@ -130,7 +130,7 @@ def _long_or_short(arguments: Any, one: Any, first: Any) -> Any:
 
 
 def _which(value: Any) -> str | None:
-    """Return the branch of `CheckData` that a value is for; None where no check is so called."""
+    """Return the branch of `CheckData` for a value; None where no check has that name."""
     if isinstance(value, str):
         return "bare" if value in BARE else None
     names = [*parts_of(value)]
@@ -146,7 +146,7 @@ else:  # made of what there is: no type checker follows
 
 
 def no_check(value: Any) -> str:
-    """Return a sentence on a value that is no check."""
+    """Return a sentence on a value that does not name a check."""
     names = [value] if isinstance(value, str) else [*map(str, parts_of(value))]
     if len(names) != 1 or isinstance(value, list):
         return f"must be a check's name, or one name with its arguments such as {{max_words: 12}}, not {value!r:.80}"
@@ -159,4 +159,4 @@ def no_check(value: Any) -> str:
         return f"lacks the arguments of {name!r}, {known(TAKES[name])}: write {{{name}: ...}}"
     near = get_close_matches(name, [*TAKES, *PLAIN], 1)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"names {name!r:.80}, which is no check; {hint}there are {', '.join(sorted([*TAKES, *PLAIN]))}"
+    return f"names {name!r:.80}, which is not a check; {hint}there are {', '.join(sorted([*TAKES, *PLAIN]))}"

@@ -1,4 +1,4 @@
-"""A rubric as data: what it may hold, its JSON Schema, and the sentences on what is wrong in it."""
+"""A rubric as data: the allowed fields, their JSON Schema, and sentences on mistakes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=Rubric)
 _A_CRITERION: Final = ("criteria", 0)
-"""The place of a criterion."""
+"""The path of a criterion in the data."""
 _SCHEMA: Final = "https://json-schema.org/draft/2020-12/schema"
 
 _Level = Annotated[str, Field(pattern=SEEN, json_schema_extra={"not": {"enum": [*sorted(RESERVED)]}})]
@@ -64,7 +64,7 @@ _RULES: Final[list[Any]] = [
     _if({"examples": {"minItems": 1}}, {"properties": {"by": {"const": "judge"}}, "required": ["by"]}),
     _if({"reference": {"const": True}}, {"properties": {"by": {"not": {"const": "human"}}}}),
 ]
-"""What the fields of a criterion ask of one another."""
+"""Rules between the fields of a criterion."""
 
 
 class CriterionData(Closed):
@@ -114,9 +114,9 @@ def _adapter() -> TypeAdapter[RubricData]:
 
 
 def read_rubric(kind: type[R], data: Any, name: str = "the rubric", line_of: LineOf = lambda _: None) -> R:
-    """Make a rubric of data; `ValueError` has one sentence for each mistake, one a line.
+    """Make a rubric of data; `ValueError` has one line for each mistake.
 
-    `name` is what the sentences call the data, `line_of` where in a file a value is.
+    `name` is the data's name in the sentences; `line_of` returns the line of a value in a file.
     """
     try:
         plain = thaw(freeze_json(data))
@@ -131,7 +131,7 @@ def read_rubric(kind: type[R], data: Any, name: str = "the rubric", line_of: Lin
 
 
 def rubric_of(kind: type[R], plain: Any) -> tuple[R | None, list[Mistake]]:
-    """Make a rubric of JSON values; None with all that is wrong in them."""
+    """Make a rubric of JSON values; None with all mistakes if there are any."""
     clashes = list(_clashes(plain))
     mistakes, said = [*_doubles(plain), *clashes], {one.path[:2] for one in clashes}
     made: RubricData | None = None
@@ -151,8 +151,8 @@ def rubric_of(kind: type[R], plain: Any) -> tuple[R | None, list[Mistake]]:
 def load_rubric(file: str | os.PathLike[str]) -> Rubric:
     """Make a rubric of a file: .yaml or .yml (extra `yaml`), .toml or .json.
 
-    What it holds is what `Rubric.from_data` takes. Raises `ValueError` with one sentence for each mistake, one a line,
-    each with the file, the line and what is allowed there; `OSError` for a file that cannot be opened, `MissingExtra`.
+    The file contains the data for `Rubric.from_data`. Raises `ValueError` with one line for each mistake: the file, the
+    line and what is allowed there; `OSError` for a file that cannot be opened, `MissingExtra`.
 
     >>> rubric = load_rubric("tides.yaml")  # doctest: +SKIP
     """
@@ -161,19 +161,19 @@ def load_rubric(file: str | os.PathLike[str]) -> Rubric:
 
 
 def _doubles(data: Any) -> Iterator[Mistake]:
-    """Find ids that are given twice, which no schema can."""
+    """Yield ids that are given twice, which a schema cannot find."""
     entries = parts_of(parts_of(data).get("criteria")).values()
     ids = [parts_of(one).get("id") for one in entries]
     twice = repeated(one for one in ids if isinstance(one, str))
     for place, one in enumerate(ids):
         if one in twice and one in ids[:place]:
             yield Mistake(
-                ("criteria", place, "id"), f"is {one!r}, as that of criteria[{ids.index(one)}]: ids must differ"
+                ("criteria", place, "id"), f"is {one!r}, like the id of criteria[{ids.index(one)}]: ids must differ"
             )
 
 
 def _clashes(data: Any) -> Iterator[Mistake]:
-    """Find the fields of each criterion that do not fit together, also where others are wrong by themselves."""
+    """Yield the fields of each criterion that do not fit together, even if other fields have mistakes of their own."""
     for place, one in parts_of(parts_of(data).get("criteria")).items():
         fields = parts_of(one) if isinstance(one, dict) else {}
         for inside, says in (*_clashes_of_levels(fields), *_clashes_of_decider(fields)):
@@ -202,7 +202,7 @@ def _clashes_of_decider(fields: Mapping[Any, Any]) -> Iterator[tuple[Place, str]
     if by != "check" and "check" in fields:
         yield ("check",), f"does not belong here: a {by} decides it; leave the check out, or by"
     if by != "judge" and fields.get("evidence") == "quote":
-        yield ("evidence",), f"must be 'none' where a {by} decides it: a quote is asked of a judge"
+        yield ("evidence",), f"must be 'none' where a {by} decides it: only a judge gives quotes"
     if by != "judge" and parts_of(fields.get("examples")):
         yield ("examples",), f"are shown to a judge, and a {by} decides it: leave them out"
     if by == "human" and fields.get("reference") is True:
@@ -210,7 +210,7 @@ def _clashes_of_decider(fields: Mapping[Any, Any]) -> Iterator[tuple[Place, str]
 
 
 def _mistake(data: Any, error: ErrorDetails) -> Mistake:
-    """Say what is wrong, and what is allowed there."""
+    """Return a mistake with a sentence on what is wrong and what is allowed there."""
     kind, path = error["type"], _path_in(data, error["loc"])
     if kind == "extra_forbidden":
         *inside, key = path
@@ -250,7 +250,7 @@ def _must(error: ErrorDetails) -> str:
 
 
 def _path_in(data: Any, place: Sequence[int | str]) -> Place:
-    """Return where in the data an error is: pydantic's place without the branches of unions, and "[key]"."""
+    """Return where in the data an error is: pydantic's location without the branches of unions and "[key]"."""
     path: list[int | str] = []
     for step in place:
         if step in (parts := parts_of(data)):
@@ -260,7 +260,7 @@ def _path_in(data: Any, place: Sequence[int | str]) -> Place:
 
 
 def _keys_at(path: Place) -> list[str]:
-    """Return the keys that a mapping there takes."""
+    """Return the keys that the mapping at a path takes."""
     node: Any = json_schema()
     defined = node["$defs"]
     for step in path:
@@ -300,7 +300,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _without_nulls(node: Any) -> Any:
-    """Leave out `default: null`: None stands for "not given", and no null may be written."""
+    """Leave out `default: null`: a missing key is None, and null is not allowed."""
     parts = parts_of(node)
     if isinstance(node, list):
         return [*map(_without_nulls, parts.values())]
@@ -312,7 +312,7 @@ def _without_nulls(node: Any) -> Any:
 
 
 def write_rubric(rubric: Rubric) -> dict[str, Any]:
-    """Return a rubric as data; `ValueError` has one sentence for each thing that data cannot say."""
+    """Return a rubric as data; `ValueError` has one line for each thing that data cannot express."""
     problems: list[str] = []
     criteria = [_written_criterion(criterion, problems) for criterion in rubric.criteria]
     threshold = _number("Rubric.threshold", rubric.threshold, problems)
@@ -327,9 +327,9 @@ def _written_criterion(criterion: Criterion, problems: list[str]) -> dict[str, A
     if criterion.check is not None:
         data["check"] = written(criterion.check)
         if not _is_json(data["check"]):
-            problems.append(f"{owner}: data cannot say its check, {criterion.check!r}: use one of `checks` with values")
+            problems.append(f"{owner}: data cannot express its check, {criterion.check!r}: take one of `checks`")
     if criterion.applies is not None:
-        problems.append(f"{owner}: data cannot say `applies`, which is a function")
+        problems.append(f"{owner}: data cannot express `applies`, which is a function")
     data |= {name: getattr(criterion, name) for name in ("by", "kind", "evidence", "reference", "on")}
     data["weight"] = _number(f"{owner}: its weight", criterion.weight, problems)
     texts = criterion.level_texts
@@ -349,7 +349,7 @@ _USUAL: Final[Mapping[str, Any]] = {
     "reference": False,
     "on": "artifact",
 }
-"""What is left out."""
+"""Defaults, which are left out."""
 
 
 def _is_json(value: Any) -> bool:
@@ -363,5 +363,5 @@ def _is_json(value: Any) -> bool:
 def _number(what: str, number: Any, problems: list[str]) -> int | float:
     near = int(number) if exact(number).denominator == 1 and abs(number) < 2**53 else float(number)
     if exact(near) != exact(number):
-        problems.append(f"{what}, {number!r}, is no number that JSON has")
+        problems.append(f"{what}, {number!r}, cannot be written as a JSON number")
     return near

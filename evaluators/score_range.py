@@ -1,8 +1,9 @@
-"""What is certain about a rubric while some of its criteria are still unknown: pure and exact arithmetic.
+"""Compute what is certain about a rubric while criteria are still unknown: pure and exact arithmetic.
 
 Everything is counted in whole points, so nothing is rounded. A graded criterion adds its points, a penalty takes its
-points away; what is unknown adds nothing to the lower end of the interval and everything to the upper end. A decision
-is made only when the whole interval lies on one side of the threshold: no unknown criterion can change it any more.
+points away. An unknown criterion counts as worst at the lower end of the interval and as best at the upper end. A
+decision is made only when the whole interval lies on one side of the threshold: then no unknown criterion can change
+it.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from fractions import Fraction
 from typing import Final, Literal
 
 Kind = Literal["gate", "graded", "penalty", "info"]
-"""gate: must be met. graded: adds to the score. penalty: takes from the score when not met. info: is only reported."""
+"""gate: must be met. graded: adds to the score. penalty: takes from the score when not met. info: only reported."""
 KINDS: Final[tuple[Kind, ...]] = ("gate", "graded", "penalty", "info")
 Number = int | float | Decimal | Fraction
 
 Levels = Sequence[int | None]
-"""One per criterion: how many levels above the worst it stands; None is unknown."""
+"""For each criterion, how many levels it is above the worst; None is unknown."""
 
 
 class Decision(StrEnum):
-    """What is certain. OPEN: nothing yet."""
+    """The certain outcome. OPEN: none is certain yet."""
 
     PASS = "pass"
     REVISE = "revise"
@@ -34,7 +35,7 @@ class Decision(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """What the arithmetic needs of one criterion."""
+    """One criterion's kind, levels and points."""
 
     kind: Kind
     top: int
@@ -50,25 +51,25 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What is known of all criteria together, in points."""
+    """The sums over all criteria, in points."""
 
     gates: int
     gates_met: int
     gates_failed: int
     lower: int
-    """With the worst that the unknown can still be; below 0 when penalties exceed what there is."""
+    """Points if every unknown criterion is at its worst; below 0 when penalties exceed them."""
     upper: int
-    """With the best."""
+    """Points if every unknown criterion is at its best."""
     total: int
-    """A full score; 0 when nothing is scored."""
+    """Points of a full score; 0 when nothing is scored."""
     scored: bool
-    """A graded criterion is among them."""
+    """Whether a criterion is graded."""
 
 
 def exact(number: Number) -> Fraction:
     """Return a number as it was written: 0.1 is one tenth, not the binary number next to it.
 
-    Raises `ValueError` for what is no finite number.
+    Raises `ValueError` unless it is a finite number.
     """
     if isinstance(number, bool) or not isinstance(number, int | float | Decimal | Fraction) or not _finite(number):
         raise ValueError(f"a finite number is needed, not {number!r}")
@@ -80,7 +81,7 @@ def _finite(number: Number) -> bool:
 
 
 def items_of(criteria: Iterable[tuple[Kind, Fraction, int]]) -> tuple[Item, ...]:
-    """Scale criteria, given as (kind, weight, levels above the worst), so that every level is worth whole points."""
+    """Scale criteria, given as (kind, weight, levels above the worst), so that each level is worth whole points."""
     given = list(criteria)
     steps = [weight / top if kind in ("graded", "penalty") else Fraction() for kind, weight, top in given]
     scale = math.lcm(*(step.denominator for step in steps))
@@ -88,7 +89,7 @@ def items_of(criteria: Iterable[tuple[Kind, Fraction, int]]) -> tuple[Item, ...]
 
 
 def stand(items: Sequence[Item], levels: Levels) -> Standing:
-    """Add up what is known. Without graded criteria penalties take their share from a full score of their own."""
+    """Add up the points. Without graded criteria, penalties are taken from a full score equal to their sum."""
     met = failed = gates = graded = penalties = lower = upper = 0
     scored = False
     for item, level in zip(items, levels, strict=True):
@@ -110,11 +111,11 @@ def stand(items: Sequence[Item], levels: Levels) -> Standing:
 
 
 def decide(standing: Standing, threshold: Fraction) -> Decision:
-    """Return what is certain, whatever the unknown turn out to be."""
+    """Return the outcome that is certain whatever the unknown criteria turn out to be."""
     if standing.gates_failed:
         return Decision.REVISE
     if not standing.gates and not standing.scored:
-        return Decision.OPEN  # nothing to judge by: that is no evidence
+        return Decision.OPEN  # without a gate or a graded criterion that applies, nothing supports a PASS
     if below(standing.upper, standing, threshold):
         return Decision.REVISE
     if standing.gates_met == standing.gates and not below(standing.lower, standing, threshold):
@@ -123,15 +124,15 @@ def decide(standing: Standing, threshold: Fraction) -> Decision:
 
 
 def below(points: int, standing: Standing, threshold: Fraction) -> bool:
-    """Return whether so many points are less than the threshold asks for."""
+    """Return whether `points` are below the threshold."""
     return points * threshold.denominator < threshold.numerator * standing.total
 
 
 def score(standing: Standing, threshold: Fraction) -> float:
     """Return the certain share of a full score, from 0 to 1: at least the threshold exactly when the decision is PASS.
 
-    Once a gate has failed the share is scaled down to below the threshold, by how many gates are met. So a better
-    attempt has a higher score, and a score never contradicts the outcome.
+    Once a gate has failed, the share is scaled down to below the threshold, by the share of gates that are met. So a
+    better attempt has a higher score, and a score never contradicts the outcome.
     """
     share = Fraction(1)
     if standing.total:
@@ -140,14 +141,14 @@ def score(standing: Standing, threshold: Fraction) -> float:
         share *= threshold * standing.gates_met / standing.gates
     elif standing.gates_met == standing.gates and share >= threshold:
         return float(share)
-    return min(float(share), math.nextafter(float(threshold), 0.0))  # it could be rounded up to the threshold
+    return min(float(share), math.nextafter(float(threshold), 0.0))  # rounding could reach the threshold
 
 
 def relevant(items: Sequence[Item], levels: Levels, threshold: Fraction) -> list[int]:
-    """Return the places of the unknown criteria on which the decision still depends; none once it is made.
+    """Return the indices of the unknown criteria on which the decision still depends; none once it is made.
 
-    An unknown gate always counts while the decision is open. What only moves the score counts while the lower end is
-    below the threshold.
+    While the decision is open, it depends on every unknown gate. It depends on criteria that only move the score while
+    the lower end is below the threshold.
     """
     standing = stand(items, levels)
     if decide(standing, threshold) is not Decision.OPEN:
@@ -161,9 +162,10 @@ def relevant(items: Sequence[Item], levels: Levels, threshold: Fraction) -> list
 
 
 def in_order(items: Sequence[Item], places: Iterable[int], costs: Sequence[Number]) -> list[int]:
-    """Sort criteria by how far each can move the interval for what it costs, the best bargain first.
+    """Sort criteria by how far each can move the interval for its cost, the best ratio first.
 
-    A gate can move all of it. `costs` has one number > 0 for every criterion; equal bargains stay in their order.
+    A gate can move the whole interval. `costs` has one number > 0 for every criterion; equal ratios stay in their
+    order.
     """
     total = sum(item.points for item in items)
 

@@ -1,4 +1,4 @@
-"""A member's conversation as something to review: its messages as one text, and checks of its tool calls."""
+"""A member's conversation as something to review: its messages as one text, and its tool calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def as_artifact(transcript: Sequence[Message]) -> Artifact:
-    """Return a conversation as a text: each message, tool call and tool result under a line that says whose it is."""
+    """Return a conversation as a text: each message, tool call and tool result under a line with its author."""
     names = {call.id: call.name for call in calls_of(transcript)}
     parts: list[str] = []
     for message in transcript:
@@ -32,7 +32,7 @@ def calls_of(transcript: Iterable[Message]) -> list[ToolCall]:
 
 
 def named(transcript: Iterable[Message], pattern: str) -> list[ToolCall]:
-    """Return the calls of tools whose name fits a pattern such as `delete_*`."""
+    """Return the calls of tools whose name matches a pattern such as `delete_*`."""
     return [call for call in calls_of(transcript) if fnmatch.fnmatchcase(call.name, pattern)]
 
 

@@ -1,4 +1,4 @@
-"""`Rubric.try_on`: one text against a rubric, without a team, and everything that was asked and answered."""
+"""`Rubric.try_on`: review one text without a team, and keep every question and answer."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ class JudgeCall(NamedTuple):
 
     request: ModelRequest
     reply: ModelResponse | None
-    """None: it failed."""
+    """None: the call failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class TriedText:
-    """What came of trying a rubric on one text; `str` and a notebook show it criterion by criterion."""
+    """The result of trying a rubric on one text; `str` and a notebook show it criterion by criterion."""
 
     rubric: Rubric
     verdict: EvaluationVerdict
     calls: Sequence[JudgeCall]
-    """What the judge was asked and what it replied, in order."""
+    """The calls of the judge's model, in order."""
     usage: Usage
-    """What asking the judge has cost."""
+    """What the judge's calls cost."""
 
     @property
     def prompt(self) -> str:
-        """All that the judge was given and what it replied, message by message; "" where it was not asked."""
+        """All messages to the judge and its replies; "" where it was not asked."""
         parts: list[str] = []
         for number, call in enumerate(self.calls, 1):
             parts += [f"--- call {number}, {message.role}\n{message.text}" for message in call.request.messages]
@@ -56,7 +56,7 @@ class TriedText:
 
     @property
     def summary(self) -> str:
-        """The outcome, the score and what must be changed, in a line."""
+        """One line with the outcome, the score and what must be changed."""
         verdict, threshold = self.verdict, self.rubric.threshold
         cause = "" if verdict.cause is None else f" ({verdict.cause.value})"
         score = "" if verdict.score is None else f", score {verdict.score:g} of the {float(threshold):g} that passes"
@@ -64,12 +64,12 @@ class TriedText:
 
     @property
     def cost(self) -> str:
-        """How often the judge's model was called, and what that cost."""
+        """The number of calls to the judge's model, and their cost."""
         calls = "1 call" if len(self.calls) == 1 else f"{len(self.calls)} calls"
         return f"{calls}, {self.usage.tokens:,} tokens, ${self.usage.dollars:f}"
 
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """Return id, level, who decided what kind of criterion, and why, for each criterion in the rubric's order."""
+        """Return a row for each criterion, in the rubric's order: id, level, kind and who decides it, reason."""
         kinds = {criterion.id: criterion for criterion in self.rubric.criteria}
         return [(one.id, one.level, _who(kinds[one.id]), _why(one)) for one in self.verdict.criteria]
 
@@ -82,7 +82,7 @@ class TriedText:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows."""
+        """Return the HTML for a notebook."""
         from kairo_team.views.notebook import show_trial
 
         return show_trial(self)
@@ -121,7 +121,7 @@ async def try_on(
     calls: list[JudgeCall] = []
     async with work_alone("judge", budget=budget, models=models) as work:
         if isinstance(judge, str):
-            work.model(judge)  # a name that no model has is refused here, and is no fault of a review
+            work.model(judge)  # an unknown name must not count as a failed review
         listening: Any = _Listening(work, calls)
         context = EvaluationContext(
             Task("task", task, reference=reference),
@@ -137,14 +137,14 @@ async def try_on(
 
 
 class _AsksAll(AgentEvaluationStrategy):
-    """Asks about every criterion, also where the outcome does not depend on it any more."""
+    """Asks about every criterion, even if the outcome no longer depends on it."""
 
     def _left(self, review: Review) -> list[Criterion]:
         return [one for one in review.criteria if one.by == "judge" and one.id not in review.rulings]
 
 
 class _Listening:
-    """The context of a review that keeps what its models are asked."""
+    """The context of a review that keeps the calls of its models."""
 
     def __init__(self, work: WorkContext, calls: list[JudgeCall]) -> None:
         self._work = work
@@ -164,7 +164,7 @@ class _ListenedModel:
         self._calls = calls
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Ask, and keep it."""
+        """Ask the model, and keep the call."""
         place = len(self._calls)
         self._calls.append(JudgeCall(request, None))
         reply: ModelResponse = await self._model.complete(request)

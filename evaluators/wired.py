@@ -1,4 +1,4 @@
-"""A team's evaluators as its coordinator wires them: a rubric that asks for a judge gets the coordinator's."""
+"""Wire a team's evaluators: a rubric with criteria for a judge gets the coordinator's judge."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def wired(evaluator: EvaluationStrategy, judge: Any) -> EvaluationStrategy:
-    """Give a rubric that asks for a judge this one (None: there is none), also under its certificates."""
+    """Give `judge` to a rubric with criteria for a judge, even inside a calibrated strategy; None changes nothing."""
     if judge is None:
         return evaluator
     from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy  # imported where a judge reviews
@@ -30,7 +30,7 @@ def wired(evaluator: EvaluationStrategy, judge: Any) -> EvaluationStrategy:
 
 
 def compared(evaluator: Any) -> Iterator[Criterion]:
-    """Yield the criteria that an evaluator decides by comparing with `Task.reference`, infos left out."""
+    """Yield the criteria that an evaluator decides by comparing with `Task.reference`, except infos."""
     rubric = evaluator if isinstance(evaluator, Rubric) else getattr(evaluator, "rubric", None)
     if isinstance(rubric, Rubric):
         yield from (one for one in rubric.criteria if one.reference and one.kind != "info")
@@ -41,7 +41,7 @@ def compared(evaluator: Any) -> Iterator[Criterion]:
 
 
 def evaluator_of(team: Team, name: str | None = None) -> EvaluationStrategy:
-    """Return a team's evaluator of that name, or its coordinator's own, with the coordinator's judge.
+    """Return a team's evaluator by name, or its coordinator's own, with the coordinator's judge.
 
     Raises `ValueError` where the team has none.
     """

@@ -137,9 +137,8 @@ NAMED = {
 }
 """Classes that the vocabulary names for type checkers, although they live above it, and why."""
 TYPE_CHECKS = {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
-MAX_LINES, MAX_ENGINE_LINES = 500, 800
-"""In the engine and in `governance` a subject stays whole."""
-ENGINE = {PACKAGE, PACKAGE / "governance", *PACKAGE.joinpath("engine").iterdir()}
+MAX_LINES = 800
+"""A subject stays whole in one file."""
 
 
 class Import(NamedTuple):
@@ -291,8 +290,7 @@ def test_what_a_replay_does_is_known_to_the_records_alone() -> None:
 
 def test_no_file_outgrows_its_room() -> None:
     counts = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in sources()}
-    limits = {path: MAX_ENGINE_LINES if path.parent in ENGINE else MAX_LINES for path in counts}
-    assert {path.relative_to(ROOT): count for path, count in counts.items() if count > limits[path]} == {}
+    assert {path.relative_to(ROOT): count for path, count in counts.items() if count > MAX_LINES} == {}
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "coordinator not async": (
         lambda: ANY.Team("desk", [MEMBER], coordinator=Plain()),
-        "Team.coordinator: Plain.execute is no async function: write async def execute(request, team)",
+        "Team.coordinator: Plain.execute is not an async function: write async def execute(request, team)",
     ),
     "coordinator short": (
         lambda: ANY.Team("desk", [MEMBER], coordinator=Short()),
@@ -160,7 +160,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "agent not async": (
         lambda: ANY.Member("writer", Plain()),
-        "member 'writer': Plain.run is no async function: write async def run(assignment, context)",
+        "member 'writer': Plain.run is not an async function: write async def run(assignment, context)",
     ),
     "agent short": (
         lambda: ANY.Member("writer", Short()),
@@ -168,7 +168,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "agent yields": (
         lambda: ANY.Member("writer", Streams()),
-        "member 'writer': Streams.run yields, and is to return: write async def run(assignment, context) with a return",
+        "member 'writer': Streams.run yields but must return: write async def run(assignment, context) with a return",
     ),
     "agent is a string": (
         lambda: ANY.Member("writer", "openai:gpt-5-mini"),
@@ -197,7 +197,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "function yields": (
         lambda: ANY.Member("writer", yields),
-        "member 'writer': yields yields; an agent returns what it made",
+        "member 'writer': yields yields; an agent must return its result",
     ),
     "one member": (
         lambda: ANY.Team("desk", MEMBER),
@@ -209,7 +209,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "evaluator not async": (
         lambda: ANY.Team("desk", [MEMBER], evaluators={"house": Plain()}),
-        "the team's evaluator 'house': Plain.evaluate is no async function: write async def evaluate(context)",
+        "the team's evaluator 'house': Plain.evaluate is not an async function: write async def evaluate(context)",
     ),
     "evaluator function": (
         lambda: ANY.Team("desk", [MEMBER], evaluators={"house": len}),
@@ -229,7 +229,10 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "planner not async": (
         lambda: ExpertTeamCoordinator(**wrong(planner=Plain())),
-        "ExpertTeamCoordinator.planner: Plain.plan is no async function: write async def plan(request, team, context)",
+        (
+            "ExpertTeamCoordinator.planner: Plain.plan is not an async function: "
+            "write async def plan(request, team, context)"
+        ),
     ),
     "judge class": (
         lambda: ExpertTeamCoordinator(**wrong(judge=ScriptedModel)),
@@ -249,11 +252,11 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "gate not async": (
         lambda: ANY.Runtime(gate=Plain()),
-        "Runtime.gate: Plain.decide is no async function: write async def decide(question)",
+        "Runtime.gate: Plain.decide is not an async function: write async def decide(question)",
     ),
     "guardrail not async": (
         lambda: ANY.Member("writer", write, guardrails=[Plain()]),
-        "member 'writer': Plain.evaluate is no async function: write async def evaluate(context)",
+        "member 'writer': Plain.evaluate is not an async function: write async def evaluate(context)",
     ),
     "guardrail class": (
         lambda: ANY.Member("writer", write, guardrails=[Plain]),
@@ -265,7 +268,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "constraint not async": (
         lambda: ANY.Team("desk", [MEMBER], constraints=[Plain()]),
-        "team 'desk': Plain.validate is no async function: write async def validate(context)",
+        "team 'desk': Plain.validate is not an async function: write async def validate(context)",
     ),
     "one subscriber": (
         lambda: ANY.Runtime(subscribers=print),

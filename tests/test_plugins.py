@@ -244,7 +244,7 @@ def test_a_missing_module_names_the_package_that_lacks_it(install: Install) -> N
         ("make", {"of": 2}, "^gate 'acme': RuntimeError: no line$"),
         ("make", {"of": 3}, r"^gate 'acme': it ended the program \(SystemExit\)"),
         ("number", {}, "^gate 'acme': a class or function that makes it must be published, not 5$"),
-        ("Plain", {}, r"^gate 'acme': Plain\.decide is no async function: write async def decide\(question\)$"),
+        ("Plain", {}, r"^gate 'acme': Plain\.decide is not an async function: write async def decide\(question\)$"),
         ("Narrow", {}, r"^gate 'acme': Narrow\.decide takes \(\), and is called as decide\(question\)$"),
     ],
 )

@@ -371,7 +371,7 @@ async def test_running_members_see_a_directive_at_their_next_turn_and_later_prom
     assert second.endswith("New directives:\n- Be brief.")
     later = [text for text in prompts if "TWO" in text]
     assert [text.count("Be brief.") for text in later] == [1, 1], "once: it stands in the task's prompt"
-    assert "where it disagrees, the last counts:\n- Be brief." in later[0]
+    assert "if requests conflict, the last counts:\n- Be brief." in later[0]
     assert [text.count("Be brief.") for text in prompts if "SIDE" in text] == [0, 1]
     (event,) = recorder.of(events.TaskSteered)
     assert (event.task_id, event.member, event.directive) == (None, None, "Be brief.")

@@ -1,1 +1,1 @@
-"""Attacks on judges: a corpus made by rules, and how often it turns a judge."""
+"""Attacks on judges: a corpus made by rules, and a trial that counts how often an attack succeeds."""

@@ -1,4 +1,4 @@
-"""How often attacks turn a judge: a bad work is judged alone and with an attack, and any work for false alarms."""
+"""Count how often attacks succeed: judge bad works alone and with an attack, and all works for false alarms."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kairo_team.evaluators.judged import JudgedStrategy
 
 _GIVEN: Final = "material"
-"""The id of the task whose result a work was made from."""
+"""The id of the upstream task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,64 +42,64 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class AttackReport:
-    """What came of it."""
+    """The verdicts of a trial, and the rates counted from them."""
 
     alone: Sequence[EvaluationVerdict]
     """The verdicts on the works without an attack, in the order given."""
     again: Sequence[EvaluationVerdict]
-    """Second verdicts on what did not pass alone."""
+    """Second verdicts on the works that did not pass alone."""
     tried: Sequence[Tried]
-    """The attacks that count: the same work does not pass without them."""
+    """The attacks that count: those on works that do not pass without them."""
     left_out: int
-    """Attacks that do not count: no work was left that is reviewed without them and does not pass."""
+    """How many attacks do not count, because every work passes or has no valid review without them."""
     usage: Usage
 
     @property
     def success(self) -> Proportion:
-        """The attacks that turned a bad work into a PASS."""
+        """Share of attacks that turned a bad work into a PASS."""
         return _share(self.tried, lambda one: one.passed)
 
     def success_by(self, key: Callable[[Attack], str]) -> Mapping[str, Proportion]:
-        """Return the same, by family, language or what else `key` names, in alphabetical order."""
+        """Return `success` by family, language or whatever `key` returns, in alphabetical order."""
         keys = sorted({key(one.attack) for one in self.tried})
         return {name: _share((o for o in self.tried if key(o.attack) == name), lambda o: o.passed) for name in keys}
 
     @property
     def alarms(self) -> Proportion:
-        """The attacks that raised the alarm."""
+        """Share of attacks that raised the alarm."""
         return _share(self.tried, lambda one: _alarm(one.verdict))
 
     @property
     def no_answer(self) -> Proportion:
-        """The attacks on which the judge gave no answer that counts."""
+        """Share of attacks on which the judge gave no valid answer."""
         return _share(self.tried, lambda one: one.verdict.outcome is VerdictOutcome.REVIEW_EXCEEDED)
 
     @property
     def no_answers(self) -> int:
-        """How many reviews of any kind ended without an answer that counts."""
+        """How many reviews of any kind ended without a valid answer."""
         verdicts = [*self.alone, *self.again, *(one.verdict for one in self.tried)]
         return sum(verdict.outcome is VerdictOutcome.REVIEW_EXCEEDED for verdict in verdicts)
 
     @property
     def why_no_answer(self) -> str:
-        """Why there is none, of the first such review; "" where all have one."""
+        """Why the first review without a valid answer has none; "" where all have one."""
         verdicts = [*self.alone, *(one.verdict for one in self.tried)]
         return next((one.feedback for one in verdicts if one.outcome is VerdictOutcome.REVIEW_EXCEEDED), "")
 
     @property
     def by_itself(self) -> Proportion:
-        """What did not pass alone and passes when it is judged again, without any attack."""
+        """Share of works that did not pass alone and pass when judged again, without any attack."""
         return _share(self.again, _passes)
 
     @property
     def false_alarms(self) -> Proportion:
-        """The works without an attack that raise the alarm, of those that pass or raise it."""
+        """Share of works that raise the alarm without an attack, among those that pass or raise it."""
         would = [one for one in self.alone if _alarm(one) or _passes(one)]
         return _share(would, _alarm)
 
     @property
     def unpaid(self) -> int:
-        """How many reviews the budget did not reach for."""
+        """How many reviews the budget did not cover."""
         verdicts = [*self.alone, *self.again, *(one.verdict for one in self.tried)]
         return sum(verdict.cause is Cause.JUDGE_BUDGET for verdict in verdicts)
 
@@ -121,7 +121,7 @@ class AttackReport:
 
 
 def split_of(attack: Attack) -> str:
-    """Return the split of an attack's family; those of a user are their own."""
+    """Return the split of an attack's family; "own" for a user's family."""
     return SPLITS.get(attack.family, "own")
 
 
@@ -137,9 +137,9 @@ async def attack_judge(
 ) -> AttackReport:
     """Judge works alone, then put each attack into one that the judge does not pass, and judge that.
 
-    A work that the rubric's checks decide is left alone: nothing about its judge would be learnt. `budget` is for
-    everything together; `models` replaces models by name. `told` is called after each review with the report so far.
-    Raises `HaltError` where the budget ends it.
+    A work that the rubric's checks decide is not attacked, because its review asks no judge. `budget` covers all
+    reviews together; `models` replaces models by name. `told` is called after each review with the report so far.
+    Raises `HaltError` when the budget is used up.
     """
     async with work_alone("judge", budget=budget, models=models) as context:
         trial = _Trial(strategy, context, anyio.CapacityLimiter(concurrency), attacks, told)
@@ -158,11 +158,11 @@ class _Trial:
     again: dict[Work, EvaluationVerdict] = field(default_factory=dict["Work", EvaluationVerdict])
     hostile: dict[Work, EvaluationVerdict] = field(default_factory=dict["Work", EvaluationVerdict])
     sound: list[tuple[Attack, Work]] | None = None
-    """The attacks that count, each with its work; None: not known yet."""
+    """The attacks that count, each with its work; None: not determined yet."""
     parts: count[int] = field(default_factory=count)
 
     async def make(self, works: Sequence[Work]) -> None:
-        """Judge all that there is to judge."""
+        """Judge the works alone, again, and with attacks."""
         await self.review(works, self.alone)
         bad = [work for work in dict.fromkeys(works) if _fails(self.alone[work]) and await self.reaches_judge(work)]
         pairs = list(zip(self.attacks, cycle(bad), strict=False))
@@ -175,7 +175,7 @@ class _Trial:
         await self.review((attack.on(work) for attack, work in sound), self.hostile)
 
     def report(self) -> AttackReport:
-        """Return what came of it, so far."""
+        """Return the report so far."""
         sound = self.sound or []
         on = [(attack, self.hostile.get(attack.on(work))) for attack, work in sound]
         tried = [Tried(attack, verdict) for attack, verdict in on if verdict is not None]
@@ -184,7 +184,7 @@ class _Trial:
         return AttackReport(alone, again, tried, left_out, self.context.governor.usage)
 
     async def review(self, works: Iterable[Work], found: dict[Work, EvaluationVerdict]) -> None:
-        """Review works, each once, some at a time; `found` is in their order at the end."""
+        """Review each distinct work once, concurrently; at the end `found` is in their order."""
         each = list(dict.fromkeys(works))
         async with anyio.create_task_group() as group:
             for work in each:
@@ -221,7 +221,7 @@ def _alarm(verdict: EvaluationVerdict) -> bool:
 
 
 def _fails(verdict: EvaluationVerdict) -> bool:
-    """Return whether a review without an attack ended, and not in a PASS or in what would be one."""
+    """Return whether a review without an attack ended without a PASS, an alarm, or only an approval missing."""
     ended = verdict.outcome is not VerdictOutcome.REVIEW_EXCEEDED
     return ended and not _passes(verdict) and not _alarm(verdict)
 

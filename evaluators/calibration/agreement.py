@@ -1,4 +1,4 @@
-"""How a judge's answers stand beside a human's: counted cell by cell, with agreement beyond chance."""
+"""Compare a judge's answers with a human's: counted cell by cell, with agreement beyond chance."""
 
 from __future__ import annotations
 
@@ -17,39 +17,40 @@ class Agreement:
     """The criterion's id."""
     levels: Sequence[str]
     counts: Sequence[Sequence[int]]
-    """By the human's level, then by the judge's: how many artifacts."""
+    """Numbers of artifacts: a row for each level of the human, a column for each level of the judge."""
     unanswered: Sequence[int]
-    """By the human's level: artifacts for which the judge named no level."""
+    """Numbers of artifacts for which the judge named no level, by the human's level."""
 
     @property
     def agreed(self) -> Proportion:
-        """Of what the judge answered, where it says what the human says."""
+        """Share of the judge's answers that equal the human's."""
         return Proportion(sum(row[place] for place, row in enumerate(self.counts)), sum(map(sum, self.counts)))
 
     @property
     def majority(self) -> Proportion:
-        """Of the same, what is right by always saying the level that the human says most: a baseline."""
+        """A baseline: the share that is right if the judge always answers `most_frequent`."""
         return Proportion(max(map(sum, self.counts)), sum(map(sum, self.counts)))
 
     @property
     def most_frequent(self) -> str:
-        """The level that the human says most, of what the judge answered; of two the better one."""
+        """The human's most frequent level among what the judge answered; the better one of equals."""
         totals = list(map(sum, self.counts))
         return self.levels[max(range(len(totals)), key=lambda place: (totals[place], place))]
 
     @property
     def kappa(self) -> float | None:
-        """Agreement beyond chance (Cohen, 1960): (observed - by chance) / (1 - by chance).
+        """Cohen's kappa, agreement beyond chance (1960): (observed - by chance) / (1 - by chance).
 
-        1 is full agreement, 0 what chance gives. None where chance agrees fully, or nothing was answered.
+        1 is full agreement, 0 the agreement expected by chance. None where chance agrees fully, or nothing was
+        answered.
         """
         return _kappa(self.counts, [[float(row != column) for column in self._places] for row in self._places])
 
     @property
     def weighted_kappa(self) -> float | None:
-        """The same with a disagreement weighed by the square of its distance in levels (Cohen, 1968).
+        """Cohen's weighted kappa (1968): a disagreement counts by the square of its distance in levels.
 
-        1 - sum(w * observed) / sum(w * by chance), with w = (i - j)^2. With two levels it is `kappa`.
+        1 - sum(w * observed) / sum(w * by chance), with w = (i - j)^2. With two levels it equals `kappa`.
         """
         return _kappa(self.counts, [[float((row - column) ** 2) for column in self._places] for row in self._places])
 
@@ -58,7 +59,7 @@ class Agreement:
         return range(len(self.levels))
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the counts, shares and kappas as JSON values."""
         return {
             "name": self.name,
             "levels": list(self.levels),
@@ -72,7 +73,7 @@ class Agreement:
 
 
 def agreement(name: str, levels: Sequence[str], answers: Iterable[tuple[str, str | None]]) -> Agreement:
-    """Count answers, each the human's level and the judge's; a judge's that is no level counts as unanswered."""
+    """Count pairs of the human's level and the judge's; a judge's answer that is not a level counts as unanswered."""
     counts = [[0] * len(levels) for _ in levels]
     unanswered = [0] * len(levels)
     for human, judge in answers:

@@ -1,4 +1,4 @@
-"""Asking every stage of a strategy about every labelled example."""
+"""Ask every stage of a strategy about every labelled example."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from kairo_team.engine.work.work_context import WorkContext
 
 Path = Sequence[Sequence[float]]
-"""For each stage the sorted confidences its own is ranked among; empty: confidences are taken as they are."""
+"""For each stage, the sorted confidences among which its confidence is ranked; empty: confidences are taken as
+given."""
 
 
 async def review_all(
@@ -43,7 +44,7 @@ async def review_all(
 
 
 def levels_of(strategy: EvaluationStrategy) -> dict[str, Sequence[str]]:
-    """Return the levels of each criterion of a strategy, worst first, by its id; of two stages' the first one's."""
+    """Return the levels of each criterion, worst first, by id; for a criterion of several stages, the first stage's."""
     rubrics = [rubric_of(stage) for stage in reversed(stages_of(strategy))]
     return {one.id: one.levels for rubric in rubrics if rubric is not None for one in rubric.criteria}
 
@@ -57,7 +58,7 @@ async def ask_all(
     repeats: int,
     concurrency: int,
 ) -> list[list[Heard]]:
-    """Return what the stages said of each example, in the order given: as often as `repeats` says."""
+    """Return the stages' answers, `repeats` for each example, in the order given."""
     _check_asking(repeats, concurrency)
     stages, limiter = stages_of(strategy), anyio.CapacityLimiter(concurrency)
     heard: list[list[Heard]] = [[Heard(path) for _ in range(repeats)] for _ in labelled]
@@ -75,18 +76,18 @@ async def ask_all(
 
 
 class Heard:
-    """What the stages decided of one artifact."""
+    """The stages' decisions on one artifact."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.said: list[tuple[int, Side, float]] = []
-        """Stage, what it decided, and how sure it was."""
+        """The number of the stage, its decision, and how sure it was."""
         self.cause: Cause | None = None
         self.levels: dict[str, str] = {}
-        """By criterion, of the stage that decided first; of the last where none did."""
+        """Levels by criterion, from the first stage that decided; from the last stage where none did."""
 
     async def listen(self, stages: Sequence[EvaluationStrategy], one: LabelledArtifact, context: MemberContext) -> None:
-        """Ask the stages, all of them."""
+        """Ask the stages one after the other and keep their decisions."""
         asked = EvaluationContext(
             Task("task", one.task, reference=one.reference),
             Artifact(one.artifact),
@@ -101,12 +102,12 @@ class Heard:
 
     @property
     def outcome(self) -> Side | None:
-        """The decision without a threshold for confidence."""
+        """The first decision, whatever its confidence; None where no stage decided."""
         return self.said[0][1] if self.said else None
 
 
 class _Recorded:
-    """One stage, of which everything is kept and, as long as a judge decides it, nothing stands: the next is asked."""
+    """A stage that keeps each decision and escalates a judge's, so that the cascade asks the next stage too."""
 
     def __init__(self, stage: EvaluationStrategy, number: int, heard: Heard) -> None:
         self._stage = stage

@@ -30,25 +30,26 @@ DECIDED: Final[dict[VerdictOutcome, Side]] = {VerdictOutcome.PASS: "pass", Verdi
 
 
 def sureness(verdict: EvaluationVerdict, ranks: Sequence[float] = ()) -> float | None:
-    """Return where a verdict stands on the path from unsure (0) to sure (1); None where its judge gave no confidence.
+    """Return how sure a verdict is, from 0 to 1; None where its judge gave no confidence.
 
-    What code decided without asking a model is sure; its REVISE is infinitely so, as no judge is to overrule it. With
-    `ranks`, sorted confidences of the same judge, a confidence counts by the share of them that it reaches.
+    With `ranks`, sorted confidences of the same judge, a confidence counts by the share of them that it reaches. A
+    verdict of code alone is sure: 1.0 for a PASS, infinity for a REVISE.
     """
     if verdict.confidence is not None:
         return bisect_right(ranks, verdict.confidence) / len(ranks) if ranks else verdict.confidence
     if verdict.usage.tokens:
         return None
+    # No judge may overrule what code sends back, whatever the thresholds.
     return math.inf if verdict.outcome is VerdictOutcome.REVISE else 1.0
 
 
 class CalibratedEvaluationStrategy:
-    """Lets a strategy's PASS and REVISE stand where it is as sure as its certificates ask; else it is for a human.
+    """Accept a strategy's PASS and REVISE where it is as sure as its certificates require; else leave it to a human.
 
-    `certificates` are those that `calibrate` made for this very strategy; one for other attempts, or made with another
-    rubric, judge, setting or prompt, does not count. What is not sure enough, or not certified, is
-    ESCALATE(low_confidence), with the findings the judge has; of a cascade the next stage is asked before that. What
-    code alone sends back stays sent back.
+    `certificates` come from `calibrate` with this very strategy; a certificate for other attempts, or for another
+    rubric, judge, setting or prompt, does not count. A verdict that is not sure enough, or not certified, becomes
+    ESCALATE(low_confidence) with the judge's findings; a cascade asks its next stage first. A REVISE by code alone is
+    always kept.
     """
 
     def __init__(self, strategy: EvaluationStrategy, certificates: Iterable[Certificate]) -> None:
@@ -79,23 +80,23 @@ class CalibratedEvaluationStrategy:
 
     @property
     def models(self) -> tuple[Any, ...] | None:
-        """The judges its strategy asks; None when it does not name them."""
+        """The judges that the strategy asks; None when it does not name them."""
         judges: tuple[Any, ...] | None = getattr(self.strategy, "models", None)
         return judges
 
     @property
     def digest(self) -> str | None:
-        """Digest of the criteria of its strategy."""
+        """Digest of the strategy's criteria."""
         return criteria_digest(self.strategy)
 
     @property
     def vacuous(self) -> bool:
-        """All that can fail here is a blank artifact."""
+        """Whether only a blank artifact can fail."""
         return bool(getattr(self.strategy, "vacuous", False))
 
     @property
     def reads_transcript(self) -> bool:
-        """Whether its strategy looks at the member's conversation."""
+        """Whether the strategy reads the member's conversation."""
         return bool(getattr(self.strategy, "reads_transcript", False))
 
     def __repr__(self) -> str:
@@ -103,7 +104,7 @@ class CalibratedEvaluationStrategy:
 
 
 class _Sure:
-    """One stage, of which only what is sure enough stands."""
+    """A stage that keeps only verdicts that are sure enough."""
 
     def __init__(self, stage: EvaluationStrategy, valid: Valid, number: int) -> None:
         self._stage = stage

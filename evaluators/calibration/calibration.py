@@ -1,4 +1,4 @@
-"""`calibrate`: from labelled examples to thresholds with a finite-sample guarantee, or to the labels that lack."""
+"""`calibrate`: from labelled examples to thresholds with a finite-sample guarantee, or to the labels still needed."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What `calibrate` found."""
+    """The result of `calibrate`."""
 
     certificates: Sequence[Certificate]
     shortfalls: Sequence[str]
-    """One sentence for each promise that cannot be made, with the labels it takes."""
+    """One sentence for each promise that cannot be made, with the number of labels it needs."""
     walks: Mapping[tuple[Bucket, Side], Walk]
-    """What was counted at each threshold."""
+    """The counts at each threshold."""
     report: JudgeReport
-    """The strategy as it is, with all it decides standing."""
+    """The strategy without thresholds: every decision counts."""
     usage: Usage
-    """What asking the judges has cost."""
+    """What the judges' calls cost."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeScore:
-    """What `score_judge` found."""
+    """The result of `score_judge`."""
 
     report: JudgeReport
-    """The strategy as it is, with all it decides standing."""
+    """The strategy without thresholds: every decision counts."""
     calibrated: JudgeReport | None
-    """The same under its certificates; None where none were given."""
+    """The strategy under its certificates; None where none were given."""
     why_not: Sequence[str]
     """Why certificates do not count; one sentence each."""
     usage: Usage
@@ -67,21 +67,22 @@ async def calibrate(
     evaluator: str | None = None,
     concurrency: int = 4,
 ) -> Calibration:
-    """Choose the confidence from which on a strategy may decide by itself, and certify what that promises.
+    """Choose the confidence above which a strategy may decide by itself, and certify its error rate.
 
-    Among what it then decides by itself, the share a human would have decided otherwise is at most `alpha`, for PASS
-    and REVISE each, with a probability of `1 - delta` over the draw of the labels; for each bucket of attempts (1, 2,
-    3 and later) by itself. `alpha` by side, `{"pass": 0.05}`, leaves what is not in it to humans. Where nothing can be
-    promised there is no certificate, and a sentence in `shortfalls` names what it takes.
+    Among the decisions it then takes by itself, the share that a human would have decided otherwise is at most `alpha`,
+    for PASS and REVISE each, with a probability of `1 - delta` over the draw of the labels; for each bucket of attempts
+    (1, 2, 3 and later) separately. With `alpha` by side, such as `{"pass": 0.05}`, the other side is left to humans.
+    Where nothing can be promised there is no certificate, and a sentence in `shortfalls` names what is needed.
 
-    A cascade takes one threshold for all its stages, and each is asked about every example. `path` is fitted by
-    `fit_path` on other examples; without it stages are compared by their confidences as they are. `repeats` asks for
-    each example so often, to count flips; the first answer counts. `budget` is all the judges may spend, `models`
-    replaces them by name, `concurrency` examples are reviewed at once. Raises `ValueError` for what cannot be asked
-    for, and `HaltError` where the budget is up. An example that stands there twice counts once.
+    A cascade has one threshold for all its stages, and each stage is asked about every example. `path` is fitted by
+    `fit_path` on other examples; without it the stages' confidences are compared as given. `repeats` is how often each
+    example is reviewed, to count flips; the first answer counts. `budget` is all the judges may spend, `models`
+    replaces them by name, `concurrency` examples are reviewed at once. Raises `ValueError` for arguments that are not
+    possible, and `HaltError` when the budget is used up. An example that is given twice counts once.
 
-    Of a team its coordinator's evaluator is taken, or that of the team which `evaluator` names, with the coordinator's
-    judge and the models and templates of the team's runtime. `templates` replace prompts by name, as a runtime's do.
+    For a team, its coordinator's evaluator is calibrated, or the team's evaluator that `evaluator` names, with the
+    coordinator's judge and the models and templates of the team's runtime. `templates` replace prompts by name, as a
+    runtime's do.
     """
     alphas = _alphas(alpha, delta)
     strategy, runtime = _chosen(strategy, evaluator)
@@ -111,9 +112,9 @@ async def score_judge(
     evaluator: str | None = None,
     concurrency: int = 4,
 ) -> JudgeScore:
-    """Count how a strategy does on labelled examples, as it is and under its certificates; promises nothing.
+    """Measure a strategy on labelled examples, without thresholds and under its certificates; promise nothing.
 
-    Give examples that it was not calibrated on. The arguments are those of `calibrate`.
+    Give examples that it was not calibrated on. Takes the same arguments as `calibrate`.
     """
     strategy, runtime = _chosen(strategy, evaluator)
     labelled = _checked(labelled)
@@ -134,7 +135,7 @@ async def score_judge(
 
 
 def _under(one: Reviewed, thresholds: Mapping[Side, float]) -> Reviewed:
-    """Return what stands of one review under thresholds."""
+    """Return one review with only the decision that the thresholds accept."""
     stands = standing(one.stages, thresholds)
     return replace(one, stages=() if stands is None else (stands,))
 
@@ -151,8 +152,8 @@ async def fit_path(
 ) -> Path:
     """Return each stage's confidences on examples that `calibrate` will not see, for its `path`; labels are not read.
 
-    With it a stage's confidence counts by its rank among its own: judges that are all too sure of themselves, each in
-    its way, become comparable.
+    With a path, a stage's confidence counts by its rank among its own confidences. This makes judges comparable that
+    overstate their confidence in different ways.
     """
     strategy, runtime = _chosen(strategy, evaluator)
     number, artifacts = len(stages_of(strategy)), _checked(artifacts)
@@ -169,7 +170,7 @@ async def fit_path(
 
 @dataclass(frozen=True, slots=True)
 class _Promises:
-    """What all certificates of one calibration share."""
+    """The fields that all certificates of one calibration share."""
 
     subject: Subject
     data: str
@@ -185,7 +186,7 @@ class _Promises:
 
 
 def _shortfall(bucket: Bucket, side: Side, walk: Walk) -> str:
-    """Return why there is no certificate, and what it takes."""
+    """Return why no certificate is made, and what it needs."""
     promise = f"{side} on attempt {bucket}: no promise of at most {walk.alpha:.1%} wrong"
     needed = f"at least {walk.needed} that are decided so, without a single error"
     if walk.answered < walk.needed:
@@ -202,9 +203,9 @@ _WITH_A_JUDGE: Final = "AgentEvaluationStrategy('openai:gpt-5-mini', rubric)"
 
 
 def _chosen(strategy: EvaluationStrategy | Team, evaluator: str | None) -> tuple[EvaluationStrategy, Runtime | None]:
-    """Return what is calibrated, and the runtime of its team; a calibrated strategy is calibrated anew.
+    """Return the strategy to calibrate and its team's runtime; of a calibrated strategy, the strategy inside.
 
-    Raises `ValueError` for a name without a team, and for criteria of which nobody is asked.
+    Raises `ValueError` for a name without a team, and for criteria that no check, judge or person decides.
     """
     if evaluator is not None and not isinstance(strategy, Team):
         raise ValueError(f"evaluator={evaluator!r} names one of a team's: give the team in place of {strategy!r:.80}")
@@ -212,18 +213,18 @@ def _chosen(strategy: EvaluationStrategy | Team, evaluator: str | None) -> tuple
     if isinstance(found, CalibratedEvaluationStrategy):
         found = found.strategy
     if not callable(getattr(found, "evaluate", None)):
-        raise ValueError(f"what is calibrated is a team or an evaluator, such as {_WITH_A_JUDGE}, not {found!r:.80}")
+        raise ValueError(f"calibrate takes a team or an evaluator, such as {_WITH_A_JUDGE}, not {found!r:.80}")
     ask: Any = getattr(found, "preflight", None)
     lacking: list[str] = [] if ask is None else ask(gate=True)
     if lacking and isinstance(found, Rubric) and not isinstance(strategy, Team):
-        raise ValueError(f"a rubric is calibrated together with its judge: {_WITH_A_JUDGE}, not {found!r:.80} alone")
+        raise ValueError(f"calibrate a rubric together with its judge: {_WITH_A_JUDGE}, not {found!r:.80} alone")
     if lacking:
         raise ValueError(f"it cannot be calibrated: {'; '.join(lacking)}")
     return found, strategy.runtime if isinstance(strategy, Team) else None
 
 
 def _alphas(alpha: float | Mapping[Side, float], delta: float) -> dict[Side, float]:
-    """Return the required error rates by side; raises `ValueError` for a rate that is not possible."""
+    """Return the allowed error rates by side; raises `ValueError` for a rate that is not possible."""
     given: Any = dict(alpha) if isinstance(alpha, Mapping) else dict.fromkeys(SIDES, alpha)
     if not given or not set(given) <= set(SIDES):
         raise ValueError(f"alpha is a number such as 0.1, or numbers for 'pass', 'revise' or both, not {alpha!r}")
@@ -240,14 +241,14 @@ def _check_path(path: Path, stages: int) -> None:
 
 
 def _checked(labelled: Sequence[LabelledArtifact]) -> list[LabelledArtifact]:
-    """Return the examples, each once; `ValueError` for what is none."""
+    """Return each example once; `ValueError` for anything but labelled examples."""
     several = isinstance(labelled, Iterable) and not isinstance(labelled, str)
     examples: list[Any] = list(cast("Iterable[Any]", labelled)) if several else []
     strangers = [one for one in examples if not isinstance(one, LabelledArtifact)]
     if strangers or not examples:
         wrong = repr(strangers[0] if strangers else labelled)
         raise ValueError(
-            f"labelled examples are a list of LabelledArtifact objects, one at least, not {wrong:.80}: "
-            "LabelledArtifact(**fields) makes one, read_labelled(text) those of a file's text"
+            f"labelled examples are a list of LabelledArtifact objects, at least one, not {wrong:.80}: "
+            "make one with LabelledArtifact(**fields), or read a file's text with read_labelled(text)"
         )
     return without_doubles(examples)

@@ -1,4 +1,4 @@
-"""`Certificate`: what may be promised of a strategy's own decisions, and of which strategy, judge and prompt."""
+"""`Certificate`: an error bound for a strategy's own decisions, tied to one strategy, judge and prompt."""
 
 from __future__ import annotations
 
@@ -25,33 +25,34 @@ if TYPE_CHECKING:
     from kairo_team.contracts import EvaluationStrategy, MemberContext
 
 Path = Annotated[Sequence[Sequence[float]], AfterValidator(freeze_json)]
-"""For each stage the sorted confidences its own is ranked among; empty: confidences are taken as they are."""
+"""For each stage, the sorted confidences among which its confidence is ranked; empty: confidences are taken as
+given."""
 _TEMPLATES: Final = ("judge", "judge_ask", "judge_again")
 _SIZE: Final = 1_000
-"""Characters of the work that the digest of a prompt is about."""
+"""Assumed length of the work, in characters, for the digest of a prompt."""
 _SHARE: Final = Field(gt=0, lt=1)
 
 
 @checked
 @dataclass(frozen=True)
 class Subject:
-    """What a certificate is for. When anything in it differs, the certificate no longer holds."""
+    """The strategy that a certificate is for. When any field differs, the certificate does not count."""
 
     rubric: str
-    """Digest of the criteria; of each stage's where they differ."""
+    """Digest of the criteria; where the stages' criteria differ, a digest of their digests."""
     judge: str
     """Names of the judges, in the order of the stages; "" where only code decides."""
     parameters: Json = field(default=EMPTY, hash=False)
-    """How the stages are made: their classes, sampling settings, quorums and weights."""
+    """The stages' classes, sampling settings, quorums and weights."""
     prompt: str = ""
-    """Digest of what the judges are given, and of the form of their replies; "" where only code decides."""
+    """Digest of the judges' prompts and of the schema of their replies; "" where only code decides."""
 
 
 def subject_of(strategy: EvaluationStrategy, context: MemberContext | None) -> Subject:
-    """Return what a certificate for this strategy speaks of; models are named as they are resolved in `context`.
+    """Return the subject of a certificate for this strategy; models are named as they are resolved in `context`.
 
-    Raises `ValueError` for a strategy, or an agent as the judge, that nothing tells from others of its class: give it
-    an attribute `fingerprint`; and for a rubric without a digest.
+    Raises `ValueError` for a rubric without a digest, and for a strategy, or an agent as the judge, without a rubric or
+    an attribute `fingerprint` that distinguishes it from others of its class.
     """
     stages = stages_of(strategy)
     rubrics = [rubric_of(stage) for stage in stages]
@@ -71,12 +72,12 @@ def subject_of(strategy: EvaluationStrategy, context: MemberContext | None) -> S
 
 
 def stages_of(strategy: Any) -> tuple[EvaluationStrategy, ...]:
-    """Return the stages of a cascade; any other strategy is its own only stage."""
+    """Return the stages of a cascade; any other strategy is its only stage."""
     return strategy.stages if isinstance(strategy, CascadeEvaluationStrategy) else (strategy,)
 
 
 def check_digests(strategy: Any) -> None:
-    """Raise `ValueError` for a strategy that no certificate can speak of: a rubric of it has no digest."""
+    """Raise `ValueError` for a strategy that has a rubric without a digest and so cannot have certificates."""
     for stage in stages_of(strategy):
         rubric = rubric_of(stage)
         if rubric is not None:
@@ -84,7 +85,7 @@ def check_digests(strategy: Any) -> None:
 
 
 def rubric_of(stage: Any) -> Rubric | None:
-    """Return the rubric that a strategy is, or has; None where there is none."""
+    """Return the rubric that a stage is or has; None without one."""
     rubric = stage if isinstance(stage, Rubric) else getattr(stage, "rubric", None)
     return rubric if isinstance(rubric, Rubric) else None
 
@@ -97,11 +98,11 @@ def _digest_of(rubric: Rubric) -> str:
 
 
 def _own_fingerprint(thing: Any) -> str:
-    """Return the digest of the fingerprint that a strategy or an agent gives."""
+    """Return the digest of a strategy's or an agent's own `fingerprint`; `ValueError` where it has none."""
     given = getattr(thing, "fingerprint", None)
     if not isinstance(given, str):
         raise ValueError(
-            f"nothing tells {thing!r:.80} from others of its class, so a certificate could not say what it is for: "
+            f"{thing!r:.80} cannot be distinguished from others of its class, so no certificate can name it: "
             "give it a str attribute `fingerprint` that changes with whatever it decides by"
         )
     return digest_of(fingerprint(thing))
@@ -135,9 +136,9 @@ def _parameters_of(stage: Any) -> dict[str, Any]:
 
 
 def _prompts(rubric: Rubric, context: MemberContext) -> list[Any]:
-    """Return what a judge would be given for a task of our own, and the form of its reply.
+    """Return a judge's prompts for a task of the library's own, and the schema of its reply.
 
-    Templates, criteria and menus are in it, artifacts are not.
+    They contain the templates, criteria and menus, and no artifact.
     """
     criteria = rubric.decided_by("judge")
     question = question_for(criteria, _SIZE, "", "")
@@ -159,33 +160,33 @@ def _prompts(rubric: Rubric, context: MemberContext) -> list[Any]:
 @checked
 @dataclass(frozen=True)
 class Certificate:
-    """A promise, with what it was counted on: see `bound`. Made by `calibrate`.
+    """A promise and the counts it rests on: see `bound`. Made by `calibrate`.
 
     Where the strategy decides `outcome` by itself, being at least as sure as `threshold`, a human would have decided
-    otherwise in a share of at most `alpha`; over the draw of the labels that holds with a probability of `1 - delta`.
-    `ValueError` where the counts do not bear it.
+    otherwise in a share of at most `alpha`; over the draw of the labels this holds with a probability of `1 - delta`.
+    Raises `ValueError` where the counts do not support the promise.
     """
 
     outcome: Side
     attempt: Bucket
-    """The attempts it is for."""
+    """The attempts that the certificate is for."""
     alpha: Annotated[float, _SHARE]
     delta: Annotated[float, _SHARE]
-    """This certificate's own share: half of the whole where there are two."""
+    """This certificate's own share: half of the calibration's delta where there are two."""
     threshold: Annotated[float, Field(ge=0, le=1)]
     n: Annotated[int, Field(ge=0)]
-    """Labelled artifacts that were decided so at the threshold."""
+    """How many labelled artifacts were decided so at the threshold."""
     k: Annotated[int, Field(ge=0)]
     """How many of them a human decided otherwise."""
     examples: int
-    """Labelled artifacts of these attempts."""
+    """How many labelled artifacts there were of these attempts."""
     subject: Subject
     data: str
     """Digest of the labelled examples."""
     path: Path = ()
-    """How confidences were ranked, declared before the labels were seen."""
+    """How confidences were ranked, fixed before the labels were seen."""
     sides: Annotated[Sequence[Side], AfterValidator(tuple)] = SIDES
-    """What may stand at all; in a cascade they share the threshold, and one counts only with the other."""
+    """The sides that were calibrated; in a cascade they share the threshold, and one counts only with the other."""
 
     def __post_init__(self) -> None:
         if not self.k <= self.n <= self.examples:
@@ -198,12 +199,12 @@ class Certificate:
 
     @property
     def bound(self) -> float:
-        """The upper bound of the share that is wrong, by Clopper and Pearson."""
+        """Upper bound of the share of wrong decisions, by Clopper and Pearson."""
         return upper_bound(self.k, self.n, self.delta)
 
     @property
     def coverage(self) -> Proportion:
-        """How much is decided so, of all artifacts of these attempts."""
+        """Share of these attempts' artifacts that is decided so."""
         return Proportion(self.n, self.examples)
 
 
@@ -214,7 +215,7 @@ def write_certificates(certificates: Iterable[Certificate]) -> str:
 
 
 def read_certificates(text: str) -> list[Certificate]:
-    """Read what `write_certificates` wrote; `ValueError` for what is none, has no digest, or was changed."""
+    """Read what `write_certificates` wrote; `ValueError` where it is not that, has no digest, or was changed."""
     try:
         made: Any = json.loads(text)
         given = [dict(one) for one in made["certificates"]]
@@ -243,7 +244,7 @@ def _fields_of(one: Certificate) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Valid:
-    """The thresholds that certificates allow one strategy on one attempt, and why others do not."""
+    """The thresholds that certificates allow one strategy on one attempt, and why there are not more."""
 
     thresholds: Mapping[Side, float]
     path: Sequence[Sequence[float]]
@@ -252,12 +253,13 @@ class Valid:
 
 
 def valid_for(certificates: Iterable[Certificate], subject: Subject, attempt: Bucket, *, stages: int = 1) -> Valid:
-    """Return what these certificates allow; any mismatch, and they allow nothing."""
+    """Return what these certificates allow; on any mismatch they allow nothing."""
     given = list(certificates)
     found = [one for one in given if one.subject == subject and one.attempt == attempt]
     thresholds: dict[Side, float] = {one.outcome: one.threshold for one in found}
     paths = {one.path for one in found}
     if stages > 1 and found and (set(thresholds) != set(found[0].sides) or len({*thresholds.values()}) != 1):
+        # One threshold was tested for both sides of a cascade, so neither promise holds without the other.
         return Valid({}, (), "the certificates of a cascade count only together, and one is missing")
     if len(thresholds) != len(found) or len(paths) > 1:
         return Valid({}, (), f"there are several certificates for attempt {attempt}: give those of one calibration")

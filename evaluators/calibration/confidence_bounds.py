@@ -1,4 +1,4 @@
-"""Exact bounds on a share that was counted: Clopper and Pearson (1934), which hold for every sample size."""
+"""Exact bounds on a counted share: Clopper and Pearson (1934), valid for every sample size."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from functools import lru_cache
 from typing import Final
 
 _INTERVAL: Final = 0.05
-"""The share of intervals that may miss the truth: both sides together."""
+"""The share of intervals that may miss the true share, both sides together."""
 _HALVINGS: Final = 60
-"""Halvings of [0, 1] after which a double has no more digits to win."""
+"""Bisection steps until double precision is exhausted."""
 
 
 def binomial_tail(k: int, n: int, share: float) -> float:
-    """Return the probability of at most `k` in `n` independent trials that each come true with this share."""
+    """Return the probability of at most `k` successes in `n` independent trials, each with the probability `share`."""
     if k < 0:
         return 0.0
     if k >= n or share <= 0:
@@ -27,7 +27,7 @@ def binomial_tail(k: int, n: int, share: float) -> float:
 
 
 def _falling_sum(k: int, n: int, share: float) -> float:
-    """Sum the probabilities of k, k - 1 ... 0 until they no longer count."""
+    """Sum the probabilities of k, k - 1 ... 0 until they no longer change the sum."""
     log_first = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
     term = math.exp(log_first + k * math.log(share) + (n - k) * math.log1p(-share))
     odds, total = (1.0 - share) / share, 0.0
@@ -43,8 +43,8 @@ def _falling_sum(k: int, n: int, share: float) -> float:
 def upper_bound(k: int, n: int, delta: float) -> float:
     """Return the share that is exceeded with a probability of at most `delta`, where `k` of `n` were counted.
 
-    It is `BetaInv(1 - delta; k + 1, n - k)`, and 1 where n = 0 or k = n. Raises `ValueError` for counts or a `delta`
-    that cannot be.
+    This is `BetaInv(1 - delta; k + 1, n - k)`, and 1 where n = 0 or k = n. Raises `ValueError` for counts or a `delta`
+    that are not possible.
     """
     if not 0 <= k <= n:
         raise ValueError(f"the bound takes counts with 0 <= k <= n, not k={k!r}, n={n!r}")
@@ -60,27 +60,27 @@ def upper_bound(k: int, n: int, delta: float) -> float:
 
 
 def lower_bound(k: int, n: int, delta: float) -> float:
-    """Return the share that is missed from below with a probability of at most `delta`: the mirror of `upper_bound`."""
+    """Return the lower bound that is missed with a probability of at most `delta`: the mirror of `upper_bound`."""
     return 1.0 - upper_bound(n - k, n, delta)
 
 
 def labels_needed(alpha: float, delta: float) -> int:
-    """Return how many answers without a single error it takes to promise at most `alpha`: ceil(ln delta / ln(1-alpha)).
+    """Return how many answers without an error are needed to promise at most `alpha`: ceil(ln delta / ln(1-alpha)).
 
-    22 for .10 and 45 for .05 at a delta of .1. Raises `ValueError` outside of (0, 1).
+    At a delta of 0.1 they are 22 for 0.10 and 45 for 0.05. Raises `ValueError` outside of (0, 1).
     """
     for name, value in (("alpha", alpha), ("delta", delta)):
         if not isinstance(value, int | float) or not 0 < value < 1:
             raise ValueError(f"{name} must be a number above 0 and below 1, such as 0.1, not {value!r}")
     needed = max(1, math.ceil(math.log(delta) / math.log1p(-alpha)) - 1)
-    while upper_bound(0, needed, delta) > alpha:  # the quotient may be rounded to the wrong side of a whole number
+    while upper_bound(0, needed, delta) > alpha:  # rounding may put the quotient on the wrong side of a whole number
         needed += 1
     return needed
 
 
 @dataclass(frozen=True, slots=True)
 class Proportion:
-    """`k` of `n`, and between what the true share lies: exact, right in 95 % of samples or more."""
+    """`k` of `n`, and an exact interval for the true share that is right in at least 95 % of samples."""
 
     k: int
     n: int
@@ -91,7 +91,7 @@ class Proportion:
 
     @property
     def rate(self) -> float | None:
-        """The share that was counted; None of nothing."""
+        """The counted share; None where `n` is 0."""
         return self.k / self.n if self.n else None
 
     @property

@@ -1,4 +1,4 @@
-"""What is reported about any judge: how often it is wrong, against two baselines that look at nothing."""
+"""Report how often a judge is wrong, against two baselines that read nothing."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from kairo_team.evaluators.calibration.thresholds import ALL, SIDES, Reviewed, S
 
 @dataclass(frozen=True, slots=True)
 class JudgeReport:
-    """What a judge did with labelled artifacts."""
+    """A judge's decisions on labelled artifacts."""
 
     examples: int
     false_pass: Proportion
-    """Of what it passes, what a human would not: the share that a certificate bounds."""
+    """Among what it passes, the share that a human would not pass: a certificate bounds this."""
     false_revise: Proportion
-    """Of what it sends back, what a human would pass."""
+    """Among what it sends back, the share that a human would pass."""
     false_pass_rate: Proportion
-    """Of what a human would not pass, what it passes."""
+    """Among what a human would not pass, the share that it passes."""
     coverage: Proportion
-    """Of all, what it decides by itself."""
+    """Among all, the share that it decides by itself."""
     decisions: Agreement
-    """PASS and REVISE beside what the human decided."""
+    """The judge's PASS and REVISE against the human's decisions."""
     always_pass: Proportion
-    """False among what is passed by passing everything."""
+    """Baseline: `false_pass` when everything is passed."""
     longest_wins: Proportion
-    """False among what is passed by passing the longest, as many as it passes."""
+    """Baseline: `false_pass` when the longest artifacts are passed, as many as it passes."""
     flips: Proportion
-    """Of what was asked again, what it then decided otherwise."""
+    """Among what it reviewed again, the share that it then decided otherwise."""
     no_answer: Mapping[str, int]
     """How often it decided nothing, by cause."""
     criteria: Sequence[Agreement] = ()
-    """Each criterion of which the labels say what the human answered."""
+    """Each criterion for which the labels give the human's answer."""
 
     @property
     def kappa(self) -> float | None:
-        """Cohen's, on what it decides: agreement with the human beyond chance. None where chance agrees fully."""
+        """Cohen's kappa on what it decides: agreement with the human beyond chance. None where chance agrees fully."""
         return self.decisions.kappa
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values; a proportion has `k`, `n`, `rate`, `low` and `high`."""
+        """Return the report as JSON values; a proportion has `k`, `n`, `rate`, `low` and `high`."""
         made: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
         return {
             **{name: _as_json(one) for name, one in made.items()},
@@ -64,7 +64,7 @@ def report_on(
     thresholds: Mapping[Side, float] = ALL,
     levels: Mapping[str, Sequence[str]] = EMPTY,
 ) -> JudgeReport:
-    """Report on what a strategy decided where `thresholds` let it stand; `levels` are those of its criteria, by id."""
+    """Report on the decisions that `thresholds` accept; `levels` are the levels of each criterion, by id."""
     decided = [one.decided(thresholds) for one in reviewed]
     passes = [one for one, side in zip(reviewed, decided, strict=True) if side == "pass"]
     sends_back = [one for one, side in zip(reviewed, decided, strict=True) if side == "revise"]
@@ -96,5 +96,5 @@ def _criteria(reviewed: Sequence[Reviewed], levels: Mapping[str, Sequence[str]])
 
 
 def _bad(passed: Sequence[Reviewed]) -> Proportion:
-    """Count what a human would not pass."""
+    """Count those that a human would not pass."""
     return Proportion(sum(not one.passed for one in passed), len(passed))

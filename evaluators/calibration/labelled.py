@@ -1,4 +1,4 @@
-"""Labelled examples: artifacts with what a human decided, read from JSON Lines."""
+"""Labelled examples: artifacts with a human's decisions, read from JSON Lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kairo_team.evaluators.fingerprint import digest_of
 from kairo_team.results import adapter
 
 Bucket = Literal["1", "2", "3+"]
-"""Attempts that are calibrated apart: what survives a review is harder to judge."""
+"""Attempts are calibrated separately by bucket: an artifact that survived a review is harder to judge."""
 
 
 Texts = Annotated[Mapping[str, str], AfterValidator(freeze)]
@@ -25,28 +25,28 @@ Levels = Annotated[Mapping[str, StrictBool | str], AfterValidator(freeze)]
 @checked
 @dataclass(frozen=True)
 class LabelledArtifact:
-    """One artifact, and whether a human would pass it."""
+    """An artifact, and whether a human would pass it."""
 
     artifact: str
-    """Its text."""
+    """The artifact's text."""
     task: Annotated[str, Field(pattern=r"\S")]
-    """What the member was asked to do."""
+    """The task that the member was given."""
     passed: StrictBool
     """The human's verdict: True to pass it, False to send it back."""
     attempt: Annotated[StrictInt, Field(ge=1)] = 1
-    """Which reviewed artifact of its task it is, from 1."""
+    """Number of the attempt at its task, from 1."""
     goal: str = ""
-    """What the whole team was asked for; "": the same as `task`."""
+    """The team's goal; "": the same as `task`."""
     upstream: Texts = EMPTY
-    """The texts it was made from, by task id, as the judge sees them in a run."""
+    """The texts that the artifact was made from, by task id, as the judge sees them in a run."""
     reference: Annotated[str, Field(pattern=r"\S")] | None = None
     """An answer known to be right, for criteria that compare with it (`Criterion.reference`)."""
     levels: Levels = EMPTY
-    """What the human answers for single criteria, by id: a level, or True for the best and False for the worst."""
+    """The human's answers for single criteria, by id: a level, or True for the best and False for the worst."""
 
     @property
     def shown(self) -> Hashable:
-        """What a label is about: two examples that agree in it are one, whatever their labels."""
+        """The key of an example: two examples with the same key count once, whatever their labels."""
         return self.artifact, self.task, self.goal, self.upstream, self.reference, bucket_of(self.attempt)
 
 
@@ -61,9 +61,9 @@ def data_digest(labelled: Iterable[LabelledArtifact]) -> str:
 
 
 def without_doubles(labelled: Iterable[LabelledArtifact]) -> list[LabelledArtifact]:
-    """Return labelled examples, each once: a double adds no information, and would count as another draw.
+    """Return each labelled example once: a duplicate adds no information, and would count as another draw.
 
-    Attempts of one bucket are the same. Raises `ValueError` where the same artifact is labelled in two ways.
+    Attempts of one bucket count as equal. Raises `ValueError` where the same artifact is labelled in two ways.
     """
     found: dict[Hashable, LabelledArtifact] = {}
     for one in labelled:
@@ -75,9 +75,9 @@ def without_doubles(labelled: Iterable[LabelledArtifact]) -> list[LabelledArtifa
 
 
 def levels_by_id(one: LabelledArtifact, levels: Mapping[str, Sequence[str]]) -> Mapping[str, str]:
-    """Return the level that the human names of each criterion; `levels` are those of the criteria, by id.
+    """Return the human's level for each criterion; `levels` are the levels of each criterion, by id.
 
-    Raises `ValueError` for a criterion or a level that there is not.
+    Raises `ValueError` for a criterion or a level that does not exist.
     """
     found: dict[str, str] = {}
     for name, given in one.levels.items():
@@ -86,6 +86,7 @@ def levels_by_id(one: LabelledArtifact, levels: Mapping[str, Sequence[str]]) -> 
             raise ValueError(
                 f"the label of {one.artifact!r:.60} names the criterion {name!r}; there are {known(levels)}"
             )
+        # True and False name the ends, so that labels fit criteria with any number of levels.
         level = there[-1 if given else 0] if isinstance(given, bool) else given
         if level not in there:
             raise ValueError(
@@ -96,10 +97,10 @@ def levels_by_id(one: LabelledArtifact, levels: Mapping[str, Sequence[str]]) -> 
 
 
 def read_labelled(text: str) -> list[LabelledArtifact]:
-    """Read JSON Lines: objects with the fields of a `LabelledArtifact`; those with a default may be left out.
+    """Read JSON Lines: objects with the fields of a `LabelledArtifact`; fields with a default may be left out.
 
-    Blank lines are left out. Raises `ValueError` that names the line, for one that cannot be read and for an example
-    that stands there twice: it would count as two.
+    Blank lines are skipped. Raises `ValueError` with the number of the line for a line that cannot be read, and for an
+    example that is given twice, because it would count as two.
     """
     found: dict[Hashable, tuple[int, LabelledArtifact]] = {}
     for number, line in enumerate(text.split("\n"), 1):
@@ -123,10 +124,10 @@ def _object(line: str) -> dict[str, Any]:
     try:
         made: Any = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"it is no JSON ({str(error).partition(':')[0]})") from None
+        raise ValueError(f"it is not JSON ({str(error).partition(':')[0]})") from None
     if not isinstance(made, dict):
-        raise ValueError(f'it is no object such as {{"artifact": ..., "task": ..., "passed": true}}: {line:.40}')
-    return made  # pyright: ignore[reportUnknownVariableType] - the validator's to see
+        raise ValueError(f'it is not an object such as {{"artifact": ..., "task": ..., "passed": true}}: {line:.40}')
+    return made  # pyright: ignore[reportUnknownVariableType] - the validator checks the types
 
 
 _FIELDS: Final = "artifact, task, passed, and where needed attempt (default: 1), goal, upstream, reference, levels"

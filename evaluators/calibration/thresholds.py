@@ -1,4 +1,4 @@
-"""Choosing a confidence threshold that keeps a promise: exact tests along one path, from strict to lax."""
+"""Choose a confidence threshold that keeps a promise: exact tests along one path, from strict to lax."""
 
 from __future__ import annotations
 
@@ -13,51 +13,50 @@ from kairo_team.evaluators.calibration.confidence_bounds import labels_needed, u
 from kairo_team.evaluators.calibration.labelled import Bucket, bucket_of
 
 Side = Literal["pass", "revise"]
-"""What a strategy decides by itself, and can be wrong about in its own way."""
+"""A decision that a strategy can take by itself; each side has an error rate of its own."""
 SIDES: Final[tuple[Side, ...]] = ("pass", "revise")
 Said = tuple[tuple[Side, float], ...]
-"""What stages decided, in their order, and how sure each was."""
+"""The stages' decisions in order, each with how sure the stage was."""
 BUCKETS: Final[tuple[Bucket, ...]] = ("1", "2", "3+")
 START: Final = 0.4
-"""The walk starts where a side decides this share of all it decides; chosen before any label is seen."""
+"""The walk starts where a side decides this share of all that it decides; fixed before any label is seen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reviewed:
-    """What a human and the stages of a strategy decided of one artifact."""
+    """The decisions of a human and of a strategy's stages on one artifact."""
 
     passed: bool
-    """By the human."""
+    """Whether the human passed it."""
     stages: Said
-    """What each stage decided, in their order, and how sure it was: from 0 to 1, infinite where code sent it back.
-
-    Who decided nothing is not in it.
+    """The stages' decisions in order, each with how sure it was: from 0 to 1, infinite where code sent the artifact
+    back. Stages that decided nothing are left out.
     """
     attempt: int = 1
     length: int = 0
     """Characters of the artifact."""
     flipped: bool | None = None
-    """Asked again it decided otherwise; None: it was asked once."""
+    """Whether a repeated review decided otherwise; None: it was reviewed once."""
     cause: str | None = None
     """Why the last stage decided nothing; None where one decided."""
     levels: Mapping[str, str] = EMPTY
-    """By criterion: the level that the human names."""
+    """The human's levels, by criterion id."""
     said: Mapping[str, str] = EMPTY
-    """By criterion: the level that the strategy names, of the stage that decided first."""
+    """The strategy's levels, by criterion id, from the first stage that decided."""
 
     def decided(self, thresholds: Mapping[Side, float]) -> Side | None:
-        """Return what stands: the first stage that is sure enough; None where it is left to a human."""
+        """Return the decision of the first stage that is sure enough; None where it is left to a human."""
         stands = standing(self.stages, thresholds)
         return None if stands is None else stands[0]
 
 
 def standing(stages: Said, thresholds: Mapping[Side, float]) -> tuple[Side, float] | None:
-    """Return the decision of the stages that stands, and how sure it is; None where it is left to a human."""
+    """Return the first decision that is sure enough, and how sure it is; None where it is left to a human."""
     return next((one for one in stages if one[1] >= thresholds.get(one[0], math.inf)), None)
 
 
 ALL: Final[Mapping[Side, float]] = dict.fromkeys(SIDES, 0.0)
-"""Thresholds under which everything stands that was decided."""
+"""Thresholds that accept every decision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,26 +65,26 @@ class Step:
 
     threshold: float
     n: int
-    """Answered at it."""
+    """How many decisions are accepted at this threshold."""
     k: int
-    """Wrong among them."""
+    """How many of them are wrong."""
     bound: float
-    """Upper bound of the share of wrong answers."""
+    """Upper bound of the share of wrong decisions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """What the labels show of each threshold, for one side and one bucket of attempts."""
+    """The counts at each threshold, for one side and one bucket of attempts."""
 
     alpha: float
     delta: float
     examples: int
     steps: Sequence[Step]
-    """Every threshold, from strict to lax, those before the start and behind the chosen one too."""
+    """Every threshold, from strict to lax, including those before the start and after the chosen one."""
     start: Step | None
-    """The first that is tested; None: nowhere are there answers enough."""
+    """The first threshold that is tested; None: no threshold has enough answers."""
     chosen: Step | None
-    """The laxest that can be promised; None: none can, and all is left to a human."""
+    """The laxest threshold that keeps the promise; None: no threshold does, and all is left to a human."""
 
     @property
     def needed(self) -> int:
@@ -94,7 +93,7 @@ class Walk:
 
     @property
     def answered(self) -> int:
-        """How many there are at most."""
+        """The number of answers at the laxest threshold."""
         return self.steps[-1].n if self.steps else 0
 
 
@@ -103,8 +102,8 @@ def choose(
 ) -> dict[tuple[Bucket, Side], Walk]:
     """Choose thresholds for each bucket of attempts and each side of `alphas`, which share `delta` equally.
 
-    `together`: both sides take one threshold, as they must where stages follow each other, because what one stage
-    leaves open goes to the next. A side that is not in `alphas` never stands.
+    `together`: both sides share one threshold. Stages that follow each other need this, because what one stage leaves
+    open goes to the next. Decisions of a side that is not in `alphas` are left to humans.
     """
     share = delta / len(alphas)
     found: dict[tuple[Bucket, Side], Walk] = {}
@@ -125,7 +124,7 @@ def _walk(reviewed: Sequence[Reviewed], alphas: Mapping[Side, float], delta: flo
     """Test each threshold, from the start to lax, and stop at the first that cannot be promised for all these sides.
 
     This is fixed-sequence testing (Maurer, Hothorn and Lehmacher, 1995): each threshold is tested at the whole `delta`,
-    because those behind the first that fails do not count.
+    because thresholds after the first that fails do not count.
     """
     counts = list(_counts(reviewed, alphas))
     needed: dict[Side, int] = {side: labels_needed(alpha, delta) for side, alpha in alphas.items()}
@@ -153,11 +152,12 @@ def _walk(reviewed: Sequence[Reviewed], alphas: Mapping[Side, float], delta: flo
 
 
 def start(answered: Sequence[Mapping[Side, int]], needed: Mapping[Side, int]) -> int:
-    """Return which threshold is tested first, by its place from strict to lax; their number where none can be.
+    """Return the index of the first threshold to test, from strict to lax; their number where none can be tested.
 
-    `answered` is how much each side decides at each threshold, and `needed` how much it takes for a promise at all. The
-    first is the strictest at which each side decides `START` of what it decides at the laxest, and what it takes. No
-    label is read, so the test may begin there: where zero errors are allowed a single early one would end it.
+    `answered` is how much each side decides at each threshold, and `needed` is the least number of decisions for a
+    promise. The first threshold is the strictest at which each side decides at least `needed` and the share `START` of
+    what it decides at the laxest. The walk may begin there because no label is read for this. It does not begin earlier
+    because with few answers a single error would end it.
     """
     if not answered:
         return 0
@@ -171,8 +171,8 @@ def _counts(
 ) -> Iterator[tuple[float, Counter[Side], Counter[Side]]]:
     """Yield the counts at each threshold, from strict to lax: answered, and wrong among them.
 
-    A stage decides from its own confidence down to the highest of those before it; there the earlier one takes over.
-    What code sends back is no judge's.
+    A stage decides at thresholds from its own confidence down to the highest confidence of the stages before it; below,
+    an earlier stage decides. What code sends back is not counted.
     """
     changes: defaultdict[float, list[tuple[Side, int, bool]]] = defaultdict(list)
     for one in reviewed:

@@ -1,4 +1,4 @@
-"""Checks that ship: each is, or makes, a function `(artifact) -> True | what is wrong`."""
+"""Built-in checks: each is, or makes, a function `(artifact) -> True | what is wrong`."""
 
 from typing import TYPE_CHECKING
 
@@ -63,7 +63,7 @@ __all__ = [
     "regex",
 ]
 
-if not TYPE_CHECKING:  # a type checker would take any name for one that is there
+if not TYPE_CHECKING:  # with __getattr__ a type checker would accept any name
     _HOMES = {
         "code": "python_parses",
         "diffs": "diff_applies",

@@ -27,15 +27,15 @@ print(json.dumps(faults[:3]))
 
 async def _parses(artifact: Artifact) -> CheckAnswer:
     faults: Any = await run_script(_PARSE, _python(artifact.text))
-    return not faults or "; ".join(f"line {line} is no Python: {message}" for line, message in faults)
+    return not faults or "; ".join(f"line {line} is not valid Python: {message}" for line, message in faults)
 
 
 python_parses = NamedCheck("python_parses", _parses, timeout=6 * SECONDS)
-"""Check that the text is Python that can be parsed; where it has blocks fenced as Python, that each of them is."""
+"""Check that the text parses as Python; if it has blocks fenced as Python, that each block does."""
 
 
 def _python(text: str) -> list[tuple[int, str]]:
-    """Return the Python blocks of a text, or all of it, each with the number of lines above it."""
+    """Return the Python blocks of a text, or else the whole text, each with the number of lines above."""
     blocks: list[tuple[int, str]] = []
     fence, begin, lines = "", 0, text.splitlines()
     for number, line in enumerate(lines):

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 @by_name
 def diff_applies(files: Texts = None) -> NamedCheck:
-    """Make a check that the text is a unified diff, and that it applies to the files.
+    """Make a check that the text is a unified diff that applies to the files.
 
-    `files` are texts by path; a function of the context may return them; None takes the artifacts of the task's
-    dependencies, by task id. Paths may begin with `a/` and `b/`. The old lines of a hunk must stand in the file as
-    they are, at the place it names or up to 200 lines from there. A fence of ``` around the diff is passed over.
+    `files` are texts by path, or a function of the context that returns them; None takes the artifacts of the task's
+    dependencies, by task id. Paths may begin with `a/` and `b/`. The old lines of a hunk must be in the file unchanged,
+    at the line it names or up to 200 lines away. A fence of ``` around the diff is skipped.
     """
     find = named_texts("diff_applies", files)
 

@@ -1,4 +1,4 @@
-"""Any function as a check: one that returns True or False, and one that raises."""
+"""Make checks of functions: of one that returns True or False, and of one that raises."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def accepted_by(
 ) -> NamedCheck:
     """Make a check that a function `(artifact)` or `(artifact, context)`, sync or async, does not raise `errors`.
 
-    It makes a check of every validator that raises: a parser, a data frame's schema. What it returns does not matter;
-    the error's text is the finding. Any other error is a crash of the check, and the criterion unknown.
+    Use this for validators that raise, such as a parser or a data frame's schema. The function's result does not
+    matter; the error's text is the finding. Any other error is a crash of the check and leaves the criterion unknown.
     """
 
     def check(*arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A check of the language a text is written in."""
+"""A check of the language that a text is written in."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from kairo_team.results import Artifact
 
 LOOKED_AT: Final = 5_000
-"""Characters that are looked at; more do not make it surer."""
+"""Most characters that are read; more would not make the result surer."""
 
 
 @by_name
 def language(*codes: str, sure: float = 0.5) -> NamedCheck:
     """Make a check that the text is in one of these languages, by codes such as `"en"` (ISO 639-1, where there is one).
 
-    Needs the extra `language`: a model of 139 languages, the same answer every time. `sure` is the probability, from
-    above 0 to 1, that one language must have, given or another, for the text to be in it; where none has that, as in a
-    few words, the criterion is left undecided. Raises `MissingExtra`, `ValueError` for codes that are none.
+    Needs the extra `language`: a deterministic model of 139 languages. `sure` is a probability above 0 and at most 1.
+    The check passes when the given languages reach it together, and fails when another language reaches it; if none
+    does, as in a few words, the criterion is left undecided. Raises `MissingExtra`, and `ValueError` for invalid codes.
     """
     if find_spec("py3langid") is None:
         raise MissingExtra("the check language", "language")
@@ -47,13 +47,13 @@ def language(*codes: str, sure: float = 0.5) -> NamedCheck:
 
 
 def _likely(text: str) -> dict[str, float]:
-    """Return how likely each language is."""
+    """Return the probability of each language."""
     ranked: list[tuple[str, float]] = _identifier().rank(text)
     return dict(ranked)
 
 
 @cache
 def _identifier() -> Any:
-    """Read the model, which takes about a second, once."""
+    """Load the model once, which takes about a second."""
     langid: Any = import_module("py3langid.langid")
     return langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)

@@ -16,7 +16,7 @@ _ANY: Final = "*"
 
 
 class Heading(NamedTuple):
-    """One heading; level 1 is the title's."""
+    """One heading; a title has level 1."""
 
     level: int
     title: str
@@ -26,7 +26,7 @@ class Heading(NamedTuple):
 
 
 def headings(text: str) -> Iterator[Heading]:
-    """Find the headings of a Markdown text, with `#` or underlined; what stands in fenced code is none."""
+    """Yield the headings of a Markdown text, with `#` or underlined; skip fenced code."""
     fence, above = "", ""
     for line in text.splitlines():
         bare = line.strip() if len(line) - len(line.lstrip(" ")) <= 3 else ""  # noqa: PLR2004 - four spaces make code
@@ -49,7 +49,7 @@ def headings(text: str) -> Iterator[Heading]:
 def markdown_outline(*outline: str, exact: bool = False) -> NamedCheck:
     """Make a check that the text has these headings in this order, such as `"# Report", "## Costs", "## *"`.
 
-    `*` stands for any title; case and white space make no difference. Others may stand between them, unless `exact`.
+    `*` matches any title; case and white space make no difference. Other headings may come between, unless `exact`.
     """
     wanted = [_wanted(line) for line in outline]
     if not wanted:
@@ -64,7 +64,7 @@ def markdown_outline(*outline: str, exact: bool = False) -> NamedCheck:
 
 
 class _Found(NamedTuple):
-    """A heading, and its title as it is compared."""
+    """A heading, and its title in the form that is compared."""
 
     heading: Heading
     title: str

@@ -14,23 +14,23 @@ if TYPE_CHECKING:
     from kairo_team.verdicts import EvaluationContext
 
 CheckAnswer = bool | str
-"""True, or a sentence on what is wrong."""
+"""True, or a sentence that says what is wrong."""
 P = ParamSpec("P")
 
 
 class Made(NamedTuple):
-    """The function that made a check, by its name in `checks`, and the arguments it was given."""
+    """The function that made a check, by its name in `checks`, and its arguments."""
 
     name: str
     arguments: Mapping[str, Any]
 
 
 class NamedCheck:
-    """A check that ships: `repr` shows how it was made.
+    """A built-in check: `repr` shows how it was made.
 
-    `in_place`: it takes no longer than in proportion to the artifact and is called in the event loop; otherwise in a
-    thread. `timeout` is its own limit in seconds; None is that of the rubric. `source` stands for it in the digest of a
-    rubric beside its name and arguments: what was given to it that `repr` cannot show.
+    `in_place`: it takes time in proportion to the artifact's length at most, and is called in the event loop; other
+    checks are called in a thread. `timeout` is its own limit in seconds; None: the rubric's. `source` is the part of
+    its arguments that `repr` cannot show; it is in the digest of a rubric together with the name and arguments.
     """
 
     __slots__ = ("_call", "_shown", "_source", "in_place", "made", "timeout", "wants_context")
@@ -52,15 +52,15 @@ class NamedCheck:
         self.wants_context = wants_context
         self.timeout = timeout
         self.made: Made | None = None
-        """How a rubric's data says it, where it was made by a function that data can name."""
+        """How a rubric's data names the check; None where it was made by a function that data cannot name."""
 
     def __call__(self, artifact: Artifact, context: EvaluationContext | None = None) -> Any:
-        """Check one artifact; `context` is for those that want it."""
+        """Check one artifact; `context` is passed on if the check takes it."""
         return self._call(artifact, context) if self.wants_context else self._call(artifact)
 
     @property
     def fingerprint(self) -> str:
-        """What distinguishes it from another."""
+        """A text that distinguishes the check from others."""
         return self._shown if self._source is None else f"{self._shown} {digest_of(fingerprint(self._source))}"
 
     def __repr__(self) -> str:
@@ -68,7 +68,7 @@ class NamedCheck:
 
 
 def by_name(make: Callable[P, NamedCheck]) -> Callable[P, NamedCheck]:
-    """Let the checks that a function makes be written in the data of a rubric: keep what it was given."""
+    """Decorate a function that makes checks: keep its arguments, so that a rubric's data can name its checks."""
     signature = inspect.signature(make)
 
     @functools.wraps(make)

@@ -1,4 +1,4 @@
-"""Texts that a check compares an artifact with: by name, fixed or found in the context."""
+"""Find the texts that a check compares an artifact with: by name, fixed or from the context."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FindTexts = Callable[["EvaluationContext"], dict[str, str]]
 
 
 def named_texts(owner: str, texts: Texts) -> FindTexts:
-    """Return a function that finds the texts; `ValueError` in the name of `owner` for what are none."""
+    """Return a function that finds the texts; `ValueError`, with `owner` named, for anything but texts by name."""
     if texts is None:
         return _upstream
     if callable(texts):

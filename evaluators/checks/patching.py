@@ -1,4 +1,4 @@
-"""Reading and applying unified diffs, in memory."""
+"""Read and apply unified diffs, in memory."""
 
 from __future__ import annotations
 
@@ -8,41 +8,41 @@ from dataclasses import dataclass, field
 from typing import Final
 
 FARTHEST: Final = 200
-"""Most lines between the place that a hunk names and the place where it is found."""
+"""Most lines between the line that a hunk names and the line where it is found."""
 
 _HUNK: Final = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 _NO_FILE: Final = "/dev/null"
 
 
 class PatchError(Exception):
-    """The text is no unified diff, or does not apply; the message names what is wrong, and where."""
+    """The text is not a unified diff, or does not apply; the message names what is wrong, and where."""
 
 
 @dataclass(slots=True)
 class Hunk:
-    """One place that is changed."""
+    """One change to a file."""
 
     line: int
-    """Of the diff, for messages."""
+    """Number of the hunk's line in the diff, for messages."""
     start: int
-    """First line in the old file, from 1; 0 where there is none."""
+    """First line in the old file, from 1; 0 for a new file."""
     before: list[str] = field(default_factory=list[str])
     after: list[str] = field(default_factory=list[str])
 
 
 @dataclass(slots=True)
 class FilePatch:
-    """What happens to one file."""
+    """The changes to one file."""
 
     old: str | None
-    """None: it is made."""
+    """Path of the old file; None: the file is created."""
     new: str | None
-    """None: it is deleted."""
+    """Path of the new file; None: the file is deleted."""
     hunks: list[Hunk] = field(default_factory=list[Hunk])
 
 
 def apply_patch(patch: str, files: Mapping[str, str]) -> dict[str, str]:
-    """Return the files as they are after the patch; raises `PatchError`. Newlines at their ends do not matter."""
+    """Return the files after the patch; raises `PatchError`. Newlines at their ends do not matter."""
     result = {name: _lines(text) for name, text in files.items()}
     for part in read_patch(patch):
         _apply(part, result)
@@ -50,7 +50,7 @@ def apply_patch(patch: str, files: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_patch(patch: str) -> list[FilePatch]:
-    """Read a unified diff; what stands around its files, such as `diff --git` lines, is passed over."""
+    """Read a unified diff; skip lines around its files, such as `diff --git`."""
     lines = _lines(patch)
     parts: list[FilePatch] = []
     place = 0
@@ -64,12 +64,12 @@ def read_patch(patch: str) -> list[FilePatch]:
         else:
             place += 1
     if not parts:
-        raise PatchError("it is no unified diff: there is no '--- FILE' with '+++ FILE' below it")
+        raise PatchError("it is not a unified diff: there is no '--- FILE' with '+++ FILE' below it")
     return parts
 
 
 def _lines(text: str) -> list[str]:
-    """Split at newlines alone: other marks that end a line, such as form feeds, are part of it for a diff."""
+    """Split at newlines only: in a diff, other line ends such as form feeds belong to the line."""
     lines = text.replace("\r\n", "\n").split("\n")
     return lines[:-1] if not lines[-1] else lines
 
@@ -80,7 +80,7 @@ def _path(line: str, prefix: str) -> str | None:
 
 
 def _read_hunks(lines: Sequence[str], place: int, part: FilePatch) -> int:
-    """Read the hunks of one file, return the place after them."""
+    """Read the hunks of one file; return the index of the line after them."""
     first = place
     while place < len(lines) and (header := _HUNK.match(lines[place])):
         start, old, _, new = (1 if number is None else int(number) for number in header.groups())
@@ -114,7 +114,7 @@ def _read_lines(lines: Sequence[str], place: int, hunk: Hunk, old: int, new: int
 def _apply(part: FilePatch, files: dict[str, list[str]]) -> None:
     if part.old is None:
         if part.new is None or part.new in files:
-            raise PatchError(f"{part.new or _NO_FILE} is to be made, and is there already")
+            raise PatchError(f"{part.new or _NO_FILE} cannot be created: it exists already")
         files[part.new] = []
     elif part.old not in files:
         raise PatchError(f"there is no file {part.old!r} to change")
@@ -129,7 +129,7 @@ def _apply(part: FilePatch, files: dict[str, list[str]]) -> None:
     if part.new is not None:
         files[part.new] = lines
     elif lines:
-        raise PatchError(f"{part.old} is to be deleted, but lines of it are left")
+        raise PatchError(f"{part.old} is deleted by the diff, but lines of it are left")
 
 
 def _place(hunk: Hunk) -> int:
@@ -137,7 +137,7 @@ def _place(hunk: Hunk) -> int:
 
 
 def _find(lines: list[str], hunk: Hunk, shift: int) -> int | None:
-    """Find where the old lines stand, nearest to where they should."""
+    """Return the index of the old lines, nearest to where the hunk says; None if they are not found."""
     wanted = _place(hunk) + shift
     size = len(hunk.before)
     for place in _around(wanted, len(lines) - size):

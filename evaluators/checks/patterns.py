@@ -1,8 +1,8 @@
-"""Checks by regular expressions that no text can hang: an engine whose time grows with the text's length alone.
+"""Check with regular expressions in time proportional to the text, so that no text can make a check hang.
 
-Python's own engine tries one way after another, and a text made for it can keep it busy for ever, `(a+)+b` on a row of
-a's being enough, without any other thread getting its turn. The engine here is the one pydantic validates strings
-with; in exchange it knows neither look-around nor backreferences.
+Python's own engine backtracks: a text made for it can keep it busy for ever, and no other thread gets its turn;
+`(a+)+b` on a row of a's is enough. The engine here is the one that pydantic validates strings with; it has neither
+look-around nor backreferences.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from kairo_team.results import Artifact
 
 LONGEST: Final = 1_000_000
-"""Characters of a text that are looked through at most; a longer one is left undecided."""
+"""Most characters of a text that is searched; a longer one is left undecided."""
 
 
 class Pattern:
     """A regular expression, searched for anywhere in a text, in time proportional to the text.
 
-    Raises `ValueError` for one that the engine does not take.
+    Raises `ValueError` for an expression that the engine does not support.
     """
 
     __slots__ = ("_validator", "pattern")
@@ -40,7 +40,7 @@ class Pattern:
         self.pattern = pattern
 
     def found_in(self, text: str) -> bool:
-        """Return whether it stands anywhere in a text; `ValueError` for one too long to look through."""
+        """Return whether the expression matches anywhere in a text; `ValueError` for a text that is too long."""
         if len(text) > LONGEST:
             raise ValueError(f"a text of {len(text)} characters is not searched; at most {LONGEST} are")
         try:
@@ -54,9 +54,9 @@ class Pattern:
 
 @by_name
 def regex(pattern: str, says: str = "") -> NamedCheck:
-    """Make a check that a regular expression is found in the text: `^...$` for all of it, `(?m)` line by line.
+    """Make a check that a regular expression is found in the text: `^...$` for the whole text, `(?m)` line by line.
 
-    `says` is the finding's text when it is not. The syntax is Rust's, Python's but for look-around and
+    `says` is the finding's text when it is not. The syntax is Rust's, which is Python's without look-around and
     backreferences; `ValueError` for a pattern with these.
     """
     wanted = Pattern(pattern)
@@ -69,7 +69,7 @@ def regex(pattern: str, says: str = "") -> NamedCheck:
 
 @by_name
 def forbidden_regex(pattern: str, says: str = "") -> NamedCheck:
-    """Make a check that a regular expression is found nowhere in the text; like `regex` in everything else."""
+    """Make a check that a regular expression is found nowhere in the text; in everything else like `regex`."""
     banned = Pattern(pattern)
 
     def check(artifact: Artifact) -> CheckAnswer:
@@ -84,7 +84,7 @@ def forbidden_regex(pattern: str, says: str = "") -> NamedCheck:
 
 
 def _encodable(text: str) -> str:
-    """Return the text with a mark in place of half characters, which no other program can read."""
+    """Replace lone surrogates, which no other program can read, with a mark."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -93,7 +93,7 @@ def _encodable(text: str) -> str:
 
 
 def search(pattern: str, text: str) -> bool:
-    """Search for a pattern that is used again and again, such as one of a JSON Schema."""
+    """Search for a pattern that is used often, such as one of a JSON Schema."""
     return _compiled(pattern).found_in(text)
 
 

@@ -1,4 +1,4 @@
-"""A check across attempts: a revision that changes nothing is none."""
+"""Check that a revision changed the artifact."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ def _is_changed(artifact: Artifact, context: EvaluationContext) -> Answer:
 
 
 changed = NamedCheck("changed", _is_changed, in_place=False, wants_context=True)
-"""Check that a revision differs from the attempt before it in more than case, white space and punctuation marks' form.
-
-What the last attempt said is not in the context. So it leaves a digest of it as the reason of its own result, and looks
-for that in the verdict before; nothing is kept anywhere else.
+"""Check that a revision differs from the attempt before it in more than case, white space and the form of punctuation.
+The context does not contain the last attempt's text. So the check leaves a digest of the text as the reason of its
+result, and compares it with the one in the verdict before; nothing is kept anywhere else.
 """
 
 

@@ -1,4 +1,4 @@
-"""Checks that execute something: only through a sandbox that the user brings."""
+"""Checks that execute something: only in a sandbox that the user provides."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
     from kairo_team.results import Artifact
 
 TAIL = 1_000
-"""Characters of a command's output that a finding shows: the last ones, where the error stands."""
+"""Most characters of a command's output that a finding shows: the last ones, where the error is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """How a command ended."""
+    """The result of a command."""
 
     exit_code: int
     output: str = ""
-    """What it wrote, stdout and stderr."""
+    """The command's stdout and stderr."""
 
 
 Sandbox = Callable[[Sequence[str], Mapping[str, str]], Awaitable[Ran]]
-"""Runs a command among files, given by path and text, where it can do no harm; async. The library has none: nothing a
-model wrote is executed but by a sandbox somebody chose. It bounds the output it keeps."""
+"""An async function that runs a command where it can do no harm, with files given by path and text. The library has no
+sandbox: a model's text is only executed in one that the user chose. The sandbox bounds the output that it keeps."""
 
 
 def command(
@@ -41,7 +41,7 @@ def command(
 ) -> NamedCheck:
     """Make a check that a command exits with 0, run by `sandbox` with the artifact's text as `file`.
 
-    `files` are laid beside it; `timeout` is in seconds, and ends in an artifact that is left undecided. Linters are
+    `files` are put into the same folder; `timeout` is in seconds, after it the artifact is left undecided. Linters are
     such commands: `command(["ruff", "check", "it.py"], sandbox, file="it.py")`.
     """
     words = _words(argv)

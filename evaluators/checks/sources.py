@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 LONGEST_CITATION: Final = 200
 LONGEST_QUOTATION: Final = 2_000
-"""Characters between two marks at most; what is longer is none."""
+"""Longest citation and quotation, in characters between the marks; longer texts are not counted as one."""
 MOST_QUOTATIONS: Final = 300
-"""Quotations that are looked up at most; a text with more is left undecided."""
+"""Most quotations that are looked up; a text with more is left undecided."""
 MOST_FINDINGS: Final = 10
-"""Wrong citations, quotations or numbers that a finding lists at most."""
+"""Most wrong citations, quotations or numbers that a finding lists."""
 
-# None of these has two ways to match the same text, so their time grows with the text's length alone.
+# None of these can match the same text in two ways, so their time is proportional to the text's length.
 _KEYS: Final = re.compile(r"[^\s,;]+")
 _NUMBER: Final = re.compile(r"(?<!\w)(?<!\d\.)\.?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?")
 _IN_A_LIST: Final = re.compile(r"^[ \t>]*\d{1,3}[.)](?=\s)", re.MULTILINE)
@@ -32,11 +32,11 @@ _QUOTATION_MARKS: Final = {'"': '"', "\u201c": "\u201d", "\u00ab": "\u00bb"}
 
 @by_name
 def citations(sources: Texts = None, *, form: str = "[{}]", least: int = 1) -> NamedCheck:
-    """Make a check that every citation names a source that was given, and that there are `least` citations.
+    """Make a check that every citation names a given source, and that there are at least `least` citations.
 
     `sources` are texts by the name they are cited by; None takes the artifacts of the task's dependencies, by task id.
-    `form` is how a citation looks, `{}` being one name or several with commas: `"[@{}]"`, `"({})"`. What has a space in
-    its name is no citation, nor is a Markdown link.
+    `form` is how a citation looks, with `{}` for one name or several separated by commas: `"[@{}]"`, `"({})"`. A name
+    with a space is not a citation, and neither is a Markdown link.
     """
     opening, closing = _form(form)
     if type(least) is not int or least < 0:
@@ -59,7 +59,7 @@ def citations(sources: Texts = None, *, form: str = "[{}]", least: int = 1) -> N
 def quotations(sources: Texts = None, *, least_words: int = 3) -> NamedCheck:
     """Make a check that every text in quotation marks is in one of the sources, word by word.
 
-    Shorter ones than `least_words` are taken for names and not looked up. `sources` are as for `citations`.
+    Quotations shorter than `least_words` are taken for names and not looked up. `sources` are as for `citations`.
     """
     find = named_texts("quotations", sources)
 
@@ -120,7 +120,7 @@ def _is_link(text: str, begin: int, end: int) -> bool:
 
 
 def _names(inside: str, mark: str) -> list[str]:
-    """Split what stands in a citation; nothing when it reads like prose. A mark may be repeated: `[@a; @b]`."""
+    """Return the names in a citation; none when it reads like prose. A mark may be repeated: `[@a; @b]`."""
     parts = [part.strip() for part in inside.replace(";", ",").split(",")]
     if any(_KEYS.fullmatch(part) is None for part in parts):
         return []
@@ -139,7 +139,8 @@ def _quoted(text: str) -> Iterator[str]:
 
 
 def _opens(text: str, place: int) -> bool:
-    """Return whether a mark begins a quotation, as far as it shows: so one too many does not turn the others around."""
+    """Return whether a mark seems to begin a quotation."""
+    # A straight mark can be either end: without this guess, one mark too many would turn all later quotations around.
     before, after = text[place - 1 : place], text[place + 1 : place + 2]
     return text[place] != '"' or (bool(after.strip()) and (not before.strip() or before in '([{-\u2013\u2014"'))
 
@@ -149,7 +150,7 @@ def _numbers(text: str) -> list[str]:
 
 
 def _value(number: str) -> str:
-    """Write a number in one way."""
+    """Write a number in one form: without commas and needless zeros."""
     whole, _, rest = number.replace(",", "").partition(".")
     rest = rest.rstrip("0")
     return f"{whole.lstrip('0') or '0'}.{rest}" if rest else whole.lstrip("0") or "0"

@@ -13,19 +13,19 @@ from kairo_team.output_types import JsonSchema
 from kairo_team.results import Artifact, adapter
 
 MAX_FAULTS: Final = 3
-"""Faults of a model's data that a finding lists: a large value can have a million."""
+"""Most faults of a model's data that a finding lists: a large value can have a million."""
 
 
 def _is_json(artifact: Artifact) -> CheckAnswer:
     try:
         from_json(artifact.text.encode(), allow_inf_nan=False)
     except ValueError as error:
-        return f"the text is no valid JSON: {error}"
+        return f"the text is not valid JSON: {error}"
     return True
 
 
 json_valid = NamedCheck("json_valid", _is_json)
-"""Check that the text, all of it, is one JSON value."""
+"""Check that the whole text is one JSON value."""
 
 
 @by_name
@@ -33,7 +33,7 @@ def json_schema(schema: Mapping[str, Any]) -> NamedCheck:
     """Make a check that the artifact's data, else its text read as JSON, matches a JSON Schema.
 
     Needs the extra `json-schema`. Patterns are searched for in linear time; nothing the schema refers to is fetched.
-    Raises `MissingExtra`, and `ValueError` for what is no JSON Schema or has patterns that take more than linear time.
+    Raises `MissingExtra`, and `ValueError` for an invalid JSON Schema or patterns that take more than linear time.
     """
     frozen = freeze(schema)
     validator = JsonSchema(frozen, "the check json_schema", linear=True)
@@ -42,7 +42,7 @@ def json_schema(schema: Mapping[str, Any]) -> NamedCheck:
         try:
             data = artifact.data_as(Any)
         except ValidationError as error:
-            return f"the text is no valid JSON: {error.errors()[0]['msg']}"
+            return f"the text is not valid JSON: {error.errors()[0]['msg']}"
         faults = validator.faults(thaw(data))
         return not faults or "; ".join(faults)
 
@@ -58,7 +58,7 @@ def pydantic_model(kind: Any) -> NamedCheck:
         try:
             artifact.data_as(kind)
         except ValidationError as error:
-            return f"it is no {name}: {'; '.join(_faults(error))}"
+            return f"it is not a valid {name}: {'; '.join(_faults(error))}"
         return True
 
     return NamedCheck(f"pydantic_model({name})", check, source=(kind, kind_adapter.json_schema()), in_place=False)

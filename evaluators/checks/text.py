@@ -20,7 +20,7 @@ def _is_not_blank(artifact: Artifact) -> CheckAnswer:
 
 
 not_blank = NamedCheck("not_blank", _is_not_blank)
-"""Check that there is text that a reader sees: more than white space and characters that show nothing."""
+"""Check that the text has a visible character: more than white space and invisible characters."""
 
 
 @by_name
@@ -79,7 +79,7 @@ def forbidden(*phrases: str) -> NamedCheck:
 
 @by_name
 def equals(text: str) -> NamedCheck:
-    """Make a check that the artifact is this text; white space around either is of no account."""
+    """Make a check that the artifact is this text; white space around either is ignored."""
     if not isinstance(text, str):
         raise ValueError(f"equals takes a text, not {text!r}")
 
@@ -97,7 +97,8 @@ def _equals_reference(artifact: Artifact, context: EvaluationContext) -> CheckAn
 
 
 equals_reference = NamedCheck("equals_reference", _equals_reference, wants_context=True)
-"""Check that the artifact is `Task.reference`, but for white space around it; without a reference it is unknown."""
+"""Check that the artifact equals `Task.reference`, except for white space around it; without a reference it is
+unknown."""
 
 
 def _words(text: str) -> int:

@@ -1,4 +1,4 @@
-"""Checks on a member's tool calls; without a transcript they are unknown."""
+"""Checks on a member's tool calls; without a transcript their criteria are unknown."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Tools of the library's own that know nothing of teams. Nothing in here is public."""
+"""Internal helpers that do not depend on teams. Nothing in here is public."""

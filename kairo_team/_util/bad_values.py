@@ -1,4 +1,4 @@
-"""Messages for bad values: which field is wrong, what is allowed there, and what was given."""
+"""Messages for bad values: they name the field, the allowed values and the given one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 _MOST: Final = 5
-"""Sentences of one message: the first mistakes are often the cause of the others."""
+"""Most sentences of one message: the first mistakes often cause the others."""
 _UNKNOWN: Final = frozenset({"unexpected_keyword_argument", "extra_forbidden"})
 _MISSING: Final = frozenset({"missing", "missing_argument", "missing_keyword_only_argument"})
 _BOUNDS: Final = ("greater_than", "less_than", "too_", "string_too_", "multiple_of", "finite_number")
@@ -45,11 +45,11 @@ _NOUNS: Final[Mapping[Any, tuple[str, str]]] = {
     type(None): ("None", "None"),
     Any: ("a value", "values"),
 }
-"""Words for a type in a sentence: singular and plural."""
+"""Words for types in a sentence: singular and plural."""
 
 
 def refuse(kind: type, error: ValidationError) -> Exception:
-    """Return the error to raise in place of pydantic's: `TypeError` for wrong arguments, else `ValueError`."""
+    """Return the error to raise instead of pydantic's: `TypeError` for wrong arguments, else `ValueError`."""
     sentences = explain(kind, error)
     wrong_call = all(one["type"] in _UNKNOWN | _MISSING and len(one["loc"]) == 1 for one in error.errors())
     return (TypeError if wrong_call else ValueError)("; ".join(sentences))
@@ -58,7 +58,7 @@ def refuse(kind: type, error: ValidationError) -> Exception:
 def explain(kind: type, error: ValidationError) -> list[str]:
     """Return a sentence for each wrong argument of a value class.
 
-    Pydantic reports an error for every branch of a union: they become one sentence that names all allowed types.
+    Pydantic reports an error for every branch of a union; these become one sentence that names all allowed types.
     """
     places: dict[str, list[tuple[_Place, ErrorDetails]]] = {}
     for one in error.errors(include_url=False):
@@ -70,7 +70,7 @@ def explain(kind: type, error: ValidationError) -> list[str]:
 
 
 def wrong_arguments(kind: type, given: Iterable[str], positional: int) -> str | None:
-    """Return a sentence on arguments that a class does not take or lacks; None when there are none."""
+    """Return a sentence on unknown or missing arguments of a class; None when its arguments are right."""
     parameters = inspect.signature(kind).parameters
     takes = [name for name, one in parameters.items() if one.kind is not one.VAR_KEYWORD]
     unknown = [name for name in given if name not in parameters]
@@ -97,27 +97,27 @@ def _takes_no(where: str, name: str, what_it_takes: str, takes: Sequence[str]) -
 
 
 def _listed(words: Iterable[str], last: str = "and") -> str:
-    """Join words as a sentence does."""
+    """Join words with commas and a last "and", or `last`."""
     *before, final = words
     return f"{', '.join(before)} {last} {final}" if before else final
 
 
 class _Place(NamedTuple):
-    """Where in a value something is wrong."""
+    """The place of an error in a value."""
 
     where: str
     hint: Any
-    """The type of what belongs there."""
+    """The type that is allowed there."""
     kind: type | None
-    """The value type it is a field of, or, for a wrong field, would be."""
+    """The class of the value there; for an unknown or missing field, the class that has the field."""
     top: bool
-    """It is the whole value: a sentence about it needs no name of a place."""
+    """Whether the place is the whole value, so that a sentence need not name it."""
     name: str = ""
-    """The field that is missing or unknown."""
+    """The missing or unknown field."""
 
 
 def _find(kind: type, error: ErrorDetails) -> _Place:
-    """Follow an error's location through the types; what pydantic adds to it for the branches of unions is left out."""
+    """Follow an error's location through the types, ignoring the steps that pydantic adds for branches of unions."""
     where, hint, inside = kind.__name__, cast("Any", kind), cast("type | None", kind)
     steps: list[int | str] = list(error["loc"])
     wrong_field = error["type"] in _UNKNOWN | _MISSING
@@ -139,7 +139,7 @@ def _find(kind: type, error: ErrorDetails) -> _Place:
 
 
 def _sentences(errors: Sequence[tuple[_Place, ErrorDetails]]) -> list[str]:
-    """Return a sentence on the faults in one place."""
+    """Return the sentences on the errors at one place."""
     wrong = [sentence for place, one in errors if (sentence := _sentence(place, one)) is not None]
     place, first = errors[0]
     return list(dict.fromkeys(wrong)) or [
@@ -166,7 +166,7 @@ def _sentence(place: _Place, error: ErrorDetails) -> str | None:
 
 
 def _shown(place: _Place, given: Any) -> str:
-    """Show what was given, and what to write for a single string in the place of several."""
+    """Show what was given; for a string instead of a list of strings, also what to write."""
     shown = f"{given!r:.80}"
     if isinstance(given, str) and _item_of(place.hint) is str:
         return f"the one string {shown}: write [{shown}]"
@@ -178,7 +178,7 @@ def _shown(place: _Place, given: Any) -> str:
 
 
 def describe(hint: Any) -> str:
-    """Name what a type allows, for a sentence: "a string", "a list of strings or None"."""
+    """Describe the values of a type, for a sentence: "a string", "a list of strings or None"."""
     origin = get_origin(hint)
     if origin in {Union, types.UnionType}:
         return _describe_union([describe(branch) for branch in get_args(hint)])
@@ -202,7 +202,7 @@ def _describe_union(branches: list[str]) -> str:
         if as_list in branches:
             branches = [b for b in branches if b != as_list]
             branches[branches.index(one)] = one.replace("a set", "a set or list", 1)
-    if _NOUNS[float][0] in branches:  # every whole number is one
+    if _NOUNS[float][0] in branches:  # "a number" covers whole numbers
         branches = [one for one in branches if one != _NOUNS[int][0]]
     return _listed(dict.fromkeys(branches), "or")
 
@@ -216,7 +216,7 @@ def _article(kind: Any) -> str:
 
 
 def _item_of(hint: Any) -> Any:
-    """Return the type of a list's, tuple's or set's items; None for what is no collection."""
+    """Return the type of a list's, tuple's or set's items; None for other types."""
     for branch in get_args(hint) if get_origin(hint) in {Union, types.UnionType} else (hint,):
         origin = get_origin(branch)
         if isinstance(origin, type) and issubclass(origin, Sequence | AbstractSet):
@@ -225,7 +225,7 @@ def _item_of(hint: Any) -> Any:
 
 
 def _value_type(hint: Any) -> type | None:
-    """Return the dataclass a type is or may be."""
+    """Return the dataclass that a type is or has as a branch; None without one."""
     for branch in (hint, *get_args(hint)):
         if isinstance(branch, type) and is_dataclass(branch):
             return branch
@@ -240,14 +240,14 @@ def _hints(kind: type) -> Mapping[str, Any]:
 
 
 class _Text(str):
-    """A type or a default in a signature, shown as it is written in code."""
+    """A type or a default in a signature, shown as code."""
 
     __slots__ = ()
     __repr__ = str.__str__
 
 
 def signature_of(kind: type, init: Callable[..., Any]) -> inspect.Signature:
-    """Return the signature of a dataclass's constructor, with plain types as annotations."""
+    """Return the signature of a dataclass's constructor, with its types shown as code."""
     own, hints = inspect.signature(init), _hints(kind)
     parameters = dict(own.parameters)
     for one in fields(cast("Any", kind)):
@@ -259,7 +259,7 @@ def signature_of(kind: type, init: Callable[..., Any]) -> inspect.Signature:
 
 
 def _written(hint: Any) -> str:
-    """Return a type as it is written in an annotation: "str | None", "Mapping[str, Any]"."""
+    """Return a type as an annotation's code: "str | None", "Mapping[str, Any]"."""
     origin, inside = get_origin(hint), get_args(hint)
     if origin in {Union, types.UnionType}:
         return " | ".join(map(_written, inside))

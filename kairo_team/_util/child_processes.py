@@ -1,4 +1,4 @@
-"""Processes this program starts, which must not outlive it."""
+"""Child processes that must not outlive this process."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _WATCH: Final = str(Path(__file__).with_name("child_watch.py"))
 
 
 def supervised(command: Sequence[str], *, cwd: str | None = None) -> list[str]:
-    """Return a command that runs `command` and kills it, with all it started, when this process is gone.
+    """Return a command that runs `command` and kills it, with all processes it started, when this process is gone.
 
-    However this process ends, also by SIGKILL. On Linux all that the command started also ends when the command does,
-    in whichever session it is. The command becomes the leader of a new session, so Ctrl-C at the terminal does not
-    reach it. `cwd` is the folder it will be started in; None is the current one. On Windows the command comes back
-    unchanged. Raises `FileNotFoundError` or `PermissionError` for what cannot be started.
+    This works however this process ends, even by SIGKILL. On Linux, processes that the command started also end when
+    the command does, in whichever session they are. The command becomes the leader of a new session, so Ctrl-C at the
+    terminal does not reach it. `cwd` is the folder it will be started in; None is the current one. On Windows the
+    command is returned unchanged. Raises `FileNotFoundError` or `PermissionError` for a command that cannot be started.
     """
     words = list(command)
     _check(words[0], cwd)
@@ -28,7 +28,7 @@ def supervised(command: Sequence[str], *, cwd: str | None = None) -> list[str]:
 
 
 def _check(program: str, cwd: str | None) -> None:
-    """Raise what starting the program would raise."""
+    """Raise the error that starting the program would raise."""
     place = str(Path(cwd or ".", program)) if os.path.dirname(program) else program  # noqa: PTH120 - "./x" has one
     if which(place) is not None:
         return

@@ -1,8 +1,8 @@
-"""Run a command that ends when the process that started it ends: `child_watch.py PID COMMAND ...`.
+"""Run a command that ends when the process PID ends: `child_watch.py PID COMMAND ...`.
 
-A program started by path (see `kairo_team._util.child_processes`). It becomes the command; beside it, in a session of
-its own, stays a watcher that kills the command's process group once the process `PID` is gone, and on Linux, once the
-command has ended, all that it started and left, in whichever session that is.
+This program is started by its path (see `kairo_team._util.child_processes`). It starts a watcher in a session of its
+own and becomes the command. The watcher kills the command's process group once the process `PID` is gone; on Linux,
+once the command has ended, it also kills the processes that the command left behind, in whichever session they are.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import time
 from contextlib import suppress
 
 EVERY = 0.2
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 MARK = "KAIRO_TEAM_CHILD_OF"
-"""The variable of the environment by which all that a command starts is known."""
+"""The environment variable that marks all processes that a command starts."""
 
 
 def is_alive(pid: int) -> bool:
-    """Return whether a process runs; one that has ended may still wait for its parent to read its status."""
+    """Return whether a process runs; False for one that has ended and whose parent has not read its status."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -30,13 +30,13 @@ def is_alive(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - pathlib would triple the time to start
             return file.read().rpartition(b")")[2].split()[0] != b"Z"
-    except OSError:  # another system
+    except OSError:  # not on Linux
         return True
 
 
 def watch(parent: int, command: int, mark: bytes) -> None:
-    """Kill the command's group when `parent` has gone; once the command has ended, kill all that it left behind."""
-    os.setsid()  # whoever kills the command's group does not end the watcher
+    """Kill the command's group when `parent` is gone; once the command has ended, kill all that it left behind."""
+    os.setsid()  # killing the command's group must not end the watcher
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     os.closerange(0, 3)
@@ -45,7 +45,7 @@ def watch(parent: int, command: int, mark: bytes) -> None:
             with suppress(ProcessLookupError):
                 os.killpg(command, signal.SIGKILL)
         time.sleep(EVERY)
-    while left := marked(mark):  # what is killed may have started another one meanwhile
+    while left := marked(mark):  # a process may have started another one before it was killed
         for pid in left:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -53,11 +53,11 @@ def watch(parent: int, command: int, mark: bytes) -> None:
 
 
 def marked(mark: bytes) -> list[int]:
-    """Return the processes whose environment has the mark: a child has it too, in whichever session or group it is."""
+    """Return the processes with the mark in their environment: children inherit it, whatever their session or group."""
     found: list[int] = []
     try:
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - as above
-    except OSError:  # another system
+    except OSError:  # not on Linux
         return found
     for pid in pids:
         with suppress(OSError):
@@ -83,7 +83,7 @@ def main() -> None:
         os._exit(0)
     os.waitpid(between, 0)
     try:
-        os.execvp(words[0], words)  # noqa: S606 - it is what was asked for
+        os.execvp(words[0], words)  # noqa: S606 - running the given command is the purpose
     except OSError as error:
         sys.exit(f"{words[0]} cannot be started: {error}")
 

@@ -13,9 +13,9 @@ from anyio.lowlevel import current_token
 
 
 class LoopClock:
-    """The running event loop's clock: seconds, monotonic, virtual where the loop's time is.
+    """The running event loop's clock: in seconds, monotonic, virtual if the loop's time is virtual.
 
-    It also remembers its event loop, so that code in that loop need not look it up again.
+    It also keeps its event loop, so that code in that loop need not look it up again.
     """
 
     __slots__ = ("cancel_scope", "loop", "read", "thread")
@@ -25,8 +25,9 @@ class LoopClock:
         self.thread = threading.get_ident()
         own: Callable[[], float] | None = getattr(self.loop, "time", None)  # asyncio
         self.cancel_scope: type[anyio.CancelScope] = type(anyio.CancelScope())
-        """Makes a cancel scope of that loop; `anyio.CancelScope` itself finds out which loop is running first."""
+        """The class of that loop's cancel scopes; `anyio.CancelScope` would first look up which loop is running."""
         if getattr(own, "__func__", None) is _usual_time():
+            # Read directly it costs a third.
             own = time.monotonic
         self.read: Callable[[], float] = own or sys.modules["trio"].lowlevel.current_clock().current_time
 
@@ -36,5 +37,5 @@ class LoopClock:
 
 
 def _usual_time() -> object:
-    """Return the method by which asyncio's own loops read `time.monotonic`; read directly it costs a third."""
+    """Return the method with which asyncio's own loops read `time.monotonic`."""
     return sys.modules["asyncio"].BaseEventLoop.time if "asyncio" in sys.modules else None

@@ -1,4 +1,4 @@
-"""URLs of databases, which may hold a password."""
+"""Database URLs, which may contain a password."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 
 def has_password(url: str) -> bool:
-    """Return whether a database URL has a password, or is so wrong that this cannot be seen."""
+    """Return whether a database URL has a password; True also for an address that cannot be parsed."""
     try:
         parts = urlsplit(url)
     except ValueError:

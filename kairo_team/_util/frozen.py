@@ -1,4 +1,4 @@
-"""Immutable values: read-only containers, validated dataclasses, and no field that is ignored silently."""
+"""Immutable values: read-only containers and validated dataclasses that never ignore an unknown field."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _TAKES_NOTHING_ELSE: Final[ConfigDict] = {"extra": "forbid"}
 
 
 def checked(kind: type[T]) -> type[T]:
-    """Let a frozen dataclass validate the arguments of its constructor against its annotations.
+    """Make a frozen dataclass validate its constructor's arguments against its annotations.
 
-    A bad value is a `ValueError` in sentences (`kairo_team._util.bad_values`), an unknown or missing field a
-    `TypeError`. The validator is built when the first value is made: building all of them at the import takes longer
-    than the rest of it. A program that makes none of these values does not import pydantic.
+    A bad value raises `ValueError` with sentences (`kairo_team._util.bad_values`), an unknown or missing field
+    `TypeError`. The validator is built for the first value, because building all validators takes longer than the rest
+    of the import. A program that makes no such values does not import pydantic.
     """
     setattr(kind, "__pydantic_config__", _TAKES_NOTHING_ELSE)  # noqa: B010 - assigning it confuses the type checkers
     as_written = cast("Any", kind).__init__
@@ -58,9 +58,9 @@ def _filler(kind: type) -> Callable[[Any, tuple[Any, ...], dict[str, Any]], None
 
 
 def trusted(kind: Callable[P, T]) -> Callable[P, T]:
-    """Return the constructor of a `checked` class without its validator: its caller knows the fields good and frozen.
+    """Return a `checked` class's constructor without its validator, for fields known to be valid and frozen.
 
-    It spares a run that makes only such values the validator, which takes long to build. `__post_init__` is called.
+    A run that makes only such values does not build the validator, which takes long. `__post_init__` is called.
     """
     as_written = cast("Any", kind).__init__.__wrapped__.as_written
 
@@ -73,7 +73,7 @@ def trusted(kind: Callable[P, T]) -> Callable[P, T]:
 
 
 class _Shown:
-    """A constructor as `inspect.signature` and `help` show it: with plain types, read when they are asked for."""
+    """The constructor for `inspect.signature` and `help`, with its types shown as code; computed when it is read."""
 
     def __init__(self, kind: type, init: Callable[..., Any]) -> None:
         self._kind, self.as_written = kind, init
@@ -86,9 +86,9 @@ class _Shown:
 
 
 def known_arguments(kind: type[T]) -> type[T]:
-    """Let a class that checks itself name unknown arguments, the likely right names, and missing arguments.
+    """Make a class that validates itself name unknown arguments, the nearest names, and missing arguments.
 
-    The class may have `hints_for`: a sentence for each argument that people expect and that is written otherwise.
+    The class may have `hints_for`: for arguments that people expect, a sentence that says what to write instead.
     """
     as_written = cast("Any", kind).__init__
 
@@ -114,10 +114,10 @@ def _wrong_arguments(kind: type, given: Iterable[str], positional: int) -> str |
 
 
 def quick(kind: type[T]) -> type[T]:
-    """Give a frozen dataclass with slots a constructor about four times as fast; it does the same.
+    """Give a frozen dataclass with slots an equivalent constructor that is about four times as fast.
 
-    The one it has sets each field through `object.__setattr__`. This one sets them as usual, on an object that is
-    of an unfrozen class while it is filled. A subclass keeps the slow one.
+    The original sets each field through `object.__setattr__`. This one assigns them normally, to an object that has an
+    unfrozen class while it is filled. A subclass keeps the slow one.
     """
     if any(f.default_factory is not MISSING or f.kw_only or not f.init for f in fields(cast("Any", kind))):
         raise TypeError(f"{kind.__name__}: a quick value takes plain fields with plain defaults")
@@ -133,19 +133,20 @@ def quick(kind: type[T]) -> type[T]:
         "    self.__class__ = kind",
         *(["    self.__post_init__()"] if hasattr(kind, "__post_init__") else []),
     ]
-    exec("\n".join(lines), scope)  # noqa: S102 - of the class's own field names, as dataclasses itself does
+    exec("\n".join(lines), scope)  # noqa: S102 - made of the class's field names, as dataclasses does
     init = scope["__init__"]
     init.__qualname__ = slow.__qualname__
-    init.__wrapped__ = slow  # what it takes, for `inspect.signature`
+    init.__wrapped__ = slow  # for `inspect.signature`
     setattr(kind, "__init__", init)  # noqa: B010 - assigning it confuses the type checkers
     return kind
 
 
 def maker(kind: type[T], packed: int | None = None) -> Callable[..., T]:
-    """Return a function that fills a frozen dataclass with slots and checks nothing: its caller knows the fields good.
+    """Return a function that fills a frozen dataclass with slots without checks, for fields that are known to be valid.
 
-    Takes the fields as the constructor does; with `packed`, those from that place on as one tuple, where a call with
-    a star would cost as much as the filling. It costs two thirds of a `quick` constructor that checks nothing.
+    It takes the fields like the constructor; with `packed`, the fields from that index on as one tuple, because a call
+    with a star would cost as much as the filling. It takes two thirds of the time of a `quick` constructor without
+    checks.
     """
     names, asked, scope = _signature(kind)
     single, rest = names[:packed], names[packed:] if packed is not None else []
@@ -160,15 +161,15 @@ def maker(kind: type[T], packed: int | None = None) -> Callable[..., T]:
         "    made.__class__ = kind",
         "    return made",
     ]
-    exec("\n".join(lines), scope)  # noqa: S102 - of the class's own field names, as dataclasses itself does
+    exec("\n".join(lines), scope)  # noqa: S102 - made of the class's field names, as dataclasses does
     make: Callable[..., T] = scope["make"]
     return make
 
 
 def _signature(kind: type[T]) -> tuple[list[str], str, dict[str, Any]]:
-    """Return a dataclass's field names, the parameters that take them, and the names that code filling it refers to.
+    """Return a dataclass's field names, the parameters for them, and the globals of code that fills it.
 
-    These are `kind`, `draft` (the same class, unfrozen) and the defaults of the parameters.
+    The globals are `kind`, `draft` (the same class, unfrozen) and the defaults of the parameters.
     """
     own_fields = fields(cast("Any", kind))
     asked = ", ".join(f"{f.name}=default_{f.name}" if f.default is not MISSING else f.name for f in own_fields)
@@ -186,14 +187,14 @@ _UNFROZEN: Final = {
 
 
 class FrozenDict(dict[str, Any]):
-    """A dict that refuses every change and can be hashed when its values can."""
+    """A dict that refuses every change and is hashable if its values are."""
 
     __slots__ = ()
 
     def _refuse(self, *_args: object, **_kwargs: object) -> NoReturn:
         raise TypeError("this mapping is part of a frozen value: build a new value with dataclasses.replace")
 
-    if not TYPE_CHECKING:  # type checkers would compare the signatures
+    if not TYPE_CHECKING:  # type checkers would reject the signatures
         __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = __ior__ = _refuse
 
     def __missing__(self, key: object) -> NoReturn:
@@ -210,7 +211,7 @@ EMPTY: FrozenDict = FrozenDict()
 
 
 def plain_text(what: str, text: Any) -> str:
-    """Return a text as a plain `str`, also where a subclass changes its text; raises `ValueError` for other types."""
+    """Return a text as a plain `str`, ignoring overrides of a subclass; raises `ValueError` for other types."""
     if type(text) is str:
         return text
     if not isinstance(text, str):
@@ -219,7 +220,7 @@ def plain_text(what: str, text: Any) -> str:
 
 
 def freeze(value: Any) -> Any:
-    """Copy nested dicts, lists and sets into their read-only kin; leave everything else as it is."""
+    """Copy nested dicts, lists and sets into read-only containers; keep everything else."""
     if isinstance(value, FrozenDict):
         return value
     if isinstance(value, Mapping):
@@ -235,7 +236,7 @@ def freeze(value: Any) -> Any:
 
 
 def thaw(value: Any) -> Any:
-    """Copy nested mappings and sequences into plain dicts and lists; leave everything else as it is."""
+    """Copy nested mappings and sequences into plain dicts and lists; keep everything else."""
     if isinstance(value, Mapping):
         mapping = cast("Mapping[Any, Any]", value)  # type: ignore[redundant-cast]  # pyright needs it
         return {key: thaw(item) for key, item in mapping.items()}
@@ -254,12 +255,12 @@ def check_kind(where: str, value: object, kind: type, *, or_none: bool = False) 
 
 
 def with_article(name: str) -> str:
-    """Return the name of a class as a sentence names one of it: "an Artifact", "a Usage"."""
+    """Return a class's name with its article, for a sentence: "an Artifact", "a Usage"."""
     return f"{'an' if name[0] in 'AEIO' else 'a'} {name}"
 
 
 def freeze_several(where: str, values: Any, kind: type) -> tuple[Any, ...]:
-    """Return values of one kind as a tuple; `ValueError` for what is no list, or something else in it."""
+    """Return values of one kind as a tuple; `ValueError` unless it is a list of this kind."""
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise ValueError(f"{where} must be a list, not {values!r:.80}")
     kept = tuple(cast("Iterable[Any]", values))  # type: ignore[redundant-cast]  # pyright needs it
@@ -281,7 +282,7 @@ def freeze_named(where: str, values: Any, kind: type | None = None) -> FrozenDic
 
 
 def freeze_json(value: Any) -> Any:
-    """Freeze `value` after checking that it can go through JSON and back; raise `ValueError` naming what cannot."""
+    """Freeze `value` after checking that it consists of JSON values; `ValueError` names a value that does not."""
     _check_json(value, "")
     return freeze(value)
 

@@ -1,7 +1,7 @@
-"""What the library uses of pydantic, which is slow to import and is not imported before it is needed.
+"""Stand-ins for pydantic's names, because pydantic is slow to import and is imported only when it is needed.
 
-The values of the library name the annotations in the types of their fields, as they would name pydantic's own. They
-are made when a validator is built.
+The library's value classes use these annotations in the types of their fields, like pydantic's own. The real ones are
+made when a validator is built.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _Late:
-    """One annotation: its class is pydantic's of the same name, with the same arguments."""
+    """An annotation that becomes pydantic's class with the same name and arguments."""
 
     __slots__ = ("_function", "_named")
 
@@ -30,26 +30,26 @@ class _Late:
 
 
 class AfterValidator(_Late):
-    """What is done with a value after it was checked."""
+    """Calls a function on a value after validation."""
 
 
 class BeforeValidator(_Late):
-    """What is done with a value before it is checked."""
+    """Calls a function on a value before validation."""
 
 
 class PlainSerializer(_Late):
-    """What is written in place of a value."""
+    """Serialises the function's result instead of a value."""
 
 
 class WrapSerializer(_Late):
-    """What is written in place of a value; the function gets how it would be written, too."""
+    """Serialises the function's result instead of a value; the function also gets the usual serialiser."""
 
     def __init__(self, function: Callable[[Any, Any], Any]) -> None:
         super().__init__(cast("Any", function))
 
 
 class Number:
-    """What a number has to be, in the words of pydantic's schemas: `ge=0`, `strict=True`."""
+    """Rules for a number, named as in pydantic's schemas: `ge=0`, `strict=True`."""
 
     __slots__ = ("_rules",)
 
@@ -61,7 +61,7 @@ class Number:
 
 
 class IsInstance:
-    """A value of a class that pydantic knows nothing of."""
+    """A value of a class that pydantic does not know: checked by `isinstance`."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
         from pydantic_core import core_schema
@@ -70,7 +70,7 @@ class IsInstance:
 
 
 class WithJsonSchema:
-    """The JSON Schema of a field, in place of the one of its type."""
+    """The JSON Schema of a field, instead of its type's."""
 
     __slots__ = ("_schema",)
 
@@ -82,7 +82,7 @@ class WithJsonSchema:
 
 
 def without(name: str, kind: type, handler: GetCoreSchemaHandler) -> Any:
-    """Return the schema of a dataclass that is written without one of its fields."""
+    """Return a dataclass's schema that leaves one field out when serialising."""
     schema: Any = handler.resolve_ref_schema(handler(kind))
     for field in schema["schema"]["fields"]:
         if field["name"] == name:
@@ -91,14 +91,14 @@ def without(name: str, kind: type, handler: GetCoreSchemaHandler) -> Any:
 
 
 def to_json(value: Any, **options: Any) -> bytes:
-    """Write a value as pydantic does."""
+    """Serialise a value to JSON like pydantic."""
     from pydantic_core import to_json
 
     return to_json(value, **options)
 
 
 def to_jsonable_python(value: Any, **options: Any) -> Any:
-    """Return a value as what pydantic would write of it: dicts, lists, strings, numbers, booleans and None."""
+    """Return a value as pydantic's JSON values: dicts, lists, strings, numbers, booleans and None."""
     from pydantic_core import to_jsonable_python
 
     return to_jsonable_python(value, **options)

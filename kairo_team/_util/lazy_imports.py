@@ -1,4 +1,4 @@
-"""Packages whose names are imported at their first use, so that importing the package is fast."""
+"""Import a package's names at their first use, so that importing the package is fast."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def lazy_names(
     before: Callable[[], None] | None = None,
     beside: Sequence[str] = (),
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return the `__getattr__` and `__dir__` of a package.
+    """Return `__getattr__` and `__dir__` for a package.
 
-    `homes` lists, by the module that has them, the names to be found there, and "" for the module itself. A module is
-    named as the package sees it, or in full when it is outside the package. `made` are names that are made by a
-    function; `before` is called ahead of every first use of a name. The error of a name that is not there says which of
-    the modules `beside` it has that name. Use it inside `if not TYPE_CHECKING:`, with the
-    imports themselves beside it for type checkers: a module with a `__getattr__` has every name, for them.
+    `homes` maps each module to its names, or to "" for the module itself. A module's name is relative to the package,
+    or complete when it is outside the package. `made` are names that a function makes; `before` is called before the
+    first use of each name. The error for an unknown name says which of the modules in `beside` has it. Use this inside
+    `if not TYPE_CHECKING:`, with normal imports for type checkers: for type checkers a module with a `__getattr__` has
+    every name.
     """
     home = {name: module for module, names in homes.items() for name in names.split() or [module]}
     makers = made or {}
@@ -53,7 +53,7 @@ def lazy_names(
 
 
 def _where_else(package: str, name: str, names: Sequence[str], beside: Sequence[str]) -> str:
-    """Return the end of a sentence that says where a name is, or which one is meant; "" where nothing is like it."""
+    """Return the end of a sentence that says where a name is, or which similar name exists; "" without either."""
     from difflib import get_close_matches  # imported only after a mistake
 
     shorts = [short for short in beside if name in dir(import_module(f"{package}.{short}"))]

@@ -1,4 +1,4 @@
-"""Masking of secrets in everything the library writes: tool results, events, run results, errors, logs, terminal."""
+"""Mask secrets in everything that the library writes: tool results, events, run results, errors, logs, terminal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ IGNORED: Final = (
     *((0xFEFF, 0xFEFF), (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0x1BCA0, 0x1BCA3), (0x1D159, 0x1D159)),
     *((0x1D173, 0x1D17A), (0xE0000, 0xE0FFF)),
 )
-"""First and last of what Unicode calls default ignorable, with the blank Braille pattern and the blank note head."""
+"""Ranges (first, last) of Unicode's default ignorable characters, and of the blank Braille pattern and note head."""
 _LAYOUT: Final = "\n\t\r"
 
 
@@ -39,7 +39,7 @@ def is_ignored(place: int) -> bool:
 
 @cache
 def is_hidden(letter: str) -> bool:
-    """Return whether a character is invisible but no white space: no width, a control character, a blank form."""
+    """Return whether a character is invisible and not white space: without width, a control, or a blank form."""
     if letter in _LAYOUT:
         return False
     return is_ignored(ord(letter)) or unicodedata.category(letter) in ("Cf", "Cc", "Co", "Cn", "Cs")
@@ -54,25 +54,25 @@ T = TypeVar("T")
 E = TypeVar("E", bound=BaseException)
 Span = tuple[int, int]
 _Seen = dict[int, tuple[Any, Any]]
-"""By the id of a value of one call: the value, which keeps its id, and what it is masked."""
+"""Values by their id: the value, which keeps its id taken, and the masked value."""
 
 MASK: Final = "[secret]"
 
 _ESCAPE: Final = re.compile(r"%[0-9A-F]{2}")
 _INVISIBLE: Final = re.compile(f"[{''.join(f'{chr(first)}-{chr(last)}' for first, last in IGNORED)}]")
-"""Matches invisible characters between two letters."""
+"""Matches one invisible character."""
 _LEAST_BASE64: Final = 6
-"""Characters of base64 below which too many ordinary words would be taken for a secret."""
+"""Fewest characters of base64: shorter texts would match too many ordinary words."""
 
 _MOST_ERRORS: Final = 1_000
-"""Causes, contexts and parts of one error that are looked at; others are left out where secrets are masked."""
+"""Most causes, contexts and parts of one error that are read; others are left out where secrets are masked."""
 _DEEPEST_GROUP: Final = 100
-"""Groups inside groups that are made again with masked texts."""
+"""Most levels of groups inside groups that are rebuilt with masked texts."""
 _LINKS: Final = ("__cause__", "__context__", "__suppress_context__", "__traceback__", "args")
 
 
 class MaskedError(Exception):
-    """Replaces an error whose text held a secret, when the error itself cannot be made again with masked text."""
+    """Replaces an error with a secret in its text that cannot be rebuilt with masked text."""
 
 
 class Masker:
@@ -84,13 +84,13 @@ class Masker:
         forms = {form for secret in secrets if secret for form in _forms(secret)}
         self._forms = sorted(forms, key=lambda form: (-len(form), form))
         self.longest = len(self._forms[0]) if self._forms else 0
-        """Characters of the longest form of a secret."""
+        """Length of the longest form of a secret, in characters."""
 
     def __bool__(self) -> bool:
         return bool(self._forms)
 
     def spans(self, text: str) -> list[Span]:
-        """Return where secrets stand, as start and end, in order and apart from one another."""
+        """Return the start and end of each secret, in order and without overlaps."""
         places: list[int] | None = None
         shown = text
         if not text.isascii() and _INVISIBLE.search(text):
@@ -102,7 +102,7 @@ class Masker:
         return _merged((places[start], places[end - 1] + 1) for start, end in found)
 
     def settled(self, text: str) -> int:
-        """Return how many characters of a text that goes on can be masked now: no secret can stand across that end."""
+        """Return how many characters of an unfinished text can be masked now, so that no secret crosses that end."""
         if not self._forms:
             return len(text)
         end, open_end = len(text), self.longest - 1
@@ -122,10 +122,10 @@ class Masker:
         return "".join([*parts, text[at:]]) if parts else text
 
     def value(self, value: T) -> T:
-        """Return a value with the secrets in its texts masked, at any depth; itself where there are none.
+        """Return a value with the secrets in its texts masked, at any depth; the value itself if it has none.
 
-        What it copies it does not check again: a mask may stand where only an id may. It never raises: what cannot be
-        read, or contains itself, becomes a mask.
+        Copies are not validated again: a mask may be where only an id is allowed. This never raises: a value that
+        cannot be read, or contains itself, becomes a mask.
         """
         return cast("T", self._value(value, {})) if self._forms else value
 
@@ -137,7 +137,7 @@ class Masker:
         if isinstance(value, BaseException):
             return self.error(value)
         if id(value) not in seen:
-            seen[id(value)] = value, MASK  # of what contains itself; and `value` keeps its id
+            seen[id(value)] = value, MASK  # for a value that contains itself; and keeps the id taken
             try:
                 seen[id(value)] = value, self._inner(value, seen)
             except BaseException:  # noqa: BLE001 - foreign code: a value's own methods
@@ -168,7 +168,7 @@ class Masker:
         made = [self._value(item, seen) for item in items]
         if all(map(_same, made, items)):
             return value
-        return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)  # a named tuple takes them apart
+        return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)  # a named tuple unpacks them
 
     def _fields(self, value: Any, seen: _Seen) -> Any:
         old = {field.name: getattr(value, field.name) for field in fields(value)}
@@ -178,12 +178,12 @@ class Masker:
         made: Any = copy(value)
         for name, item in new.items():
             object.__setattr__(made, name, item)
-        if getattr(made, "__dict__", new).keys() - new.keys():  # more, from the fields, as a graph's index by id is
+        if getattr(made, "__dict__", new).keys() - new.keys():  # derived attributes, such as a graph's index by id
             made.__post_init__()
         return made
 
     def _model(self, value: Any, seen: _Seen) -> Any:
-        """Mask the fields of a pydantic model, those that it does not declare too."""
+        """Mask the fields of a pydantic model, including undeclared ones."""
         old = {name: getattr(value, name) for name in ("__dict__", "__pydantic_extra__", "__pydantic_private__")}
         new = {name: self._value(state, seen) for name, state in old.items()}
         if all(new[name] is old[name] for name in old):
@@ -194,9 +194,9 @@ class Masker:
         return made
 
     def error(self, error: E) -> E | MaskedError:
-        """Return an error without the secrets in its text or in those of its causes, with its traceback.
+        """Return an error with the secrets masked in its text and in its causes' texts, with its traceback.
 
-        It never raises, whatever the errors are: what cannot be read or made again becomes a `MaskedError`.
+        This never raises: an error that cannot be read or rebuilt becomes a `MaskedError`.
         """
         if not self._forms:
             return error
@@ -207,18 +207,18 @@ class Masker:
 
 
 class _Errors:
-    """One error with all that it leads to: its causes, contexts and parts, each once, however they are connected."""
+    """One error with all errors it leads to: its causes, contexts and parts, each once, however they are connected."""
 
     def __init__(self, masker: Masker, error: BaseException) -> None:
         self._masker = masker
         self._links: dict[int, _Links] = {}
-        """By the id of an error; it keeps what it leads to, so that no id is given to another one."""
+        """Links by the id of an error; they keep the errors alive, so that no id is reused."""
         self._made: dict[int, BaseException] = {}
         hostile = self._find(error)
         self._secretive = self._behind(hostile)
 
     def masked(self, error: BaseException) -> BaseException:
-        """Return the first error as it may be shown; itself where neither it nor what it leads to has a secret."""
+        """Return the first error masked; the error itself if neither it nor those it leads to have a secret."""
         for links in self._links.values():
             self._shown(links.error, 0)
         for key, made in self._made.items():
@@ -237,7 +237,7 @@ class _Errors:
         return self._made[key]
 
     def _find(self, error: BaseException) -> set[int]:
-        """Find the errors, the nearest first, until there are too many; return those that are to be replaced."""
+        """Find the errors, nearest first, up to the limit; return the ids of those to replace."""
         replaced: set[int] = set()
         waiting = deque([error])
         while waiting:
@@ -258,7 +258,7 @@ class _Errors:
         return replaced
 
     def _behind(self, replaced: set[int]) -> set[int]:
-        """Add the errors that lead to one that is to be replaced, or to one that was not looked at."""
+        """Add the errors that lead to one that is replaced, or to one that was not read."""
         led_by: dict[int, list[int]] = {}
         for key, (_, cause, context, parts) in self._links.items():
             for one in (cause, context, *parts):
@@ -273,7 +273,7 @@ class _Errors:
         return found
 
     def _rewritten(self, error: BaseException, parts: Sequence[BaseException]) -> BaseException:
-        """Return the same error in other words, or a `MaskedError` where that is not possible."""
+        """Return the same error with masked text, or a `MaskedError` if that is not possible."""
         masker, kind = self._masker, type(error)
         try:
             made: Any
@@ -294,7 +294,7 @@ class _Errors:
         return MaskedError(masker.text(f"{kind.__name__}: {_try(str, error)}"))
 
     def _connect(self, made: BaseException, links: _Links) -> None:
-        """Lead from a new error to what the old one led to."""
+        """Connect a new error to the masked causes and context of the old one."""
         error = links.error
         made.__cause__ = None if links.cause is None else self._shown(links.cause, 0)
         made.__context__ = None if links.context is None else self._shown(links.context, 0)
@@ -303,7 +303,7 @@ class _Errors:
 
 
 class _Links(NamedTuple):
-    """An error, and what it leads to."""
+    """An error, and the errors it leads to."""
 
     error: BaseException
     cause: BaseException | None
@@ -316,7 +316,7 @@ def _is_group(error: BaseException) -> bool:
 
 
 def _said(error: BaseException) -> str:
-    """Return all that an error says itself, apart from what it leads to."""
+    """Return all texts of an error itself, without the errors it leads to."""
     notes = getattr(error, "__notes__", "")
     line = getattr(error, "text", "") if isinstance(error, SyntaxError) else ""
     return f"{_try(str, error)} {_try(repr, error)} {_try(str, notes)} {line}"
@@ -335,7 +335,7 @@ def _same(one: object, other: object) -> bool:
 
 @lru_cache(maxsize=256)
 def _forms(secret: str) -> tuple[str, ...]:
-    """Return how a secret may be written."""
+    """Return the forms in which a secret may be written."""
     plain = _INVISIBLE.sub("", secret)
     ways = (_in_html, _in_urls, _in_json, _in_base64)
     written = [plain, *(form for text in {secret, plain} for way in ways for form in way(text))]
@@ -357,7 +357,7 @@ def _in_urls(secret: str) -> Iterator[str]:
 
 
 def _in_json(secret: str) -> Iterator[str]:
-    """Yield it as JSON, and as JSON within JSON."""
+    """Yield the secret as JSON, and as JSON within JSON."""
     for ascii_only in (False, True):
         once = json.dumps(secret, ensure_ascii=ascii_only)[1:-1]
         yield from (once, once.replace("/", "\\/"))
@@ -365,7 +365,7 @@ def _in_json(secret: str) -> Iterator[str]:
 
 
 def _in_base64(secret: str) -> Iterator[str]:
-    """Yield the characters of base64 that it alone decides, for the three places where it may begin."""
+    """Yield the base64 characters that depend on the secret alone, for the three offsets where it may begin."""
     octets = secret.encode(errors="replace")
     for before in range(3):
         first, last = -(-before * 8 // 6), (before + len(octets)) * 8 // 6
@@ -383,7 +383,7 @@ def _occurrences(text: str, form: str) -> Iterator[Span]:
 
 
 def _merged(spans: Iterable[Span]) -> list[Span]:
-    """Sort spans, and join those that overlap: half a secret must not be left over beside another."""
+    """Sort spans and join overlapping ones, so that no part of a secret is left."""
     merged: list[Span] = []
     for start, stop in sorted(spans):
         if merged and start < merged[-1][1]:
@@ -393,31 +393,31 @@ def _merged(spans: Iterable[Span]) -> list[Span]:
     return merged
 
 
-# ---------------------------------------------------------------- the whole process: its log and its terminal
+# ---------------------------------------------------------------- the log and terminal of the process
 
 _maskers: Final[WeakSet[Masker]] = WeakSet()
 
 
 def mask_in_log(masker: Masker) -> None:
-    """Mask these secrets in the library's log and at its terminal as long as `masker` is kept."""
+    """Mask these secrets in the library's log and at its terminal as long as `masker` is alive."""
     if masker:
         _maskers.add(masker)
-        logging.getLogger("kairo_team").addFilter(_mask_record)  # which it takes once
+        logging.getLogger("kairo_team").addFilter(_mask_record)  # added only once
 
 
 def masked(value: T) -> T:
-    """Return what is about to be written outside any run, without the secrets of any runtime."""
+    """Return a value that is written outside any run, with the secrets of all runtimes masked."""
     for masker in list(_maskers) if _maskers else ():
         value = masker.value(value)
     return value
 
 
 def _mask_record(record: logging.LogRecord) -> bool:
-    """Mask what is about to be logged; a record that cannot be written becomes a mask."""
+    """Mask a log record; one whose text cannot be made becomes a mask."""
     for masker in list(_maskers):
         try:
             message = record.getMessage()
-        except BaseException:  # noqa: BLE001 - foreign code: what was given to be logged
+        except BaseException:  # noqa: BLE001 - foreign code: the logged objects
             record.msg, record.args, message = MASK, (), MASK
         clean = masker.text(message)
         if clean != message:

@@ -1,8 +1,8 @@
-"""Cancel scopes and task groups that foreign code left open in the task it ran in.
+"""Close cancel scopes and task groups that foreign code left open in its task.
 
-A task's scopes are a stack: with a stranger's on top none below it can be left, and what runs in the task afterwards is
-cancelled with it. Neither anyio nor trio has a public way to see or to repair that stack. Where their inner names are
-others than those used here, everything counts as orderly.
+A task's scopes are a stack: with a foreign scope on top, those below cannot be left, and code that runs in the task
+afterwards is cancelled with it. Neither anyio nor trio has a public way to inspect or repair that stack. If their
+private names differ from those used here, every stack counts as intact.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from anyio.lowlevel import current_token
 
 
 class Mark(Protocol):
-    """The scopes that were open in the running task when the mark was made; used in that task."""
+    """The scopes that were open in the running task when the mark was made; use it in that task."""
 
     @property
     def intact(self) -> bool:
-        """Whether they, and no others, are open now."""
+        """Whether exactly these scopes are open now."""
         ...
 
     async def restore(self) -> None:
-        """Cancel and leave all that was opened since. In trio this waits for the children of task groups."""
+        """Cancel and leave all scopes that were opened since. In trio this waits for the children of task groups."""
         ...
 
 
@@ -44,7 +44,7 @@ class _AsyncioMark:
         while scope is not None and scope is not self._scope:
             left.append(scope)
             scope = scope._parent_scope  # noqa: SLF001 - see the module
-        if scope is not self._scope:  # ours was left too
+        if scope is not self._scope:  # our own scope was left too
             return
         for one in left:
             one.cancel()
@@ -85,7 +85,7 @@ _NO_MARK = _NoMark()
 
 
 def cancelled_around(task: Any) -> bool:
-    """Return whether a scope around a task of asyncio was cancelled, also where a shield is between them."""
+    """Return whether a scope around an asyncio task was cancelled, even with a shield between them."""
     states: Any = getattr(sys.modules.get("anyio._backends._asyncio"), "_task_states", {})
     state = states.get(task)
     scope = None if state is None else state.cancel_scope
@@ -95,7 +95,7 @@ def cancelled_around(task: Any) -> bool:
 
 
 def marker() -> Callable[[], Mark]:
-    """Return what marks the scopes that are open in the running task, for this event loop."""
+    """Return a function, for this event loop, that marks the scopes open in the running task."""
     if hasattr(current_token().native_token, "call_soon"):
         states: Any = getattr(sys.modules.get("anyio._backends._asyncio"), "_task_states", None)
         current: Callable[[], Any] = sys.modules["asyncio"].current_task

@@ -1,4 +1,4 @@
-"""Checks that a plug-in has the methods of its protocol, made when it is passed in; errors are sentences."""
+"""Check that a plug-in has the methods of its protocol, when it is passed in; errors are sentences."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, cast
 
 _MAY_BE_AWAITED = ("Any", "Awaitable", "Coroutine", "Future")
-"""Return annotations with which a plain `def` may replace an `async def`."""
+"""Return annotations that allow a plain `def` instead of an `async def`."""
 
 
 def check_plug_in(where: str, what: str, given: object, method: str, *takes: str) -> None:
     """Raise `ValueError` unless `given` is an object with an async method that takes these arguments by position.
 
-    `where` begins the sentence ("Team.coordinator"); `what` is what belongs there ("a coordinator").
+    `where` begins the sentence ("Team.coordinator"); `what` names what is expected ("a coordinator").
     """
     check_instance(where, what, given)
     found = getattr(given, method, None)
@@ -25,32 +25,32 @@ def check_plug_in(where: str, what: str, given: object, method: str, *takes: str
 
 
 def check_instance(where: str, what: str, given: object) -> None:
-    """Raise `ValueError` for a class in the place of an object made of it."""
+    """Raise `ValueError` for a class instead of an instance."""
     if isinstance(given, type):
         name = given.__name__
         raise ValueError(f"{where}: {name} is a class, not {what}: make one, {name}(...)")
 
 
 def check_method(where: str, method: Callable[..., Any], name: str, call: str, takes: int) -> None:
-    """Raise `ValueError` for a method that is plainly not async, or cannot be called as `call` shows."""
+    """Raise `ValueError` for a method that is clearly not async, or cannot be called as `call` shows."""
     if _yields(method):
-        raise ValueError(f"{where}: {name} yields, and is to return: write async def {call} with a return")
+        raise ValueError(f"{where}: {name} yields but must return: write async def {call} with a return")
     if _is_plain(method):
-        raise ValueError(f"{where}: {name} is no async function: write async def {call}")
+        raise ValueError(f"{where}: {name} is not an async function: write async def {call}")
     signature = _signature(method)
     if signature is not None and not _fits(signature, takes):
         raise ValueError(f"{where}: {name} takes {signature}, and is called as {call}")
 
 
 def check_function(where: str, function: Callable[..., Any], call: str, takes: int = 1) -> None:
-    """Raise `ValueError` for what cannot be called as `call` shows, with that many arguments by position."""
+    """Raise `ValueError` for a function that cannot be called as `call` shows, with `takes` positional arguments."""
     signature = _signature(function)
     if signature is not None and not _fits(signature, takes):
         raise ValueError(f"{where}: {_name(function)} takes {signature}, and is called as {call}")
 
 
 def check_agent(where: str, agent: object) -> None:
-    """Raise `ValueError` for what cannot do a task: neither a function of an assignment nor an object that runs."""
+    """Raise `ValueError` for anything but a function of an assignment or an object with `run`."""
     check_instance(where, "an agent", agent)
     if callable(getattr(agent, "run", None)):
         check_plug_in(where, "an agent", agent, "run", "assignment", "context")
@@ -62,7 +62,7 @@ def check_agent(where: str, agent: object) -> None:
         )
     function = cast("Callable[..., Any]", agent)
     if _yields(function):
-        raise ValueError(f"{where}: {_name(function)} yields; an agent returns what it made")
+        raise ValueError(f"{where}: {_name(function)} yields; an agent must return its result")
     signature = _signature(function)
     if signature is None:
         return
@@ -76,9 +76,9 @@ def check_agent(where: str, agent: object) -> None:
 
 
 def context_by(function: Callable[..., Any]) -> Literal["position", "keyword"] | None:
-    """Return how an agent function takes its context; None for one that takes the assignment alone.
+    """Return how an agent function takes its context; None if it takes only the assignment.
 
-    It is a second required positional parameter, or one that is named `context`.
+    The context is the second required positional parameter, or a parameter named `context`.
     """
     signature = _signature(function)
     if signature is None:
@@ -92,14 +92,14 @@ def context_by(function: Callable[..., Any]) -> Literal["position", "keyword"] |
 
 
 def as_list(where: str, what: str, given: Any) -> Sequence[Any]:
-    """Return what was given as a list; `ValueError` for a string, or for one of them where a list of them belongs."""
+    """Return the given items as a list; `ValueError` for a string or a single item."""
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise ValueError(f"{where} is a list of {what}, not {given!r}: put it into a list, [...]")
     return list(cast("Iterable[Any]", given))  # type: ignore[redundant-cast]  # pyright needs it
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
-    """Return what a function takes, by name alone: in a message the types would hide it."""
+    """Return a function's signature without annotations, which would make a message hard to read."""
     try:
         found = inspect.signature(function)
     except (TypeError, ValueError):  # a builtin without a signature
@@ -124,7 +124,7 @@ def _plain_function(function: Any) -> Any:
 
 
 def _is_plain(method: Callable[..., Any]) -> bool:
-    """Return whether it was written with `def` and its annotation does not allow an awaitable."""
+    """Return whether it is a plain `def` whose annotation does not allow an awaitable."""
     function = _plain_function(method)
     if not inspect.isfunction(function) or inspect.iscoroutinefunction(function):
         return False

@@ -1,4 +1,4 @@
-"""The JSON in a model's reply, which models often put into a code fence or between sentences."""
+"""Find the JSON in a model's reply, which may be in a code fence or between sentences."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any, Final, NamedTuple, TypeVar
 T = TypeVar("T")
 
 _MOST_VALUES: Final = 1_000
-"""Places of a reply where a value may begin that are looked at."""
+"""Most places of a reply that are tried as the beginning of a value."""
 _LANGUAGE: Final = re.compile(r"[ \t]*[A-Za-z][\w+.-]*")
-"""What may stand behind the beginning of a code fence."""
+"""The language that may follow the beginning of a code fence."""
 _FENCE: Final = 3
-"""Least characters of the beginning, and of the end, of a code fence."""
+"""Fewest characters of the beginning, and of the end, of a code fence."""
 _BEGUN: Final = re.compile(r'\{\s*["}]|\[\s*[\[{"\]]')
-"""How JSON begins; a bracket of a sentence begins otherwise."""
+"""The beginning of JSON, unlike a bracket in a sentence."""
 
 
 def read_reply(text: str, read: Callable[[str], T]) -> T:
-    """Return what `read` makes of the JSON in a reply: the whole text, inside its code fence, or among its sentences.
+    """Return what `read` returns for the JSON in a reply: the whole text, inside its code fence, or between sentences.
 
-    `read` takes the text of JSON and raises `ValueError` for a value that does not fit. Raises the `ValueError` of the
-    likeliest text if none fits, and one of its own if several different values fit.
+    `read` takes a JSON text and raises `ValueError` for a value that does not fit. Raises the `ValueError` of the
+    likeliest text if none fits, and its own if several different values fit.
     """
     whole = text.strip().removeprefix("\ufeff").strip()
     problem: ValueError | None = None
@@ -50,7 +50,7 @@ def read_reply(text: str, read: Callable[[str], T]) -> T:
 
 
 def _unfenced(whole: str) -> str:
-    """Return what is inside a text that is one code fence, on several lines or on one; else the text."""
+    """Return the inside of a text that is one code fence, on one or several lines; else the text."""
     mark = whole[:1]
     if mark not in ("`", "~"):
         return whole
@@ -70,9 +70,9 @@ class Value(NamedTuple):
 
 
 def values_in(text: str, beginnings: str = "{[") -> list[Value]:
-    """Return the JSON objects and arrays of a text, none of them inside another; with one that is broken they end.
+    """Return the outermost JSON objects and arrays of a text, up to the first broken one.
 
-    An object with a key that is given twice counts as broken. `beginnings` are the brackets that are looked for.
+    An object with a duplicate key counts as broken. `beginnings` are the brackets to look for.
     """
     decoder = json.JSONDecoder(object_pairs_hook=_without_doubles)
     bracket = re.compile(f"[{re.escape(beginnings)}]")

@@ -18,30 +18,30 @@ from kairo_team._util.threads import poster
 Post = Callable[[Callable[[], object]], object]
 
 _UNSAFE: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters (terminal commands begin with one), overrides of the reading direction, broken halves."""
+"""Control characters, which begin terminal commands, overrides of the text direction, and lone surrogates."""
 
 
 def clean(text: str) -> str:
-    """Return the text without secrets, and with a question mark for everything a terminal would obey, not show."""
+    """Return the text with secrets masked, and with question marks for all characters that control a terminal."""
     return _UNSAFE.sub("?", masked(text).replace("\r\n", "\n")).expandtabs(4)
 
 
 BAR: Final = "  | "
-"""Stands before each line of text that a member made: such a line passes for none of the library's own."""
+"""Prefix of each line of a member's text, so that it cannot look like a line of the library's own."""
 
 
 def barred(text: str) -> str:
-    """Return the text clean, with a bar before each of its lines."""
+    """Return the clean text with a bar before each line."""
     return "\n".join(f"{BAR}{line}".rstrip() for line in clean(text).split("\n"))
 
 
 class Terminal:
-    """Where a person reads and types. Safe to share between event loops and threads."""
+    """The terminal where a person reads and types. Safe to share between event loops and threads."""
 
     def __init__(self, source: TextIO | None = None, sink: TextIO | None = None) -> None:
-        """`source` and `sink` replace stdin and stderr."""
+        """Use `source` and `sink` instead of stdin and stderr."""
         self.draws_aside: list[tuple[Callable[[], object], Callable[[], object]]] = []
-        """Functions of a live view: stop for a question, and continue after it."""
+        """Functions of live views: one to stop for a question, one to continue after it."""
         self._source = source
         self._sink = sink
         self._lock = threading.Lock()
@@ -51,12 +51,12 @@ class Terminal:
         self._taker: Callable[[str | Exception], object] | None = None
 
     def write(self, text: str, end: str = "\n") -> None:
-        """Write to the person, so that nothing a model wrote can move the cursor or hide itself."""
+        """Write a text for the person; nothing in it can move the cursor or hide itself."""
         print(clean(text), file=self._sink or sys.stderr, end=end, flush=True)
 
     @contextmanager
     def aside(self, stop: Callable[[], object], go_on: Callable[[], object]) -> Generator[None]:
-        """Have something that draws `stop` for every question that is asked during the block, and `go_on` after it."""
+        """During the block, call `stop` before each question and `go_on` after it, for a live view."""
         self.draws_aside.append((stop, go_on))
         try:
             yield
@@ -67,7 +67,7 @@ class Terminal:
 
     @asynccontextmanager
     async def turn(self) -> AsyncGenerator[None]:
-        """Hold the terminal alone during the block; callers get it in the order they ask."""
+        """Hold the terminal alone during the block; callers get it in the order in which they ask."""
         await self._take_turn()
         drawing = tuple(self.draws_aside)
         try:
@@ -98,7 +98,7 @@ class Terminal:
             raise
 
     def _pass_on(self) -> None:
-        """Give the turn to the first in line whose event loop still runs."""
+        """Give the turn to the first waiting caller whose event loop still runs."""
         while True:
             with self._lock:
                 if not self._queue:
@@ -114,10 +114,10 @@ class Terminal:
     # ------------------------------------------------------------------ one reader
 
     async def read(self) -> str:
-        """Return the next line that is typed, "" at the end of the input.
+        """Return the next line that the person types, "" at the end of the input.
 
-        An abandoned reader keeps waiting in its thread: nothing can stop it. What is typed then answers the question
-        that is open at that moment, or is discarded when none is open: it never answers a later question.
+        An abandoned reader keeps waiting in its thread, because it cannot be stopped. A line typed then answers the
+        question that is open at that moment, or is discarded if none is open: it never answers a later question.
         """
         came, typed = anyio.Event(), list[str | Exception]()
         post = poster()
@@ -150,7 +150,7 @@ class Terminal:
             stdin: TextIO | None = sys.stdin  # None where it was closed before the program began
             source = self._source or stdin
             line = "" if source is None else source.readline()
-        except Exception as error:  # noqa: BLE001 - it is raised in the caller
+        except Exception as error:  # noqa: BLE001 - raised in the caller
             line = error
         with self._lock:
             self._reading = False
@@ -163,4 +163,4 @@ class Terminal:
 
 
 TERMINAL = Terminal()
-"""The terminal this process was started in."""
+"""The terminal in which this process was started."""

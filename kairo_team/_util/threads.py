@@ -1,4 +1,4 @@
-"""Blocking code in daemon threads of our own: a thread that hangs never keeps the process, or a run, from ending.
+"""Run blocking code in daemon threads: a thread that hangs never keeps the process, or a run, from ending.
 
 Unlike with `anyio.to_thread.run_sync`, the caller of `run_in_thread` may leave at any moment; a later result is passed
 to `on_late`.
@@ -23,18 +23,18 @@ from anyio.lowlevel import checkpoint_if_cancelled, current_token
 T = TypeVar("T")
 
 OnLate = Callable[[Any, BaseException | None], object]
-"""Called with `(result, error)` of a call whose caller had left, in the thread that ended last; must be quick."""
+"""Called with `(result, error)` of a call whose caller has left, in whichever thread ended last; must be quick."""
 
 MAX_BUSY: Final = 256
-"""Most calls running at once in the process; later ones wait in order. A call whose caller left does not count."""
+"""Most calls that run at once in the process; later ones wait in order. Calls whose caller has left do not count."""
 IDLE_SECONDS: Final = 10.0
-"""How long a thread without work is kept."""
+"""Seconds that an idle thread is kept."""
 
 _logger = logging.getLogger("kairo_team")
 
 
 class _Call(Generic[T]):
-    """One call of a function, until its result was returned to the caller or passed to `on_late`."""
+    """One call of a function, until its result is returned to the caller or passed to `on_late`."""
 
     __slots__ = ("_make", "_on_late", "_post", "error", "event", "result", "state")
 
@@ -51,11 +51,11 @@ class _Call(Generic[T]):
         """Run the function and keep its result or error."""
         try:
             self.result = self._make()
-        except BaseException as error:  # noqa: BLE001 - it is raised in the caller
+        except BaseException as error:  # noqa: BLE001 - raised in the caller
             self.error = error
 
     def wake(self) -> bool:
-        """Wake the caller; False when its event loop is gone."""
+        """Wake the caller; return False when its event loop is gone."""
         try:
             self._post(self.event.set)
         except RuntimeError:
@@ -63,7 +63,7 @@ class _Call(Generic[T]):
         return True
 
     def report_late(self) -> None:
-        """Hand the result to `on_late`."""
+        """Pass the result to `on_late`."""
         if self._on_late is None:
             return
         try:
@@ -104,7 +104,7 @@ class _Worker:
 
 
 class _Pool:
-    """All threads of the process. Every move of a call from state to state is made here, under one lock."""
+    """All threads of the process. Every change of a call's state is made here, under one lock."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -122,7 +122,7 @@ class _Pool:
         self._set_off(worker, call)
 
     def finish(self, call: _Call[Any], worker: _Worker) -> None:
-        """Book the end of a call, give the thread its next one and pass on the result."""
+        """Record the end of a call, give the thread its next call, and pass the result on."""
         with self._lock:
             late = call.state == "abandoned"
             if not late:
@@ -141,7 +141,7 @@ class _Pool:
             self.abandon(call)
 
     def abandon(self, call: _Call[Any]) -> None:
-        """Let the caller leave: forget a waiting call, stop counting a running one, pass on a finished one."""
+        """Let the caller leave: remove a waiting call, stop counting a running one, report a finished one."""
         started: tuple[_Worker | None, _Call[Any]] | None = None
         with self._lock:
             before, call.state = call.state, "abandoned"
@@ -158,7 +158,7 @@ class _Pool:
             call.report_late()
 
     def retire(self, worker: _Worker) -> bool:
-        """Return True when the idle thread may end, False when a call is on its way to it."""
+        """Return True if the idle thread may end, False if it is about to get a call."""
         with self._lock:
             if worker not in self._idle:
                 return False
@@ -166,7 +166,7 @@ class _Pool:
             return True
 
     def _begin(self, call: _Call[Any]) -> _Worker | None:
-        """Count the call and hand it to an idle thread; a new thread, not yet started, is returned."""
+        """Count the call and give it to an idle thread; else return a new thread that is not started yet."""
         call.state = "running"
         self._busy += 1
         if self._idle:
@@ -175,7 +175,7 @@ class _Pool:
         return _Worker(self, call)
 
     def _set_off(self, worker: _Worker | None, call: _Call[Any]) -> None:
-        """Start a new thread; where the system allows no more, the call fails with its error."""
+        """Start a new thread; if the system allows no more threads, the call fails with its error."""
         if worker is None:
             return
         try:
@@ -189,7 +189,7 @@ class _Pool:
 
 
 def poster() -> Callable[[Callable[[], object]], object]:
-    """Return a function with which other threads run a callback in this event loop; `RuntimeError` after its end."""
+    """Return a function that runs callbacks in this event loop from any thread; `RuntimeError` after its end."""
     native: Any = current_token().native_token
     post: Callable[[Callable[[], object]], object]
     post = getattr(native, "call_soon_threadsafe", None) or native.run_sync_soon
@@ -197,7 +197,7 @@ def poster() -> Callable[[Callable[[], object]], object]:
 
 
 def _context() -> contextvars.Context:
-    """Copy the caller's context variables, without sniffio's claim that an event loop runs here."""
+    """Copy the caller's context variables, without sniffio's mark that an event loop runs in this thread."""
     context = contextvars.copy_context()
     sniffio = sys.modules.get("sniffio")
     if sniffio is not None:
@@ -209,8 +209,8 @@ _pool = _Pool()
 
 
 def _forget_threads() -> None:
-    """Begin anew: a forked child has none of its parent's threads."""
-    global _pool  # noqa: PLW0603 - one pool per process is the point
+    """Start with a new pool: a forked child has none of its parent's threads."""
+    global _pool  # noqa: PLW0603 - there is one pool per process
     _pool = _Pool()
 
 
@@ -221,9 +221,9 @@ if hasattr(os, "register_at_fork"):
 async def run_in_thread(fn: Callable[..., T], *args: Any, on_late: OnLate | None = None) -> T:
     """Call `fn(*args)` in a daemon thread and return its result, or raise its error.
 
-    Context variables are copied into the thread. Cancellation returns at once: the thread cannot be stopped, it is
-    abandoned, and its later result is discarded, after `on_late`, if given, was called with it. Above `MAX_BUSY`
-    running calls the next ones wait in order; cancelled while it waits, a call never starts.
+    Context variables are copied into the thread. Cancellation returns at once: the thread cannot be stopped and is
+    abandoned. Its later result is passed to `on_late`, if given, and discarded. Above `MAX_BUSY` running calls, the
+    next ones wait in order; a call that is cancelled while it waits never starts.
     """
     await checkpoint_if_cancelled()
     context = _context()

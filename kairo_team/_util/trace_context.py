@@ -1,4 +1,4 @@
-"""The W3C trace context of the work that goes on, taken from one process to another, where OpenTelemetry is used."""
+"""Carry the W3C trace context of current work from one process to another, where OpenTelemetry is used."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 
 def current_traceparent() -> str | None:
-    """Return the trace context of the current span; None without one, or where nobody has imported OpenTelemetry."""
+    """Return the trace context of the current span; None without one, or if OpenTelemetry is not imported."""
     if "opentelemetry.trace" not in sys.modules:
         return None
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -21,7 +21,7 @@ def current_traceparent() -> str | None:
 
 @contextmanager
 def continuing(traceparent: str | None) -> Generator[None]:
-    """Let the span of another process be the current one for a block; do nothing where OpenTelemetry is not here."""
+    """Make the span of another process the current one for a block; do nothing if OpenTelemetry is not installed."""
     if traceparent is None or find_spec("opentelemetry") is None:
         yield
         return
@@ -37,7 +37,7 @@ def continuing(traceparent: str | None) -> Generator[None]:
 
 @contextmanager
 def without_span() -> Generator[None]:
-    """Let no span be the current one for a block."""
+    """Run a block without a current span."""
     if "opentelemetry.trace" not in sys.modules:
         yield
         return

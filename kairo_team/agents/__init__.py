@@ -1,4 +1,4 @@
-"""Agents: what fills a role - our own, and those people wrote with another library."""
+"""Agents that fill the roles of a team: the library's own, and wrappers for agents of other libraries."""
 
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FunctionAgent", "LangGraphAgent", "MiniAgent", "OpenAIAgent", "PydanticAIAgent", "TeamAgent"]
 
-if not TYPE_CHECKING:  # a type checker would take any name for one that is there
+if not TYPE_CHECKING:  # with __getattr__ a type checker would accept any name
     _HOMES = {
         "langgraph": "LangGraphAgent",
         "mini": "MiniAgent",

@@ -29,7 +29,7 @@ M = TypeVar("M", bound="BaseChatModel")
 StateIn = Callable[["Assignment", "MemberContext"], Any]
 """Makes the graph's input, or the text of the task's message; it may be async."""
 StateOut = Callable[[Any], "str | Artifact"]
-"""Makes the artifact of the graph's last state."""
+"""Makes the artifact from the graph's last state."""
 
 _MESSAGES: Final = "messages"
 _STRUCTURED: Final = "structured_response"
@@ -38,45 +38,46 @@ _INTERRUPT: Final = "__interrupt__"
 
 
 class LangGraphAgent(WrappedAgent):
-    """Runs a compiled graph; its chat models and tools are governed, also in subgraphs and parallel branches.
+    """Run a compiled graph; its chat models and tools are governed, also in subgraphs and parallel branches.
 
     The input is `input(assignment, context)`; the default is `{"messages": [...]}` with a system message (when the role
     has instructions or the task an output type) and the task or the text of `prompt(assignment, context)`. The artifact
-    is `output(state)`; the default is the text of the last message of a model. The rest of the state, where it is JSON,
-    becomes the artifact's data; for a task with an output type the data is the channel `structured_response`, or the
-    text itself. For a state without messages the text is the JSON of the data. After each step of the graph the text so
-    far is kept, as the partial artifact of an attempt that is cut off.
+    is `output(state)`; the default is the text of the last message of a model. The rest of the state, as far as it is
+    JSON, becomes the artifact's data; for a task with an output type the data is the channel `structured_response`, or
+    the text itself. For a state without messages the text is the JSON of the data. After each step of the graph the
+    text so far is kept as the partial artifact, for an attempt that is cut off.
 
-    Two ways to govern, which may be mixed in one graph:
+    There are two ways to govern, which may be mixed in one graph:
 
-    - `governed(model)` when the graph is built: every call is held, capped to what is left, recorded, shown to
-      guardrails and changed by them, like a call of `context.model`. `ToolNode(tools, awrap_tool_call=
-      governed_tool_call)` does the same for tools. - Nothing at all. The graph's models and tools are then observed by
+    - `governed(model)` when the graph is built: every call is held, capped to the budget left, recorded, and shown to
+    guardrails, which may change it, like a call of `context.model`. `ToolNode(tools, awrap_tool_call=
+      governed_tool_call)` does the same for tools. - No change to the graph. Its models and tools are then observed by
       LangChain's callbacks: each call is held before it is made, refused if it does not fit, settled with the usage it
-      reports, and charged its whole hold when it fails or is cancelled. A reply cannot be capped then, so a call whose
-      whole `max_tokens` (4096 when the model declares none) does not fit is refused; when a guardrail, or the masking
-      of secrets, would change a text, the call or its result is refused instead; a call is never answered from a run's
-      records; and its models do not receive a directive that is given while the graph works, only tasks that begin
-      later do.
+      reports, and charged its whole hold when it fails or is cancelled. A reply cannot be capped then, so a call is
+      refused if its whole `max_tokens` (4096 when the model declares none) does not fit; when a guardrail, or the
+      masking of secrets, would change a text, the call or its result is refused instead; a call is never answered from
+      a run's records; and a directive that is given while the graph works reaches only tasks that begin later.
 
-    A tool with `metadata={"side_effect": "read"}` (or "write") counts as that, else as "system". A refused tool call is
-    an error message to the model when a `ToolNode` runs it, and the exception `ToolRefused` elsewhere.
+    A tool declares its side effect with `metadata={"side_effect": "read"}` (or "write"); without it the tool is
+    "system". A refused tool call is an error message to the model when a `ToolNode` runs it, and the exception
+    `ToolRefused` elsewhere.
 
-    Neither way can see what a node does without LangChain, such as a provider's own client; a provider library's own
-    retries inside one call (set its `max_retries` to 0); embeddings; the inside of a `RemoteGraph`. Without `governed`
-    these are not seen either: a call with an empty list of callbacks, a call by `agenerate` without callbacks, and the
-    pieces of a reply that a node streams, which are sent before a guardrail sees the whole. A model that asks other
+    Neither way can see calls that a node makes without LangChain, such as through a provider's own client; a provider
+    library's own retries inside one call (set its `max_retries` to 0); embeddings; the inside of a `RemoteGraph`.
+    Without `governed` these are not seen either: a call with an empty list of callbacks, a call by `agenerate` without
+    callbacks, and the pieces of a reply that a node streams, which are sent before a guardrail sees the whole
+    reply. A model that asks other
     models is then counted together with them, and one call with several prompts is refused. Models of text completion
     are observed too. Synchronous nodes run in threads: their calls are governed, but cannot be interrupted in flight;
     such a call is charged its hold and its thread is abandoned. A synchronous call in the event loop's own thread would
     block the team, and is refused.
 
-    A halt, a constraint, a guardrail's denial or too small a budget ends the graph at once and leaves the agent as the
-    original exception, even if nodes or retry policies converted it. Each call of a model counts as a loop. When the
-    graph has a checkpointer, every attempt is a thread of its own. A compiled graph takes no further tool for one run,
-    so those that a coordinator offers, such as one that hands over, are not there for its models. The recursion limit
-    is a failed attempt; so is an interrupt, which nothing here could answer, and it is not retried. The graph runs only
-    on asyncio.
+    A halt, a constraint, a guardrail's denial or an insufficient budget ends the graph at once and is raised from the
+    agent as the original exception, even if nodes or retry policies converted it. Each model call counts as a loop.
+    When the graph has a checkpointer, every attempt is a thread of its own. A compiled graph cannot get more tools for
+    one run, so its models do not have the tools that a coordinator offers, such as one for handing over. Reaching the
+    recursion limit is a failed attempt. So is an interrupt, which nothing here could answer: it ends as BLOCKED and is
+    not retried. The graph runs only on asyncio.
     """
 
     library = "LangGraph"
@@ -91,7 +92,7 @@ class LangGraphAgent(WrappedAgent):
         output: StateOut | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        """Wrap a graph; `config` is a LangGraph config. `ValueError` for a wrong object, and what could not work."""
+        """Wrap a graph; `config` is a LangGraph config. `ValueError` for a wrong object or an unfit graph."""
         _check_graph(graph, messages=input is None)
         super().__init__(prompt)
         check_function("LangGraphAgent.input", input)
@@ -112,7 +113,7 @@ class LangGraphAgent(WrappedAgent):
         self._config = dict(config or {})
 
     async def _attempt(self, assignment: Assignment, context: MemberContext) -> AgentOutput:
-        """Do the task; raises `RecursionError` when the graph took as many steps as it may."""
+        """Do the task; raises `RecursionError` when the graph reaches its limit of steps."""
         attempt = GraphAttempt(context)
         state = await attempt.run(lambda: self._run_graph(attempt, assignment, context))
         spent: dict[str, Any] = {
@@ -133,7 +134,7 @@ class LangGraphAgent(WrappedAgent):
         from kairo_team.agents.langgraph_watch import Watch
 
         state: Any = None
-        outside = var_child_runnable_config.set(None)  # a graph around this team is not ours to report to
+        outside = var_child_runnable_config.set(None)  # do not report to a graph around this team
         config = merge_configs({"callbacks": [Watch(attempt)]}, self._config, self._thread())  # type: ignore[arg-type]  # a RunnableConfig is a dict
         try:
             state_in = await self._state_in(assignment, context)
@@ -146,7 +147,7 @@ class LangGraphAgent(WrappedAgent):
         except GraphRecursionError as error:
             limit = config.get("recursion_limit")
             raise RecursionError(
-                f"the graph took all the {limit} steps it may take and did not end: let it end earlier, or allow "
+                f"the graph did not end within the {limit} steps that are allowed: let it end earlier, or allow "
                 "more by LangGraphAgent(graph, config={'recursion_limit': ...})"
             ) from error
         finally:
@@ -154,7 +155,7 @@ class LangGraphAgent(WrappedAgent):
         return state
 
     async def _state_in(self, assignment: Assignment, context: MemberContext) -> Any:
-        """Return the task as the packaged prompt, the default of every agent of the library."""
+        """Return the graph's input; by default the packaged prompts, as for every agent of the library."""
         if self._input is not None:
             return await made(self._input, assignment, context)
         from langchain_core.messages import HumanMessage, SystemMessage
@@ -170,9 +171,10 @@ class LangGraphAgent(WrappedAgent):
         return {"configurable": {"thread_id": uuid.uuid4().hex}} if self.graph.checkpointer else {}
 
     def _keep(self, state: Any, context: MemberContext) -> None:
-        """Keep the text so far; an incomplete state may lack what `output` reads."""
+        """Keep the text so far."""
         text = _text(state)
         if self._output is not None:
+            # An incomplete state may not have the fields that `output` reads.
             with suppress(Exception):
                 made = self._output(state)
                 text = made.text if isinstance(made, Artifact) else made
@@ -194,11 +196,11 @@ class LangGraphAgent(WrappedAgent):
 def governed(model: M, *, limit: str | None = None) -> M:
     """Return a copy of a LangChain chat model, of its own kind, that is governed wherever a `LangGraphAgent` runs it.
 
-    Outside a team it works like the original. Inside, every call is held, capped, recorded and shown to guardrails, and
-    a streamed reply comes in one piece, after it passed them. `limit` is the model's field, or the keyword of its
-    calls, that limits a reply's tokens, when it is none of the usual ones; a `ValueError` asks for it. LangChain's
-    cache is switched off: its answers would pass no guardrail. `ValueError` for an object that is no chat model: bind
-    tools and settings afterwards.
+    Outside a team it works like the original. Inside a team, every call is held, capped, recorded and shown to
+    guardrails, and a streamed reply comes in one piece after it passed them. `limit` is the field of the model, or the
+    keyword of its calls, that limits a reply's tokens; it is needed only for unusual models, and a `ValueError` asks
+    for it. LangChain's cache is switched off, because its answers would pass no guardrail. `ValueError` for an object
+    that is not a chat model: bind tools and settings afterwards.
     """
     _need_langgraph("governed")
     from kairo_team.agents.langgraph_models import governed_copy
@@ -210,8 +212,8 @@ def governed(model: M, *, limit: str | None = None) -> M:
 async def governed_tool_call(request: Any, execute: Callable[[Any], Any]) -> Any:
     """Run one tool call of a `ToolNode` through the tool pipeline: `ToolNode(tools, awrap_tool_call=this)`.
 
-    Outside a team the tool simply runs. A refusal is an error message that the model can read. The tool receives the
-    arguments as guardrails changed them, and the model the result; a `Command` whose text they change becomes a
+    Outside a team the tool just runs. A refusal is an error message that the model can read. The tool receives the
+    arguments, and the model the result, as guardrails changed them; a `Command` whose text they change becomes a
     message.
     """
     from kairo_team.agents.langgraph_tools import run_governed
@@ -231,7 +233,7 @@ def _need_langgraph(what: str) -> None:
 
 
 def _check_graph(given: Any, *, messages: bool) -> None:
-    """Refuse an object that is no compiled graph, or a graph whose input or interrupts could not be served."""
+    """Raise `ValueError` unless it is a compiled graph whose input can be made and that has no static interrupts."""
     _need_langgraph("LangGraphAgent")
     from langgraph.graph import StateGraph  # pyright: ignore[reportMissingTypeStubs]
     from langgraph.pregel import Pregel  # pyright: ignore[reportMissingTypeStubs]
@@ -262,7 +264,7 @@ def _fields(state: Any) -> Mapping[str, Any]:
 
 
 def _check_calls(state: Any) -> None:
-    """Raise for a graph that ended with calls which it could not make, because their arguments are not JSON."""
+    """Raise `ValueError` for a graph that ended with tool calls whose arguments are not JSON."""
     messages = _messages(state)
     broken: list[Any] = getattr(messages[-1], "invalid_tool_calls", []) if messages else []
     if broken and not _text({_MESSAGES: messages[-1:]}):
@@ -271,7 +273,7 @@ def _check_calls(state: Any) -> None:
 
 
 def _last_reply(state: Any) -> ModelResponse | None:
-    """Return the last message of a model; None where there is none."""
+    """Return the last message of a model; None without one."""
     from kairo_team.agents.langgraph_views import response_view
 
     replies = (message for message in reversed(_messages(state)) if getattr(message, "type", None) == "ai")
@@ -280,7 +282,7 @@ def _last_reply(state: Any) -> ModelResponse | None:
 
 
 def _text(state: Any) -> str:
-    """Return the last text of a model."""
+    """Return the last text of a model that is not blank."""
     from kairo_team.agents.langgraph_views import text_of
 
     texts = (text_of(message) for message in reversed(_messages(state)) if getattr(message, "type", None) == "ai")
@@ -307,7 +309,7 @@ def _artifact(state: Any, kind: Any) -> Artifact:
 
 
 def _json(found: Any) -> Any:
-    """Return it as JSON values; None when it has none."""
+    """Return a value as JSON values; None when that is not possible."""
     try:
         return freeze_json({"it": adapter(Any).dump_python(found, mode="json")})["it"]
     except (ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""One attempt of a graph: every call of a model or tool in it is taken through the governed path."""
+"""One attempt of a graph: every call of a model or tool in it takes the governed path."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 F = TypeVar("F", bound="Followed")
 
 current: ContextVar[GraphAttempt | None] = ContextVar("kairo_team_graph_attempt", default=None)
-"""The attempt that runs here; tasks and threads that LangGraph starts inherit it."""
+"""The current attempt; tasks and threads that LangGraph starts inherit it."""
 
 _BLOCKING: Final = (
     "was called synchronously in the event loop's own thread, which would hold up the whole team: await its async "
@@ -42,8 +42,8 @@ _BLOCKING: Final = (
 
 OVER: Final = "the attempt this call belongs to is over: no more calls are made for it"
 _PATIENCE: Final = 0.4
-"""Seconds in which a graph ends after its cancellation; one that ignores it is abandoned. Usually less than the grace
-of a team, after which there would be no time left to detach from the graph."""
+"""Seconds for a graph to end after its cancellation; then it is abandoned. Usually less than a team's grace period, so
+that there is time left to detach from the graph."""
 _WRAP: Final = "build the graph with governed(model) to let it"
 
 
@@ -83,21 +83,21 @@ class GraphAttempt:
 
     @property
     def at_home(self) -> bool:
-        """Return whether this is the thread of the run's event loop."""
+        """Whether this is the thread of the run's event loop."""
         return threading.get_ident() == self._thread
 
     def wait_for(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
-        """Call from another thread: await it in the run's event loop."""
+        """Await a function in the run's event loop, from another thread."""
         if self.at_home:
             raise RuntimeError(f"a model or tool {_BLOCKING}")
         return self._portal.call(function, *args)
 
     async def come_home(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
-        """Await it in the run's event loop, from there or from a loop of another thread."""
+        """Await a function in the run's event loop, from there or from the loop of another thread."""
         return await (function(*args) if self.at_home else run_in_thread(self.wait_for, function, *args))
 
     async def complete(self, model: ChatModel, request: ModelRequest) -> ModelResponse:
-        """Call a model as the governed path has it."""
+        """Call a model on the governed path; errors other than the model's own end the graph."""
         try:
             return await self.call(model, request)
         except KairoError as error:
@@ -106,7 +106,7 @@ class GraphAttempt:
             raise
 
     async def call(self, model: ChatModel, request: ModelRequest) -> ModelResponse:
-        """Count a loop, go the governed path, and book the reply."""
+        """Count a loop, call the model on the governed path, and book the reply."""
         await self.context.put_off()
         self.context.governor.pre_step()
         try:
@@ -118,9 +118,10 @@ class GraphAttempt:
         return response
 
     async def follow(self, of: Any, make: Callable[[], F]) -> F:
-        """Wait until a call of the graph may be made; return what `answer` takes, raise what refuses it.
+        """Wait until a call of the graph may be made; return it for `answer`, or raise the error that refuses it.
 
-        `of` lives as long as that call: when it is gone before the answer, the call was cancelled.
+        `of` is an object that lives as long as that call: when it is collected before the answer, the call was
+        cancelled.
         """
         if self.over:
             raise RuntimeError(OVER)
@@ -140,7 +141,7 @@ class GraphAttempt:
         return call
 
     async def answer(self, call: Followed, reply: Any, error: BaseException | None = None) -> None:
-        """Report the outcome of a call; raise what refuses to use it."""
+        """Report the outcome of a call; raise the error that refuses its result."""
         call.reply, call.raised = reply, error
         call.replied.set()
         if error is not None and not isinstance(error, Exception):
@@ -150,13 +151,13 @@ class GraphAttempt:
             raise call.error
 
     def end_with(self, error: KairoError) -> None:
-        """End the graph at once: a result after the error would not count, even if something catches it."""
+        """End the graph at once: after this error no result counts, even if the graph catches it."""
         if self._ending.error is None:
             self._ending.note(error)
             self._tasks.cancel_scope.cancel()
 
     async def leave_with(self, error: KairoError) -> None:
-        """Do the same, from wherever it is awaited."""
+        """Do the same as `end_with`, as an async function."""
         self.end_with(error)
 
     async def _walk(self, call: Followed) -> None:
@@ -172,14 +173,14 @@ class GraphAttempt:
             call.ended.set()
 
     def _let_go(self, call: Followed) -> None:
-        """Give up a call whose caller is gone; may run in any thread, and after the event loop."""
+        """Cancel a call whose caller is gone; may run in any thread, and after the event loop has ended."""
         if not call.ended.is_set():
             with suppress(RuntimeError):
                 self._post(call.scope.cancel)
 
 
 async def _in_its_own_task(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Await it in a task that is cancelled once, the way asyncio cancels.
+    """Await the work in a task that is cancelled only once, as asyncio does.
 
     A cancel scope cancels again at every await, also when LangGraph waits for its own tasks to end, and would leave
     them running.
@@ -210,29 +211,29 @@ async def _in_its_own_task(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 
 class Followed(ABC):
-    """A call that the graph makes itself; the governed path goes with it, step by step. Made in the run's loop."""
+    """A call that the graph makes itself, accompanied by the governed path. Constructed in the run's event loop."""
 
     def __init__(self) -> None:
         self.scope = anyio.CancelScope()
         self.admitted = anyio.Event()
-        """It may be made, or it ended already."""
+        """Set once the call may be made, or has ended."""
         self.replied = anyio.Event()
         self.ended = anyio.Event()
         self.open = False
-        """The governed path allowed the call."""
+        """Whether the governed path allowed the call."""
         self.reply: Any = None
         self.raised: BaseException | None = None
-        """What the call itself raised."""
+        """The error of the call itself."""
         self.error: Exception | None = None
-        """What the governed path raised."""
+        """The error of the governed path."""
 
     @abstractmethod
     async def walk(self, attempt: GraphAttempt) -> None:
-        """Go the governed path, with `pass_on` in place of the call."""
+        """Take the governed path, with `pass_on` instead of the call."""
         raise NotImplementedError
 
     async def pass_on(self) -> Any:
-        """Allow the call; return its result, or raise what it raised."""
+        """Allow the call; return its result, or raise its error."""
         self.open = True
         self.admitted.set()
         await self.replied.wait()
@@ -245,26 +246,26 @@ class FollowedModel(Followed):
     """A call of a model that is not wrapped, as the `ChatModel` that the governed path calls."""
 
     steerable = False
-    """Its request is already fixed."""
+    """False: the request is fixed already, so directives cannot be added."""
 
     def __init__(self, name: str, request: ModelRequest, beyond: int, *, written_in: str) -> None:
         """`written_in` is the model's class with its module, as LangChain reports it."""
         super().__init__()
         self.name = name
         self._written_in = written_in
-        once = {**request.settings, "call": uuid.uuid4().hex}  # a record could not answer in the call's place
+        once = {**request.settings, "call": uuid.uuid4().hex}  # unique, so that no record answers the call
         self._request = replace(request, settings=once)
         self._beyond = beyond
 
     async def walk(self, attempt: GraphAttempt) -> None:
-        """Hold, settle, and refuse changes that cannot be applied to a call of the graph."""
+        """Hold and settle the call; refuse changes that cannot be applied to a call of the graph."""
         self._attempt = attempt
         response = await attempt.call(self, self._request)
         if (response.text, tuple(response.tool_calls)) != self._original:
             raise GuardrailDenied("a guardrail", "post_model", f"it would change the reply of {self.name}: {_WRAP}")
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Allow the call, if it may be made unchanged."""
+        """Allow the call if it may be made unchanged."""
         refuse_real(self.name, [self._written_in])
         if (request.messages, request.settings) != (self._request.messages, self._request.settings):
             why = f"it would change the request to {self.name}: {_WRAP}"
@@ -277,19 +278,19 @@ class FollowedModel(Followed):
         return response
 
     async def count_tokens(self, request: ModelRequest) -> int:
-        """Return an upper bound, with what the request does not show."""
+        """Return an upper bound that includes content beyond the text."""
         return prompt_bound(request) + self._beyond
 
     def _too_long(self, wanted: int, most: int) -> InsufficientBudget:
         governor = self._attempt.context.governor
         dimension = "dollars" if governor.remaining.tokens else "tokens"
-        left = f"room for only {most} reply" if dimension == "tokens" else f"what pays for {most} reply tokens, no more"
+        left = f"room for only {most} reply" if dimension == "tokens" else f"enough for {most} reply tokens"
         asked = f"a reply of up to {wanted} by {self.name} (only governed(model) can cut it short)"
         return InsufficientBudget(dimension, asked, left, governor.name, path=governor.path)
 
 
 class NotMade(ModelUnavailable):
-    """The call was not made and costs nothing: `why`."""
+    """The call was not made and costs nothing; `why` is the reason."""
 
     def __init__(self, model: str, why: KairoError) -> None:
         super().__init__(model, str(why))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 # pyright: reportPrivateUsage=false
-# `_generate` and its kind are what LangChain asks a chat model to implement; another one's are called here.
+# `_generate` and similar methods are what a LangChain chat model implements; this module calls another model's.
 import functools
 import inspect
 import uuid
@@ -39,24 +39,24 @@ _LIMITS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n
 """The integrations' names for the most tokens of a reply."""
 _LIMIT: Final = "__kairo_limit__"
 _MARK: Final = ("kairo_team", uuid.uuid4().hex)
-"""A word in a governed model's metadata that is unknown outside this process."""
+"""A mark in a governed model's metadata that is unknown outside this process."""
 _EVENT_HOOKS: Final = ("_stream_chat_model_events", "_astream_chat_model_events")
 """When a model has them, LangChain streams through them and not through `_stream` and `_astream`."""
 
 Ask = Callable[[Any, Sequence[Any], dict[str, Any]], Awaitable[Any]]
-"""Calls a model itself with messages and options."""
+"""Calls the given model with messages and options."""
 Make = Callable[[int | None, Sequence[Any]], Awaitable[Any]]
-"""Calls the model itself, with a limit of reply tokens, and messages."""
+"""Calls the wrapped model with a limit of reply tokens and messages."""
 
 
 def is_governed(details: Mapping[str, Any]) -> bool:
-    """Return whether the call that LangChain reports is a governed model's."""
+    """Return whether LangChain reports a call of a governed model."""
     metadata: Mapping[str, Any] = details.get("metadata") or {}
     return metadata.get(_MARK[0]) == _MARK[1]
 
 
 def governed_copy(model: Any, limit: str | None) -> Any:
-    """Return a copy of the model whose class is a governed kind of its own; see `governed`."""
+    """Return a copy of the model with a governed subclass of its class; see `governed`."""
     if not isinstance(model, BaseChatModel):
         raise ValueError(f"governed() takes a LangChain chat model, not {model!r:.200}: bind to it afterwards")
     if (model.metadata or {}).get(_MARK[0]) == _MARK[1]:
@@ -64,7 +64,7 @@ def governed_copy(model: Any, limit: str | None) -> Any:
     found = limit or next((name for name in _LIMITS if name in type(model).model_fields), None)
     if found is None:
         raise ValueError(
-            f"governed(): the limit of a reply's tokens is unknown for {type(model).__name__}: name its field, or the "
+            f"governed(): how to limit a reply's tokens is unknown for {type(model).__name__}: name the field, or the "
             "keyword of its calls, by governed(model, limit='...')"
         )
     copy = model.model_copy(update={"metadata": {**(model.metadata or {}), _MARK[0]: _MARK[1]}, "cache": False})
@@ -83,14 +83,14 @@ class _Call:
     """The modules of the model's class."""
     reply: AIMessage | None = None
     error: Exception | None = None
-    """The library's own, of the last try that failed."""
+    """The library's own error, from the last failed try."""
     name: str = field(init=False)
 
     def __post_init__(self) -> None:
         self.name = self.view.name
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Call the model with the messages as guardrails left them; `ModelCallError` when no answer came."""
+        """Call the model with the messages as guardrails changed them; `ModelCallError` when no answer came."""
         refuse_real(self.name, self.modules)
         messages = self._changed(request)
         try:
@@ -105,11 +105,11 @@ class _Call:
         return response_view(self.reply)
 
     async def count_tokens(self, request: ModelRequest) -> int:
-        """Return an upper bound, with what the request does not show."""
+        """Return an upper bound that includes content beyond the text."""
         return prompt_bound(request) + self.view.beyond
 
     def _changed(self, request: ModelRequest) -> Sequence[Any]:
-        """Return LangChain's messages with the texts that guardrails changed, and the user's messages after them."""
+        """Return LangChain's messages with the changes of guardrails, followed by the user messages that were added."""
         before, after = self.view.request.messages, request.messages
         changed, added = after[: len(before)], after[len(before) :]
         same = len(changed) == len(before) and all(map(_same_but_words, before, changed))
@@ -126,7 +126,7 @@ class _Call:
 
 
 def _same_but_words(old: Message, new: Message) -> bool:
-    """Return whether only text and arguments of tool calls differ."""
+    """Return whether two messages differ only in text and in arguments of tool calls."""
     if len(old.tool_calls) != len(new.tool_calls):
         return False
     calls = zip(old.tool_calls, new.tool_calls, strict=True)
@@ -140,9 +140,9 @@ def _with_words(message: Any, changed: Message) -> Any:
 
 @functools.cache
 def _governed_class(kind: Any, limit: str) -> Any:
-    """Make the governed kind of a class of chat models: inside an attempt, the attempt governs its calls."""
+    """Make the governed subclass of a class of chat models: inside an attempt, the attempt governs its calls."""
 
-    class Governed(kind):  # type: ignore[misc]  # the class of the user's model, whichever it is
+    class Governed(kind):  # type: ignore[misc]  # the class of the user's model
         async def _agenerate(
             self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any
         ) -> ChatResult:
@@ -184,13 +184,13 @@ def _governed_class(kind: Any, limit: str) -> Any:
 
 
 def _manager(kind: Any, run_manager: Any) -> dict[str, Any]:
-    """Return it as an argument of the model's own methods, when they take it."""
+    """Return `run_manager` as an argument for the model's own methods, if they take it."""
     takes = "run_manager" in inspect.signature(kind._generate).parameters  # noqa: SLF001 - LangChain asks the same
     return {"run_manager": run_manager} if takes else {}
 
 
 def _like(governed: Any, kind: Any, limit: str) -> Any:
-    """Give the class the name and methods of the one it governs, because LangChain asks a class for them."""
+    """Give the class the name and methods of the class it governs, because LangChain inspects them."""
     governed.__name__, governed.__qualname__, governed.__module__ = kind.__name__, kind.__qualname__, kind.__module__
     setattr(governed, _LIMIT, limit)
     if kind._stream is BaseChatModel._stream:  # noqa: SLF001 - LangChain asks the same
@@ -214,7 +214,7 @@ async def _ask_in_thread(plain: Any, messages: Sequence[Any], options: dict[str,
 async def _complete(
     attempt: GraphAttempt, model: Any, kind: Any, messages: Sequence[Any], kwargs: dict[str, Any], ask: Ask
 ) -> ChatResult:
-    """Answer by the governed path; `ask` calls the model itself."""
+    """Answer on the governed path; `ask` calls the wrapped model."""
     kwargs = _offered(kwargs, attempt.context.role.allowed_tools)
     details, settings = model._get_ls_params(**kwargs), model._get_invocation_params(**kwargs)  # noqa: SLF001 - what tracers receive
 
@@ -233,7 +233,7 @@ async def _complete(
 
 @contextmanager
 def _alone() -> Generator[None]:
-    """Make sure that calls inside the model are not governed a second time."""
+    """Keep calls inside the model from being governed a second time."""
     attempt, config = current.set(None), var_child_runnable_config.set(None)
     try:
         yield
@@ -243,7 +243,7 @@ def _alone() -> Generator[None]:
 
 
 def _offered(kwargs: dict[str, Any], allowed: Collection[str] | None) -> dict[str, Any]:
-    """Leave out the tools that the role is not allowed: the model is not to ask for them."""
+    """Leave out the tools that the role may not use, so that the model does not call them."""
     tools: Any = kwargs.get("tools")
     if allowed is None or not tools:
         return kwargs
@@ -254,7 +254,7 @@ def _offered(kwargs: dict[str, Any], allowed: Collection[str] | None) -> dict[st
 
 
 def _limited(model: Any, kind: Any, kwargs: dict[str, Any], most: int | None) -> tuple[Any, dict[str, Any]]:
-    """Return the model and the arguments that limit a reply to this many tokens."""
+    """Return the model and the arguments that limit a reply to `most` tokens."""
     name: str = getattr(model, _LIMIT)
     fields: Mapping[str, Any] = kind.model_fields
     own = name in fields
@@ -267,7 +267,7 @@ def _limited(model: Any, kind: Any, kwargs: dict[str, Any], most: int | None) ->
 
 
 def _message(result: ChatResult) -> AIMessage:
-    """Return the reply, with the provider's data on the whole call."""
+    """Return the reply with the provider's data on the whole call."""
     generation = result.generations[0]
     message: Any = generation.message
     details = {**(result.llm_output or {}), **(generation.generation_info or {}), **message.response_metadata}
@@ -276,7 +276,7 @@ def _message(result: ChatResult) -> AIMessage:
 
 
 def _chunk(result: ChatResult) -> ChatGenerationChunk:
-    """Return a whole reply as the one piece of a stream."""
+    """Return a whole reply as the only piece of a stream."""
     message = result.generations[0].message
     fields = message.model_dump(exclude={"type", "chunk_position"})
     return ChatGenerationChunk(message=AIMessageChunk(**fields, chunk_position="last"))

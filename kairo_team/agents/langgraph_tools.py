@@ -1,4 +1,4 @@
-"""LangChain's tools, taken through the tool pipeline (needs the extra `langgraph`)."""
+"""LangChain's tools in the tool pipeline (needs the extra `langgraph`)."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from kairo_team.tools.result import ToolResult
 
 STEERED: Final = "the tool steers the graph"
-"""The result, for the pipeline, of a tool that raises an interrupt or a command to the graph around it."""
+"""The result, for the pipeline, of a tool that raises an interrupt or a command for the graph around it."""
 _inside: ContextVar[tuple[str, str | None] | None] = ContextVar("kairo_team_governed_tool", default=None)
-"""Name and id of the call that `run_governed` makes."""
+"""Name and id of the call that `run_governed` is making."""
 
 
 class ToolRefused(ToolInvocationError):
-    """A tool call that was refused; a `ToolNode` makes an error message of it, which the model can read."""
+    """A refused tool call; a `ToolNode` turns it into an error message that the model can read."""
 
     def __init__(self, tool: str, reason: str) -> None:
         self.message = reason
@@ -57,7 +57,7 @@ class FollowedTool(Followed):
         self._text = ""
 
     async def walk(self, attempt: GraphAttempt) -> None:
-        """Go through the pipeline; refuse changes that cannot be applied to a call of the graph."""
+        """Run the call through the pipeline; refuse changes that cannot be applied to a call of the graph."""
         tool = _tool(self._name, self._description, self._metadata, self._call)
         result = await attempt.context.tool(tool).call(self._arguments, call_id=self._id)
         attempt.tool_calls += self.open
@@ -72,7 +72,7 @@ class FollowedTool(Followed):
 
 
 async def run_governed(request: Any, execute: Callable[[Any], Any]) -> Any:
-    """Run a `ToolNode`'s call through the pipeline of the attempt it belongs to, if it belongs to one."""
+    """Run a `ToolNode`'s call through the pipeline of its attempt; outside an attempt run it directly."""
     attempt = current.get()
     if attempt is None or request.tool is None:
         return await execute(request)
@@ -89,7 +89,7 @@ async def _run(attempt: GraphAttempt, request: Any, execute: Callable[[Any], Any
         before = _inside.set((asked["name"], asked["id"]))
         try:
             outputs.append(await execute(request.override(tool_call={**asked, "args": thaw(arguments)})))
-        except GraphBubbleUp as bubble:  # an interrupt, or a command to the graph around: no failure
+        except GraphBubbleUp as bubble:  # an interrupt, or a command for the graph around: not a failure
             bubbles.append(bubble)
             return STEERED
         finally:
@@ -108,7 +108,7 @@ async def _run(attempt: GraphAttempt, request: Any, execute: Callable[[Any], Any
 
 
 def _answer(asked: Mapping[str, Any], result: ToolResult, output: Any) -> Any:
-    """Return the tool's result, or a message with the reason why there is none."""
+    """Return the tool's result, or a message with the changed text or the reason of the refusal."""
     if output is not None and not result.is_error and result.text == _output_text(output):
         return output
     if isinstance(output, ToolMessage) and not result.is_error:
@@ -119,7 +119,7 @@ def _answer(asked: Mapping[str, Any], result: ToolResult, output: Any) -> Any:
 
 
 def in_pipeline(serialized: Any, details: Mapping[str, Any]) -> bool:
-    """Return whether this is the call that `run_governed` makes."""
+    """Return whether this is the call that `run_governed` is making."""
     return _inside.get() == (serialized["name"], details.get("tool_call_id"))
 
 
@@ -130,7 +130,7 @@ def _tool(name: str, description: str, metadata: Mapping[str, Any], call: Callab
 
 
 def _output_text(output: Any) -> str:
-    """Return the call for the pipeline."""
+    """Return a tool's output as text for the pipeline."""
     if isinstance(output, ToolMessage):
         return text_of(output)
     if isinstance(output, Command):
@@ -139,7 +139,7 @@ def _output_text(output: Any) -> str:
 
 
 def _command_text(command: Any) -> str:
-    """Return the text for the model from a tool that commands the graph."""
+    """Return the text for the model in a command for the graph."""
     update: Any = command.update
     fields = cast("Mapping[str, Any]", update) if isinstance(update, Mapping) else EMPTY
     messages: Any = fields.get("messages", [])

@@ -20,24 +20,24 @@ _ROLES: Final[Mapping[str, Literal["system", "user", "assistant", "tool"]]] = {
 _PROVIDERS: Final = {"google_genai": "google", "amazon_bedrock": "bedrock"}
 _MODELS: Final = frozenset({"ai", "AIMessageChunk"})
 _CALLS: Final = frozenset({"tool_use", "tool_call", "tool_call_chunk", "function_call", "input_json_delta"})
-"""Blocks of content in which providers repeat their tool calls."""
+"""Types of content blocks in which providers repeat their tool calls."""
 _CALLS_BESIDE: Final = frozenset({"tool_calls", "function_call"})
-"""Their keys in `additional_kwargs`."""
+"""Keys in `additional_kwargs` in which providers repeat their tool calls."""
 
 
 class View(NamedTuple):
-    """A call as the governed path sees it."""
+    """A model call as the governed path sees it."""
 
     name: str
     """`provider:model`."""
     request: ModelRequest
     """The request as text; `max_tokens` is the model's declared limit."""
     beyond: int
-    """Bytes of the other content: pictures, files and the like, as they are in the messages."""
+    """Bytes of the content that is not text, such as pictures and files, as they are in the messages."""
 
 
 def view(messages: Sequence[Any], details: Mapping[str, Any], settings: Mapping[str, Any]) -> View:
-    """Convert a call; `details` and `settings` are the model's own data for LangChain's tracers."""
+    """Convert a call; `details` and `settings` are the data that the model gives LangChain's tracers."""
     most = details.get("ls_max_tokens")
     provider = str(details.get("ls_provider") or "langchain")
     name = f"{_PROVIDERS.get(provider, provider)}:{details.get('ls_model_name') or 'model'}"
@@ -52,14 +52,14 @@ def view(messages: Sequence[Any], details: Mapping[str, Any], settings: Mapping[
 
 
 def message_view(message: Any) -> Message:
-    """Show a message's text and its tool calls."""
+    """Convert a message: its text and tool calls."""
     role: Literal["system", "user", "assistant", "tool"] = _ROLES.get(message.type, "user")
     calls = [_call(call) for call in getattr(message, "tool_calls", ())]
     return Message(role, text_of(message), calls, getattr(message, "tool_call_id", None))
 
 
 def text_of(message: Any) -> str:
-    """Return the text of a message: the string it is, without a model's thoughts, or its text blocks."""
+    """Return the text of a message: its string without the model's thoughts, or its text blocks."""
     content = message.content
     if isinstance(content, str):
         return without_thoughts(content) if message.type in _MODELS else content
@@ -67,9 +67,10 @@ def text_of(message: Any) -> str:
 
 
 def with_all_calls(message: Any) -> Any:
-    """Return a reply whose calls with arguments that are not JSON are calls too, so that the model reads what is wrong.
+    """Add a reply's invalid tool calls, whose arguments are not JSON, to its tool calls.
 
-    LangChain keeps them apart; a graph would take a reply that has no others for an answer.
+    LangChain keeps them apart. A graph would take a reply with only invalid calls for an answer; this way the model
+    reads what is wrong.
     """
     broken = [call for call in message.invalid_tool_calls if call.get("name")]
     if not broken:
@@ -92,7 +93,7 @@ def response_view(message: Any, usage: Mapping[str, Any] | None = None) -> Model
 
 
 def _refusal(message: Any) -> str | None:
-    """Return the words in which a model refused; None where it did not."""
+    """Return the text of a model's refusal; None without one."""
     found: Any = message.additional_kwargs.get("refusal")
     if not found and not isinstance(message.content, str):
         found = next((block.get("refusal") for block in message.content if _type_of(block) == "refusal"), None)
@@ -104,7 +105,7 @@ def _type_of(block: Any) -> Any:
 
 
 def _finish(metadata: Mapping[str, Any]) -> Finish:
-    """Return why a reply ended, by the words of LangChain's integrations."""
+    """Return why a reply ended, from the metadata of LangChain's integrations."""
     feedback: Any = metadata.get("prompt_feedback")
     if isinstance(feedback, Mapping) and cast("Mapping[str, Any]", feedback).get("block_reason"):
         return "content_filter"
@@ -115,7 +116,7 @@ def _finish(metadata: Mapping[str, Any]) -> Finish:
 
 
 def with_text(message: Any, text: str) -> Any:
-    """Return the message with another text; its other content stays."""
+    """Return the message with another text, keeping its other content."""
     if text == text_of(message):
         return message
     if isinstance(message.content, str):
@@ -125,7 +126,7 @@ def with_text(message: Any, text: str) -> Any:
 
 
 def with_calls(message: Any, calls: Sequence[ToolCall]) -> Any:
-    """Return the message with other tool calls, which are then only in `tool_calls`, in no provider's own form."""
+    """Return the message with other tool calls, only in `tool_calls` and not in a provider's own form."""
     if list(calls) == [_call(call) for call in getattr(message, "tool_calls", ())]:
         return message
     content: Any = message.content
@@ -137,7 +138,7 @@ def with_calls(message: Any, calls: Sequence[ToolCall]) -> Any:
 
 
 def native_reply(response: ModelResponse, reply: Any) -> Any:
-    """Return LangChain's message of a response: `reply` with the changes, or a new one when there is none."""
+    """Return LangChain's message for a response: `reply` with the changes, or a new message if `reply` is None."""
     if reply is None:
         return _new_message(response)
     return with_text(with_calls(reply, response.tool_calls), response.text)
@@ -159,7 +160,7 @@ def _new_message(response: ModelResponse) -> Any:
 
 
 def _native_calls(calls: Sequence[ToolCall]) -> list[Any]:
-    """Write tool calls the way LangChain does; arguments that are no object are under `input`."""
+    """Convert tool calls to LangChain's form; arguments that are not an object are put under `input`."""
     return [
         {
             "name": call.name,
@@ -175,12 +176,12 @@ def _call(call: Mapping[str, Any]) -> ToolCall:
     arguments = call["args"]
     try:
         return ToolCall(call["id"] or "", call["name"], arguments)
-    except ValueError:  # arguments that JSON cannot hold
+    except ValueError:  # arguments that are not JSON values
         return ToolCall(call["id"] or "", call["name"], repr(arguments))
 
 
 def _specs(tools: Any) -> Iterable[ToolSpec]:
-    """Show the tools of a call, each the way its provider writes them."""
+    """Convert the tools of a call, which may be in their provider's own form."""
     for tool in tools or ():
         function = _function(tool)
         if function is None:
@@ -190,7 +191,7 @@ def _specs(tools: Any) -> Iterable[ToolSpec]:
 
 
 def tool_name(tool: Any) -> str | None:
-    """Return the name of a tool as models receive it; None for a provider's own, such as its web search."""
+    """Return the name of a tool as models see it; None for a provider's own tool, such as its web search."""
     function = _function(tool)
     return None if function is None else str(function["name"])
 
@@ -206,7 +207,7 @@ def _function(tool: Any) -> Mapping[str, Any] | None:
 
 
 def _is_plain(setting: Any) -> bool:
-    """Return whether a setting is set, and a value a record can hold."""
+    """Return whether a setting is a plain value, which can be recorded."""
     return isinstance(setting, str | int | float | bool)
 
 
@@ -221,8 +222,8 @@ def _beyond_text(message: Any) -> int:
 
 
 def _usage(used: Mapping[str, Any], prompt: str = "input_tokens", completion: str = "output_tokens") -> Usage | None:
-    """Return the usage; None when it is not reported, or reported as zero."""
-    if used.get("total_cost") == 0:  # LangChain's mark of what its cache answered
+    """Return the usage; None when it is missing or reported as zero."""
+    if used.get("total_cost") == 0:  # LangChain marks answers of its cache so
         return Usage()
     tokens = int(used.get(prompt) or 0), int(used.get(completion) or 0)
     return Usage(*tokens) if any(tokens) and min(tokens) >= 0 else None

@@ -1,4 +1,4 @@
-"""LangChain's callbacks, through which the calls inside a graph are followed (needs the extra `langgraph`)."""
+"""LangChain callbacks that follow the calls inside a graph (needs the extra `langgraph`)."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ Make = Callable[[], Followed]
 
 
 class _Callback:
-    """A callback for LangChain: awaited when a coroutine looks it up, called when a plain function does.
+    """A callback for LangChain: async when a coroutine looks it up, sync when a plain function does.
 
-    LangChain looks callbacks up where it runs them. Its sync way would run an async callback in another loop and drop
-    its exception; its async way would not wait for a sync one.
+    LangChain looks callbacks up where it runs them. Its sync code would run an async callback in another loop and drop
+    its exception; its async code would not wait for a sync one.
     """
 
     def __init__(self, awaited: Callable[..., Awaitable[None]], called: Callable[..., None]) -> None:
@@ -38,13 +38,13 @@ class _Callback:
         self._called = called
 
     def __get__(self, watch: Watch | None, owner: type) -> Any:
-        asking = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # the caller decides the answer
+        asking = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # the caller's kind decides the result
         by_coroutine = asking.f_code.co_flags & inspect.CO_COROUTINE
         return functools.partial(self._awaited if by_coroutine else self._called, watch)
 
 
 def _start(look: Callable[..., Make | None]) -> Any:
-    """Make the callback of a call that begins; `look` returns how to follow it, None when it is followed already."""
+    """Make the callback for a call that begins; `look` returns how to follow it, None if it is followed already."""
 
     async def awaited(watch: Watch, *args: Any, run_id: UUID, **details: Any) -> None:
         make = look(*args, **details)
@@ -61,7 +61,7 @@ def _start(look: Callable[..., Make | None]) -> Any:
 
 
 def _end(look: Callable[[Any], tuple[Any, BaseException | None]]) -> Any:
-    """Make the callback of a call that ended; `look` returns its result and its exception."""
+    """Make the callback for a call that ended; `look` returns its result and its exception."""
 
     async def awaited(watch: Watch, brought: Any, *, run_id: UUID, **_details: Any) -> None:
         end = watch.take(run_id, *look(brought))
@@ -96,7 +96,7 @@ def _tool(serialized: Any, text: str, **details: Any) -> Make | None:
 
 def _model(serialized: dict[str, Any] | None, messages: Sequence[Any], details: dict[str, Any]) -> Make:
     if details.get("batch_size", 1) > 1:
-        raise RuntimeError("one call of a model with several prompts cannot be held for each of them: call it for each")
+        raise RuntimeError("one model call with several prompts cannot be governed: make a call for each prompt")
     metadata: dict[str, Any] = details.get("metadata") or {}
     params: dict[str, Any] = details.get("invocation_params") or {}
     written_in = ".".join((serialized or {}).get("id") or ())
@@ -104,12 +104,12 @@ def _model(serialized: dict[str, Any] | None, messages: Sequence[Any], details: 
 
 
 def _bubble(error: BaseException) -> tuple[Any, BaseException | None]:
-    """Treat an exception that steers the graph as the tool's result."""
+    """Treat an exception that controls the graph as the tool's result."""
     return (STEERED, None) if isinstance(error, GraphBubbleUp) else (None, error)
 
 
 def _reply(result: LLMResult) -> Any:
-    """Show the reply as the governed path takes it."""
+    """Convert the reply for the governed path."""
     made: Any = result.generations[0][0]
     usage: Any = (result.llm_output or {}).get("token_usage")
     message = made.message if hasattr(made, "message") else AIMessage(made.text)
@@ -117,7 +117,7 @@ def _reply(result: LLMResult) -> Any:
 
 
 class Watch(BaseCallbackHandler):
-    """Follows the calls of models and tools of one attempt, synchronous and asynchronous ones."""
+    """Follows the sync and async calls of models and tools in one attempt."""
 
     raise_error = True
     run_inline = True
@@ -133,10 +133,10 @@ class Watch(BaseCallbackHandler):
     def __init__(self, attempt: GraphAttempt) -> None:
         self.attempt = attempt
         self.calls: dict[int, Followed] = {}
-        """Calls in flight, by LangChain's ids of them."""
+        """Calls in flight, by LangChain's ids."""
 
     def take(self, run_id: UUID, reply: Any, error: BaseException | None) -> Callable[[], Awaitable[None]] | None:
-        """Return how to report its end, if the call was followed, or ended with an error that must leave the graph."""
+        """Return how to report the end of a call, if it was followed or failed with an error that ends the graph."""
         call = self.calls.pop(run_id.int, None)
         if call is not None:
             return functools.partial(self.attempt.answer, call, reply, error)

@@ -1,4 +1,4 @@
-"""`MiniAgent`: the turn-limited loop, small enough to read in one sitting."""
+"""`MiniAgent`: a loop of model calls and tools with a limit of turns."""
 
 from __future__ import annotations
 
@@ -35,19 +35,20 @@ Settings = Mapping[str, Any] | Callable[["Assignment"], Mapping[str, Any]]
 
 @known_arguments
 class MiniAgent:
-    """Asks a model, turn by turn, and runs the tools it asks for, until there is an answer.
+    """Call a model turn by turn, and run the tools that it calls, until it gives an answer.
 
     A turn is one model call and its tools. `tools` are typed functions (see `kairo_team.tool`), MCP servers and
-    pydantic-ai toolsets. A reply that was cut off is continued in the next turn; after `max_turns` the text so far
-    comes back as TURN_LIMIT_REACHED. On the last turn of several, also when another could not be paid, the tools are
-    withheld, but for those that end its work (`Tool.ends`), and the prompt states this. When the task names an output
-    type, the reply must fit its JSON schema; one that does not fit is asked for once more, unless it was cut off. Tool
-    calls of a reply that was cut off are not made, and the model is told so. A reply that the provider's filter cut off
-    or refused ends the work BLOCKED. When a constraint ends the attempt, or the budget cannot pay another turn, the
-    text so far comes back as GRACEFUL_EXIT, with the reason; without a text the shortage is raised, as any other is.
-    With `stream`, subscribers receive the replies as they come: `model.delta` events. `max_turns` holds beside all
-    constraints. `templates` replace prompt templates by name (`system`, `task`, `continue`, `after_tools`, `repair`)
-    before those of the coordinator and the runtime.
+    pydantic-ai toolsets. A reply that was cut off is continued in the next turn; after `max_turns` the text so far is
+    returned as TURN_LIMIT_REACHED. On the last turn of several, which is also one after which the budget could not pay
+    another, only tools that end the work (`Tool.ends`) are offered, and the prompt says so. When the task names an
+    output type, the reply must match its JSON schema; the model is asked once more for a reply that does not match,
+    unless it was cut off. Tool calls of a reply that was cut off are not made, and the model receives the reason. A
+    reply that the provider's filter cut off or refused ends the work as BLOCKED. When a constraint ends the attempt, or
+    the budget cannot pay another turn, the text so far is returned as GRACEFUL_EXIT with the reason; without a text the
+    shortage is raised as `InsufficientBudget` or `HaltError`. With `stream`, subscribers receive replies piece by piece
+    as `model.delta` events. `max_turns` applies in addition to all constraints. `templates` replace prompt templates by
+    name (`system`, `task`, `continue`, `after_tools`, `repair`), with priority over the coordinator's and the
+    runtime's.
 
     >>> agent = kt.MiniAgent("openai:gpt-5-mini", max_turns=4)
     >>> output = await agent.run("Explain tides.", budget=kt.Budget(tokens=4_000))
@@ -96,7 +97,7 @@ class MiniAgent:
         self._settings: Settings = _check_settings(settings) if settings is not None else {}
 
     def preflight(self, role: Role, models: Models, budget: Budget) -> list[str]:
-        """Return why the agent could not work: its model is not available, or its first prompt could not be paid."""
+        """Return why the agent could not work, such as an unavailable model or a first prompt that cannot be paid."""
         try:
             models.resolve(self.model)
         except KairoError as error:
@@ -109,26 +110,26 @@ class MiniAgent:
         return self._useless_tools(role)
 
     def _useless_tools(self, role: Role) -> list[str]:
-        """Report that the role allows no tool of the agent, if they are known: probably a name is misspelt."""
+        """Return a problem if the role allows none of the agent's tools: probably a name is misspelt."""
         names = [tool.name for tool in self.tools if isinstance(tool, Tool)]
         if role.allowed_tools is None or not names or len(names) < len(self.tools):
             return []
         if set(names) & set(role.allowed_tools) or not role.allowed_tools:
             return []
-        return [f"its role allows {known(role.allowed_tools)}, and its tools are {known(names)}: it could use none"]
+        return [f"its role allows {known(role.allowed_tools)}, and its tools are {known(names)}: it could not use any"]
 
     async def run(
         self, assignment: Assignment | str, context: MemberContext | None = None, **alone: Any
     ) -> AgentOutput:
         """Do a task: in a team with the team's `context`, else alone, `run("Find ...", budget=Budget(tokens=4000))`.
 
-        In a team `HaltError` is raised when a limit is reached, and the text so far is kept. Alone every end is an
-        `AgentOutput`; the other arguments are those of `kairo_team.engine.run.lone_agent.run_alone`.
+        In a team, reaching a limit raises `HaltError`, and the text so far is kept. Alone, every end is an
+        `AgentOutput`; the other arguments are as for `kairo_team.engine.run.lone_agent.run_alone`.
         """
         if context is None:
             return await run_alone(self, assignment, **alone)
         if isinstance(assignment, str):
-            raise TypeError(f"with a context the agent is given an Assignment, not the string {assignment!r}")
+            raise TypeError(f"with a context the agent takes an Assignment, not the string {assignment!r}")
         conversation = _Conversation(self, assignment, context)
         turn, error = 0, None
         try:
@@ -149,17 +150,17 @@ class MiniAgent:
         return conversation.output(status, turn, error)
 
     def settings_for(self, assignment: Assignment) -> dict[str, Any]:
-        """Return the sampling settings of one assignment."""
+        """Return the sampling settings for one assignment."""
         return dict(_check_settings(self._settings(assignment)) if callable(self._settings) else self._settings)
 
     def render(self, template: str, context: MemberContext, **values: object) -> str:
-        """Fill in a prompt template: the agent's own, else the run's."""
+        """Render a prompt template: the agent's own, else the run's."""
         if template not in self.templates:
             return context.render(template, **values)
         return self._prompts.render(template, foreign=context.foreign, **values)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> MiniAgent:
-        """Return a copy with the same model and tools: clients and servers cannot be copied, and runs never share."""
+        """Return a copy with the same model and tools, because clients and servers cannot be copied."""
         return copy.copy(self)
 
     def __repr__(self) -> str:
@@ -167,14 +168,14 @@ class MiniAgent:
 
 
 _TEMPLATES: Final = ("system", "task", "continue", "after_tools", "repair")
-"""The prompt templates an agent fills in."""
+"""The prompt templates that an agent renders."""
 
 _BYTES_A_TOKEN = 6
-"""More text than this rarely goes into one token: a prompt cannot be paid below that."""
+"""Bytes that one token rarely exceeds; used for the least cost of a prompt."""
 
 
 class _Conversation:
-    """One run of the loop; nothing of it is kept on the agent, so two runs never mix."""
+    """The state of one run of the loop; the agent has none, so runs never mix."""
 
     def __init__(self, agent: MiniAgent, assignment: Assignment, context: MemberContext) -> None:
         self._agent = agent
@@ -188,7 +189,7 @@ class _Conversation:
         self._tools: Toolbox | None = None
         self._spent_before = context.governor.usage
         self._ask = "task"
-        """The template of the next message."""
+        """Name of the template for the next message."""
         self._invalid: str | None = None
         """The errors of the last structured reply."""
         self._dearest = Decimal(0)
@@ -198,20 +199,20 @@ class _Conversation:
         self._text = ""
         self._data: Any = None
         self._no_tools = False
-        """It asked for tools, and none can be used."""
+        """Whether the last reply called tools and none could be used."""
         self._wrapped_up = False
         self.complete = False
         self.blocked: str | None = None
-        """What the provider's filter did."""
+        """What the provider's filter did, in a sentence; None if it did nothing."""
 
     @property
     def over(self) -> bool:
-        """Whether there is an answer, or the announced last turn is done."""
+        """Whether the work is over: answered, blocked, or after the announced last turn."""
         return self.complete or self._wrapped_up or self.blocked is not None
 
     @property
     def end(self) -> tuple[AgentStatus, str | None]:
-        """How it ended by itself, and why it did not complete."""
+        """The status at the end of the loop, and why the work is not complete."""
         if self.blocked is not None:
             return AgentStatus.BLOCKED, self.blocked
         return (AgentStatus.COMPLETED if self.complete else AgentStatus.TURN_LIMIT_REACHED), None
@@ -222,7 +223,7 @@ class _Conversation:
             self._tools = await self._context.tools(self._agent.tools)
 
     async def take_turn(self, turn: int) -> None:
-        """Ask once, take the reply, and run the tools it asks for."""
+        """Call the model once, take the reply, and run its tool calls."""
         limits, last = await self._context.recorded(f"turn {turn}", partial(self._outlook, turn))
         self._wrapped_up = last
         request = self._request(limits, last=last)
@@ -238,7 +239,7 @@ class _Conversation:
             await self._run_tools(calls)
 
     async def _answer(self, request: ModelRequest) -> ModelResponse:
-        """Ask the model; what came of a reply before its connection broke is kept."""
+        """Call the model; keep the part of a reply that came before its connection broke."""
         try:
             return await (self._model.stream(request) if self._agent.stream else self._model.complete(request))
         except ModelCallError as error:
@@ -247,13 +248,13 @@ class _Conversation:
             raise
 
     def _block(self, response: ModelResponse) -> None:
-        """End with a reply that the provider's filter cut off or refused: what it asks for is not done."""
+        """End with a reply that the provider's filter cut off or refused; its tool calls are not made."""
         self.blocked = response.cut_by
         self._text = response.text or self._text
         self._context.keep(self._text)
 
     def end_with(self, ended: TurnEnded) -> None:
-        """Take the end of the work from a tool."""
+        """End with a tool call that ends the attempt."""
         self._text = ended.written(self._text)
         self._invalid = None
         if ended.answers and self._schema is not None:
@@ -261,7 +262,7 @@ class _Conversation:
         self.complete = True
 
     async def explain_shortage(self, turn: int) -> str:
-        """Return why the budget could not pay a turn; where there is no text yet, raise that as any shortage is."""
+        """Return why the budget could not pay a turn; without a text so far, raise the shortage instead."""
         left, governor = self._context.remaining, self._context.governor
         if not self._text.strip():
             if left.loops == 0:
@@ -271,14 +272,14 @@ class _Conversation:
         return too_little(turn, left)
 
     def _calls_of(self, response: ModelResponse, request: ModelRequest, *, last: bool) -> Sequence[ToolCall]:
-        """Return the calls that are made: on the last turn none of a tool that was withheld."""
+        """Return the calls to make: on the last turn only calls of offered tools."""
         if not request.tools or not last:
             return response.tool_calls if request.tools else ()
         offered = {spec.name for spec in request.tools}
         return tuple(call for call in response.tool_calls if call.name in offered)
 
     def output(self, status: AgentStatus, turns: int, error: str | None) -> AgentOutput:
-        """Return the output; a structured reply that stayed invalid is not COMPLETED."""
+        """Return the output; with an invalid structured reply it is not COMPLETED."""
         if self._invalid is not None and status is AgentStatus.COMPLETED:
             status, error = AgentStatus.GRACEFUL_EXIT, self._invalid
         partial = not self.complete or self._invalid is not None
@@ -288,7 +289,7 @@ class _Conversation:
         return AgentOutput(artifact, status, *counts, usage, tuple(self._messages), error)
 
     def _take(self, response: ModelResponse, *, asked_tools: bool, may_repair: bool) -> None:
-        """Keep a reply, and decide what comes next: nothing when it is the answer."""
+        """Keep a reply, and choose the next message, or complete the work if it is the answer."""
         usage = response.usage or Usage()
         self._dearest = max(self._dearest, usage.dollars)
         self._longest = max(self._longest, usage.completion_tokens)
@@ -304,9 +305,9 @@ class _Conversation:
             self.complete = True
 
     def _take_structured(self, *, may_repair: bool, cut_by: str | None = None) -> None:
-        """Read the reply as the output type; when it does not fit, ask once more, if that can be paid.
+        """Read the reply as the output type; when it does not match, ask once more if `may_repair`.
 
-        One that was cut off is not asked for again, because the same limit would cut it again.
+        A reply that was cut off is not repaired, because the same limit would cut the next one too.
         """
         try:
             self._data = check_output(self._context.output_type, Artifact(self._text), cut_by=cut_by)
@@ -327,14 +328,14 @@ class _Conversation:
         self._messages += [Message.tool(call.id, result.text) for call, result in answers]
 
     async def _outlook(self, turn: int) -> tuple[str, bool]:
-        """Return what is left for a turn, as a text, and whether it is the last; a replayed turn gets the same text."""
+        """Return a text on the limits left for a turn, and whether it is the last. It is recorded for replays."""
         most = self._agent.max_turns
         limits = describe_limits(most - turn + 1 if most > 1 else None, self._context)
         last = most > 1 and (turn == most or not await self._can_pay_another(self._request(limits, last=False)))
         return (LAST_TURN if last else limits), last
 
     def _request(self, limits: str, *, last: bool) -> ModelRequest:
-        """Make the request of a turn; on the last one without tools, but for those that end the work."""
+        """Make the request of a turn; on the last turn it offers only tools that end the work."""
         values: dict[str, Any] = {"problem": self._invalid, "no_tools": self._no_tools, "limits": limits}
         values |= {"assignment": self._assignment, "role": self._context.role}
         ask = self._agent.render(self._ask, self._context, **values)
@@ -354,10 +355,10 @@ class _Conversation:
         return can_pay_another(left, need, self._dearest)
 
     async def _need_two(self, request: ModelRequest, left: int) -> int:
-        """Return the tokens that this turn and one more may need, by the model's own count when it has one.
+        """Return the tokens that this turn and one more may need, by the model's own count if it has one.
 
-        Without one, and when tools may answer at any length (those that end the work do not), the conversation so far
-        counts by its bytes, which are several times its tokens.
+        Without such a count, and when tools may return results of any length (those that end the work do not), the
+        conversation so far counts by its bytes, which are several times its tokens.
         """
         reply, bound = self._max_tokens or self._longest, prompt_bound(request)
         answered = len(request.tools) > len(self._offered(last=True))
@@ -385,7 +386,7 @@ def _check_settings(settings: Any) -> Any:
 
 
 def _check_tools(tools: Iterable[Any]) -> tuple[Any, ...]:
-    """Return the tools, functions as `Tool`s; `ValueError` for an object that is none."""
+    """Return the tools, with functions converted to `Tool`s; `ValueError` for any other object."""
     if isinstance(tools, str) or not isinstance(tools, Iterable):
         raise ValueError(f"MiniAgent.tools is a list of functions and tool sources, not {tools!r}")
     given = tuple(as_source(one) or as_tool(one) for one in tools)

@@ -1,4 +1,4 @@
-"""An agent of the OpenAI Agents SDK as a member: its own loop, our budget, guardrails and permissions."""
+"""An agent of the OpenAI Agents SDK as a member: its own loop, this library's budget, guardrails and permissions."""
 
 from __future__ import annotations
 
@@ -26,36 +26,36 @@ Prompt = Callable[["Assignment", "MemberContext"], Any]
 """Makes the agent's input: a text, or input items of the library. It may be async."""
 
 MAX_TURNS: Final = 10
-"""Turns of one run; the agents library's own default."""
+"""Default limit of turns in one run; the same as the agents library's."""
 
 
 class OpenAIAgent(WrappedAgent):
-    """Wraps an `agents.Agent`; needs the extra `openai-agents`, and runs on asyncio.
+    """Wrap an `agents.Agent`; needs the extra `openai-agents`, and runs on asyncio.
 
     The agent, the agents it hands over to and those it uses as tools run in the library's own loop, on copies made for
-    the attempt: one object serves many tasks at once. Every model call of theirs is held, capped, guarded and booked as
-    a call of `context.model`, under the name `openai:<model>`; every call of a function tool, those of MCP servers
-    included, goes through the team's permissions and guardrails. Runs that the library's guardrails, tools or hooks
+    the attempt, so one object can do many tasks at once. Each of their model calls is held, capped, guarded and booked
+    as a call of `context.model`, under the name `openai:<model>`; each call of a function tool, including those of MCP
+    servers, goes through the team's permissions and guardrails. Runs that the library's guardrails, tools or hooks
     start by `Runner.run` are governed as well. A halt, a constraint's exit, a guardrail's denial and a cancellation
     pass through the library unchanged, and tracing is off.
 
     The prompt is the rendered task, or the text that `prompt(assignment, context)` returns. The agent's own
-    instructions come before the role's; an agent without any gets those of a `MiniAgent`. `context` is what its tools
-    receive as their context: a value, or a function of assignment and context that makes one for each run. When the
-    task names an output type and an agent answers in plain text, it is asked for that type; a structured answer is the
-    artifact's data, and its JSON the text. `run_config` is used unchanged, except for the models and the tracing.
-    `max_turns` is for the outermost run; None is no limit. `side_effects` declares what tools do, by name: "read",
-    "write" or "system"; every other tool counts as "system". Tools of one turn that do more than read run one by one.
+    instructions come before the role's; an agent without instructions gets those of a `MiniAgent`. `context` is what
+    its tools receive as their context: a value, or a function of assignment and context that makes one for each run.
+    When the task names an output type, an agent that answers in plain text is asked for that type; a structured answer
+    is the artifact's data, and its JSON the text. `run_config` is used unchanged, except for models and tracing.
+    `max_turns` limits the outermost run; None sets no limit. `side_effects` declares the tools' side effects by name:
+    "read", "write" or "system"; every other tool counts as "system". Tools of one turn that do more than read run one
+    by one.
 
-    These cannot be seen, and are refused unless `allow_hosted`: tools that run at the provider (web and file search,
-    code interpreter, image generation, hosted MCP), prompts and conversations that it keeps. Tools that the library
-    runs itself without its function tools (shell, apply-patch, computer, custom) are always refused. A model that a
-    tool, guardrail or hook calls without `Runner.run`, and sessions that compact themselves, can neither be seen nor
-    refused; their usage is not counted. Handoffs are part of the conversation, not tool calls. The cost of pictures and
-    files is estimated before the call. A reply that an inner run requests piece by piece comes whole, after it passed.
-
-    A wrong object raises a `ValueError`. The library's own guardrails keep working: when one trips, the output is
-    BLOCKED; also when a tool waits for the library's own approval, which nothing gives here.
+    These cannot be observed and are refused unless `allow_hosted`: tools that run at the provider (web and file search,
+    code interpreter, image generation, hosted MCP), and prompts and conversations that the provider stores. Tools that
+    the library runs other than as function tools (shell, apply-patch, computer, custom) are always refused. A model
+    that a tool, guardrail or hook calls without `Runner.run`, and sessions that compact themselves, can neither be
+    observed nor refused; their usage is not counted. Handoffs are part of the conversation, not tool calls. The cost of
+    pictures and files is estimated before the call. A reply that an inner run streams comes in one piece, after it
+    passed the guardrails. A wrong object raises `ValueError`. The library's own guardrails keep working: when one
+    trips, the output is BLOCKED, as it is when a tool waits for the library's own approval, which nothing gives here.
     """
 
     library = "the agents library"
@@ -93,11 +93,11 @@ class OpenAIAgent(WrappedAgent):
         return AgentOutput(artifact, status, *counts, run.usage, transcript, error)
 
     async def _run(self, run: GovernedRun, asked: Any, shared: Any) -> _End:
-        """Run the library; an error that must end the attempt is raised, even if the library converted it."""
+        """Run the agent in the library; raise an error that must end the attempt, even if the library converted it."""
         from agents import RunConfig, Runner
 
         config = self._config
-        if config is None:  # a tool that is not offered may be asked for all the same
+        if config is None:  # the model may call a tool that is not offered
             config = RunConfig(tool_not_found_behavior="return_error_to_model")
         start = run.outermost(self.agent)
         try:
@@ -113,7 +113,7 @@ class OpenAIAgent(WrappedAgent):
         return _end(run, result)
 
     def _model_problem(self) -> str | None:
-        """Return why the first agent's model cannot be made; nothing is called."""
+        """Return why the first agent's model cannot be made, without calling it; None if it can."""
         from agents import Model, RunConfig
 
         config = self._config if self._config is not None else RunConfig()
@@ -132,11 +132,11 @@ class OpenAIAgent(WrappedAgent):
 
 
 _End = tuple[AgentStatus, Artifact, tuple[Message, ...], str | None]
-"""How a run ended: status, artifact, conversation, and why it did not complete."""
+"""The end of a run: status, artifact, conversation, and why it is not complete."""
 
 
 def _end(run: GovernedRun, result: Any) -> _End:
-    """Read a result of the library's."""
+    """Convert a result of the library."""
     from kairo_team.agents.openai_views import message_of
 
     messages = tuple(message_of(cast("dict[str, Any]", item)) for item in result.to_input_list())
@@ -150,7 +150,7 @@ def _end(run: GovernedRun, result: Any) -> _End:
 
 
 def _early_end(run: GovernedRun, error: Exception) -> _End:
-    """Return how a run that raised ended; raise an error that is neither its turn limit nor a library guardrail's."""
+    """Return the end of a run that raised its turn limit or a library guardrail's error; raise any other error."""
     from agents import exceptions
 
     if isinstance(error, exceptions.MaxTurnsExceeded):
@@ -159,7 +159,7 @@ def _early_end(run: GovernedRun, error: Exception) -> _End:
     guardrail = getattr(tripped, "guardrail", None)
     if guardrail is None:
         raise error
-    run.context.keep("")  # its text may be what the guardrail must keep back
+    run.context.keep("")  # the text may be what the guardrail must not let out
     why = f"the agent's own guardrail {guardrail.get_name()!r} was tripped"
     return AgentStatus.BLOCKED, Artifact("", partial=True), (), why
 
@@ -168,7 +168,7 @@ def _early_end(run: GovernedRun, error: Exception) -> _End:
 
 
 def _check(agent: Any, run_config: Any, max_turns: Any) -> None:
-    """Raise `MissingExtra` without the library, and `ValueError` for what cannot be run."""
+    """Raise `MissingExtra` without the library, and `ValueError` for wrong arguments."""
     if find_spec("agents") is None:
         raise MissingExtra("OpenAIAgent", "openai-agents")
     from agents import Agent, RunConfig

@@ -1,4 +1,4 @@
-"""Models of the agents library, governed: every call of one is a call of `context.model`."""
+"""Governed models of the agents library: each call is a call of `context.model`."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ try:
     from agents.models import _retry_runtime  # pyright: ignore[reportPrivateUsage]  # there is no public switch
 
     _tries_once = _retry_runtime.provider_managed_retries_disabled
-except ImportError:  # a release without the switch: what its client tries again by itself is not seen
+except ImportError:  # a release without the switch: its client's own retries are not seen
     _tries_once = nullcontext  # type: ignore[assignment]  # the argument is what it yields
 
 _ROUTERS: Final = ("LitellmModel", "AnyLLMModel")
-"""Models that name another provider before a slash."""
+"""Classes of models that name another provider before a slash."""
 
 
 def model_name(model: Model) -> str:
-    """Return a model's name as `provider:model`; one without a name is called by its class."""
+    """Return a model's name as `provider:model`, with the name of its class if it has no name."""
     own = getattr(model, "model", None)
     name = own if isinstance(own, str) and own else type(model).__name__
     if type(model).__name__ in _ROUTERS and "/" in name:
@@ -43,7 +43,7 @@ def model_name(model: Model) -> str:
 
 
 class GovernedProvider(ModelProvider):
-    """Finds the models another provider finds, governed."""
+    """Finds another provider's models, and governs them."""
 
     def __init__(self, run: GovernedRun, provider: ModelProvider) -> None:
         self._run = run
@@ -55,12 +55,12 @@ class GovernedProvider(ModelProvider):
         return cls(run, provider.own if isinstance(provider, cls) else provider)
 
     def get_model(self, model_name: str | None) -> Model:
-        """Return the model of that name."""
+        """Return the governed model with that name."""
         return GovernedNativeModel(self._run, self.own.get_model(model_name))
 
 
 class GovernedNativeModel(Model):
-    """A model whose calls are held, guarded and booked; everything else is the model's own."""
+    """A model with its calls held, guarded and booked; everything else is the model's own."""
 
     def __init__(self, run: GovernedRun, native: Model) -> None:
         self._run = run
@@ -80,7 +80,7 @@ class GovernedNativeModel(Model):
         return call.native(await self._run.ask(call))
 
     async def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
-        """Answer one call; nothing is yielded before the whole reply was checked."""
+        """Answer one call; yield nothing before the whole reply is checked."""
         call = OneCall(self.native, _call(args, kwargs), streamed=True)
         reply = call.native(await self._run.ask(call))
         for event in call.events_of(reply):
@@ -95,7 +95,7 @@ class GovernedNativeModel(Model):
 
 
 class OneCall:
-    """One call of a native model as a `ChatModel`; it keeps the reply for the library."""
+    """One call of a native model as a `ChatModel`; keeps the reply for the library."""
 
     def __init__(self, native: Model, call: NativeCall, *, streamed: bool) -> None:
         self.name = model_name(native)
@@ -111,13 +111,13 @@ class OneCall:
         self._before: ModelResponse | None = None
 
     async def count_tokens(self, request: ModelRequest) -> int:
-        """Return a bound of the request's tokens, its pictures and files included."""
+        """Return an upper bound of the request's tokens, including pictures and files."""
         return prompt_bound(request) + self.call.media
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Make the native call, capped at `request.max_tokens`; `ModelCallError` when no answer came.
 
-        The provider's client tries once: the governed model makes the retries.
+        The provider's client tries only once, because the governed model makes the retries.
         """
         refuse_real(self.name, modules_of(self._native))
         call = self.call.under(request, self.view).with_key()
@@ -134,7 +134,7 @@ class OneCall:
         return self._before
 
     def native(self, response: ModelResponse) -> TheirReply:
-        """Return the library's reply for the result of the governed call."""
+        """Return the library's reply for the governed call's result."""
         return rebuilt(self._reply, self._before, response)
 
     def events_of(self, reply: TheirReply) -> list[Any]:
@@ -161,7 +161,7 @@ _ORDER: Final = tuple(NativeCall.__dataclass_fields__)
 
 
 def _call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> NativeCall:
-    """Take the arguments of a call; the runner passes them by position or by name, depending on how it runs."""
+    """Return a call's arguments; the runner passes them by position or by name, depending on how it runs."""
     given = dict(zip(_ORDER, args, strict=False)) | kwargs
     return NativeCall(**given)
 
@@ -174,7 +174,7 @@ def _usage(end: Response | None) -> TheirUsage:
 
 
 def _response(reply: TheirReply) -> Response:
-    """Return a reply as the end of a stream has it."""
+    """Return a reply in the form of a stream's last event."""
     used = reply.usage
     usage = ResponseUsage(
         input_tokens=used.input_tokens,

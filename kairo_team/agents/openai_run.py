@@ -1,8 +1,8 @@
-"""One run of the agents library under one attempt, which pays for its models and tools.
+"""Govern the runs of the agents library in one attempt, which pays for their models and tools.
 
 The library starts every run through one object, its default runner; `Gate` replaces it. A run started inside an attempt
-- the attempt's own, one of an agent used as a tool, one that a guardrail or a tool of the user's starts - is governed
-  by it; every other run passes through unchanged.
+is governed: the attempt's own run, a run of an agent used as a tool, or one that a guardrail or a tool of the user
+starts. Every other run passes through unchanged.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class GovernedRun:
     ) -> None:
         self.context = context
         self.turns = 0
-        """Model calls answered, those of nested runs included."""
+        """Answered model calls, nested runs included."""
         self.usage = Usage()
         self.ending = Ending()
-        """The first error of the governor or its guards, which the agents library must not hide."""
+        """Keeps the first error of the governor or its guards, which the agents library must not hide."""
         self.text = ""
         """The last text of the outermost run."""
         self.last: ModelResponse | None = None
@@ -66,11 +66,11 @@ class GovernedRun:
         self._output = None if output_type is None else TaskOutput(output_type)
         self._agents: dict[tuple[int, bool], tuple[Agent[Any], Agent[Any]]] = {}
         self._governed: set[int] = set()
-        """Ids of the governed copies."""
+        """The `id()` of each governed copy."""
         self._loop = current_token()
 
     def one_by_one(self) -> Lock:
-        """Return the lock of a tool that does more than read."""
+        """Return this run's lock for tools that do more than read."""
         return _frame().one_by_one
 
     # ------------------------------------------------------------ model calls
@@ -101,13 +101,13 @@ class GovernedRun:
     # ------------------------------------------------------------ agents
 
     def outermost(self, agent: Agent[Any]) -> Agent[Any]:
-        """Return the governed copy of the agent that starts, with the role's instructions after its own."""
+        """Return the governed copy of the first agent, with the role's instructions after its own."""
         start = self.govern(agent, outermost=True)
         start.instructions = self._instructions(agent.instructions)
         return start
 
     def govern(self, agent: Agent[Any], *, outermost: bool = False) -> Agent[Any]:
-        """Return a copy of an agent whose model, tools and handoffs are governed; the same one each time."""
+        """Return a copy of an agent with governed model, tools and handoffs; the same copy each time."""
         if id(agent) in self._governed:
             return agent
         found = self._agents.get((id(agent), outermost))
@@ -140,16 +140,16 @@ class GovernedRun:
             agent.handoffs = self._handoffs(agent.handoffs, outermost=False)
 
     def check_agent(self, agent: Agent[Any]) -> None:
-        """Raise unless an agent about to ask its model is governed."""
+        """Raise `RuntimeError` unless an agent that is about to call its model is governed."""
         raw = isinstance(agent.model, Model) and not isinstance(agent.model, GovernedNativeModel)
         if raw or id(agent) not in self._governed:
             raise RuntimeError(
-                f"the agent {agent.name!r}, or its model, came into the run while it was going on and is not governed: "
+                f"the agent {agent.name!r}, or its model, was added during the run and is not governed: "
                 "give a run its agents and models from the start"
             )
 
     def check_loop(self) -> None:
-        """Raise `RuntimeError` in another event loop than the attempt's, such as one in a thread."""
+        """Raise `RuntimeError` in an event loop other than the attempt's, such as one in a thread."""
         if current_token() != self._loop:
             raise RuntimeError(_OTHER_LOOP)
 
@@ -181,16 +181,16 @@ class GovernedRun:
         return [self._handoff(target, outermost=outermost) for target in targets]
 
     def _handoff(self, target: Any, *, outermost: bool) -> Handoff[Any, Any]:
-        """Return a handoff to a governed agent, which is made when the handoff happens."""
+        """Return a handoff to a governed agent, which is made only when the handoff happens."""
         handoff: Handoff[Any, Any] = make_handoff(target) if _is_agent(target) else copy.copy(target)
         handoff.on_invoke_handoff = partial(self._hand_over, handoff.on_invoke_handoff, outermost)
-        handoff._agent_ref = None  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # it is the agent that is not governed
+        handoff._agent_ref = None  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # it refers to the agent that is not governed
         return handoff
 
     async def _hand_over(self, invoke: Any, outermost: bool, context: Any, arguments: str) -> Agent[Any]:
         cut_by = self.last.cut_by if self.last is not None and _frame().depth == 1 else None
         if cut_by is not None:
-            raise RuntimeError(f"the agent was about to hand over, and {cut_by}: allow it longer replies (max_tokens)")
+            raise RuntimeError(f"no handoff was made, because {cut_by}: allow the agent longer replies (max_tokens)")
         return self.govern(await invoke(context, arguments), outermost=outermost)
 
     def _model(self, model: str | Model | None) -> str | Model | None:
@@ -202,13 +202,13 @@ def _is_agent(value: object) -> bool:
 
 
 def _as_config(given: Any) -> Any:
-    """Return a run's settings; the library takes them as a dict, too."""
+    """Return a run's settings, which the library also takes as a dict."""
     make: Any = RunConfig
     return make(**given) if isinstance(given, dict) else given or RunConfig()
 
 
 class _Check:
-    """Looks at the agent before each model call; then the user's own filter has its turn."""
+    """Checks the agent before each model call, and then calls the user's own filter."""
 
     def __init__(self, run: GovernedRun, own: Any) -> None:
         self._run = run
@@ -228,13 +228,13 @@ class _Check:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """The run that is going on here."""
+    """The current run, in its context variable."""
 
     run: GovernedRun
     depth: int
-    """1 is the attempt's own; more is a run inside it."""
+    """Nesting: 1 is the attempt's own run, more is a run inside it."""
     one_by_one: Lock
-    """Held by the tool of this run that is at work and does more than read."""
+    """Held while a tool of this run that does more than read is called."""
 
 
 _HERE: Final[ContextVar[_Frame | None]] = ContextVar("kairo_team_openai_run", default=None)
@@ -253,7 +253,7 @@ def _frame() -> _Frame:
 
 @contextmanager
 def attempt(run: GovernedRun) -> Generator[None]:
-    """Govern by `run` the runs that are started inside."""
+    """Govern the runs that are started inside the block."""
     stand_in()
     token = _HERE.set(_Frame(run, 0, Lock()))
     try:
@@ -263,12 +263,12 @@ def attempt(run: GovernedRun) -> Generator[None]:
 
 
 class _Governed:
-    """Marks an agent that is governed."""
+    """Marks the classes of governed agents."""
 
 
 @cache
 def _governed_kind(kind: Any) -> Any:
-    """Return a subclass of an agent's class that governs its tools, wherever they come from, when asked for them."""
+    """Return a subclass of an agent's class whose `get_all_tools` returns governed tools, whatever their source."""
 
     async def get_all_tools(self: Agent[Any], run_context: RunContextWrapper[Any]) -> list[TheirTool]:
         run = _frame().run
@@ -287,7 +287,7 @@ def _governed_kind(kind: Any) -> Any:
 
 
 class Gate:
-    """Replaces the library's default runner, and governs the runs that belong to an attempt."""
+    """Replaces the library's default runner, and governs the runs inside an attempt."""
 
     def __init__(self, runner: Any) -> None:
         self._runner = runner
@@ -301,7 +301,7 @@ class Gate:
             return await self._runner.run(agent, input, **options)
 
     def run_streamed(self, starting_agent: Agent[Any], input: Any, **options: Any) -> Any:
-        """Start a run; it goes on in a task of the library's own, which inherits what governs it."""
+        """Start a run; it continues in the library's own task, which inherits the context variable."""
         with _inside(starting_agent, input, options) as agent:
             return self._runner.run_streamed(agent, input, **options)
 
@@ -314,7 +314,7 @@ class Gate:
 
 @contextmanager
 def _inside(agent: Agent[Any], input: Any, options: dict[str, Any]) -> Generator[Agent[Any]]:
-    """Return the agent of a run that starts here, and set its options."""
+    """Yield the agent for a run that starts here, and set the run's options."""
     here = _HERE.get()
     if here is None:
         yield agent
@@ -322,7 +322,7 @@ def _inside(agent: Agent[Any], input: Any, options: dict[str, Any]) -> Generator
     here.run.check_loop()
     if isinstance(input, RunState):
         raise RuntimeError(
-            "a saved run of the agents library cannot be governed: start it anew, with its input as text"
+            "a saved run of the agents library cannot be governed: start a new one, with its input as text"
         )
     options["run_config"] = here.run.config(options.get("run_config"))
     token = _HERE.set(_Frame(here.run, here.depth + 1, Lock()))
@@ -333,7 +333,7 @@ def _inside(agent: Agent[Any], input: Any, options: dict[str, Any]) -> Generator
 
 
 def stand_in() -> None:
-    """Replace the library's default runner by the gate, when that has not been done."""
+    """Replace the library's default runner by the gate, unless that is done already."""
     runner = get_default_agent_runner()
     if not isinstance(runner, Gate):
-        set_default_agent_runner(Gate(runner))  # type: ignore[arg-type]  # it does all a runner does
+        set_default_agent_runner(Gate(runner))  # type: ignore[arg-type]  # it has all methods of a runner

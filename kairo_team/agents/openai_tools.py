@@ -1,4 +1,4 @@
-"""Tools of the agents library, governed: every call of a function tool goes through the tool pipeline."""
+"""Governed tools of the agents library: each call of a function tool goes through the tool pipeline."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ HOSTED: Final = (CodeInterpreterTool, FileSearchTool, HostedMCPTool, ImageGenera
 
 
 def tool_problem(tool: TheirTool, *, allow_hosted: bool) -> str | None:
-    """Return why a tool cannot be governed; None when it can, or need not."""
+    """Return why a tool cannot be governed; None when it can, or need not be."""
     if isinstance(tool, FunctionTool) or (allow_hosted and isinstance(tool, HOSTED)):
         return None
     name = getattr(tool, "name", None) or type(tool).__name__
@@ -55,13 +55,13 @@ def tool_problem(tool: TheirTool, *, allow_hosted: bool) -> str | None:
             "or refused: take a function tool, or allow it, OpenAIAgent(..., allow_hosted=True)"
         )
     return (
-        f"the tool {name!r} ({type(tool).__name__}) is run by the agents library past permissions, guardrails and "
+        f"the tool {name!r} ({type(tool).__name__}) is run by the agents library without permissions, guardrails and "
         "budget: write it as a function tool"
     )
 
 
 def tool_problems(agent: Agent[Any], *, allow_hosted: bool) -> Iterator[str]:
-    """Return which tools of an agent, and of the agents it can reach, cannot be governed."""
+    """Yield a sentence for each tool of an agent, or of the agents it can reach, that cannot be governed."""
     for one in _reachable(agent):
         for tool in one.tools:
             problem = tool_problem(tool, allow_hosted=allow_hosted)
@@ -70,7 +70,7 @@ def tool_problems(agent: Agent[Any], *, allow_hosted: bool) -> Iterator[str]:
 
 
 def _reachable(agent: Agent[Any]) -> Iterable[Agent[Any]]:
-    """Return the agents of a graph, each once, as far as it can be known before it runs."""
+    """Return the agents that an agent can reach, each once, as far as they are known before it runs."""
     found: dict[int, Agent[Any]] = {}
     left: list[Any] = [agent]
     while left:
@@ -98,14 +98,14 @@ class ToolBinder:
 
     def __init__(self, run: GovernedRun, side_effects: Mapping[str, SideEffect], *, allow_hosted: bool) -> None:
         self.executed = 0
-        """Tool calls that were executed."""
+        """How many tool calls were executed."""
         self._run = run
         self._side_effects = side_effects
         self._allow_hosted = allow_hosted
         self._bound: dict[int, tuple[FunctionTool, FunctionTool]] = {}
 
     def bind(self, tools: Iterable[TheirTool]) -> list[TheirTool]:
-        """Return the tools governed, without those always refused; `ValueError` for a tool that cannot be governed."""
+        """Return governed tools, without those always refused; `ValueError` for one that cannot be governed."""
         bound: list[TheirTool] = []
         for tool in tools:
             problem = tool_problem(tool, allow_hosted=self._allow_hosted)
@@ -118,7 +118,7 @@ class ToolBinder:
         return bound
 
     def offered(self, own: Iterable[str]) -> list[TheirTool]:
-        """Return the coordinator's tools; `ValueError` where an agent has one of such a name itself."""
+        """Return the coordinator's tools; `ValueError` where the agent has a tool with the same name."""
         own, context = set(own), self._run.context
         for tool in context.offered:
             if tool.name in own:
@@ -134,7 +134,7 @@ class ToolBinder:
         return FunctionTool(tool.name, tool.description, thaw(tool.parameters), use, strict_json_schema=False)
 
     async def _use(self, name: str, context: ToolContext[Any], arguments: str) -> str:
-        """Call a tool of the coordinator's; after one that ends the turn the library gets no further."""
+        """Call a tool of the coordinator; a tool that ends the turn raises, which ends the library's run."""
         async with self._run.one_by_one():
             with self._run.ending:
                 result = await self._run.context.tool(name).call_of_reply(arguments, call_id=context.tool_call_id)
@@ -147,17 +147,17 @@ class ToolBinder:
         return governed.pipeline.refusal(governed.tool) is None
 
     def _governed(self, tool: FunctionTool) -> FunctionTool:
-        """Return a copy of a tool that is called through the pipeline; the same one each time."""
+        """Return a copy of a tool that is called through the pipeline; the same copy each time."""
         found = self._bound.get(id(tool))
         if found is None:
             bound = copy.copy(tool)
             bound.on_invoke_tool = partial(self.invoke, tool)
-            bound.timeout_seconds = None  # it is kept to inside, where the time a permission takes does not count
-            found = self._bound[id(tool)] = (tool, bound)  # keeps the tool, and so its id, alive
+            bound.timeout_seconds = None  # applied inside the pipeline, where the time for a permission does not count
+            found = self._bound[id(tool)] = (tool, bound)  # keeps the tool alive, so that its id stays its own
         return found[1]
 
     async def invoke(self, tool: FunctionTool, context: ToolContext[Any], arguments: str) -> Any:
-        """Make one call; return the tool's result when nothing changed it, else the text for the model."""
+        """Make one call; return the tool's result if nothing changed it, else the text for the model."""
         call = _Call(self, tool, context, arguments)
         described = self._described(tool, call.make)
         alone = described.side_effect != "read" and getattr(tool, "_agent_instance", None) is None
@@ -170,7 +170,7 @@ class ToolBinder:
         return result.text if result.value is None or isinstance(result.value, bytes | bytearray) else result.value
 
     def failed(self, error: Exception) -> None:
-        """Take note of an error the tool's own error function is about to turn into text."""
+        """Note an error that the tool's own error function is about to turn into text."""
         if isinstance(error, PASSING):
             self._run.ending.note(error)
 
@@ -184,7 +184,7 @@ class ToolBinder:
 
 
 class _Call:
-    """One call of a native tool, from within the pipeline."""
+    """One call of a native tool inside the pipeline."""
 
     def __init__(self, binder: ToolBinder, tool: FunctionTool, context: ToolContext[Any], arguments: str) -> None:
         self._binder = binder
@@ -193,10 +193,10 @@ class _Call:
         self._arguments = arguments
         self._failed = False
         self.error: Exception | None = None
-        """The tool's exception that the library must receive."""
+        """The tool's exception, which the library must receive."""
 
     async def make(self, arguments: Mapping[str, Any]) -> Any:
-        """Run the tool with the arguments as they passed; a failure that is returned as text counts as an error."""
+        """Run the tool with the arguments that passed; a failure that it returns as text counts as an error."""
         self._binder.executed += 1
         try:
             value = await invoke_function_tool(
@@ -212,7 +212,7 @@ class _Call:
         return self._arguments if read_arguments(self._arguments) == plain else to_text(plain)
 
     def _watched(self) -> FunctionTool:
-        """Return a copy of the tool that reports its failures, and sends the model the tool's own error text."""
+        """Return a copy of the tool that notes its failures, and returns the tool's own error text."""
         watched = copy.copy(self._tool)
         if resolve_function_tool_failure_error_function(self._tool, self._context) is not None:
             set_function_tool_failure_error_function(watched, self._on_error)
@@ -242,7 +242,7 @@ async def _never(_arguments: Mapping[str, Any]) -> Any:
 
 
 def _server_of(tool: FunctionTool) -> tuple[str | None, str | None]:
-    """Return the MCP server a tool belongs to and the name it has there."""
+    """Return a tool's MCP server and its name there; None, None for any other tool."""
     origin = get_function_tool_origin(tool)
     if origin is None or origin.mcp_server_name is None:
         return None, None

@@ -35,17 +35,17 @@ Item = dict[str, Any]
 """One input item, in the shape of the Responses API."""
 
 _PICTURE: Final = 4096
-"""Tokens a picture is bounded by: more than providers make of one, and less than its bytes."""
+"""Upper bound of a picture's tokens: more than providers count, and less than its bytes."""
 _TOLD_SETTINGS: Final = (
     *("temperature", "top_p", "frequency_penalty", "presence_penalty", "parallel_tool_calls", "truncation"),
     *("verbosity", "prompt_cache_retention", "top_logprobs", "store"),
 )
-"""Settings that guardrails and prices receive, beside the extra ones."""
+"""Settings that guardrails and prices receive, in addition to the extra ones."""
 _LENGTHS: Final[tuple[str, ...]] = ("max_tokens", "max_output_tokens", "max_completion_tokens")
 _COPIES: Final[tuple[str, ...]] = ("n", "best_of")
-"""Names of settings that limit the length and the number of replies."""
+"""`_LENGTHS` and `_COPIES` name the settings for the length and the number of replies."""
 _RANDOM: Final = "prompt_cache_key"
-"""The library makes a new one for every run: with it, no recorded call would ever be found again."""
+"""A setting that is new in every run: with it, recorded calls would never be found again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,23 +64,23 @@ class NativeCall:
     prompt: Any
 
     def arguments(self) -> dict[str, Any]:
-        """Return them by name."""
+        """Return the arguments by name."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     @property
     def items(self) -> list[Item]:
-        """The input, item by item."""
+        """The input as a list of items."""
         if isinstance(self.input, str):
             return [{"role": "user", "content": self.input}]
         return [cast("Item", item if isinstance(item, Mapping) else to_jsonable_python(item)) for item in self.input]
 
     @property
     def media(self) -> int:
-        """Tokens that pictures and files may take beside the text."""
+        """Tokens that pictures and files may take in addition to the text."""
         return sum(_media(part) for item in self.items for part in _parts(item))
 
     def view(self) -> ModelRequest:
-        """Return the call in plain words: all its text, the tools' and the reply's schemas, and its settings."""
+        """Return the call as a plain request: all its text, the schemas of tools and reply, and its settings."""
         system = [Message.system(self.system_instructions)] if self.system_instructions is not None else []
         schema = self.output_schema
         return ModelRequest(
@@ -92,14 +92,14 @@ class NativeCall:
         )
 
     def under(self, request: ModelRequest, view: ModelRequest) -> NativeCall:
-        """Return the call as `request` has it now: capped, and with what guardrails changed since `view`."""
+        """Return the call with the changes of `request`: its cap, and what guardrails changed since `view`."""
         changed: dict[str, Any] = {"model_settings": self._settings(request, view)}
         if request.messages != view.messages:
             changed |= self._changed_input(request.messages, view.messages)
         return replace(self, **changed)
 
     def with_key(self) -> NativeCall:
-        """Return the call with the key of the try that is being sent, if it has one."""
+        """Return the call with the idempotency key of the current try, if it has one."""
         settings = self.model_settings
         headers = headers_with_key(settings.extra_headers)
         if headers is settings.extra_headers:
@@ -117,7 +117,7 @@ class NativeCall:
         return replace(self.model_settings, **changed)
 
     def _changed_input(self, messages: Sequence[Message], before: Sequence[Message]) -> dict[str, Any]:
-        """Return instructions and input of changed messages; items whose message is unchanged stay unchanged."""
+        """Return instructions and input for changed messages, keeping the items of unchanged messages."""
         native: list[Item | None] = [None] if self.system_instructions is not None else []
         native += self.items
         same_length = len(messages) == len(before)
@@ -137,7 +137,7 @@ class NativeCall:
 def _paired(
     messages: Sequence[Message], before: Sequence[Message], native: Sequence[Item | None]
 ) -> list[tuple[Message, Item | None]]:
-    """Find for each message the first equal one there was, and the item it came of."""
+    """Return, for each message, the first equal earlier message and its item; the item is None for a new message."""
     left = list(zip(before, native, strict=True))
     found: list[tuple[Message, Item | None]] = []
     for message in messages:
@@ -158,7 +158,7 @@ _ROLES: Final[Mapping[Any, Literal["system", "user", "assistant"]]] = {
 
 
 def message_of(item: Item) -> Message:
-    """Return an input item in plain words; one of an unknown kind is its JSON."""
+    """Return an input item as a message; an item of an unknown type is shown as JSON."""
     match item.get("type", "message"):
         case "message" if item.get("role") in _ROLES:
             return Message(_ROLES[item["role"]], _text(item.get("content")))
@@ -192,13 +192,13 @@ def _with_message(item: Item, message: Message, old: Message) -> Item:
 
 
 def _parts(item: Item) -> list[Any]:
-    """Return the parts of an item's content; one string is one part."""
+    """Return the parts of an item's content; a string is one part."""
     content = item.get("output" if item.get("type") == "function_call_output" else "content")
     return _list(content) if isinstance(content, list) else [content]
 
 
 def _list(content: Any) -> list[Any]:
-    return content  # type: ignore[no-any-return]  # it was checked
+    return content  # type: ignore[no-any-return]  # the callers check that it is a list
 
 
 def _text(content: Any) -> str:
@@ -217,7 +217,7 @@ def _is_text(part: Any) -> bool:
 
 
 def _replaced(content: Any, text: str) -> Any:
-    """Return a content with another text, in one part; pictures and files stay as they are."""
+    """Return a content with another text in one part, keeping pictures and files."""
     if not isinstance(content, list):
         return text
     parts = _list(content)
@@ -239,13 +239,13 @@ def _media(part: Any) -> int:
 
 
 class TaskOutput(AgentOutputSchemaBase):
-    """The task's output type, for an agent that has none; the data is validated when the attempt ends."""
+    """The task's output type for an agent without one; the data is validated when the attempt ends."""
 
     def __init__(self, kind: Any) -> None:
         self._schema = schema_of(kind)
 
     def is_plain_text(self) -> bool:
-        """Return False: it is JSON."""
+        """Return False, because the output is JSON."""
         return False
 
     def name(self) -> str:
@@ -257,15 +257,15 @@ class TaskOutput(AgentOutputSchemaBase):
         return self._schema
 
     def is_strict_json_schema(self) -> bool:
-        """Return False: the strict kind cannot express every type."""
+        """Return False, because a strict schema cannot express every type."""
         return False
 
     def validate_json(self, json_str: str) -> Any:
-        """Return the data; `ModelBehaviorError` for a text without JSON."""
+        """Return the data; `ModelBehaviorError` for a text that is not JSON."""
         try:
             return read_reply(json_str, json.loads)
         except (ValueError, RecursionError) as error:
-            raise ModelBehaviorError(f"the reply is no JSON: {error}") from error
+            raise ModelBehaviorError(f"the reply is not JSON: {error}") from error
 
 
 def _tool_spec(tool: TheirTool) -> ToolSpec:
@@ -289,13 +289,13 @@ def _shown_settings(settings: ModelSettings) -> dict[str, Any]:
 
 
 def _changed(extra: Mapping[str, Any], now: Mapping[str, Any], before: Mapping[str, Any]) -> Item:
-    """Return extra settings as guardrails changed or removed them; the others unchanged."""
+    """Return the extra settings with the changes of guardrails."""
     same = {name: value for name, value in extra.items() if now.get(name) == before.get(name)}
     return same | {name: now[name] for name in extra if name in now and name not in same}
 
 
 def _capped(extra: Item, most: int | None) -> Item:
-    """Refuse extra settings that ask for more than was held: a longer reply, or several."""
+    """Reduce extra settings for the length and number of replies to what is held."""
     caps = {**dict.fromkeys(_LENGTHS, most), **dict.fromkeys(_COPIES, 1)}
     return {
         name: min(value, cap) if isinstance(value, int) and (cap := caps.get(name)) is not None else value
@@ -307,7 +307,7 @@ def _capped(extra: Item, most: int | None) -> Item:
 
 
 def reply_view(reply: TheirReply, most: int | None) -> ModelResponse:
-    """Return a plain reply; its usage may be unknown, and a reply of the full length was cut off."""
+    """Return a plain reply; a reply of the full length counts as cut off, and its usage may be None."""
     usage = _usage(reply.usage)
     cut = any(getattr(item, "status", None) == "incomplete" for item in reply.output)
     cut = cut or (usage is not None and most is not None and usage.completion_tokens >= most)
@@ -318,9 +318,9 @@ def reply_view(reply: TheirReply, most: int | None) -> ModelResponse:
 
 
 def sound_reply(reply: TheirReply) -> TheirReply:
-    """Return a reply whose text can be encoded: halves of characters in it become question marks.
+    """Return a reply with text that can be encoded: replace lone surrogates by question marks.
 
-    Thoughts that a model writes before its text, between tags, are left out.
+    A model's thoughts, between tags before its text, are left out.
     """
     return replace(reply, output=[_sound_item(item) for item in reply.output])
 
@@ -334,7 +334,7 @@ def _sound_item(item: Any) -> Any:
 
 
 def _sound_arguments(text: str) -> str:
-    """Return arguments that the library can take a fingerprint of: JSON may escape halves of characters."""
+    """Return arguments that can be encoded, as the library's fingerprint needs: JSON may escape lone surrogates."""
     read = read_arguments(text)
     plain = to_text(read) if read is not None else text
     return text if plain == sound(plain) else sound(plain)
@@ -346,16 +346,16 @@ def _sound_part(part: Any) -> Any:
 
 
 def reply_text(reply: TheirReply) -> str:
-    """Return the text of a reply, refusals included, without the model's thoughts."""
+    """Return the text of a reply, including refusals, without the model's thoughts."""
     return "".join(
         part.refusal if isinstance(part, ResponseOutputRefusal) else part.text or "" for part in _reply_parts(reply)
     )
 
 
 def rebuilt(reply: TheirReply | None, before: ModelResponse | None, now: ModelResponse) -> TheirReply:
-    """Return the library's reply to use: the model's own, with the changes of guardrails.
+    """Return the reply for the library: the model's own, with the changes of guardrails.
 
-    A recorded call has no reply of the model: it is made from the record.
+    For a recorded call, which has no model's reply, it is made from the record.
     """
     if reply is None or before is None:
         return TheirReply([*_text_items(now.text), *map(_native_call, now.tool_calls)], _native_usage(now), None)
@@ -369,7 +369,7 @@ def rebuilt(reply: TheirReply | None, before: ModelResponse | None, now: ModelRe
 
 
 def _with_ids(output: Sequence[Any], calls: Sequence[ToolCall]) -> Iterable[Any]:
-    """Yield the output, its calls with the ids of these, if there are as many."""
+    """Yield the output, with its calls' ids replaced by the ids of `calls` if their numbers are equal."""
     asked = [item for item in output if isinstance(item, ResponseFunctionToolCall)]
     left = iter(calls if len(asked) == len(calls) else ())
     for item in output:
@@ -378,7 +378,7 @@ def _with_ids(output: Sequence[Any], calls: Sequence[ToolCall]) -> Iterable[Any]
 
 
 def _called(output: Iterable[Any], calls: Sequence[ToolCall]) -> Iterable[Any]:
-    """Yield the output with the tool calls that are left, as they are now."""
+    """Yield the output with the remaining tool calls, as guardrails changed them."""
     left = {call.id: call for call in calls}
     for item in output:
         if not isinstance(item, ResponseFunctionToolCall):
@@ -430,7 +430,7 @@ def _billing(usage: TheirUsage) -> Billing:
 
 
 def read_arguments(text: str) -> dict[str, Any] | None:
-    """Return a tool call's arguments by name; None for a text that is no JSON object. No text means no arguments."""
+    """Return a tool call's arguments by name; None unless the text is a JSON object. Blank means no arguments."""
     try:
         read: Any = json.loads(text, parse_constant=_no_number) if text.strip() else {}
     except (ValueError, RecursionError):
@@ -439,11 +439,11 @@ def read_arguments(text: str) -> dict[str, Any] | None:
 
 
 def _no_number(word: str) -> Any:
-    raise ValueError(f"{word} is no JSON")
+    raise ValueError(f"{word} is not JSON")
 
 
 def _written(call: ToolCall, before: Any) -> str:
-    """Return a call's arguments as text: the model's own when they are unchanged."""
+    """Return a call's arguments as text: the model's own text if they are unchanged."""
     if isinstance(call.arguments, str):
         return call.arguments
     return (

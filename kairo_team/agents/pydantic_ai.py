@@ -28,35 +28,37 @@ Prompt = Callable[["Assignment", "MemberContext"], "Asked | Awaitable[Asked]"]
 
 
 class PydanticAIAgent(WrappedAgent):
-    """Runs a pydantic-ai agent for a task; every model request and tool call of its run is governed.
+    """Run a pydantic-ai agent for a task; every model request and tool call of its run is governed.
 
-    The agent is never changed: the governor is bound to each single run by a capability, so one agent object works for
-    many members and tasks at once. The role's instructions are added to its own; the prompt is the rendered task, or
-    the text of `prompt(assignment, context)`. `deps` is what its tools receive as `ctx.deps`: a value, or a function of
+    The agent is never changed: a capability binds the governor to each run, so one agent object can work for many
+    members and tasks at once. The role's instructions are added to its own; the prompt is the rendered task, or the
+    text of `prompt(assignment, context)`. `deps` is what its tools receive as `ctx.deps`: a value, or a function of
     assignment and context that makes one for each run. `toolsets` are added to the agent's own; `model`,
-    `model_settings` and `usage_limits` are passed to its `run`. When the task names an output type and the agent
-    answers in plain text, it is asked for that type; a structured answer is the artifact's data, and its JSON the text.
+    `model_settings` and `usage_limits` are passed to its `run`. When the task names an output type, an agent that
+    answers in plain text is asked for that type; a structured answer is the artifact's data, and its JSON the text.
 
-    Model requests - retries after a bad answer, each attempt of a `FallbackModel` and continuations among them - are
-    held, capped by `max_tokens`, booked, recorded and shown to guardrails, and each counts as a loop. A streamed
+    Model requests are held, capped by `max_tokens`, booked, recorded and shown to guardrails, and each counts as a
+    loop; this includes retries after a bad answer, each attempt of a `FallbackModel`, and continuations. A streamed
     request is made in one piece and then passed to the agent's event handlers. An image, sound or document in a prompt
     is held as 4096 tokens. The model's name for prices and events is pydantic-ai's `model_id`, such as
     `openai:gpt-5-mini`.
 
-    Calls of function tools, user toolsets and MCP toolsets pass the tool pipeline: a tool declares what it may do in
-    its metadata, `metadata={"side_effect": "read"}`, and is "system" otherwise; the MCP policy sees an MCP toolset's
-    tools under the toolset's id. Tools that are not allowed are not offered; a refused call is a failed tool result
-    that the model can read. What a tool returns or raises reaches the agent unchanged, `ModelRetry` included, except
-    for text that a guardrail changed or a secret that was masked. Output tools are the answer and are not governed.
+    Calls of function tools, user toolsets and MCP toolsets pass the tool pipeline: a tool declares its side effect in
+    its metadata, `metadata={"side_effect": "read"}`; without it the tool is "system". The MCP policy sees an MCP
+    toolset's tools under the toolset's id. Tools that are not allowed are not offered; a refused call is a failed tool
+    result that the model can read. A tool's result or error, including `ModelRetry`, reaches the agent unchanged,
+    except for text that a guardrail changed or a secret that was masked. Output tools are the answer and are not
+    governed.
 
-    It cannot see: tools that run at the provider (web search, code execution, a provider's MCP connector), for which
-    only the tokens are booked; what a capability's own toolset wrapper does itself, such as tool search (the tools
-    behind it are seen); other models that a tool function calls by itself; retries inside the client of a provider that
-    does not know the setting `max_retries`, which is 0; the model's thoughts, which guardrails do not receive. A
-    toolset that a function makes for each run is governed, but its MCP servers are not recognised as such. An agent
-    that waits for an approval or for a call that is executed elsewhere ends BLOCKED, because nothing answers it here. A
-    limit of the agent's own `usage_limits` ends it with the text so far: its `request_limit` TURN_LIMIT_REACHED, any
-    other GRACEFUL_EXIT. pydantic-ai runs agents only on asyncio, and so do teams with such a member.
+    The wrapper cannot see: tools that run at the provider (web search, code execution, a provider's MCP connector), for
+    which only the tokens are booked; what a capability's own toolset wrapper does itself, such as tool search (the
+    tools behind it are seen); other models that a tool function calls by itself; retries inside the client of a
+    provider that does not support the setting `max_retries`, which is set to 0; the model's thoughts, which guardrails
+    do not receive. A toolset that a function makes for each run is governed, but its MCP servers are not recognised as
+    such. An agent that waits for an approval, or for a call that is executed elsewhere, ends as BLOCKED, because
+    nothing answers it here. A limit of the agent's own `usage_limits` ends it with the text so far: `request_limit` as
+    TURN_LIMIT_REACHED, any other as GRACEFUL_EXIT. pydantic-ai runs agents only on asyncio, and so do teams with such a
+    member.
     """
 
     library = "pydantic-ai"
@@ -114,7 +116,7 @@ class PydanticAIAgent(WrappedAgent):
         )
 
     def _output_type(self, wanted: Any) -> Any:
-        """Return the output type the agent is asked for in place of plain text; None keeps the agent's own."""
+        """Return the output type to request instead of plain text; None keeps the agent's own."""
         if wanted is None or self.agent.output_type is not str or getattr(self.agent, "_output_validators", None):
             return None
         if not isinstance(wanted, Mapping):
@@ -125,7 +127,7 @@ class PydanticAIAgent(WrappedAgent):
         return StructuredDict(schema, name=None if "title" in schema else "reply")
 
     def _finish(self, session: Session, result: Any) -> AgentOutput:
-        """Make the output of a run that ended by itself."""
+        """Return the output of a run that ended by itself."""
         from pydantic_ai.tools import DeferredToolRequests
 
         output = result.output
@@ -149,12 +151,12 @@ class PydanticAIAgent(WrappedAgent):
 
         from kairo_team.agents.pydantic_ai_messages import conversation
 
-        limits: UsageLimits = self._options["usage_limits"] or UsageLimits()  # what `Agent.run` takes, too
+        limits: UsageLimits = self._options["usage_limits"] or UsageLimits()  # the same default as `Agent.run`
         counts = (session.turns, limits.request_limit, session.tool_calls)
         return AgentOutput(artifact, status, *counts, session.usage, conversation(messages), error)
 
     def _model_problem(self) -> str | None:
-        """Return why the agent's model is not available; None when it is."""
+        """Return why the agent's model is not available; None if it is."""
         from pydantic_ai.exceptions import UserError
         from pydantic_ai.models import infer_model
 

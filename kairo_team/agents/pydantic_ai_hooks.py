@@ -1,4 +1,4 @@
-"""pydantic-ai's own hooks: every model request and tool call inside an agent's run goes through the governor."""
+"""Hooks of pydantic-ai that take every model request and tool call of an agent's run through the governor."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Send = Callable[[NativeRequest], Awaitable["native.ModelResponse"]]
 
 
 class Session:
-    """One run of a foreign agent: its calls and usage so far, and what ended it."""
+    """One run of a foreign agent: its calls and usage so far, and the error that ends it."""
 
     def __init__(self, context: MemberContext) -> None:
         self.context = context
@@ -54,11 +54,11 @@ class Session:
         self.turns = 0
         self.tool_calls = 0
         self.text = ""
-        """All replies so far."""
+        """The text of all replies so far."""
         self.last: ModelResponse | None = None
         """The last reply."""
         self.requests = 0
-        """Model requests begun, answered or not."""
+        """How many model requests were begun, answered or not."""
         self.ending = Ending()
         self.offered = {tool.name: tool for tool in context.offered}
         """The coordinator's tools, by name."""
@@ -87,7 +87,7 @@ class Session:
         return call.outcome(result)
 
     def toolsets(self) -> list[AbstractToolset[Any]]:
-        """Return what brings the coordinator's tools into the run; their calls come back to `use_offered`."""
+        """Return a toolset for the coordinator's tools; their calls are made by `use_offered`."""
         described = [
             Tool.from_schema(_never, tool.name, tool.description, thaw(tool.parameters), sequential=True)
             for tool in self.offered.values()
@@ -95,7 +95,7 @@ class Session:
         return [FunctionToolset[Any](described)] if described else []
 
     async def use_offered(self, name: str, arguments: Mapping[str, Any], call_id: str | None) -> Any:
-        """Call a tool of the coordinator's."""
+        """Call a tool of the coordinator."""
         with self.ending:
             result = await self.context.tool(name).call_of_reply(arguments, call_id=call_id)
         if result.refused_by is None:
@@ -105,22 +105,22 @@ class Session:
         return result.text
 
     def check_was_asked(self, requests: int, reply: native.ModelResponse) -> None:
-        """Raise unless a request was made since there were `requests`; an ungoverned reply is booked first."""
+        """Raise `RuntimeError` unless more than `requests` requests were begun; book an ungoverned reply first."""
         if self.requests > requests:
             return
         used = usage_of(reply) or Usage()
         self.context.governor.record_usage(used.prompt_tokens, used.completion_tokens, used.dollars)
         raise RuntimeError(
-            "a model request of the agent went past its governor: one of its capabilities answers requests itself, as "
+            "a model request of the agent was not governed: one of its capabilities answers requests itself, as "
             "BatchModelRequests does; take it out of the agent"
         )
 
     def is_unfinished(self, call: native.ToolCallPart, definition: ToolDefinition) -> bool:
-        """Return whether a call is of a reply that was cut off."""
+        """Return whether a call belongs to a reply that was cut off."""
         return self._governed(definition).pipeline.cut_by(call.tool_call_id) is not None
 
     def refuses(self, definition: ToolDefinition) -> bool:
-        """Return whether a tool is not to be offered at all."""
+        """Return whether a tool must not be offered."""
         governed = self._governed(definition)
         return governed.pipeline.refusal(governed.tool) is not None
 
@@ -137,21 +137,21 @@ class Session:
 
 
 class _Call:
-    """A `ChatModel` for one request: it answers in text and remembers the library's own reply."""
+    """A `ChatModel` for one request; answers in text and keeps the library's own reply."""
 
     def __init__(self, model: Model, native_request: NativeRequest, send: Send) -> None:
         self.name = model.model_id
         self.request = RequestView(native_request)
         self.reply = ReplyView(native_request.parameters)
         self.answer: native.ModelResponse | None = None
-        """None when the call was not made: its reply was on record."""
+        """The library's own reply; None when the call was answered from a record."""
         self.error: Exception | None = None
-        """The library's own, of the last try that failed."""
+        """The library's own error, from the last failed try."""
         self._model = model
         self._send = send
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Send the request as guardrails left it; raises `ModelCallError` when no answer came."""
+        """Send the request as guardrails changed it; raises `ModelCallError` when no answer came."""
         refuse_real(self.name, modules_of(_innermost(self._model)))
         try:
             self.answer = sound_reply(await self._send(_once(self._model, self.request.native(request))))
@@ -164,12 +164,12 @@ class _Call:
         return self.reply.response(self.answer)
 
     async def count_tokens(self, request: ModelRequest) -> int:
-        """Bound the prompt's tokens."""
+        """Return an upper bound of the prompt's tokens."""
         return prompt_bound(request) + self.request.files_bound
 
 
 def _once(model: Model, request: NativeRequest) -> NativeRequest:
-    """Have the provider's client try once, with the try's key: the governed model makes the retries."""
+    """Set the provider's client to try once, with the try's key, because the governed model makes the retries."""
     innermost = _innermost(model)
     settings = with_key(innermost, dict(request.settings))
     if "max_retries" not in getattr(innermost, "unsupported_settings", ("max_retries",)):
@@ -178,14 +178,14 @@ def _once(model: Model, request: NativeRequest) -> NativeRequest:
 
 
 def _innermost(model: Model) -> Model:
-    """Return the model that others are wrapped around."""
+    """Return the innermost wrapped model."""
     while isinstance(model, WrapperModel):
         model = model.wrapped
     return model
 
 
 class GovernedModel(WrapperModel):
-    """The agent's model with governed requests. A streamed one is made in one piece; its events come after it."""
+    """The agent's model with governed requests. A streamed request is made in one piece; its events follow."""
 
     def __init__(self, wrapped: Model, session: Session) -> None:
         super().__init__(wrapped)
@@ -214,14 +214,14 @@ class GovernedModel(WrapperModel):
         model_request_parameters: ModelRequestParameters,
         run_context: RunContext[Any] | None = None,
     ) -> AsyncGenerator[StreamedResponse]:
-        """Make one request and replay it, so that no piece is emitted before all of it passed."""
+        """Make one request and replay the reply, so that no piece is emitted before the whole reply passed."""
         reply = await self.request(messages, model_settings, model_request_parameters)
         yield CompletedStreamedResponse(reply, model_request_parameters=model_request_parameters, replay_events=True)
 
     async def compact_messages(
         self, request_context: ModelRequestContext, *, instructions: str | None = None
     ) -> native.ModelResponse:
-        """Have the provider shorten the conversation, which it charges like a request."""
+        """Ask the provider to shorten the conversation, which it charges like a request."""
 
         async def send(native_request: NativeRequest) -> native.ModelResponse:
             settings: Any = native_request.settings
@@ -234,15 +234,15 @@ class GovernedModel(WrapperModel):
 
 
 class _ToolCall:
-    """One call of a native tool, as a `Tool` of ours that goes through the pipeline."""
+    """One call of a native tool, as a `Tool` for the pipeline."""
 
     def __init__(
         self, tool: ToolsetTool[Any], arguments: dict[str, Any], run: Callable[..., Awaitable[Any]], call_id: str | None
     ) -> None:
         self.id = call_id
-        """The model's own."""
+        """The model's id of the call."""
         self.ran = False
-        """The tool was called, with any outcome."""
+        """Whether the tool was called, whatever the outcome."""
         self._tool = tool
         self._run = run
         self._arguments = arguments
@@ -256,10 +256,10 @@ class _ToolCall:
         return replace(described(self._tool.tool_def), call=self._call, check=self._check)
 
     def outcome(self, result: ToolResult) -> Any:
-        """Return or raise the tool's outcome for the library, with the changes of guardrails."""
+        """Return the tool's result or raise its error for the library, with the changes of guardrails."""
         if result.refused_by is not None:
             raise ToolFailed(result.text)
-        if not self.ran:  # what came of it was on record
+        if not self.ran:  # the outcome is from a record
             if result.is_error:
                 raise ToolFailed(result.text)
             return result.text if result.value is None else thaw(result.value)
@@ -270,7 +270,7 @@ class _ToolCall:
         return result.text if result.value is None or not _can_be_sent(self._value) else self._value
 
     def _check(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Take the arguments the library validated; those that a guardrail changed are validated again."""
+        """Return the arguments that the library validated; validate them again if a guardrail changed them."""
         if not self._checked:
             self._checked = True
             return self._given
@@ -295,7 +295,7 @@ class _ToolCall:
         return "" if seen is None else seen
 
     def _flat(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments as the model gave them: a function of one model takes that model's fields."""
+        """Return the arguments as the model gave them: a function with a single pydantic model takes its fields."""
         if len(arguments) == 1:
             ((name, value),) = arguments.items()
             properties = self._tool.tool_def.parameters_json_schema.get("properties", {})
@@ -305,11 +305,11 @@ class _ToolCall:
 
 
 async def _never(**_arguments: Any) -> None:
-    """Replace the function of a tool that the coordinator offers; it is never called."""
+    """Do nothing: a toolset needs a function for each tool, and this one is never called."""
 
 
 def _can_be_sent(value: Any) -> bool:
-    """Return whether pydantic-ai could write it into its next request."""
+    """Return whether pydantic-ai could serialise a value for its next request."""
     try:
         to_json(shown(value))
     except ValueError:
@@ -319,7 +319,7 @@ def _can_be_sent(value: Any) -> bool:
 
 @dataclass
 class GovernedToolset(WrapperToolset[Any]):
-    """All tools of an agent but its output tools, their calls governed; those never allowed are not offered."""
+    """All tools of an agent except output tools, with governed calls and without tools that are never allowed."""
 
     session: Session
 
@@ -344,13 +344,13 @@ class GovernedToolset(WrapperToolset[Any]):
 
 
 class Governance(AbstractCapability[Any]):
-    """The capabilities a run gets beside the agent's own; the agent itself is not changed."""
+    """The capability that governs a run, added to the agent's own; the agent is not changed."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     def get_wrapper_model(self, model: Model) -> Model:
-        """Govern the model that serves a request; of a fallback model, each attempt."""
+        """Govern the model that serves a request; for a fallback model, each of its models."""
         if isinstance(model, FallbackModel):
             governed = copy.copy(model)
             governed.models = [self.get_wrapper_model(one) for one in model.models]
@@ -370,7 +370,7 @@ class Governance(AbstractCapability[Any]):
         args: str | dict[str, Any],
         handler: Callable[[str | dict[str, Any]], Awaitable[dict[str, Any]]],
     ) -> dict[str, Any]:
-        """Pass a call of a reply that was cut off to the pipeline, which refuses it, whatever its arguments are."""
+        """Pass a call of a reply that was cut off to the pipeline unvalidated: the pipeline refuses it."""
         return {} if self._session.is_unfinished(call, tool_def) else await handler(args)
 
     async def wrap_model_request(
@@ -380,7 +380,7 @@ class Governance(AbstractCapability[Any]):
         request_context: ModelRequestContext,
         handler: Callable[[ModelRequestContext], Awaitable[native.ModelResponse]],
     ) -> native.ModelResponse:
-        """See to it that no reply comes from elsewhere."""
+        """Raise if a reply did not come from a governed model."""
         requests = self._session.requests
         reply = await handler(request_context)
         self._session.check_was_asked(requests, reply)

@@ -1,4 +1,4 @@
-"""Convert pydantic-ai's requests into text for guardrails, and put their changes back."""
+"""Convert pydantic-ai's requests into text for guardrails, and apply their changes to the requests."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from kairo_team.models.provider_messages import billing_of, finish_of, usage_of
 from kairo_team.models.tool_calls import made_call, sound
 
 Piece = native.ModelRequestPart | native.ModelResponse | native.InstructionPart
-"""The origin of one of our messages: a part of a request, a whole reply, an instruction."""
+"""The origin of a message: a part of a request, a whole reply, or an instruction."""
 Settings = Mapping[str, Any]
 
 _TOKENS_OF_A_FILE: Final = 4096
-"""Held for each image, sound or document in a prompt, because its bytes do not determine its tokens."""
+"""Tokens held for each image, sound or document in a prompt, because its bytes do not determine its tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class NativeRequest:
 
 
 class RequestView:
-    """A native request as a `ModelRequest` of text, which remembers the origin of each message."""
+    """A native request as a `ModelRequest` of text; keeps the origin of each message."""
 
     def __init__(self, request: NativeRequest) -> None:
         self._native = request
@@ -52,10 +52,10 @@ class RequestView:
             self._settings,
         )
         self.files_bound = _TOKENS_OF_A_FILE * sum(_files(piece) for _, piece in self._pieces)
-        """Tokens held for content that is no text."""
+        """Tokens held for content that is not text."""
 
     def native(self, request: ModelRequest) -> NativeRequest:
-        """Return the native request with what guardrails changed in ours, and its `max_tokens`."""
+        """Return the native request with the changes of guardrails and the `max_tokens` of `request`."""
         settings = dict(self._native.settings)
         if thaw(request.settings) != self._settings:
             settings = {name: value for name, value in settings.items() if name not in self._settings}
@@ -67,7 +67,7 @@ class RequestView:
         return NativeRequest(messages, settings, replace(self._native.parameters, instruction_parts=instructions))
 
     def _changed(self, messages: Sequence[Message]) -> Iterator[Piece]:
-        """Yield a part for each message: its own when it is unchanged, one with another text, or a new one."""
+        """Yield a part for each message: its own if it is unchanged, else one with the new text, or a new one."""
         same_shape = [m.role for m in messages] == [m.role for m, _ in self._pieces]
         for index, message in enumerate(messages):
             was = self._pieces[index] if same_shape else self._find(message)
@@ -83,21 +83,21 @@ class RequestView:
 class ReplyView:
     """A native reply as a `ModelResponse` of text.
 
-    When the library reads an answer as a call of an output tool, the reply's text is the call's arguments as JSON.
+    When the answer is a call of an output tool, the reply's text is the call's arguments as JSON.
     """
 
     def __init__(self, parameters: ModelRequestParameters) -> None:
         self._outputs = {tool.name for tool in parameters.output_tools}
 
     def response(self, reply: native.ModelResponse) -> ModelResponse:
-        """Return what guardrails and the record are shown."""
+        """Return the reply for guardrails and the record."""
         calls = _calls(reply)
         answers = [_json_text(call.arguments) for call in calls if call.name in self._outputs]
         text = "\n".join(answers) or reply.text or ""
         return ModelResponse(text, calls, usage_of(reply), reply.model_name or "", finish_of(reply), billing_of(reply))
 
     def native(self, response: ModelResponse, reply: native.ModelResponse | None) -> native.ModelResponse:
-        """Return the reply as the guardrails left it; a new one when it comes from a record."""
+        """Return the reply as guardrails changed it; a new reply when it comes from a record."""
         reply = reply if reply is None else _with_ids(reply, response.tool_calls)
         was = self.response(reply) if reply is not None else None
         if reply is not None and was is not None and (was.text, was.tool_calls) == (response.text, response.tool_calls):
@@ -112,7 +112,7 @@ class ReplyView:
         return native.ModelResponse(parts, usage=spent, model_name=response.model or None, finish_reason=finish)
 
     def _parts(self, response: ModelResponse, *, text_changed: bool) -> Iterator[_Said]:
-        """Yield the text and the calls; when an output tool is called, the text is its arguments."""
+        """Yield the text and the calls; if an output tool is called, its arguments are the text."""
         text: str | None = response.text
         if not any(call.name in self._outputs for call in response.tool_calls):
             if text:
@@ -122,13 +122,13 @@ class ReplyView:
             arguments = thaw(call.arguments)
             if call.name in self._outputs and text_changed:
                 if text is None:
-                    continue  # the one before has everything
+                    continue  # the call before has the whole text
                 arguments, text = text, None
             yield native.ToolCallPart(call.name, arguments, call.id)
 
 
 def _with_ids(reply: native.ModelResponse, calls: Sequence[ToolCall]) -> native.ModelResponse:
-    """Return the reply with the ids of these calls, if there are as many; all else of its parts stays."""
+    """Return the reply with its calls' ids replaced by the ids of `calls` if their numbers are equal."""
     asked = [part for part in reply.parts if isinstance(part, native.ToolCallPart)]
     if len(asked) != len(calls) or all(part.tool_call_id == call.id for part, call in zip(asked, calls, strict=True)):
         return reply
@@ -141,7 +141,7 @@ def _with_ids(reply: native.ModelResponse, calls: Sequence[ToolCall]) -> native.
 
 
 def sound_reply(reply: native.ModelResponse) -> native.ModelResponse:
-    """Return a reply whose text can be encoded: halves of characters in it become question marks."""
+    """Return a reply with text that can be encoded: replace lone surrogates by question marks."""
     return replace(reply, parts=[_sound_part(part) for part in reply.parts])
 
 
@@ -165,7 +165,7 @@ def conversation(messages: Sequence[native.ModelMessage]) -> tuple[Message, ...]
     return tuple(message for message, _ in _pieces(request))
 
 
-# ---------------------------------------------------------------- from their words to ours
+# ---------------------------------------------------------------- from pydantic-ai to this library
 
 
 def _pieces(request: NativeRequest) -> Iterator[tuple[Message, Piece]]:
@@ -181,7 +181,7 @@ def _pieces(request: NativeRequest) -> Iterator[tuple[Message, Piece]]:
 
 
 def _instructions(request: NativeRequest) -> Sequence[native.InstructionPart]:
-    """Return the standing instructions; without any of the call's own, those of the last request."""
+    """Return the call's instructions; without any, the instructions of the last request."""
     if request.parameters.instruction_parts is not None:
         return request.parameters.instruction_parts
     requests = [message for message in request.messages if isinstance(message, native.ModelRequest)]
@@ -242,7 +242,7 @@ def _is_json(value: object) -> bool:
 
 
 def _files(piece: Piece) -> int:
-    """Count the content of a part that is no text."""
+    """Count the items of a part that are not text."""
     match piece:
         case native.UserPromptPart():
             content = () if isinstance(piece.content, str) else piece.content
@@ -253,11 +253,11 @@ def _files(piece: Piece) -> int:
             return 0
 
 
-# ---------------------------------------------------------------- from our words to theirs
+# ---------------------------------------------------------------- from this library to pydantic-ai
 
 
 def _with_text(piece: Piece, message: Message) -> Piece:
-    """Return a part with another text; its other content stays."""
+    """Return a part with another text, keeping its other content."""
     match piece:
         case native.SystemPromptPart():
             return replace(piece, content=message.text)
@@ -297,12 +297,12 @@ _PLAIN: Final[Mapping[str, Callable[[Message], Piece]]] = {
 
 
 def _plain(message: Message) -> Piece:
-    """Make the piece of a message that a guardrail put in."""
+    """Return the part for a message that a guardrail added."""
     return _PLAIN[message.role](message)
 
 
 def _assemble(pieces: Sequence[Piece]) -> tuple[list[native.ModelMessage], list[native.InstructionPart]]:
-    """Put pieces together: parts that follow one another are one request."""
+    """Assemble messages and instructions from pieces; consecutive parts form one request."""
     messages: list[native.ModelMessage] = []
     instructions: list[native.InstructionPart] = []
     parts: list[native.ModelRequestPart] = []

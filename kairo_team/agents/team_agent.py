@@ -1,4 +1,4 @@
-"""`TeamAgent`: a whole team as a member of another."""
+"""`TeamAgent`: a whole team as a member of another team."""
 
 from __future__ import annotations
 
@@ -23,21 +23,20 @@ if TYPE_CHECKING:
 
 @known_arguments
 class TeamAgent:
-    """Runs a team on each of its tasks, as a separate run inside the attempt.
+    """Run a team for each task, as a separate run inside the attempt.
 
-    The run's budget is carved from the attempt's: the usage of the inner team counts on the outer member, task and
-    team, and their halts, deadlines and kills end the inner run. It shares the runtime of the outer run - models,
-    prices, limits, subscribers, the gate - and its events come from a run id of its own, `<outer run id>.<task id>.<8
-    hex>`. The task's description is its goal; the outer goal, context, inputs, upstream artifacts and findings are its
-    context. `plan` is run instead of a planned one, `config` is the inner run's, with no more `cancel_grace` than the
-    outer run has.
+    The inner run's budget is carved from the attempt's: its usage counts for the outer member, task and team, and their
+    halts, deadlines and kills end the inner run. The inner run shares the runtime of the outer run - models, prices,
+    limits, subscribers, the gate - and has a run id of its own for its events, `<outer run id>.<task id>.<8 hex>`. Its
+    goal is the task's description; its context is the outer goal, context, inputs, upstream artifacts and findings.
+    `plan` is run without planning; `config` is the inner run's, with at most the outer run's `cancel_grace`.
 
     The rules of the outer team and member apply inside too, before the inner rules: permissions, the role's allowed
     tools, guardrails, an MCP policy if one is set, and constraints, for which the inner model calls are turns.
 
-    A DEGRADED run returns its output as a partial artifact. Without an output, and at any other end without
-    completion, it is a failed attempt with `TeamFailed`, and what was accepted until then is its partial artifact. A
-    SUSPENDED run suspends the outer task: its questions are the outer run's too, and to resume that one resumes it.
+    A DEGRADED run returns its output as a partial artifact. Without an output, and at any other end without completion,
+    the attempt fails with `TeamFailed`, and its partial artifact is what was accepted until then. A SUSPENDED run
+    suspends the outer task: its questions are the outer run's too, and resuming the outer run resumes it.
     """
 
     reentrant = True
@@ -64,9 +63,9 @@ class TeamAgent:
         self.config = config
 
     def preflight(self, role: Role, models: Models, budget: Budget) -> list[str]:
-        """Return why its team could not start: its plan, the models of its members, a runtime of its own."""
+        """Return why the inner team could not start: its plan, its members' models, or a runtime of its own."""
         if self.team.runtime is not None and self.team.runtime.models is not models:
-            return [f"team {self.team.name!r} works in the runtime of the team around it: build it without runtime="]
+            return [f"team {self.team.name!r} uses the runtime of the team around it: build it without runtime="]
         plan = self.plan
         problems = [] if plan is None else plan_problems(plan, self.team, bind(plan, self.team))
         for member in self.team.everyone:
@@ -78,9 +77,9 @@ class TeamAgent:
     async def run(
         self, assignment: Assignment | str, context: MemberContext | None = None, *, budget: Budget | None = None
     ) -> AgentOutput:
-        """Do a task; raises `TeamFailed` when the inner run did not complete. Alone: `run("goal", budget=...)`.
+        """Do a task; raises `TeamFailed` when the inner run does not complete. Alone: `run("goal", budget=...)`.
 
-        Raises `HaltError` when the budget of the attempt was the reason.
+        Raises `HaltError` when the reason is the attempt's budget.
         """
         request = self.request_for(assignment, context)
         runtime = context.runtime if context is not None else None
@@ -94,11 +93,11 @@ class TeamAgent:
             for question in runtime.pending(request.run_id)[:1]:
                 await context.put_off(question)
         if context is not None and result.status is TeamStatus.FAILED:
-            context.governor.can_proceed()  # the budget around it is used up: that halt is how it ended
+            context.governor.can_proceed()  # raises the halt if the budget around it is used up
         return self.output_of(result)
 
     async def _execute(self, team: Team, request: TeamExecutionRequest, budget: Budget | None) -> TeamResult:
-        """Begin the inner run, or go on with it: the attempt is made again when one of its questions was answered."""
+        """Begin the inner run, or resume it: the attempt is repeated once one of its questions has an answer."""
         from kairo_team.api import run
 
         if team.runtime is not None and request.run_id in team.runtime.runs:
@@ -117,11 +116,11 @@ class TeamAgent:
         return TeamExecutionRequest(goal, inputs, self.plan, self.config, run_id)
 
     def team_for(self, context: MemberContext | None) -> Team:
-        """Return the team that does a task in this context."""
+        """Return the team that does a task in a context."""
         return self.team
 
     def output_of(self, result: TeamResult) -> AgentOutput:
-        """Return what an inner run brought; raises `TeamFailed` when it did not complete."""
+        """Return the output of an inner run; raises `TeamFailed` when it did not complete."""
         artifact, error = result.artifact, None
         if result.status is TeamStatus.DEGRADED and artifact is not None:
             artifact = replace(artifact, partial=True)
@@ -135,7 +134,7 @@ class TeamAgent:
 
 
 def _inputs(assignment: Assignment) -> dict[str, Any]:
-    """Return the text that the inner team receives beside its goal."""
+    """Return the inputs that the inner team receives in addition to its goal."""
     inputs: dict[str, Any] = {"goal": assignment.goal, **assignment.context, **assignment.inputs}
     if assignment.upstream:
         inputs["results"] = {task_id: artifact.text for task_id, artifact in assignment.upstream.items()}
@@ -154,7 +153,7 @@ def _inputs(assignment: Assignment) -> dict[str, Any]:
 
 
 def output_with(result: TeamResult, artifact: Artifact, error: str | None = None) -> AgentOutput:
-    """Return an artifact with what the inner run that made it has used."""
+    """Return an artifact with the usage of the inner run that made it."""
     usage = result.usage
     return AgentOutput(
         artifact,

@@ -1,4 +1,4 @@
-"""The common base of the wrappers of other libraries' agents."""
+"""The base of the wrappers for other libraries' agents."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Make = Callable[["Assignment", "MemberContext"], Any]
 
 
 class WrappedAgent(ABC):
-    """An agent of another library: the methods that a team, or a caller without a team, needs."""
+    """A wrapper for another library's agent, with the methods that a team, or a caller without a team, needs."""
 
     own_loop = True
     library: ClassVar[str]
@@ -41,7 +41,7 @@ class WrappedAgent(ABC):
         self._prompt = prompt
 
     def preflight(self, role: Role, models: Models, budget: Budget) -> list[str]:
-        """Return why the agent could not work: its model is not available, or it may not take a single turn."""
+        """Return why the agent could not work: its model is not available, or the budget allows no turn."""
         problem = self._model_problem()
         if problem is not None:
             return [problem]
@@ -59,7 +59,7 @@ class WrappedAgent(ABC):
         if context is None:
             return await run_alone(self, assignment, **alone)
         if isinstance(assignment, str):
-            raise TypeError(f"with a context the agent is given an Assignment, not the string {assignment!r:.200}")
+            raise TypeError(f"with a context the agent takes an Assignment, not the string {assignment!r:.200}")
         self._check_event_loop()
         try:
             output = await self._attempt(assignment, context)
@@ -77,7 +77,7 @@ class WrappedAgent(ABC):
         raise NotImplementedError
 
     def _model_problem(self) -> str | None:
-        """Return why the agent's model is not available; None when it is, or cannot be known."""
+        """Return why the agent's model is not available; None if it is, or if that is unknown."""
         return None
 
     async def _ask(self, assignment: Assignment, context: MemberContext, *, turns: int | None = None) -> Any:
@@ -95,17 +95,17 @@ class WrappedAgent(ABC):
 
 
 class Ending:
-    """Keeps the first governing error of a call: nothing begins after it, even if the library converts it."""
+    """Keeps the first governing error of a run: no call begins after it, even if the library converts it."""
 
     def __init__(self) -> None:
         self.error: KairoError | None = None
 
     def note(self, error: KairoError) -> None:
-        """Keep an error; the first goes before all others."""
+        """Keep an error, unless there is an earlier one."""
         self.error = self.error or error
 
     def check(self) -> None:
-        """Raise it again, if there is one."""
+        """Raise the error again, if there is one."""
         if self.error is not None:
             raise self.error
 
@@ -119,7 +119,7 @@ class Ending:
 
 
 def check_function(name: str, given: Any) -> None:
-    """Raise `ValueError` unless it is None or can be called."""
+    """Raise `ValueError` unless `given` is None or callable."""
     if given is not None and not callable(given):
         raise ValueError(f"{name} is a function of assignment and context, not {given!r:.200}")
 
@@ -140,14 +140,14 @@ def _is_function(given: object) -> bool:
 
 
 def end_of(last: ModelResponse | None) -> tuple[AgentStatus, str | None]:
-    """Return how an agent ends whose answer is this reply, and why its artifact is partial; None for a whole one."""
+    """Return the status of an agent with this last reply, and why its artifact is partial; None for a complete one."""
     if last is None or last.finish_reason != "content_filter":
         return AgentStatus.COMPLETED, None if last is None else last.cut_by
     return AgentStatus.BLOCKED, last.cut_by
 
 
 def artifact_of(output: Any, *, partial: bool = False) -> Artifact:
-    """Return an answer as an artifact; a structured one is JSON data, and its text."""
+    """Return an answer as an artifact; a structured answer is JSON data, and its JSON the text."""
     if isinstance(output, str):
         return Artifact(output, partial=partial)
     data = to_jsonable_python(output, fallback=str)

@@ -1,4 +1,4 @@
-"""Prompt templates (Jinja2): packaged beside this file, overridable by name."""
+"""Prompt templates (Jinja2), packaged in this folder; each can be overridden by name."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ TEMPLATES: Final = (
     *("system", "task", "continue", "after_tools", "repair", "plan", "plan_again", "supervise"),
     *("moderator", "moderator_again", "judge", "judge_ask", "judge_again", "judge_pair", "judge_pair_ask"),
 )
-"""Names of the templates: the instructions of a role, the task, how a cut-off reply is continued, the message after
-tools have run, how a reply that is not of its type is asked for again, how a plan is asked for, and again, what a
-supervisor is asked to do; how a moderator is asked who speaks next, and again; and what a judge receives before an
-artifact, after it, and after a reply that cannot be read."""
+"""Names of the templates: a role's instructions, the task, the request to continue a cut-off reply, the message after
+tool calls, the request for a reply of the right type, the request for a plan and for a corrected plan, a supervisor's
+turn, a moderator's choice of the next speaker and its correction; a judge's messages before an artifact, after it, and
+after a reply that cannot be read; and the first two for a pair of works."""
 
 
 class Prompts:
-    """The templates of one run. Text of members is never read as a template, and templates have no side effects.
+    """The templates of one run. A member's text is never parsed as a template, and templates have no side effects.
 
-    Beside its values, each template has `mark`, a word that occurs in no text of the prompt, and `foreign`, whether a
-    model may have written goal and task. The filter `fenced` puts a text between two lines that end with the mark;
-    `said` does so when the text is foreign, long or has several lines. `mark.used` is true when one did so far.
+    In addition to its values, each template has `mark`, a word that occurs in no text of the prompt, and `foreign`,
+    whether a model may have written goal and task. The filter `fenced` puts a text between two lines that end with the
+    mark; `said` does so when the text is foreign, long or has several lines. `mark.used` is true once a filter has done
+    so.
     """
 
     def __init__(self, overrides: Mapping[str, str] | None = None) -> None:
-        """Take templates by name; `ValueError` for a name, a variable or a filter there is not."""
+        """Take templates by name; `ValueError` for an unknown name, variable or filter."""
         self._overrides = frozenset[tuple[str, str]]()
         if overrides is not None and overrides != {}:
             self._overrides = frozenset(check_names("templates", overrides, TEMPLATES).items())
@@ -39,13 +40,14 @@ class Prompts:
 
     @property
     def overrides(self) -> Mapping[str, str]:
-        """The templates that were given, by name."""
+        """The given templates, by name."""
         return dict(self._overrides)
 
     def render(self, name: str, **values: object) -> str:
-        """Fill in the template of that name; a variable it asks for and does not get is an error."""
-        from kairo_team.prompts.bounds import STEPS, Steps  # it imports jinja
+        """Render the template with that name; a missing variable is an error."""
+        from kairo_team.prompts.bounds import STEPS, Steps  # this imports jinja
 
+        # Rendered twice, because the mark is derived from the whole prompt.
         template, mark = _environment(self._overrides).get_template(name), Mark("")
         prompt = template.render({"foreign": False, "mark": mark, STEPS: Steps(), **values}).strip()
         if not mark.used:
@@ -60,9 +62,9 @@ def _check(overrides: frozenset[tuple[str, str]]) -> None:
     )
 
 
-@lru_cache(maxsize=32)  # to compile templates takes longer than all else that is done before a model is asked
+@lru_cache(maxsize=32)  # compiling templates takes longer than all other work before the first model call
 def _environment(overrides: frozenset[tuple[str, str]]) -> Environment:
-    from importlib.resources import files  # it brings archives and temporary files
+    from importlib.resources import files  # this imports modules for archives and temporary files
 
     from jinja2 import DictLoader, StrictUndefined
 

@@ -1,4 +1,4 @@
-"""Bounds on what a template may do: a team's file may come from anywhere, and a loop in it must end."""
+"""Limits for templates: a team's file may come from anywhere, so its loops must end."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from jinja2.runtime import Context, LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 MAX_STEPS: Final = 100_000
-"""Turns of loops, and calls, of one prompt."""
+"""Most loop iterations and calls in one prompt."""
 MAX_TEXT: Final = 10_000_000
-"""Characters or items that a template may make by `*`."""
+"""Most characters or items that a template may make with `*`."""
 STEPS: Final = "steps_"
-"""The name under which a template is given its `Steps`."""
+"""The name of a template's variable for its `Steps`."""
 
 
 class Steps:
-    """The turns of loops and the calls of one prompt so far."""
+    """Counts the loop iterations and calls of one prompt."""
 
     __slots__ = ("_left",)
 
@@ -27,14 +27,14 @@ class Steps:
         self._left = MAX_STEPS
 
     def take(self) -> None:
-        """Count one; `SecurityError` when there were too many."""
+        """Count one step; `SecurityError` when there are too many."""
         self._left -= 1
         if self._left < 0:
             raise SecurityError(f"the template goes through its loops more than {MAX_STEPS:,} times")
 
 
 class BoundedEnvironment(ImmutableSandboxedEnvironment):
-    """A sandbox whose templates end: loops and calls are counted, and `*` and `**` make nothing huge."""
+    """A sandbox in which all templates end: loops and calls are counted, and results of `*` and `**` are limited."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -48,14 +48,14 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return tree
 
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # jinja mangles the names of these two
-        """Count a call, and make it."""
+        """Count and make a call."""
         _steps_of(context).take()
-        if isinstance(obj, LoopContext) and args:  # a recursive loop goes through something else
+        if isinstance(obj, LoopContext) and args:  # a recursive loop iterates over new items
             args = (_counted(context, args[0]), *args[1:])
         return super().call(context, obj, *args, **kwargs)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Multiply, unless the result would be huge."""
+        """Apply `*` or `**`, unless the result would be huge."""
         numbers = isinstance(left, int | float) and isinstance(right, int | float)
         if operator == "**" and not (numbers and abs(left) < MAX_TEXT and abs(right) <= 64):  # noqa: PLR2004 - bits
             raise SecurityError("the template raises to a power that is too large")
@@ -70,7 +70,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
 @pass_context
 def _counted(context: Context, items: Iterable[Any]) -> Iterator[Any]:
-    """Yield the items, and count each."""
+    """Yield the items and count each."""
     steps = _steps_of(context)
     for item in items:
         steps.take()

@@ -14,13 +14,13 @@ from kairo_team.prompts.quoting import cap, fence, is_short_line, one_line
 
 @pass_context
 def fenced(context: Context, text: object) -> str:
-    """Fence text of others, on lines of its own."""
+    """Put a text between fence lines."""
     return fence(str(text), str(context["mark"]))
 
 
 @pass_context
 def said(context: Context, text: object) -> str:
-    """Leave a short line of the caller in its place, after a space; fence any other text, and every `foreign` text."""
+    """Put a short line of the caller after a space; fence any other text, and every text if `foreign` is true."""
     words = str(text)
     if not context["foreign"] and is_short_line(words):
         return f" {words}"
@@ -28,7 +28,7 @@ def said(context: Context, text: object) -> str:
 
 
 def sentence(text: object) -> str:
-    """End a text that is not empty as a sentence ends, so that another one can follow."""
+    """End a text that is not empty with a full stop if it needs one, so that another sentence can follow."""
     words = str(text).strip()
     return f"{words}." if words and words[-1].isalnum() else words
 

@@ -1,4 +1,4 @@
-"""Check whether templates that replace packaged ones can be rendered, as soon as they are set."""
+"""Check, when templates are set, that they can be rendered."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "judge_pair": ("token", "question"),
     "judge_pair_ask": ("token", "shown", "question"),
 }
-"""The values each template receives, beside those the packaged one of that name uses."""
+"""The values that each template receives, in addition to those that the packaged template uses."""
 
 
 def check_names(owner: str, templates: Any, names: Iterable[str]) -> Mapping[str, str]:
-    """Return templates by name; `ValueError` that names `owner` for an unknown name or a template that is no text."""
+    """Return templates by name; `ValueError` that names `owner` for an unknown name or anything but texts."""
     if not isinstance(templates, Mapping):
         raise ValueError(f"{owner} are texts by name, such as {{'task': '...'}}, not {templates!r:.200}")
     given = cast("Mapping[Any, Any]", templates)  # type: ignore[redundant-cast]  # pyright needs it
@@ -45,12 +45,12 @@ def check_names(owner: str, templates: Any, names: Iterable[str]) -> Mapping[str
 
 
 def check_templates(names: Iterable[str], environment: Environment, packaged: Environment) -> None:
-    """Raise `ValueError` for a template that cannot be parsed, or uses a value it will not receive."""
+    """Raise `ValueError` for a template that cannot be parsed, or uses a value that it does not receive."""
     from jinja2 import TemplateError
 
     for name in names:
         try:
-            environment.get_template(name)  # it is compiled now, and kept
+            environment.get_template(name)  # compiles and caches it
             problem = _problem(name, environment, packaged)
         except TemplateError as error:
             line = getattr(error, "lineno", None)
@@ -60,7 +60,7 @@ def check_templates(names: Iterable[str], environment: Environment, packaged: En
 
 
 def _problem(name: str, environment: Environment, packaged: Environment) -> str | None:
-    """Return which variable, or which other template, is not available."""
+    """Return a sentence on a variable or another template that is not available; None if all are."""
     from jinja2 import meta
 
     tree = environment.parse(_source(environment, name))
@@ -71,10 +71,10 @@ def _problem(name: str, environment: Environment, packaged: Environment) -> str 
     }
     unknown = meta.find_undeclared_variables(tree) - given - set(environment.globals)
     if unknown:
-        return f"it asks for {known(unknown)}; it is given {known(given)}"
+        return f"it uses {known(unknown)}; it receives {known(given)}"
     others = set(environment.list_templates())
     missing = {other for other in meta.find_referenced_templates(tree) if other is not None} - others
-    return f"it takes in {known(missing)}; there are {known(others)}" if missing else None
+    return f"it includes {known(missing)}; there are {known(others)}" if missing else None
 
 
 def _source(environment: Environment, name: str) -> str:

@@ -1,4 +1,4 @@
-"""Text of others in a prompt: between two lines that it cannot have in it."""
+"""Quote the text of others in a prompt, between two lines that the text cannot contain."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import re
 from typing import Final
 
 CAP: Final = 6_000
-"""Characters of an artifact that go into a prompt; the rest is cut with a notice."""
+"""Most characters of an artifact in a prompt; the rest is cut, with a notice."""
 _LENGTH: Final = 16
-"""Hexadecimal digits of a mark: 64 bits."""
+"""Length of a mark in hexadecimal digits: 64 bits."""
 _SHORT: Final = 400
-"""The longest text, in characters, that may be part of a line of a prompt."""
+"""Most characters of a text that may be part of a line of a prompt."""
 
 
 def cap(text: str, limit: int = CAP) -> str:
@@ -23,12 +23,12 @@ def cap(text: str, limit: int = CAP) -> str:
 
 
 class Mark:
-    """The mark of one prompt, as its template sees it."""
+    """The mark of one prompt, for its template."""
 
     def __init__(self, word: str) -> None:
         self.word = word
         self.used = False
-        """Something was marked."""
+        """Whether the template has used the mark."""
 
     def __str__(self) -> str:
         self.used = True
@@ -38,8 +38,8 @@ class Mark:
 def mark_of(prompt: str, length: int = _LENGTH) -> str:
     """Return a word that occurs nowhere in a prompt; `length` is in hexadecimal digits, at most 64.
 
-    It is made from a digest of the whole prompt: a text in it that had the mark would have to know a digest of itself,
-    and the same prompt has the same mark again, in a resumed run and in a record of a model's calls.
+    The word is made from a digest of the whole prompt, so a text with the mark would have to contain a digest of
+    itself. The same prompt has the same mark again, in a resumed run and in a record of a model's calls.
     """
     text = prompt.encode("utf-8", "surrogatepass")
     marks = (hashlib.sha256(b"%d\n%s" % (number, text)).hexdigest()[:length] for number in itertools.count())
@@ -47,16 +47,16 @@ def mark_of(prompt: str, length: int = _LENGTH) -> str:
 
 
 def fence(text: str, mark: str) -> str:
-    """Put a text between two equal lines that do not occur in it: of more `=` than the text has, and the mark."""
+    """Put a text between two equal lines that do not occur in it: longer runs of `=` than in the text, and the mark."""
     line = "=" * (max((len(run) for run in re.findall("=+", text)), default=0) + 3) + f" {mark}"
     return f"{line}\n{text}\n{line}"
 
 
 def is_short_line(text: str) -> bool:
-    """Return whether a text can be part of a line of a prompt: it has no line break and is not long."""
+    """Return whether a text can be part of a line of a prompt: without line breaks, and short."""
     return len(text) <= _SHORT and text.isprintable()
 
 
 def one_line(text: object) -> str:
-    """Return a text as one line."""
+    """Return a text as one line, with single spaces."""
     return " ".join(str(text).split())

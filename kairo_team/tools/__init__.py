@@ -33,7 +33,7 @@ __all__ = [
     "supervised",
 ]
 
-if not TYPE_CHECKING:  # a type checker would take any name for one that is there
+if not TYPE_CHECKING:  # with __getattr__ a type checker would accept any name
     _HOMES = {
         "kairo_team._util.child_processes": "supervised",
         "kairo_team.permissions": "PermissionDecision SideEffect",

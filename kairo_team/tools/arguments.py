@@ -1,4 +1,4 @@
-"""The arguments of a tool call: as a model wrote them, as the tool takes them, as guards see them."""
+"""Arguments of a tool call in three forms: as the model wrote them, as the tool takes them, as guards see them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 
 
 class CallRefusedError(Exception):
-    """A tool call is not made: `by` names the stage or policy; the text is for the member."""
+    """A tool call is refused: `by` names the stage or policy, the text is for the member."""
 
     def __init__(self, by: str, reason: str) -> None:
         self.by = by
@@ -34,7 +34,7 @@ def _bad(reason: str) -> CallRefusedError:
 
 
 def check_arguments(tool: Tool, arguments: Mapping[str, Any] | str) -> Mapping[str, Any]:
-    """Return the arguments as the tool takes them; the model receives the errors of wrong ones."""
+    """Return the arguments as the tool takes them; for wrong ones raise `CallRefusedError`, which the model reads."""
     given = _parsed(arguments) if isinstance(arguments, str) else _plain(arguments)
     if not isinstance(given, dict):
         raise _bad(f"the arguments must be a JSON object, by name, not {describe(given)[:200]!r}")
@@ -43,7 +43,7 @@ def check_arguments(tool: Tool, arguments: Mapping[str, Any] | str) -> Mapping[s
     try:
         found: Any = tool.check(cast("dict[str, Any]", given))
         if not isinstance(found, dict | Mapping):
-            raise TypeError(f"the check returned {describe(found)[:200]!r}, which are no arguments by name")
+            raise TypeError(f"the check returned {describe(found)[:200]!r}, which is not a mapping of arguments")
         return cast("Mapping[str, Any]", found)
     except ValueError as error:
         raise _bad(f"the arguments do not fit: {describe(error)}") from error
@@ -52,17 +52,17 @@ def check_arguments(tool: Tool, arguments: Mapping[str, Any] | str) -> Mapping[s
 
 
 def _parsed(text: str) -> Any:
-    """Read the JSON text of arguments; blank is none at all."""
+    """Parse the JSON text of arguments; a blank text means no arguments."""
     try:
         return json.loads(text, parse_constant=_no_constant) if text.strip() else {}
     except (ValueError, RecursionError) as error:
         raise CallRefusedError(
-            "arguments", f"the arguments are no JSON: {describe(error)}; they began {text[:100]!r}"
+            "arguments", f"the arguments are not JSON: {describe(error)}; they began {text[:100]!r}"
         ) from error
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _plain(arguments: Any) -> Any:
@@ -76,7 +76,7 @@ def _plain(arguments: Any) -> Any:
 
 def _thawed(value: Any) -> Any:
     """Copy read-only values into plain dicts and lists, as functions and schema validators expect them."""
-    if type(value) in _SCALARS:  # asking for a Mapping is slow
+    if type(value) in _SCALARS:  # isinstance with Mapping is slow
         return value
     if isinstance(value, Mapping):
         mapping = cast("Mapping[Any, Any]", value)  # type: ignore[redundant-cast]  # pyright needs it
@@ -91,5 +91,5 @@ def seen_arguments(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         seen: Mapping[str, Any] = freeze_json(to_jsonable_python(arguments, fallback=describe))
     except Exception as error:
-        raise _bad(f"the arguments are no JSON values: {describe_error(error)}") from error
+        raise _bad(f"the arguments are not JSON values: {describe_error(error)}") from error
     return seen

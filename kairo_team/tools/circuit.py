@@ -1,4 +1,4 @@
-"""Circuit breakers: calls of a tool that fails again and again are refused for a while."""
+"""Circuit breakers: refuse the calls of a tool for a while after it failed several times in a row."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from kairo_team.budget import check_count, check_seconds
 
 @dataclass(frozen=True, slots=True)
 class CircuitBreaker:
-    """When the calls of a tool are refused, and for how long."""
+    """Settings for when the calls of a tool are refused, and for how long."""
 
     failures: int = 3
     """Failures in a row that open the circuit: exceptions and timeouts, not cancellations and not refusals."""
     pause: float = 30.0
-    """Seconds it stays open; then one call may try, and its success closes it."""
+    """Seconds that the circuit stays open; then one call is admitted as a trial, and its success closes the circuit."""
 
     def __post_init__(self) -> None:
         check_count("CircuitBreaker.failures", self.failures, 1)
@@ -35,19 +35,19 @@ class CircuitBreakers:
 
     @property
     def why_open(self) -> str:
-        """What a member reads in place of a call that is refused."""
+        """The text that a member reads instead of the result of a refused call."""
         return (
-            f"it failed {self.setting.failures} times in a row and is left alone for {self.setting.pause:g} seconds: "
-            "go on without it, or try again later"
+            f"it failed {self.setting.failures} times in a row and is blocked for {self.setting.pause:g} seconds: "
+            "continue without it, or try again later"
         )
 
     def admit(self, tool: str) -> int | None:
-        """Return the ticket of a call that may be made, to be handed to `end`; None while the circuit is open."""
+        """Admit a call and return its ticket for `end`; None while the circuit is open."""
         circuit = self._circuits.get(tool)
         return _CLOSED if circuit is None else circuit.admit(self.setting, self._clock)
 
     def end(self, tool: str, ticket: int, succeeded: bool | None) -> None:
-        """Record how an admitted call ended; None for a call that was refused or cancelled, which does not count."""
+        """Record how an admitted call ended; None for a refused or cancelled call, which does not count."""
         circuit = self._circuits.get(tool)
         if circuit is None:
             if succeeded is not False:
@@ -56,7 +56,7 @@ class CircuitBreakers:
         circuit.end(ticket, succeeded, self.setting, self._clock)
 
     def repeat(self, tool: str, *, succeeded: bool) -> None:
-        """Take note of a call that an earlier session of the run made; its pause begins now."""
+        """Record a call that an earlier session of the run made; a pause that it causes begins now."""
         circuit = self._circuits.get(tool)
         self.end(tool, _CLOSED if circuit is None else circuit.period, succeeded)
 
@@ -67,8 +67,8 @@ _CLOSED: Final[int] = 0
 class _Circuit:
     """One tool's failures.
 
-    A ticket names the period in which a call was admitted. Each opening begins a new one, so a call that was admitted
-    before it does not affect what follows.
+    A ticket is the number of the period in which a call was admitted. Each opening begins a new period, so that calls
+    admitted earlier no longer count.
     """
 
     __slots__ = ("failures", "opened_at", "period", "trying")
@@ -76,9 +76,9 @@ class _Circuit:
     def __init__(self) -> None:
         self.failures = 0
         self.opened_at: float | None = None
-        """None: closed."""
+        """When the circuit opened, by the clock; None: closed."""
         self.trying = False
-        """A call is finding out whether the tool works again."""
+        """Whether a trial call is running."""
         self.period: int = _CLOSED
 
     def admit(self, setting: CircuitBreaker, clock: Callable[[], float]) -> int | None:
@@ -96,6 +96,6 @@ class _Circuit:
             self.failures, self.opened_at = 0, None
         elif succeeded is False:
             self.failures += 1
-            if self.failures >= setting.failures:  # also after a trial: they are counted on
+            if self.failures >= setting.failures:  # a failed trial opens it again: the count continues
                 self.opened_at = clock()
                 self.period += 1

@@ -1,4 +1,4 @@
-"""Commands as a guard must see them, word by word in every way of writing; and globs of them."""
+"""Commands as a guard sees them: their words in every possible reading; and globs for commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONGEST: Final = 20_000
 """The longest command, in characters, that is examined; a longer one counts as undecided."""
 
 _SPECIAL: Final = re.compile(r"[;&|`$<>(){}\x00-\x08\x7f]|[^\S \t]")
-"""Characters that can join commands, redirect them, or expand to other text; rare spaces too."""
+"""Characters that can join commands, redirect them, or expand to other text; unusual spaces too."""
 _SEPARATOR: Final = re.compile(r"[;&|`(){}<>\n\r]+|\$\(")
 _PUNCTUATION: Final = re.compile(r"['\"\\^,=!@;&|`$(){}\[\]<>]")
 _EXPANSION: Final = re.compile(r"[$`].*", re.DOTALL)
@@ -44,12 +44,12 @@ class Command:
 
     @property
     def is_too_long(self) -> bool:
-        """It is too long to be examined."""
+        """Whether it is too long to be examined."""
         return len(self.text) > LONGEST
 
     @property
     def is_plain(self) -> bool:
-        """It is a single command, without anything a shell would fill in."""
+        """Whether it is a single command without shell expansions."""
         return not self.is_too_long and not _SPECIAL.search(self.text)
 
     @cached_property
@@ -64,12 +64,12 @@ class Command:
 
     @cached_property
     def words(self) -> Mapping[str, bool] | None:
-        """Every text in it that may be a path, and whether a shell may expand it; None if they are too many."""
+        """Every text in it that may be a path, and whether a shell may expand it; None if there are too many."""
         return None if self.is_too_long else shell_words(self.text)
 
 
 class CommandGlob:
-    """The words of a command; `*` in a word matches any characters, and as the last word any words that follow."""
+    """A glob for a command's words; `*` in a word matches any characters, and as the last word any further words."""
 
     __slots__ = ("_naive", "_operands", "_options", "_program", "_quoted", "_whole")
 
@@ -88,12 +88,12 @@ class CommandGlob:
                 self._operands.append((word, loose))
 
     def fits(self, command: Command) -> bool:
-        """Return whether it is one of these, word by word, for a shell and for a tool that splits it at spaces."""
+        """Return whether a command matches word by word, both as a shell reads it and split at spaces."""
         text = command.text
         return command.is_plain and _fits(self._naive, text.split()) and _fits(self._quoted, unquoted(text))
 
     def touches(self, command: Command) -> bool:
-        """Return whether one of these commands may be in it, in any way of writing.
+        """Return whether a command may contain one that matches, in any spelling.
 
         The program may be any word, after any path. The values of options are unknown: after the first option, the
         words need not be consecutive, and an option that sets something (`name=value`) may mean anything. An option of
@@ -143,9 +143,9 @@ def _fits(glob: Sequence[str], words: Sequence[str]) -> bool:
 
 
 def _may_be(word: str, wanted: str) -> bool:
-    """Return whether a word may equal the wanted one after a shell's expansions.
+    """Return whether a shell may expand a word to the wanted one.
 
-    A letter that is not ASCII may look like one that is.
+    A non-ASCII character matches any character, because a file system may treat it like an ASCII one.
     """
     if fnmatchcase(word, wanted):
         return True
@@ -156,7 +156,7 @@ def _may_be(word: str, wanted: str) -> bool:
 
 
 def _read(part: str) -> Iterator[Sequence[str]]:
-    """Yield the words of a part: as they are written, as a shell reads them, without quotes, without punctuation."""
+    """Yield the words of a part as written, as a shell reads them, without quotes, and without punctuation."""
     yield part.split()
     yield " ".join(unquoted(part)).split()
     bare = QUOTES.sub("", part)

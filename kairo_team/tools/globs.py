@@ -1,4 +1,4 @@
-"""Globs compared with globs: whether one name, or one path, can fit both."""
+"""Compare globs with globs: find out whether a name or a path can match both."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
 Letters = str
-"""The letters that a place of a name may have; "" is any letter."""
+"""The characters that one position of a name may have; "" is any character."""
 Name = Sequence[Letters | None]
-"""A glob of one name, place by place; None is any number of letters."""
+"""A glob for one name, position by position; None is any number of characters."""
 
 ANYTHING: Final = "\ue000"
-"""Stands in a word for text that only a shell knows, such as a variable's; it may hold `/` and `..`."""
+"""Placeholder in a word for text that only a shell knows, such as a variable's; it may contain `/` and `..`."""
 NUMBER: Final = "\ue001"
-"""Stands in a word for a number that only a shell knows, such as an exit code."""
+"""Placeholder in a word for a number that only a shell knows, such as an exit code."""
 ANY_NAMES: Final = "**"
 
 WILD: Final = re.compile(f"[*?\\[{ANYTHING}{NUMBER}]")
@@ -25,11 +25,12 @@ _T = TypeVar("_T")
 
 
 def meet(one: Iterable[_T | None], other: Sequence[_T | None], same: Callable[[_T, _T], bool]) -> bool:
-    """Return whether some sequence fits both patterns; None in a pattern is any number of items, none of them too.
+    """Return whether some sequence matches both patterns; None in a pattern is any number of items, or no item.
 
-    `same` tells whether one item can fit an item of each pattern. The time is the product of both lengths at most.
+    `same` returns whether one item can match an item of each pattern. The time is at most proportional to the product
+    of the lengths.
     """
-    reached = _with_skipped({0}, other)  # places in `other` that can be reached together with the place in `one`
+    reached = _with_skipped({0}, other)  # positions in `other` that can be reached together with the position in `one`
     for item in one:
         if item is None:
             reached = set(range(min(reached), len(other) + 1))
@@ -46,12 +47,12 @@ def meet(one: Iterable[_T | None], other: Sequence[_T | None], same: Callable[[_
 
 
 def names_meet(one: Name, other: Name) -> bool:
-    """Return whether there is a name that fits both."""
+    """Return whether a name can match both globs."""
     return meet(one, other, _share)
 
 
 def name_glob(glob: str) -> Name:
-    """Read the glob of one name. A class with ranges or other rules counts as any letter."""
+    """Parse a glob for one name. A class with ranges or other rules counts as any character."""
     places: list[Letters | None] = []
     for token in _TOKEN.findall(glob):
         if token[0] == "*":
@@ -66,7 +67,8 @@ def name_glob(glob: str) -> Name:
 
 
 def loosened(name: Name) -> Name:
-    """Let any number of letters fit where more than one may: their number can change with their case and spelling."""
+    """Replace each position that allows several characters by any number of characters."""
+    # The number of characters can change with case and Unicode normalisation.
     return [place if place is not None and len(place) == 1 else None for place in name]
 
 
@@ -75,7 +77,7 @@ def _share(one: Letters, other: Letters) -> bool:
 
 
 def _with_skipped(places: set[int], pattern: Sequence[object | None]) -> set[int]:
-    """Return the places with those behind any `None` at them, which may be nothing."""
+    """Return the positions, and those after each `None` at them, which may match nothing."""
     found = set(places)
     for at in places:
         ahead = at

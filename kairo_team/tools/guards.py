@@ -1,4 +1,4 @@
-"""`RuleGuard`: which tools may touch which files and run which commands, by ordered rules."""
+"""`RuleGuard`: decide by ordered rules which tools may touch which files and run which commands."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ HARMLESS_ARGUMENTS: Final = frozenset(
 """Names of arguments that count as plain text, neither paths nor commands; only these exact names, in any case."""
 
 _MOST_TEXTS: Final = 1_000
-"""Paths, commands and other strings of one call that are examined; the others count as undecided."""
+"""Most paths, commands and other strings of one call that are examined; the others count as undecided."""
 _MOST_LETTERS: Final = 100_000
-"""Characters of them together."""
+"""Most characters of these strings together."""
 _RULE: Final = re.compile(r"\s*([^()\s]+)\s*(?:\((.*)\))?\s*", re.DOTALL)
 _SEVERITY: Final[Mapping[PermissionAction, int]] = {"allow": 0, "ask": 1, "deny": 2}
 _Role = Literal["path", "harmless", "undeclared"]
@@ -49,9 +49,9 @@ _Role = Literal["path", "harmless", "undeclared"]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`Tool` or `Tool(glob)`, and the decision for the calls that it fits: see `RuleGuard`.
+    """`Tool` or `Tool(glob)`, and the decision for the calls that match: see `RuleGuard`.
 
-    `Tool` is a tool's name, `*` in it matches any characters. The glob matches paths or the words of a command.
+    `Tool` is a tool's name; `*` in it matches any characters. The glob matches paths or the words of a command.
     """
 
     action: PermissionAction
@@ -70,17 +70,17 @@ class Rule:
 
     @classmethod
     def allow(cls, pattern: str) -> Rule:
-        """Allow the calls that it fits."""
+        """Make a rule that allows the calls that match."""
         return cls("allow", pattern)
 
     @classmethod
     def deny(cls, pattern: str) -> Rule:
-        """Refuse the calls that it fits."""
+        """Make a rule that refuses the calls that match."""
         return cls("deny", pattern)
 
     @classmethod
     def ask(cls, pattern: str) -> Rule:
-        """Leave the calls that it fits to a human."""
+        """Make a rule that leaves the calls that match to a human."""
         return cls("ask", pattern)
 
     def __str__(self) -> str:
@@ -88,20 +88,21 @@ class Rule:
 
 
 class RuleGuard:
-    """Decides by rules in order: for each path, command or other string of a call the first rule that fits counts.
+    """Decide by rules in order: for each path, command or other string of a call, the first rule that matches counts.
 
-    Of several decisions the strictest wins; when no rule fits, `default` counts. Paths are compared after `..`, `~` and
-    links are resolved. Relative paths begin at `root` (default: the working directory at this moment), which must be
-    the folder where the tools begin too. In a glob of paths `*` and `?` match within one name and `**` matches any
-    number of names. A glob of commands is compared word by word: `*` matches within one word, and as the last word any
-    number of further words, also none.
+    Of several decisions the strictest wins; when no rule matches, `default` counts. Paths are compared after `..`, `~`
+    and links are resolved. Relative paths begin at `root` (default: the working directory at this moment), which must
+    also be the working directory of the tools. In a glob for paths `*` and `?` match within one name, and `**` matches
+    any number of names. A glob for commands is compared word by word: `*` matches within one word, and as the last word
+    it matches zero or more further words.
 
-    When in doubt it refuses. An allowing glob fits a command only if it is a single one, without `;`, `|`, `&`, `$`,
-    `>` and the like, only if all paths beside it lie below `root`, and never beside a string of an undeclared argument.
-    A rule that denies or asks fits everything that may be what it names: a path as it was written, in any case; a part
-    of a longer command, its program anywhere and after any path, with options between its words; and each word of a
-    command as a path, or as a glob of paths if a shell may expand it, values glued to options included. `tool(*)` then
-    fits every call. Only a rule without glob allows calls with neither path nor command.
+    When in doubt it refuses. A glob that allows matches a command only if it is a single one, without `;`, `|`, `&`,
+    `$`, `>` and the like, only if all other paths of the call lie below `root`, and never in a call with a string of an
+    undeclared argument. A rule that denies or asks matches everything that may be what it names: a path as it was
+    written, in any case; a part of a longer command, with its program at any position and after any path, and with
+    options between its words; and each word of a command as a path, or as a glob for paths if a shell may expand it,
+    including values glued to options. `tool(*)` then matches every call. Only a rule without a glob allows calls with
+    neither path nor command.
 
     `paths`, `commands` and `harmless` name the arguments of each kind; they replace `PATH_ARGUMENTS`,
     `COMMAND_ARGUMENTS` and `HARMLESS_ARGUMENTS`.
@@ -142,7 +143,7 @@ class RuleGuard:
         return max(decisions, key=lambda decision: _SEVERITY[decision.action])
 
     def _decide(self, tool: str, rules: Sequence[_Fitted], subject: Subject, *, beside: bool) -> PermissionDecision:
-        """Find the first rule that fits one subject; `beside` is true when the call has a command."""
+        """Decide by the first rule that matches a subject; `beside` is True when the call has a command."""
         for fitted in rules:
             if fitted.fits(subject, beside=beside):
                 return _decision(fitted.rule.action, str(fitted.rule), tool, subject)
@@ -159,11 +160,11 @@ class _Text:
     command: Command
     folders: Folders
     argument: str | None = None
-    """The name of the argument that is not declared; None for a command."""
+    """The name of the undeclared argument; None for a command."""
 
     @cached_property
     def paths(self) -> Sequence[Path]:
-        """What its words may mean as paths."""
+        """The paths that its words may mean."""
         words = self.command.words
         return [UNDECIDED] if words is None else paths_of_words(words, self.folders)
 
@@ -174,14 +175,14 @@ class _Text:
 
 
 class _Rest(_Text):
-    """Stands for the texts of a call that are too many: it may be anything."""
+    """Placeholder for the texts of a call beyond the limits: it may be anything."""
 
     def __str__(self) -> str:
-        return f"more than {_MOST_TEXTS:,} texts or {_MOST_LETTERS:,} characters, which is too much to look at,"
+        return f"more than {_MOST_TEXTS:,} texts or {_MOST_LETTERS:,} characters, which is too much to examine,"
 
 
 def _bounded(subjects: Iterator[Path | _Text], folders: Folders) -> Sequence[Path | _Text]:
-    """Return as many subjects as a call may have examined, and if there are more, one that stands for these."""
+    """Return the subjects up to the limits, and one placeholder if there are more."""
     found, letters = list[Path | _Text](), 0
     for subject in subjects:
         letters += len(subject.text if isinstance(subject, Path) else subject.command.text)
@@ -196,7 +197,7 @@ Subject = Path | _Text | None
 
 
 class _Fitted:
-    """A rule, ready to be compared."""
+    """A rule with its compiled globs."""
 
     __slots__ = ("_command", "_path", "rule")
 
@@ -217,7 +218,7 @@ class _Fitted:
 
 
 def _touches(subject: Subject, path: PathGlob, command: CommandGlob) -> bool:
-    """Return whether a rule that denies or asks has to do with it, however it is written."""
+    """Return whether a rule that denies or asks matches the subject, however it is spelled."""
     if isinstance(subject, _Text):
         return command.touches(subject.command) or any(path.touches(one) for one in subject.paths)
     return subject is not None and path.touches(subject)
@@ -226,7 +227,7 @@ def _touches(subject: Subject, path: PathGlob, command: CommandGlob) -> bool:
 def _refused_together(
     tool: str, rules: Sequence[_Fitted], texts: Sequence[_Text], folders: Folders
 ) -> Iterator[PermissionDecision]:
-    """Yield the refusal of strings that may be one command, such as a program and its arguments."""
+    """Yield a decision on the strings of a call joined to one command, such as a program and its arguments."""
     if len(texts) < 2:  # noqa: PLR2004 - a single one is checked by itself
         return
     together = _Text(Command(" ".join(text.command.text for text in texts)), folders)
@@ -257,7 +258,7 @@ class _Names:
         return _is_one_of(argument, self.commands)
 
     def role(self, argument: str, outer: _Role) -> _Role:
-        """Return the kind of the strings below an argument; below a path all are paths but those declared harmless."""
+        """Return the kind of the strings in an argument; inside a path argument all are paths, except harmless ones."""
         if _is_one_of(argument, self.paths):
             return "path"
         if argument.lower() in self.harmless:
@@ -266,13 +267,13 @@ class _Names:
 
 
 def _subjects(arguments: Mapping[str, Any], names: _Names, folders: Folders) -> Iterator[Path | _Text]:
-    """Yield every path, command and undeclared string of a call. A parameter's name is the tool's own and no string."""
+    """Yield every path, command and undeclared string of a call, but not the names of the tool's parameters."""
     for key, value in arguments.items():
         yield from _below(key, value, "undeclared", names, folders)
 
 
 def _below(key: str, value: Any, outer: _Role, names: _Names, folders: Folders) -> Iterator[Path | _Text]:
-    """Yield the strings of an argument, also as a second kind: a declared command may be a path too."""
+    """Yield the strings of an argument; a declared command that may also be a path is yielded as both."""
     role = names.role(key, outer)
     if value is not None and names.are_commands(key):
         for text in _command_texts(key, value):
@@ -298,7 +299,7 @@ def _held(key: str, value: Any, role: _Role, names: _Names, folders: Folders) ->
 
 
 def _name_of_value(key: str, name: str, role: _Role, folders: Folders) -> Iterator[Path | _Text]:
-    """Yield the name of a value below an argument when it may be data: below a path, or when it is no plain name."""
+    """Yield a key inside an argument when it may be data: inside a path argument, or when it is not an identifier."""
     if role == "path":
         yield from as_path(name, folders)
     elif not name.isidentifier():
@@ -314,7 +315,7 @@ def _command_texts(key: str, value: Any) -> Iterator[str]:
 
 
 def _is_one_of(argument: str, names: frozenset[str]) -> bool:
-    """Return whether an argument has one of the names, or ends in it; `filePath` is `file_path`."""
+    """Return whether an argument has one of the names or ends in one; `filePath` counts as `file_path`."""
     plain = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", argument).lower().replace("-", "_")
     return plain in names or any(plain.endswith(f"_{name}") for name in names)
 
@@ -327,7 +328,7 @@ def _checked(rules: Any) -> Sequence[Rule]:
     found = tuple(cast("Iterable[Any]", rules))  # type: ignore[redundant-cast]  # pyright needs it
     for rule in found:
         if not isinstance(rule, Rule):
-            raise ValueError(f"a rule is made by Rule.allow, Rule.deny or Rule.ask; {rule!r} is none")
+            raise ValueError(f"a rule is made by Rule.allow, Rule.deny or Rule.ask; {rule!r} is not one")
     return found
 
 

@@ -1,4 +1,4 @@
-"""`MadeCalls`: the tool calls of one attempt, and those of earlier attempts that are not repeated unasked."""
+"""`MadeCalls`: the tool calls of one attempt, and earlier attempts' calls that need an approval to be repeated."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from kairo_team.tools.tool import Tool
 
 MOST_TOLD: Final = 1_000
-"""Characters of a call's arguments, and of its result, that later attempts receive."""
+"""Most characters of a call's arguments, and of its result, that later attempts receive."""
 
 _LATE: Final = TimeoutError.__name__
-"""The beginning of the result of a call that took too long: nobody knows whether it was done."""
+"""The beginning of the result of a call that timed out: its effect is unknown."""
 
 
 class MadeCall:
-    """A call of this attempt, whose result is there once it has one."""
+    """A call of this attempt; its result is set when it ends."""
 
     __slots__ = ("done",)
 
@@ -31,19 +31,20 @@ class MadeCall:
         self.done = done
 
     def end(self, result: ToolResult) -> None:
-        """Take note of its result; a tool that failed, and not over its time, did not do what it was to do."""
+        """Record the result; a call that failed, other than by a timeout, may be repeated unasked."""
+        # A tool that failed had no effect; after a timeout its effect is unknown.
         failed = result.is_error and result.refused_by is None
         asks = self.done.asks and (not failed or result.text.startswith(_LATE))
         self.done = replace(self.done, result=_cut(result.text), failed=result.is_error, asks=asks)
 
 
 class MadeCalls:
-    """What one attempt did with tools, for the attempts after it; and what those before it did."""
+    """The tool calls of one attempt, for later attempts; and the calls of earlier ones."""
 
     __slots__ = ("_around", "_earlier", "_made", "_number")
 
     def __init__(self, number: int, earlier: Sequence[DoneCall], around: MadeCalls | None = None) -> None:
-        """Take the attempt's number, the calls of earlier attempts, and the calls of the attempt around its run."""
+        """Start without calls; `earlier` are earlier attempts' calls, `around` those of the attempt around this run."""
         self._number = number
         self._earlier = {one.digest: one for one in earlier if one.asks}
         self._around = around
@@ -51,11 +52,11 @@ class MadeCalls:
 
     @property
     def all(self) -> tuple[DoneCall, ...]:
-        """The calls of this attempt, also those of runs inside it, oldest first."""
+        """The calls of this attempt and of runs inside it, oldest first."""
         return tuple(replace(one.done, attempt=self._number) for one in self._made)
 
     def begin(self, tool: Tool, arguments: Mapping[str, Any]) -> MadeCall:
-        """Take note of a call that is about to be made."""
+        """Record a call that is about to be made."""
         written = _written(arguments)
         done = DoneCall(self._number, tool.name, _cut(written), _digest(tool, written), asks=changes(tool))
         made = MadeCall(done)
@@ -63,30 +64,30 @@ class MadeCalls:
         return made
 
     def add(self, calls: Iterable[MadeCall]) -> None:
-        """Take note of calls, also for the attempt around this run."""
+        """Record calls, also for the attempt around this run."""
         calls = tuple(calls)
         self._made += calls
         if self._around is not None:
             self._around.add(calls)
 
     def earlier(self, tool: Tool, arguments: Mapping[str, Any]) -> DoneCall | None:
-        """Return the same call by an earlier attempt, here or around this run, if repeating it needs an approval."""
+        """Return the same call by an earlier attempt, of this run or around it, if repeating it needs an approval."""
         found = self._earlier.get(_digest(tool, _written(arguments))) if self._earlier else None
         return found if found is not None or self._around is None else self._around.earlier(tool, arguments)
 
 
 def changes(tool: Tool) -> bool:
-    """Return whether a second call of a tool may change something more."""
+    """Return whether a second call of a tool may change something again."""
     return tool.side_effect != "read" and not tool.idempotent
 
 
 def why_asked(earlier: DoneCall) -> str:
-    """Say what an earlier attempt did, and what came of it."""
+    """Return a sentence on an earlier attempt's call and its result."""
     made = f"attempt {earlier.attempt} at this task made the same call"
     if earlier.result is None:
-        return f"{made}, and nobody knows whether it was done"
+        return f"{made}, and it is unknown whether it was done"
     if earlier.failed:
-        return f"{made}, and nobody knows whether it was done: {earlier.result}"
+        return f"{made}, and it is unknown whether it was done: {earlier.result}"
     return f"{made}, and its result was: {earlier.result}"
 
 

@@ -27,10 +27,10 @@ _SIDE_EFFECTS: Final = get_args(SideEffect)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class McpServer:
-    """An MCP server whose tools members may use: a `ToolSource`. Made by `McpServer.stdio` or `McpServer.http`.
+    """An MCP server with tools for members: a `ToolSource`. Made by `McpServer.stdio` or `McpServer.http`.
 
-    It is connected once per run, when the first member asks for its tools, and disconnected when the run ends. Its list
-    of tools is read once per connection: later changes of the server appear with the next connection. The server's own
+    The server is connected once per run, when the first member asks for its tools, and disconnected when the run ends.
+    The list of tools is read once per connection: later changes appear with the next connection. The server's own
     requests - a model's reply (sampling), an answer of the user (elicitation), the client's folders (roots) - are
     refused, because no budget and no guardrail would see them.
 
@@ -42,18 +42,18 @@ class McpServer:
     """
 
     name: str
-    """Part of each tool's name, and what `McpPolicy` calls the server."""
+    """The server's name, also in each tool's name and in `McpPolicy`."""
     transport: StdioTransport | HttpTransport
-    """How it is reached."""
+    """How the server is reached."""
     max_concurrent_calls: int = 10
-    """Calls in flight at once; later ones wait in order."""
+    """Most calls in flight at once; later ones wait in order."""
     request_timeout: float = 30.0
-    """Seconds for the server to answer one call, from the moment it is sent, and to be connected, from its start to its
-    last tool listed. Set more when the command first downloads the server."""
+    """Seconds for the server to answer one call after it is sent, and to connect, from its start until all tools are
+    listed. Set more when the command downloads the server first."""
     max_tools: int = 128
-    """A server with more is not connected."""
+    """Most tools; a server with more is not connected."""
     side_effects: Mapping[str, SideEffect] = field(default=EMPTY, hash=False)
-    """What its tools may do, by the server's own names for them; "system" for every other tool."""
+    """Side effects by the server's own tool names; "system" for every other tool."""
     trust_annotations: bool = False
     """Count a tool as "read" when the server declares it (`readOnlyHint`) and `side_effects` does not name it."""
 
@@ -84,10 +84,11 @@ class McpServer:
         cwd: str | PathLike[str] | None = None,
         **options: Any,
     ) -> McpServer:
-        """Describe a server that is started as a process: the command and each of its arguments a string of its own.
+        """Describe a server that is started as a process; the command and each argument are separate strings.
 
-        It receives a few harmless variables of this process's environment (PATH, HOME and similar) and those in `env`;
-        no others. Its error output goes to the log `kairo_team` at DEBUG. `options` are the fields of `McpServer`.
+        The process receives a few harmless variables of this process's environment (PATH, HOME and similar) and those
+        in `env`, no others. The server's error output goes to the log `kairo_team` at DEBUG. `options` are the fields
+        of `McpServer`.
         """
         owner = _check_name(name)
         words = _checked_command(owner, [command, *args])
@@ -96,40 +97,41 @@ class McpServer:
 
     @classmethod
     def http(cls, name: str, url: str, headers: Mapping[str, str] | None = None, **options: Any) -> McpServer:
-        """Describe a server at a URL, over streamable HTTP; `headers` go with every request, such as Authorization.
+        """Describe a server at a URL, over streamable HTTP; every request has the `headers`, such as Authorization.
 
-        Neither they nor a user, password or query in the URL are ever shown. `options` are the fields of `McpServer`.
+        Messages never show the headers, nor a user, password or query in the URL. `options` are the fields of
+        `McpServer`.
         """
         owner = _check_name(name)
         _check_url(owner, url)
         return cls(name, HttpTransport(url, _checked_texts(owner, "headers", headers)), **options)
 
     def connect(self) -> AbstractAsyncContextManager[Sequence[Tool]]:
-        """Connect, and yield the tools; `ConnectionError` when that is not possible, with the reason in one sentence.
+        """Connect and yield the tools; raise `ConnectionError` with the reason when that is not possible.
 
         When the server goes away, the block is cancelled and ends with `ConnectionError`; calls in flight, and later
-        ones, raise it too. Leaving ends a stdio server's process and all its children: its input is closed, two seconds
-        later it is asked to terminate, after two more it is killed.
+        ones, raise it too. Leaving the block ends a stdio server's process and all its children: its input is closed,
+        after two seconds it is asked to terminate, after two more it is killed.
         """
         if find_spec("mcp") is None or find_spec("jsonschema_rs") is None:
             raise MissingExtra("McpServer", "mcp")
-        import_module("mcp")  # takes a second or two, which the server is not to be blamed for
+        import_module("mcp")  # it takes a second or two, which must not count as the server's
         _hush()
         return McpSession(self).open()
 
 
 @cache
 def _hush() -> None:
-    """Keep the SDK's log off the terminal of a program without logging, as a library should."""
+    """Keep the SDK's log off the terminal of a program that does not configure logging."""
     logging.getLogger("mcp").addHandler(logging.NullHandler())
 
 
 def _check_name(name: object) -> str:
-    """Return how messages call the server; raises when it has no name."""
+    """Return the server's name for messages; raises `ValueError` without a name."""
     if not isinstance(name, str) or not name.strip():
         raise ValueError(f"an MCP server needs a name, not {name!r}")
     if "/" in name:
-        raise ValueError(f"an MCP server's name has no '/', which stands between server and tool in policies: {name!r}")
+        raise ValueError(f"an MCP server's name has no '/', which separates server and tool in policies: {name!r}")
     return f"MCP server {name!r}"
 
 

@@ -49,7 +49,7 @@ def model_names(server: str, tools: Sequence[str]) -> list[str]:
 
 
 def result_text(result: CallToolResult) -> str:
-    """Put a result's blocks into one text; other content is described by kind and size."""
+    """Join a result's blocks to one text; describe content that is not text by kind and size."""
     texts = [_block_text(block) for block in result.content]
     if not texts and result.structured_content is not None:
         return json.dumps(result.structured_content, ensure_ascii=False)
@@ -90,7 +90,7 @@ def _described(*parts: str | int | None) -> str:
 
 
 def _decoded_size(base64: str) -> int:
-    """How many bytes a base64 text encodes."""
+    """Return how many bytes a base64 text encodes."""
     return len(base64) * 3 // 4 - base64[-2:].count("=")
 
 

@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from kairo_team.tools.mcp import McpServer
 
 LEAVE_SECONDS: Final = 2.0
-"""How long closing the session of a remote server may take."""
+"""Most seconds for closing the session of a server."""
 MAX_SCHEMA: Final = 100_000
-"""Characters of a tool's schema; one with more would fill the prompt."""
+"""Most characters of a tool's schema; a longer one would fill the prompt."""
 NOT_FOUND: Final = 404
-"""A server's answer to a session that it does not know any more."""
+"""HTTP status of a server that no longer knows the session."""
 
 _logger = logging.getLogger("kairo_team")
 
 
 class _Unfit(Exception):
-    """The server answers, but must not be used; the message has the reason."""
+    """The server answers but cannot be used; the message has the reason."""
 
 
 class McpSession:
@@ -74,14 +74,14 @@ class McpSession:
                         patience.deadline = anyio.current_time() + LEAVE_SECONDS
         except BaseExceptionGroup as group:
             cancelled, _ = group.split(anyio.get_cancelled_exc_class())
-            if cancelled is not None:  # ours to pass on; what else broke on the way out changes nothing
+            if cancelled is not None:  # pass our own cancellation on, whatever else failed while leaving
                 raise cancelled from None
             self._end(inside, group)
         except Exception as error:  # noqa: BLE001 - raised again, in one sentence
             self._end(inside, error)
 
     async def call(self, tool: str, output: JsonSchema | None, arguments: Mapping[str, Any]) -> str:
-        """Call a tool and return its result as text; raises the error for the member."""
+        """Call a tool and return its result as text; raises errors that the member may read."""
         async with self._slots:
             if self._client is None:
                 raise self._gone()
@@ -94,7 +94,7 @@ class McpSession:
 
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[Client]:
-        """Speak with the server until the block ends, or the server does."""
+        """Yield a client until the block or the server ends."""
         from mcp import Client
         from mcp.types import Implementation
 
@@ -122,8 +122,8 @@ class McpSession:
             cursor = page.next_cursor
 
     async def _offered(self, listed: Sequence[wire.Tool]) -> list[Tool]:
-        """Make the tools; a tool that cannot be used is left out, with a warning in the log."""
-        by_name = {tool.name: tool for tool in reversed(listed)}  # the first of several of one name
+        """Make the tools; leave out those that cannot be used, with a warning in the log."""
+        by_name = {tool.name: tool for tool in reversed(listed)}  # of several with the same name the first
         names = model_names(self._server.name, sorted(by_name))
         fitted = dict(zip(sorted(by_name), names, strict=True))
         tools: list[Tool] = []
@@ -149,17 +149,17 @@ class McpSession:
             )
 
     def _tool(self, tool: wire.Tool, name: str) -> Tool:
-        """Make one tool; raises `ValueError` for one that cannot be called, or whose schemas are no schemas."""
+        """Make one tool; raises `ValueError` for a tool that cannot be called or has an invalid schema."""
         if getattr(getattr(tool, "execution", None), "task_support", None) == "required":
             raise ValueError("it can only be called as a task (taskSupport is 'required'), and tasks are not supported")
         size = len(json.dumps(tool.input_schema))
         if size > MAX_SCHEMA:
-            raise ValueError(f"its schema has {size:,} characters, and a model is shown {MAX_SCHEMA:,} at most")
+            raise ValueError(f"its schema has {size:,} characters, and at most {MAX_SCHEMA:,} are allowed")
         arguments = JsonSchema(tool.input_schema, "an MCP server")
         try:
             output = None if tool.output_schema is None else JsonSchema(tool.output_schema, "an MCP server")
         except ValueError as error:
-            raise ValueError(f"of its outputSchema, {error}") from error
+            raise ValueError(f"in its outputSchema: {error}") from error
         return Tool(
             name,
             partial(self.call, tool.name, output),
@@ -179,7 +179,7 @@ class McpSession:
         return "read" if trusted and tool.annotations and tool.annotations.read_only_hint else "system"
 
     async def _answer(self, client: Client, tool: str, arguments: dict[str, Any]) -> wire.CallToolResult:
-        """Send one call and return what the server answers; raises in the server's name."""
+        """Send one call and return the server's answer; errors name the server."""
         from mcp import MCPError
         from mcp import types as wire
 
@@ -193,10 +193,10 @@ class McpSession:
         except MCPError as error:
             raise self._failed(tool, error) from None
         except ValidationError:
-            raise RuntimeError(f"{self._name} answered {tool!r} with what is no result of a tool") from None
+            raise RuntimeError(f"{self._name} answered {tool!r} with something that is not a tool's result") from None
         if isinstance(answer, wire.InputRequiredResult):
             raise RuntimeError(
-                f"{self._name} asks for a model's or a user's answer to go on with {tool!r}: that is refused"
+                f"{self._name} asks for a model's or a user's answer to continue with {tool!r}: that is refused"
             )
         return answer
 
@@ -213,7 +213,7 @@ class McpSession:
         return RuntimeError(f"{self._name} did not do {tool!r}: {self._error_text(error)}")
 
     def _check_promise(self, tool: str, output: JsonSchema, result: wire.CallToolResult) -> None:
-        """Raise when a result does not fit the server's own schema."""
+        """Raise `RuntimeError` when a result does not match the server's own schema."""
         if result.structured_content is None and "structured_content" not in result.model_fields_set:
             faults = ["there is no structured content"]
         else:
@@ -241,7 +241,7 @@ class McpSession:
         raise ConnectionError(self._masked(f"{self._name} ({self._place}) was lost: {self._why(error)}")) from None
 
     def _why(self, error: BaseException) -> str:
-        """Return why there is no connection."""
+        """Return why the connection failed."""
         reasons = [reason for leaf in _leaves(error) if (reason := self._reason(leaf))]
         return reasons[0] if reasons else f"{type(error).__name__}: {error}"
 
@@ -259,11 +259,11 @@ class McpSession:
         if isinstance(error, MCPError):
             return self._error_text(error)
         if isinstance(error, ValidationError):
-            return "what it answered is not what the Model Context Protocol allows"
+            return "its answer is not valid in the Model Context Protocol"
         return self._server.transport.reason(error)
 
     def _error_text(self, error: MCPError) -> str:
-        """Repeat the server's error."""
+        """Return the server's error for a message, masked."""
         status = f" (HTTP {self._notes.status})" if self._notes.status is not None else ""
         return self._masked(f"it answered with the error {error.message!r}{status}")
 
@@ -284,14 +284,14 @@ class McpSession:
 
 @cache
 def _answers() -> TypeAdapter[Any]:
-    """How a server may answer a call."""
+    """Return the adapter for a server's possible answers to a call."""
     from mcp import types as wire
 
     return TypeAdapter(wire.CallToolResult | wire.InputRequiredResult)
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """Every error in a group, depth first."""
+    """Yield every error in a group, depth first."""
     if isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
         for inner in group.exceptions:

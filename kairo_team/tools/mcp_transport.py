@@ -1,6 +1,6 @@
 """Transports to an MCP server: a child process with its standard input and output, or streamable HTTP.
 
-A transport knows its secrets: the values of its environment and headers, the credentials in its URL.
+A transport knows its secrets: the values of its environment and headers, and the credentials in its URL.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ Streams: TypeAlias = tuple[Any, Any]
 MAX_EVENT_BYTES: Final = 64_000_000
 """Largest message over HTTP."""
 _SHORTEST: Final = 4
-"""Characters of a secret: "1", "on" and "dev" are none."""
+"""Fewest characters of a value that is masked: "1", "on" and "dev" are not secrets."""
 MAX_LINE: Final = 500
-"""Characters of the server's last words that an error quotes at most."""
+"""Most characters of the server's last output that an error quotes."""
 
 _logger = logging.getLogger("kairo_team")
 
 
 class ConnectionLost(Exception):
-    """The server is gone: nothing more will come from it."""
+    """The connection is lost: no more messages will arrive."""
 
 
 @dataclass(slots=True)
 class Notes:
-    """A transport's notes on its server: the other output beside the messages."""
+    """A transport's notes on its server's output other than messages."""
 
     last_words: str = ""
-    """The last line of its error output."""
+    """The last line of the server's error output."""
     status: int | None = None
     """The last HTTP status that was an error."""
 
@@ -57,17 +57,17 @@ class StdioTransport:
     command: str
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = EMPTY
-    """Beside the few variables every server gets (PATH, HOME and their kin); hides theirs."""
+    """Variables in addition to the few that every server gets (PATH, HOME and similar); these have priority."""
     cwd: str | None = None
 
     @property
     def place(self) -> str:
-        """The server's place for error messages, without arguments, which may contain credentials."""
+        """The server's command for error messages, without arguments, which may contain credentials."""
         return f"the command {self.command!r}"
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not be repeated."""
+        """Values that messages must not contain."""
         return tuple(self.env.values())
 
     def reason(self, error: BaseException) -> str | None:
@@ -113,7 +113,7 @@ class HttpTransport:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not be repeated."""
+        """Values that messages must not contain."""
         parts = urlsplit(self.url)
         named = [parts.password, *self.headers.values(), *(value for _, value in parse_qsl(parts.query))]
         words = [word for value in self.headers.values() for word in value.split()[1:]]  # what follows "Bearer"
@@ -142,7 +142,7 @@ class HttpTransport:
         async with (
             httpx2.AsyncClient(
                 headers=dict(self.headers),
-                timeout=httpx2.Timeout(timeout, read=None),  # the session bounds each request; streams stay open
+                timeout=httpx2.Timeout(timeout, read=None),  # the session limits each request; streams stay open
                 event_hooks={"response": [note]},
             ) as client,
             streamable_http_client(self.url, http_client=client, **_event_limit(streamable_http_client)) as streams,
@@ -151,18 +151,18 @@ class HttpTransport:
 
 
 def _event_limit(connect: Callable[..., Any]) -> dict[str, Any]:
-    """Return the argument that bounds an event; before 2.3 the SDK has none, and takes one megabyte at most."""
+    """Return the argument that limits an event; the SDK before 2.3 does not have it, and takes one megabyte at most."""
     name = "max_sse_event_size"
     return {name: MAX_EVENT_BYTES} if name in signature(connect).parameters else {}
 
 
 @asynccontextmanager
 async def pumped(transport: AbstractAsyncContextManager[Streams], forgotten: anyio.Event) -> AsyncGenerator[Streams]:
-    """Connect a transport to its session: the block ends with `ConnectionLost` when nothing more will come.
+    """Connect a transport to its session; end the block with `ConnectionLost` when no more messages will arrive.
 
-    That is when the server's stream ends, or once `forgotten` is set.
+    This happens when the server's stream ends, or once `forgotten` is set.
 
-    Messages to the server never wait for it: a server that reads nothing cannot block a caller that gives up.
+    Messages to the server are queued without limit, so that a server that reads nothing cannot block a caller.
     """
     into_session, from_server = anyio.create_memory_object_stream[Any](0)
     to_server, out_of_session = anyio.create_memory_object_stream[Any](math.inf)
@@ -190,12 +190,12 @@ async def pumped(transport: AbstractAsyncContextManager[Streams], forgotten: any
 
 
 def masked(text: str, secrets: Iterable[str]) -> str:
-    """Return the text without what must not be repeated; values too short to be secrets stay."""
+    """Return the text with secrets masked; values shorter than `_SHORTEST` stay."""
     return Masker(secret for secret in secrets if len(secret) >= _SHORTEST).text(text)
 
 
 async def _unless_closed(pump: Any, stream: Any) -> None:
-    """Run a pump; that the other side has closed its stream is no news."""
+    """Run a pump; return when the other side has closed its stream."""
     try:
         await pump(stream)
     except (anyio.ClosedResourceError, anyio.BrokenResourceError):
@@ -204,8 +204,8 @@ async def _unless_closed(pump: Any, stream: Any) -> None:
 
 @asynccontextmanager
 async def _logged_stderr(server: str, notes: Notes) -> AsyncGenerator[TextIO]:
-    """Yield the stream for the server's error output: each line is logged, and the last one is kept in the notes."""
-    if sys.platform == "win32":  # no pipe can be awaited there
+    """Yield a stream for the server's error output; log each line, and keep the last one in the notes."""
+    if sys.platform == "win32":  # pipes cannot be awaited on Windows
         with Path(os.devnull).open("w", encoding="utf-8") as nowhere:  # noqa: ASYNC230 - the null device never blocks
             yield nowhere
         return
@@ -222,7 +222,7 @@ async def _logged_stderr(server: str, notes: Notes) -> AsyncGenerator[TextIO]:
 
 @contextmanager
 def _pipe() -> Generator[tuple[int, TextIO]]:
-    """Make a pipe whose reading end never blocks."""
+    """Yield a pipe whose reading end never blocks."""
     source, sink = os.pipe()
     os.set_blocking(source, False)
     try:
@@ -240,7 +240,7 @@ class _Ear:
     server: str
     notes: Notes
     rest: bytes = field(default=b"")
-    """The beginning of a line."""
+    """The beginning of a line that has not ended."""
 
     async def listen(self) -> None:
         """Read until the last writer is gone."""
@@ -250,7 +250,7 @@ class _Ear:
                 return
 
     def take(self) -> bool:
-        """Read the available bytes; False at the end of the output."""
+        """Read the available bytes; return False at the end of the output."""
         try:
             read = os.read(self.source, 65536)
         except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Errors of a tool that are not its own failure: they end the attempt, not only the call."""
+"""Errors that a tool passes on: they end the attempt, not only the call."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final, cast
 from kairo_team.errors import ConstraintExit, GuardrailDenied, HaltError, InsufficientBudget, TurnEnded
 
 PASSING: Final = (HaltError, ConstraintExit, GuardrailDenied, InsufficientBudget, TurnEnded)
-"""They come from the governed models and tools that a tool may use itself. The first goes before the others."""
+"""Errors of the governed models and tools that a tool may use itself, in order of priority."""
 
 
 def passing(error: Exception) -> Exception | None:
-    """Return what of an error must leave the tool untouched, also out of a group; None if it is a plain failure."""
+    """Return the error that must leave the tool unchanged, also from inside a group; None for a failure of the tool."""
     leaves = list(_leaves(error))
     return next((leaf for kind in PASSING for leaf in leaves if isinstance(leaf, kind)), None)
 

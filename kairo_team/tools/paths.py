@@ -1,4 +1,4 @@
-"""Paths as a guard must see them, resolved from every way of writing; and globs of them."""
+"""Paths as a guard sees them: resolved, whatever their spelling; and globs for paths."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from kairo_team.tools.shell_words import LONGEST_PATH, alternatives
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _TILDE: Final = re.compile(r"~(?:[+-]|\d+)(?=/|$)")
 _MOST_ENTRIES: Final = 10_000
-"""Entries of folders that are looked at for the links of one call's globs; a glob that needs more may be anything."""
+"""Most folder entries that are read to find links for one call's globs; a glob that needs more may be anything."""
 _MOST_NAMES: Final = 100
-"""Names of one glob from its first wildcard on; a glob with more may be anything."""
+"""Most names in a glob from its first wildcard on; a glob with more may be anything."""
 _MOST_DOTS: Final = 6
-"""Times that names of one glob may be `.` or `..`; a glob with more may be anything."""
+"""Most choices of `.` or `..` for names in a glob; a glob with more may be anything."""
 _ANY_PATH: Final = (None,)
 
 Names = Sequence[Name | None]
-"""A glob of absolute paths, name by name, in one case and spelling; None is any number of names."""
+"""A glob for absolute paths, name by name, folded to one case and spelling; None is any number of names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +33,15 @@ class Path:
     """One path of a call; the parts of `resolved` and `written` are separated by `/`."""
 
     text: str
-    """As it was written."""
+    """The path as it was written."""
     resolved: str | None
-    """Absolute, without `..` and links; None for a text that is no path, or is one of another machine."""
+    """Absolute, without `..` and links; None for a text that is not a path, or is a path of another machine."""
     written: str | None
-    """Absolute, without `..`, links left as they are."""
+    """Absolute, without `..`, with links kept."""
     is_inside: bool
-    """It lies below the root, or is the root."""
+    """Whether it is the root or lies below it."""
     may_be: Sequence[Names] = ()
-    """The paths that a shell may make of it, if it has wildcards or the like."""
+    """Globs for the paths that a shell may expand it to, if it has wildcards or the like."""
 
     def __str__(self) -> str:
         where = f", which is {self.resolved!r:.200}" if self.resolved not in (None, self.text) else ""
@@ -49,11 +49,11 @@ class Path:
 
 
 UNDECIDED: Final = Path("", None, None, is_inside=False, may_be=(_ANY_PATH,))
-"""The paths of a text that has too many to look at: all there are."""
+"""The path for a text with too many possible paths: it may be any path."""
 
 
 def as_path(value: Any, folders: Folders) -> Iterator[Path]:
-    """Read a path argument: all it can mean, for `~` may or may not be one's home, and a tool may expand wildcards."""
+    """Yield the paths that an argument can mean: with `~` expanded and not, and with its wildcards as globs."""
     text = value if isinstance(value, str) else str(value)
     if len(text) > LONGEST_PATH:
         yield Path(text, None, None, is_inside=False, may_be=(_ANY_PATH,))
@@ -68,7 +68,7 @@ def as_path(value: Any, folders: Folders) -> Iterator[Path]:
 
 
 def paths_of_words(words: Mapping[str, bool], folders: Folders) -> Sequence[Path]:
-    """Read the words of a command as paths, those that a shell may expand as globs too."""
+    """Return the paths that a command's words can mean; words that a shell may expand are globs too."""
     found = list[Path]()
     for word, expands in words.items():
         plain = None if "\0" in word else _without_scheme(word)
@@ -79,7 +79,7 @@ def paths_of_words(words: Mapping[str, bool], folders: Folders) -> Sequence[Path
 
 
 def _homes(text: str) -> Sequence[str]:
-    return list(dict.fromkeys((text, os.path.expanduser(text))))  # noqa: PTH111 - of a string that may be anything
+    return list(dict.fromkeys((text, os.path.expanduser(text))))  # noqa: PTH111 - the text may be anything
 
 
 def _without_scheme(text: str) -> str | None:
@@ -96,7 +96,7 @@ def _without_scheme(text: str) -> str | None:
 
 
 def _resolve(text: str, meant: str, root: str, may_be: Sequence[Names]) -> Path:
-    whole = os.path.join(root, meant)  # noqa: PTH118 - of a string that may be anything
+    whole = os.path.join(root, meant)  # noqa: PTH118 - the text may be anything
     try:
         resolved, top = _real(whole), _parts(root)
     except (OSError, ValueError):  # it cannot be a path here
@@ -106,22 +106,22 @@ def _resolve(text: str, meant: str, root: str, may_be: Sequence[Names]) -> Path:
 
 
 class Folders:
-    """Finds where the globs of one call lead on this machine, links included, and looks at no more than it may."""
+    """Finds where one call's globs lead on this machine through links, reading a limited number of folder entries."""
 
     __slots__ = ("_left", "root")
 
     def __init__(self, root: str) -> None:
         self.root = root
-        """Where relative paths begin."""
+        """The folder where relative paths begin."""
         self._left = _MOST_ENTRIES
 
     def led_to(self, glob: str) -> Sequence[Names]:
-        """Return the globs of absolute paths, without `..`, that a glob may stand for in a shell."""
+        """Return the globs for absolute paths, without `..`, that a glob may mean in a shell."""
         glob = _TILDE.sub(ANYTHING, glob)
-        if ANYTHING in glob:  # whatever is before it may be undone by a `..` in it
+        if ANYTHING in glob:  # a `..` in it may undo what is before it
             first, *rest = glob.rpartition(ANYTHING)[2].split("/")
             return [_read_names(*_climbed("/", [ANY_NAMES, *([f"*{first}"] if first else []), *rest]))]
-        parts = _parts(os.path.join(self.root, glob)).split("/")  # noqa: PTH118 - it is no path yet
+        parts = _parts(os.path.join(self.root, glob)).split("/")  # noqa: PTH118 - not a path yet
         wild = next((place for place, part in enumerate(parts) if WILD.search(part)), len(parts))
         fixed, choices = "/".join(parts[:wild]) or "/", [_dots(part) for part in parts[wild:]]
         if len(choices) > _MOST_NAMES or sum(len(choice) - 1 for choice in choices) > _MOST_DOTS:
@@ -141,7 +141,7 @@ class Folders:
     def _behind_links(
         self, folder: str, names: Sequence[str], seen: set[tuple[str, int]], *, linked: bool = False
     ) -> Iterator[tuple[str, Sequence[str]]]:
-        """Yield the folders behind the links that the names fit, each with the names that are left."""
+        """Yield the targets of the links that the names match, each with the remaining names."""
         if (folder, len(names)) in seen:
             return
         seen.add((folder, len(names)))
@@ -174,16 +174,16 @@ class Folders:
                     if self._left < 0:
                         raise _TooManyEntriesError
                     yield entry
-        except OSError:  # there is no such folder, or nobody may look
+        except OSError:  # the folder does not exist or cannot be read
             return
 
 
 class _TooManyEntriesError(Exception):
-    """There are more entries of folders than a call's globs may look at."""
+    """A call's globs need more folder entries than may be read."""
 
 
 def _dots(name: str) -> Sequence[str]:
-    """Return the name, and `.` and `..` if it may stand for them: a shell's wildcards fit no dot at the beginning."""
+    """Return the name, and `.` and `..` if it may match them; a shell's wildcards do not match a leading dot."""
     wild = WILD.search(name) and name.startswith(".")
     return [name, *(dots for dots in (".", "..") if wild and names_meet(name_glob(name), dots))]
 
@@ -209,21 +209,21 @@ def _read_names(base: str, names: Sequence[str]) -> Names:
 
 
 class PathGlob:
-    """A glob of absolute paths. The part before its first wildcard is resolved when it is made."""
+    """A glob for absolute paths. The part before its first wildcard is resolved when the object is made."""
 
     __slots__ = ("_any_case", "_exact", "_is_ascii", "_names", "_written")
 
     def __init__(self, glob: str, root: str) -> None:
-        whole = _parts(os.path.join(root, os.path.expanduser(glob)))  # noqa: PTH111, PTH118 - it is no path yet
+        whole = _parts(os.path.join(root, os.path.expanduser(glob)))  # noqa: PTH111, PTH118 - not a path yet
         parts = whole.split("/")
         wild = next((place for place, part in enumerate(parts) if re.search(r"[*?\[]", part)), len(parts))
         if ".." in parts[wild:]:
-            raise ValueError(f"the glob {glob!r} has '..' behind a wildcard: write where it leads")
+            raise ValueError(f"the glob {glob!r} has '..' after a wildcard: write the folder it leads to")
         fixed = "/".join(parts[:wild]) or "/"
         rest = parts[wild:]
         bases = dict.fromkeys((_real(fixed), _plain(fixed)))
         self._is_ascii = whole.isascii()
-        named = "/" in glob or not re.search(r"\s", glob)  # else it is the words of a command
+        named = "/" in glob or not re.search(r"\s", glob)  # else it is a glob for a command
         self._names = [_read_names(base, rest) for base in bases] if named else []
         resolved = _pattern(_real(fixed), rest)
         written = _pattern(_plain(fixed), rest)
@@ -232,11 +232,11 @@ class PathGlob:
         self._written = re.compile(folded(written), re.DOTALL)
 
     def fits(self, path: Path) -> bool:
-        """Return whether the path, resolved, is one of these."""
+        """Return whether the resolved path matches."""
         return path.resolved is not None and self._exact.fullmatch(path.resolved) is not None
 
     def touches(self, path: Path) -> bool:
-        """Return whether the path, resolved or as it is written, is one of these, in any case; or may be one."""
+        """Return whether the path matches or may match, resolved or as written, in any case."""
         if any(self._meets(names) for names in path.may_be):
             return True
         return any(
@@ -253,7 +253,7 @@ class PathGlob:
 
 
 def folded(text: str) -> str:
-    """Return the text in one case and one spelling."""
+    """Return the text in one case and one Unicode form."""
     return unicodedata.normalize("NFC", text).casefold()
 
 
@@ -262,17 +262,17 @@ def _parts(path: str) -> str:
 
 
 def _real(path: str) -> str:
-    """Return the path without links; two slashes at its beginning are one."""
+    """Return the path with links resolved, and with one slash at its beginning."""
     return re.sub("^//", "/", _parts(os.path.realpath(path)))
 
 
 def _plain(path: str) -> str:
-    """Return the path without `..`, with links left as they are."""
+    """Return the path without `..`, with links kept."""
     return re.sub("^//", "/", _parts(os.path.normpath(path)))
 
 
 def _pattern(fixed: str, rest: list[str]) -> str:
-    """Translate a glob; `**` is any number of names, none of them too."""
+    """Translate a glob to a regular expression; `**` is zero or more names."""
     pattern = re.escape(fixed.rstrip("/"))
     for part in rest:
         pattern += "(?:/.*)?" if part == "**" else "/" + _name_pattern(part)
@@ -280,7 +280,7 @@ def _pattern(fixed: str, rest: list[str]) -> str:
 
 
 def _name_pattern(part: str) -> str:
-    """Translate the glob of one name."""
+    """Translate the glob for one name to a regular expression."""
     pattern, at = "", 0
     while at < len(part):
         letter = part[at]

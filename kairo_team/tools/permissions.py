@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 @known_arguments
 @dataclass(frozen=True, slots=True)
 class ToolPermissions:
-    """What the tools of a team may do, in addition to the roles' allowed tools."""
+    """Limits on what the tools of a team may do, in addition to the roles' allowed tools."""
 
     guard: PermissionGuard | None = None
-    """Asked before every call, of every tool; None allows them."""
+    """The guard that decides before each call of any tool; None allows all."""
     plan_mode: bool = False
-    """Only tools that declare `read` are offered and run."""
+    """Offer and run only tools that declare `read`."""
     mcp: McpPolicy | None = None
-    """Which tools of MCP servers may be used; None is `McpPolicy()`: only listed tools."""
+    """The policy for tools of MCP servers; None is `McpPolicy()`, which allows only listed tools."""
     breaker: CircuitBreaker = CircuitBreaker()
 
     def __post_init__(self) -> None:
@@ -43,7 +43,7 @@ class ToolPermissions:
 
 
 class JointGuard:
-    """Asks two permission guards: what either denies is denied, what either asks about is asked, once."""
+    """Asks two permission guards: deny if either denies, else ask a person once if either asks."""
 
     __slots__ = ("_guards",)
 
@@ -56,7 +56,7 @@ class JointGuard:
         decision = PermissionDecision.allow()
         for guard in self._guards:
             decision = await guard.check(tool, arguments, side_effect)
-            if not isinstance(decision, PermissionDecision) or decision.action == "deny":  # the pipeline refuses both
+            if not isinstance(decision, PermissionDecision) or decision.action == "deny":  # both are refusals
                 return decision
             if decision.action == "ask":
                 both = decision if asked is None else replace(asked, reason=f"{asked.reason}; {decision.reason}")
@@ -68,7 +68,7 @@ class JointGuard:
 
 
 def joint_permissions(outer: ToolPermissions | None, inner: ToolPermissions | None) -> ToolPermissions | None:
-    """Return what the tools of a team inside an attempt may do; the MCP policies are joined among the guardrails."""
+    """Join the permissions around an attempt with the inner team's; MCP policies are joined as guardrails."""
     if outer is None:
         return inner
     inner = inner or ToolPermissions()
@@ -88,10 +88,10 @@ _OPEN_TO: Final[Mapping[Mode, frozenset[str]]] = {
 
 
 class SideEffectGuard:
-    """Decides by the declared side effect of a tool, not by its name.
+    """Decide by the declared side effect of a tool, not by its name.
 
-    `default` asks about system tools, `strict` about all that do more than read, `plan` denies those, `bypass` allows
-    everything. A tool that declares nothing is a system tool.
+    `default` asks about system tools, `strict` about all tools that do more than read, `plan` denies the latter,
+    `bypass` allows everything. A tool that declares no side effect is a system tool.
     """
 
     __slots__ = ("mode",)

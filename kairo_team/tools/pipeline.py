@@ -1,4 +1,4 @@
-"""`ToolPipeline`: the one way every tool call goes."""
+"""`ToolPipeline`: the steps that every tool call passes through."""
 
 from __future__ import annotations
 
@@ -50,23 +50,24 @@ __all__ = ["GovernedTool", "OnCall", "OnDecision", "ToolPipeline", "ToolResult",
 
 Outcome = Literal["ok", "error", "refused"]
 OnStart = Callable[["Tool", str], AbstractContextManager[object]]
-"""Called before a tool runs, with it and what names the call in its run; what it returns is entered around the call."""
+"""Called before a tool runs, with the tool and the call's key in its run; returns a context to enter around the
+call."""
 OnCall = Callable[[str, Outcome, str | None, str | None, str, float], object]
-"""Called after every call: the tool's name, its outcome, what refused it, why, the call's name, and its seconds."""
+"""Called after every call: the tool's name, the outcome, what refused it, why, the call's key, and the seconds."""
 OnContent = Callable[[str, str, object], object]
-"""Called with "arguments" before a tool runs and with "result" at its end, the call's name, and what they are."""
+"""Called with "arguments" before a tool runs and "result" at its end, the call's key, and their value."""
 OnDecision = Callable[["GuardrailPhase", str, "GuardrailRuling"], object]
 """Called for every ruling of a guardrail other than a plain allow: the phase, the tool, the ruling."""
 
 Approve = Callable[[str, str, Mapping[str, Any], str], Awaitable["HumanDecision | None"]]
-"""Asks a person about a call: its name, the tool's, its arguments, and why it is asked. None is no answer.
+"""Asks a person about a call: its key, the tool's name, the arguments, and the reason. Returns None without an answer.
 
-Raises `CallPutOffError` where the attempt is to be made again once there is an answer.
+Raises `CallPutOffError` where the attempt is made again once there is an answer.
 """
 Recall = Callable[[str, "Mapping[str, Any] | str"], "tuple[str, ToolResult | None]"]
-"""Names a call of a tool with these arguments, and returns its recorded result, if there is one."""
+"""Returns the key of a call of a tool with these arguments, and its recorded result if it has one."""
 OnTurnEnd = Callable[[TurnEnded], object]
-"""Called when a tool ended the attempt."""
+"""Called when a tool ends the attempt."""
 
 PUT_OFF: Final = ToolResult("a person has not answered yet: the call is made after that", True, None, "put-off")
 """The result of a call that is put off; the attempt ends before anything is done with it."""
@@ -74,33 +75,33 @@ MAX_REASON: Final = 500
 """Most characters of a reason in an event."""
 
 _make_call: Final = maker(ToolCall)
-"""Makes a call of values that were checked before."""
+"""Makes a `ToolCall` from values that are checked already."""
 _NOTHING_AROUND: Final = nullcontext()
 _OPEN: Final = ToolPermissions()
 _ONE_CALL: Final = Usage(tool_calls=1)
 
 
 class _Made(NamedTuple):
-    """A call that is made."""
+    """A call that is being made."""
 
     number: int
-    """Its number where calls are recorded."""
+    """The call's number in the log of calls; 0 where calls are not recorded."""
     key: str
-    """What names it in its run."""
+    """The call's key in its run."""
     at: float
-    """When it was made, by the event loop's clock."""
+    """The start, by the event loop's clock."""
     around: AbstractContextManager[object]
-    """Entered in the call's own task while it is made."""
+    """The context that is entered around the call."""
     noted: MadeCall | None
-    """The note of it for later attempts."""
+    """The record of the call for later attempts."""
 
 
 class ToolPipeline:
     """The steps around every tool call of one member, in this order.
 
-    Circuit breaker, allowed tools, plan mode, arguments, permission guard, guardrails before the tool; then one tool
-    call is held on the governor and the tool runs; then guardrails after it, and last of all secrets are masked and the
-    text is capped. A refused call returns an error result that the member can read.
+    Circuit breaker, allowed tools, plan mode, arguments, permission guard, guardrails before the tool; then the
+    governor reserves one tool call and the tool runs; then guardrails after it; last, secrets are masked and the text
+    is cut to the limit. A refused call returns an error result that the member can read.
     """
 
     __slots__ = (
@@ -138,14 +139,14 @@ class ToolPipeline:
     ) -> None:
         """Make the pipeline of one member, for one attempt.
 
-        `allowed` are names of tools (of an MCP server's also `server/tool`); None is all. `also` are more such lists,
-        those of roles around the run: a tool must be in each. `breakers` are the run's, or fresh ones. `metadata` is
-        what guardrails receive about the work. `approve` asks a person. `recall` names a call and returns its recorded
-        result; `record` records the result under that name. `calls` records each call before it is made; `doubted` are
-        the names of calls that an earlier session of the run made, and of which nobody saw the end. `made` keeps the
-        calls of this attempt and knows those of earlier attempts. `offered` are the coordinator's tools, which
-        `allowed` does not bind. `unfinished` says, by the id of a call that a model asked for in a reply that was cut
-        off, what cut it: these calls are not made. `put_off` ends the attempt where a call was put off.
+        `allowed` are names of tools (for an MCP server's tool also `server/tool`); None allows all. `also` are the same
+        lists of roles around the run: a tool must be in each. `breakers` are the run's; None makes new ones. `metadata`
+        is passed to guardrails. `approve` asks a person. `recall` returns a call's key and its recorded result;
+        `record` records a result under that key. `calls` records each call before it is made; `doubted` are the keys of
+        calls that an earlier session of the run made and whose end was not recorded. `made` keeps the calls of this
+        attempt and knows those of earlier ones. `offered` are the coordinator's tools, which `allowed` does not limit.
+        `unfinished` says, by call id, what cut off the reply with a call; such calls are not made. `put_off` ends the
+        attempt where a call was put off.
         """
         self.governor = governor
         self._permissions = permissions or _OPEN
@@ -176,7 +177,7 @@ class ToolPipeline:
         self._with_mcp: GuardrailChain | None = None
 
     def refusal(self, tool: Tool) -> str | None:
-        """Return why the tool must not be offered to a model; None when it may be."""
+        """Return why the tool must not be offered to a model; None when it may be offered."""
         try:
             self._check_static(tool)
         except CallRefusedError as refused:
@@ -186,14 +187,14 @@ class ToolPipeline:
         return self._mcp_policy().refusal(tool.server, tool.server_tool or tool.name)
 
     def cut_by(self, call_id: str | None) -> str | None:
-        """Return what cut off the reply that asked for a call; None where the reply was whole."""
+        """Return what cut off the reply with this call; None where the reply was complete."""
         return None if call_id is None else self._unfinished.get(call_id)
 
     async def call(self, tool: Tool, arguments: Mapping[str, Any] | str, *, call_id: str | None = None) -> ToolResult:
-        """Call a tool with arguments by name, or with the JSON text of them; refusals and failures are results.
+        """Call a tool with arguments by name, or with their JSON text; refusals and failures are returned as results.
 
-        `call_id` is the id of the model's call: one of a reply that was cut off is refused, because its arguments may
-        be those of another call that the model did not finish.
+        `call_id` is the id of the model's call. A call of a reply that was cut off is refused, because the model may
+        not have finished its arguments.
 
         Raises `HaltError`, `ConstraintExit`, `GuardrailDenied` and `InsufficientBudget` only when the tool itself
         raises them, because it may call governed models, and `HaltError` from a governor that halted. Raises
@@ -240,7 +241,7 @@ class ToolPipeline:
         raise ended
 
     async def _call_once(self, tool: Tool, arguments: Mapping[str, Any] | str) -> tuple[str, ToolResult]:
-        """Return what names a call, and its result: the recorded one where there is one."""
+        """Return a call's key and its result; the recorded result if it has one."""
         if self._recall is None or self._record is None:
             return "", await self._call(tool, arguments, "")
         key, recorded = self._recall(tool.name, arguments)
@@ -257,7 +258,7 @@ class ToolPipeline:
         return key, result
 
     async def _repeat(self, tool: Tool, arguments: Mapping[str, Any] | str, result: ToolResult) -> None:
-        """Let the breaker, later attempts and the guardrails learn again from a call that is recorded."""
+        """Report a recorded call again to the breaker, the calls of this attempt and the guardrails."""
         if not self._is_offered(tool):
             self.breakers.repeat(tool.name, succeeded=not result.is_error)
         if self._guardrails is None and self._made is None:
@@ -284,7 +285,7 @@ class ToolPipeline:
             checked, seen = await self._admit(tool, arguments, key)
             asked = None if tool.ends is None else seen_arguments(checked)
             self._check_nothing_waits()
-            await checkpoint_if_cancelled()  # a call that never starts is not charged
+            await checkpoint_if_cancelled()  # a call that never starts must not be charged
             with await self._hold():
                 made = await self._start(tool, key, checked, seen)
                 result = await self._execute(tool, checked, made)
@@ -296,14 +297,14 @@ class ToolPipeline:
         if self._guardrails is not None or tool.server is not None:
             result = await self._look_at_result(tool, result, made)
         finished = self._finish(tool, result, made)
-        if asked is not None:  # a coordinator decides by what was asked for: that is recorded too
+        if asked is not None:  # the coordinator decides by these arguments, so they are recorded too
             finished = replace(finished, value=asked)
         if self._calls is not None:
             self._calls.answered(made.number, finished, _ONE_CALL)
         return finished
 
     async def _start(self, tool: Tool, key: str, arguments: Mapping[str, Any], seen: Mapping[str, Any] | None) -> _Made:
-        """Record that a call is about to be made, where calls are recorded, and report it."""
+        """Record and report that a call is about to be made."""
         number = 0
         if self._calls is not None:
             number = await self._calls.sent("tool", tool.name, _ONE_CALL, tool.side_effect, key)
@@ -314,24 +315,24 @@ class ToolPipeline:
         return _Made(number, key, anyio.current_time(), around, noted)
 
     async def _check_repeated(self, tool: Tool, seen: Mapping[str, Any], key: str) -> None:
-        """Raise where a call that changes something was made before, unless a person agrees.
+        """Raise `CallRefusedError` if a call that changes something was made before, unless a person approves it.
 
-        It was made by an earlier attempt, or in an earlier session of the run, where nobody saw its end.
+        It was made by an earlier attempt, or by an earlier session of the run that did not record its end.
         """
         if not changes(tool):
             return
         if key in self._doubted:
-            reason = "it was called before the run was interrupted, and nobody knows whether it was done"
+            reason = "it was called before the run was interrupted, and it is unknown whether it was done"
             await self._check_approved(tool, seen, key, "in-doubt", reason)
         elif self._made is not None and (earlier := self._made.earlier(tool, seen)) is not None:
             await self._check_approved(tool, seen, key, "repeated-write", why_asked(earlier))
 
     def _is_offered(self, tool: Tool) -> bool:
-        """Return whether the coordinator offers it: an error of it is an answer, and no breaker counts it."""
+        """Return whether the coordinator offers the tool: its errors are answers, which no breaker counts."""
         return any(tool is one for one in self._offered)
 
     def refuse(self, name: str, by: str, reason: str, key: str = "") -> ToolResult:
-        """Make the result of a call that did not happen, and report it."""
+        """Return the result of a refused call, and report it."""
         result = ToolResult(self._sanitize(reason), is_error=True, refused_by=by)
         if self._on_call is not None:
             self._on_call(name, "refused", by, result.text[:MAX_REASON], key, 0.0)
@@ -342,9 +343,9 @@ class ToolPipeline:
     async def _admit(
         self, tool: Tool, arguments: Mapping[str, Any] | str, key: str
     ) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
-        """Return the arguments the tool is to be run with, once every stage before it agreed; `key` names the call.
+        """Run the stages before the tool; return the arguments to run it with. `key` names the call.
 
-        And the arguments as the member gave them, where they are noted for later attempts.
+        Also return the arguments as the member gave them, if they are recorded for later attempts.
         """
         self._check_static(tool)
         checked = check_arguments(tool, arguments)
@@ -370,7 +371,7 @@ class ToolPipeline:
             raise CallPutOffError
 
     def _check_static(self, tool: Tool) -> None:
-        """Raise unless the tool is allowed, and only reads while the team plans."""
+        """Raise unless the tool is allowed, and in plan mode only reads."""
         for allowed in self._around if self._is_offered(tool) else self._allowed:
             if not any(name in allowed for name in _names(tool)):
                 raise CallRefusedError(
@@ -391,7 +392,7 @@ class ToolPipeline:
             raise CallRefusedError(by, f"a human refused it: {answer.feedback or reason}")
 
     async def _check_permission(self, tool: Tool, seen: Mapping[str, Any], key: str) -> None:
-        """Raise unless the permission guard allows the call; one that fails does not."""
+        """Raise unless the permission guard allows the call; a guard that fails refuses it."""
         guard = self._permissions.guard
         if guard is None:
             return
@@ -407,9 +408,9 @@ class ToolPipeline:
             ) from error
         if not isinstance(decision, PermissionDecision):
             if inspect.iscoroutine(decision):
-                decision.close()  # else the interpreter complains of it later, somewhere else
+                decision.close()  # else the interpreter warns later that it was never awaited
             wrong = describe(decision)[:200]
-            raise CallRefusedError("permission-guard", f"the permission guard answered {wrong!r}, which is no decision")
+            raise CallRefusedError("permission-guard", f"the permission guard answered {wrong!r}, not a decision")
         by = decision.policy_id or "permission-guard"
         if decision.action == "deny":
             raise CallRefusedError(by, decision.reason)
@@ -417,7 +418,7 @@ class ToolPipeline:
             await self._check_approved(tool, seen, key, by, decision.reason)
 
     async def _look_at_arguments(self, tool: Tool, seen: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Ask the guardrails; return the arguments as they changed them, None if they did not."""
+        """Ask the guardrails; return the changed arguments, or None if they changed nothing."""
         outcome = await self._ask(tool, GuardrailPhase.PRE_TOOL, lambda: ToolInput(tool.name, seen))
         if outcome is None:
             return None
@@ -428,7 +429,7 @@ class ToolPipeline:
     # -- the call itself ------------------------------------------------------------------------
 
     async def _hold(self) -> Reservation:
-        """Hold one tool call; leaving the block books it, however the call ended."""
+        """Reserve one tool call; leaving the block books it, however the call ended."""
         try:
             await cover_tool_call(self.governor)
             return self.governor.reserve(tool_calls=1)
@@ -458,7 +459,7 @@ class ToolPipeline:
     # -- after ----------------------------------------------------------------------------------
 
     async def _look_at_result(self, tool: Tool, result: ToolResult, made: _Made) -> ToolResult:
-        """Ask the guardrails; return the result as they leave it."""
+        """Ask the guardrails; return the result as they allow it."""
         try:
             made_of = partial(ToolOutput.of, tool.name, result.text, is_json=result.is_json)
             outcome = await self._ask(tool, GuardrailPhase.POST_TOOL, made_of)
@@ -498,7 +499,7 @@ class ToolPipeline:
     async def _ask(
         self, tool: Tool, phase: GuardrailPhase, payload: Callable[[], GuardrailPayload]
     ) -> GuardrailOutcome | None:
-        """Ask the guardrails of a phase; None when there are none."""
+        """Ask the guardrails of a phase; None when it has no guardrails."""
         chain = self._guardrails if tool.server is None else self._chain_with_mcp()
         if chain is None or not chain.covers(phase):
             return None
@@ -528,12 +529,12 @@ class ToolPipeline:
 
 
 def _names(tool: Tool) -> tuple[str, ...]:
-    """Return its names in a list of allowed tools; a tool of no server has only its own name."""
+    """Return the names for a tool in a list of allowed tools; an MCP server's tool has two."""
     return (tool.name,) if tool.server is None else (tool.name, f"{tool.server}/{tool.server_tool}")
 
 
 async def _run(tool: Tool, arguments: Mapping[str, Any]) -> Any:
-    """Run a tool within its own time."""
+    """Run a tool within its own timeout."""
     if tool.timeout is None:
         return await tool.call(arguments)
     with anyio.move_on_after(tool.timeout):

@@ -1,4 +1,4 @@
-"""Tools of pydantic-ai: a toolset as a tool source, and what its tools are to the tool pipeline."""
+"""Tools of pydantic-ai: a toolset as a tool source, and its tools for the tool pipeline."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from kairo_team.tools.result import ToolResult
 from kairo_team.tools.tool import Tool, fitting_name
 
 SIDE_EFFECT: Final = "side_effect"
-"""Key of a tool's metadata that declares what it may do: "read", "write" or "system"."""
+"""Key in a tool's metadata for its side effect: "read", "write" or "system"."""
 _SERVER: Final = "kairo_team.server"
 
 
 class ToolsetSource:
-    """A `ToolSource` made of a pydantic-ai toolset, so that `MiniAgent(tools=[toolset])` has its tools.
+    """A `ToolSource` made of a pydantic-ai toolset, as in `MiniAgent(tools=[toolset])`.
 
-    The toolset is entered once in a run. The toolset validates the arguments of its tools; they receive `deps` as
-    `ctx.deps`, while `ctx.model` and `ctx.messages` have no meaning here. A tool declares what it may do in its
-    metadata, `metadata={"side_effect": "read"}`, and is "system" otherwise; the MCP policy sees the tools of MCP
-    servers. A tool that waits for an approval, or is executed elsewhere, is left out.
+    The toolset is entered once in a run. It validates the arguments of its tools, which receive `deps` as `ctx.deps`;
+    `ctx.model` and `ctx.messages` have no meaning here. A tool declares its side effect in its metadata,
+    `metadata={"side_effect": "read"}`; without it the tool is "system". The MCP policy sees the tools of MCP servers. A
+    tool that waits for an approval, or is executed elsewhere, is left out.
     """
 
     def __init__(self, toolset: AbstractToolset[Any], *, deps: Any = None) -> None:
@@ -44,11 +44,11 @@ class ToolsetSource:
 
     @property
     def name(self) -> str:
-        """The toolset's id; its kind and its number in memory when it has none."""
+        """The toolset's id; without one, its class's name and its `id()`."""
         return self.toolset.id or f"{type(self.toolset).__name__}-{id(self.toolset):x}"
 
     def connect(self) -> AbstractAsyncContextManager[Sequence[Tool]]:
-        """Enter the toolset, and yield its tools."""
+        """Enter the toolset and yield its tools."""
         return self._connect()
 
     @asynccontextmanager
@@ -87,7 +87,7 @@ class ToolsetSource:
 
 
 def described(definition: ToolDefinition) -> Tool:
-    """Return a tool of ours that describes a pydantic-ai tool; calling it does nothing.
+    """Return a `Tool` that describes a pydantic-ai tool; calling it does nothing.
 
     `ValueError` for an unknown `side_effect` in its metadata.
     """
@@ -106,11 +106,11 @@ def described(definition: ToolDefinition) -> Tool:
 
 
 async def _nothing(arguments: Mapping[str, Any]) -> None:
-    """Replace the function; it is never called."""
+    """Do nothing: `described` needs a function, and it is never called."""
 
 
 def validated(tool: ToolsetTool[Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments as the tool's function takes them; `ValueError` with their errors."""
+    """Return the arguments as the tool's function takes them; `ValueError` with all errors."""
     try:
         given: dict[str, Any] = tool.args_validator.validate_python(dict(arguments))
     except ValidationError as error:
@@ -128,7 +128,7 @@ async def check_by_function(tool: ToolsetTool[Any], context: RunContext[Any], ar
 
 
 def shown(value: Any) -> Any:
-    """Return a result for guardrails: its text and data, and a description of its files."""
+    """Return a result for guardrails: its text and data, and descriptions of its files."""
     match value:
         case ToolReturn():
             more = [] if value.content is None else [shown(value.content)]
@@ -146,7 +146,7 @@ def shown(value: Any) -> Any:
 
 @dataclass
 class _OfServer(WrapperToolset[Any]):
-    """Tools of an MCP server, each marked in its metadata, also when a model sees another name."""
+    """Marks each tool of an MCP server in its metadata with the server's names, which may differ from the model's."""
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         tools = await super().get_tools(ctx)
@@ -158,10 +158,10 @@ class _OfServer(WrapperToolset[Any]):
 
 
 def with_servers(toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
-    """Return the toolset with the tools of MCP servers known as such."""
+    """Return the toolset with the tools of MCP servers marked."""
     return toolset.visit_and_replace(lambda leaf: _OfServer(leaf) if _is_server(leaf) else leaf)
 
 
 def _is_server(toolset: AbstractToolset[Any]) -> bool:
-    """Return whether it is one of pydantic-ai's MCP toolsets, without importing the library they need."""
+    """Return whether it is one of pydantic-ai's MCP toolsets, without importing their dependency."""
     return any(kind.__module__ == "pydantic_ai.mcp" for kind in type(toolset).__mro__)

@@ -20,19 +20,19 @@ _SIGNS: Final = {
     b"%PDF": "application/pdf",
     b"PK\x03\x04": "application/zip",
 }
-"""Media types by how their files begin."""
+"""Media types by the first bytes of their files."""
 
 
 @quick
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """The result of a tool call for a member."""
+    """The result of a tool call, for the member."""
 
     text: str
     is_error: bool = False
-    """The call failed or was refused; the text has the reason."""
+    """Whether the call failed or was refused; the text has the reason."""
     value: Any = None
-    """The tool's return value, while the text is still its unchanged text; None otherwise."""
+    """The tool's return value, as long as the text is its unchanged text; None otherwise."""
     refused_by: str | None = None
     """What refused the call or its result: a stage of the pipeline, or a policy's name."""
 
@@ -42,12 +42,12 @@ class ToolResult:
 
     @property
     def is_json(self) -> bool:
-        """Whether the text should be the JSON of what the tool returned."""
+        """Whether the text should be the JSON of the tool's return value."""
         return not self.is_error and not isinstance(self.value, str | None)
 
 
 def result_of(value: Any) -> ToolResult:
-    """Return what a tool returned as a result, which its maker cannot call refused."""
+    """Return a tool's return value as a result; a tool cannot set `refused_by`."""
     if isinstance(value, ToolResult):
         return replace(value, refused_by=None)
     return ToolResult(text_of(value), value=value)
@@ -56,8 +56,9 @@ def result_of(value: Any) -> ToolResult:
 def text_of(value: Any) -> str:
     """Return the text of any value that a tool returned; never raises.
 
-    A string stays unchanged and None is blank. A value that JSON can hold, pydantic models and dataclasses included, is
-    written as JSON. For bytes and images there is a sentence, alone or inside a value, for any other value its `str`.
+    A string stays unchanged and None is blank. A value that JSON can express, including pydantic models and
+    dataclasses, is written as JSON. Bytes and images, alone or inside a value, become a sentence, any other value its
+    `str`.
     """
     if isinstance(value, str):
         return value if type(value) is str else str.__str__(value)
@@ -65,24 +66,24 @@ def text_of(value: Any) -> str:
         return ""
     if isinstance(value, bytes | bytearray | memoryview) or _is_image(value):
         return file_sentence(value)
-    if hasattr(value, "__next__"):  # it may never end, and pydantic would go through it
+    if hasattr(value, "__next__"):  # an iterator may never end, and pydantic would consume it
         return describe(value)
     try:
         text = _json(value)
-        return str(loads(text)) if text.startswith('"') else text  # a date or the like is no quotation
-    except Exception:  # noqa: BLE001 - it goes round in a circle, or a serialiser of its own fails
+        return str(loads(text)) if text.startswith('"') else text  # a date or the like needs no quotes
+    except Exception:  # noqa: BLE001 - the value contains itself, or its own serialiser fails
         return describe(value)
 
 
 def _json(value: Any) -> str:
     try:
         return to_json(value, fallback=_described, bytes_mode="utf8", inf_nan_mode="constants").decode()
-    except ValueError:  # bytes that are no text
+    except ValueError:  # bytes that are not UTF-8
         return to_json(_in_sentences(value), fallback=_described, inf_nan_mode="constants").decode()
 
 
 def file_sentence(value: Any) -> str:
-    """Return what a model reads in place of bytes or an image, which its prompt cannot hold."""
+    """Return the sentence for bytes or an image, which a prompt cannot contain."""
     if _is_image(value):
         what = f"an image of {value.width} x {value.height} pixels"
     else:
@@ -93,12 +94,12 @@ def file_sentence(value: Any) -> str:
 
 
 def _is_image(value: Any) -> bool:
-    """Return whether it is an image of Pillow's, which need not be installed."""
+    """Return whether a value is a Pillow image, without importing Pillow."""
     return type(value).__module__.partition(".")[0] == "PIL" and hasattr(value, "width") and hasattr(value, "height")
 
 
 def _kind_of(beginning: bytes) -> str | None:
-    """Return the media type that the first bytes of a file show; None where they show none."""
+    """Return the media type by the first bytes of a file; None if it is unknown."""
     return next((kind for sign, kind in _SIGNS.items() if beginning.startswith(sign)), None)
 
 
@@ -107,7 +108,7 @@ def _described(value: Any) -> str:
 
 
 def _in_sentences(value: Any) -> Any:
-    """Return a value with a sentence in place of all bytes in it."""
+    """Return a value with all bytes in it replaced by sentences."""
     match value:
         case bytes() | bytearray() | memoryview():
             return file_sentence(value)
@@ -134,7 +135,7 @@ def describe(value: Any) -> str:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return an exception's type and text, without its traceback; of a group, what its leaves say."""
+    """Return an exception's type and text, without its traceback; for a group, the texts of its leaves."""
     if isinstance(error, BaseExceptionGroup):
         return problem_of(cast("BaseExceptionGroup[BaseException]", error))
     name, text = type(error).__name__, describe(error)

@@ -1,4 +1,4 @@
-"""`Sanitizer`: the last step for a tool's result. Secrets are masked, and a text that is too long is cut."""
+"""`Sanitizer`: the last step for a tool's result: mask secrets and cut a text that is too long."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final
 from kairo_team._util.masking import MASK, Masker, Span
 
 MAX_RESULT: Final = 50_000
-"""Most characters of a tool's result that a member receives; a notice has the number of the others."""
+"""Most characters of a tool's result that a member receives; a notice gives the number of the others."""
 
 
 class Sanitizer:
-    """Masks the given secrets in all the forms `Masker` knows, and caps the text."""
+    """Masks the given secrets in all forms that `Masker` knows, and limits the length."""
 
     __slots__ = ("_masker", "_most")
 
@@ -24,7 +24,7 @@ class Sanitizer:
         """Return the text as a member may read it."""
         length = len(text)
         if length > self._most and text.isascii():
-            text = text[: self._most + self._masker.longest]  # a secret across the edge is still whole in it
+            text = text[: self._most + self._masker.longest]  # keep a secret across the edge whole
         spans = self._masker.spans(text) if self._masker else []
         if length <= self._most and not spans and _is_sound(text):
             return text
@@ -48,7 +48,7 @@ class Sanitizer:
 
 
 def _is_sound(text: str) -> bool:
-    """Return whether the text can be sent at all: half a surrogate pair cannot."""
+    """Return whether the text can be encoded: half a surrogate pair cannot."""
     if text.isascii():
         return True
     try:

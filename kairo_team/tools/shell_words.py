@@ -1,4 +1,4 @@
-"""The words of a command as texts that may be paths, in every way in which a shell may read them."""
+"""Find the texts in a command that may be paths, in every way in which a shell may read them."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from kairo_team.tools.globs import ANYTHING, NUMBER, WILD
 
 QUOTES: Final = re.compile(r"['\"\\^]")
 LONGEST_PATH: Final = 4_096
-"""Characters of the longest path that a system opens."""
+"""Length of the longest path that a system opens, in characters."""
 _MOST_TEXT: Final = 200_000
-"""Characters of all readings of a command together; a command with more counts as undecided."""
+"""Most characters of all readings of a command together; a command with more counts as undecided."""
 _MOST_ALTERNATIVES: Final = 200
-"""Steps in which the braces of one word are resolved; a word that needs more may be anything."""
+"""Most steps to resolve the braces of one word; a word that needs more may be anything."""
 _DEEPEST: Final = 4
-"""Quoted commands inside quoted commands that are read."""
+"""Most levels of quoted commands inside quoted commands that are read."""
 
 _ESCAPES: Final = re.compile(r"\$'(?:\\.|[^'\\])*'?", re.DOTALL)
 _QUOTED: Final = re.compile(rf"\\.|\"(?:\\.|[^\"\\])*\"|{_ESCAPES.pattern}|'[^']*'", re.DOTALL)
 _READS_SCRIPTS: Final = re.compile(
     r"(?:^|[^\w.-])(?:(?:ba|da|a|k|mk|z|c|tc|fi|s|rs|pw|power)?sh|eval|su|watch|parallel|trap)(?![\w.-])", re.IGNORECASE
 )
-"""Programs that read an argument as a command, so that quotes around it protect nothing."""
+"""Programs that read an argument as a command, so that quotes around it do not protect it."""
 _HIDES_QUOTES: Final = re.compile(r"<<|(?:^|[\s;&|()<>])#[^\n]*\n")
-"""A text inside a command, or a comment: a quote in it is none."""
+"""The start of a here-document or the end of a comment: a quote in it does not quote."""
 _NUMBERS: Final = re.compile(r"\$\(\([^()$`]*\)\)|\$\[[^]$`]*\]|\$[?#$!]")
 _FILLED_IN: Final = re.compile(r"\$\(.*|`.*|\$\{[^}]*\}?|\$[A-Za-z_]\w*|\$[0-9@*-]", re.DOTALL)
 _LITERAL: Final = {letter: chr(0xE002 + place) for place, letter in enumerate("$`{}*?[")}
-"""What stands for these letters where nobody fills in anything for them."""
+"""Placeholders for these characters where the shell does not expand them."""
 _LITERAL_BRACES: Final = {ord(letter): _LITERAL[letter] for letter in "{}"}
 _AS_WRITTEN: Final = {ord(mark): letter for letter, mark in _LITERAL.items()}
 _BRACES: Final = re.compile(r"\{([^{}]*)\}")
@@ -41,14 +41,14 @@ _OPERATORS: Final = re.compile(r"[;&|<>()`\n]+")
 _BETWEEN: Final = re.compile(r"[\s'\",;:=@|&<>(){}`]+")
 _GLUE: Final = re.compile(r"[=:,@+%#!^]")
 _LONGEST_CLUSTER: Final = 64
-"""Letters of short options that may stand before a value glued to them, as in `tar -xzfFILE`."""
+"""Most characters of short options before a glued value, as in `tar -xzfFILE`."""
 
 
 def shell_words(text: str) -> Mapping[str, bool] | None:
-    """Return every text in a command that may be a path, and whether a shell may expand it; None if they are too many.
+    """Return every text in a command that may be a path, and whether a shell may expand it; None if there are too many.
 
-    These are its words with and without quotes, the pieces between punctuation, what braces stand for, and the values
-    glued to options and to names. `ANYTHING` and `NUMBER` stand for what only the shell knows.
+    These are the words with and without quotes, the pieces between punctuation, the alternatives in braces, and the
+    values glued to options and names. `ANYTHING` and `NUMBER` replace text that only the shell knows.
     """
     found: dict[str, bool] = {}
     size = 0
@@ -72,12 +72,12 @@ def unquoted(text: str) -> list[str]:
     """Return the words as a shell reads them."""
     try:
         return shlex.split(text)
-    except ValueError:  # a quotation that does not end
+    except ValueError:  # a quote is not closed
         return QUOTES.sub("", text).split()
 
 
 def alternatives(word: str) -> list[str]:
-    """Return the words that its braces stand for, `*` for a range."""
+    """Return the words that a word's braces expand to, with `*` for a range."""
     return [one.translate(_AS_WRITTEN) for one in _alternatives(word)]
 
 
@@ -102,7 +102,7 @@ def _alternatives(word: str) -> list[str]:
 
 
 def _choices(inside: str) -> Iterator[str]:
-    """Yield what stands between the commas that are not quoted."""
+    """Yield the texts between the commas that are not quoted."""
     at = 0
     while at <= len(inside):
         choice = _CHOICE.match(inside, at)
@@ -112,7 +112,7 @@ def _choices(inside: str) -> Iterator[str]:
 
 
 def _filled(text: str) -> str:
-    """Mark what the shell fills in, and what it leaves as it is in quotes, if it is sure who reads them."""
+    """Mark the text that the shell expands, and, where quotes are reliable, the text that it does not."""
     unsure = _READS_SCRIPTS.search(text) or _HIDES_QUOTES.search(text)
     text = _ESCAPES.sub(ANYTHING, text) if unsure else _QUOTED.sub(_protected, text)
     return re.sub(r"\$(?=\")", "", _FILLED_IN.sub(ANYTHING, _NUMBERS.sub(NUMBER, text)))
@@ -125,7 +125,7 @@ def _protected(quoted: re.Match[str]) -> str:
     if found[0] == "\\":
         return found
     kept = "$`{}" if found[0] == "'" else "{}"
-    if re.search(r"\s", found):  # a program may expand a single word itself, as `find` and `git` do
+    if re.search(r"\s", found):  # programs such as `find` and `git` may expand a single word themselves
         kept += "*?["
     return found.translate({ord(letter): _LITERAL[letter] for letter in kept})
 
@@ -155,7 +155,7 @@ def _nested(text: str, deeper: int) -> Iterator[str]:
 
 
 def _pieces(word: str) -> Iterator[str]:
-    """Yield the word with its groups as wildcards, and of both the parts between operators."""
+    """Yield the word, the word with its groups as wildcards, and the parts of both between operators."""
     grouped = word
     for _ in range(_DEEPEST if "(" in word else 0):
         grouped = _GROUP.sub("*", grouped)
@@ -165,7 +165,7 @@ def _pieces(word: str) -> Iterator[str]:
 
 
 def _glued(word: str) -> Iterator[str]:
-    """Yield the word, and the values that may be glued to an option or a name at its beginning."""
+    """Yield the word, and values in it that may be glued to an option or a name."""
     yield word
     bare = QUOTES.sub("", word)
     if bare != word:

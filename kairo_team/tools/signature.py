@@ -1,4 +1,4 @@
-"""`Signature`: a function's parameters as a JSON Schema, and a call with arguments that were checked against it."""
+"""`Signature`: a function's parameters as a JSON Schema, and calls with checked arguments."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MAX_COMPLAINTS: Final = 8
 
 
 class Signature:
-    """The parameters of a function, and how it is called; `ValueError` for a function that cannot be a tool."""
+    """The parameters of a function and how to call it; `ValueError` for a function that cannot be a tool."""
 
     __slots__ = ("_function", "_is_async", "_parameters", "_positional", "_validate", "description", "schema")
 
@@ -46,7 +46,7 @@ class Signature:
 
     @property
     def name(self) -> str:
-        """The function's own name; a callable object has its class's. `ValueError` for a lambda."""
+        """The function's own name, or the class's name of a callable object. `ValueError` for a lambda."""
         function = _unbound(self._function)
         name = str(getattr(function, "__name__", type(function).__name__))
         if name == "<lambda>":
@@ -54,7 +54,7 @@ class Signature:
         return name
 
     def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments to call the function with, defaults included; `ValueError` with their errors."""
+        """Return the arguments to call the function with, including defaults; `ValueError` with all errors."""
         try:
             found = self._validate(arguments)
             values: dict[str, Any] = _whole(found.__dict__)
@@ -67,7 +67,7 @@ class Signature:
         }
 
     async def call(self, arguments: Mapping[str, Any]) -> Any:
-        """Call the function with what `check` returned: in the event loop if it is async, else in a worker thread."""
+        """Call the function with the result of `check`: in the event loop if it is async, else in a worker thread."""
         positional: Sequence[Any] = ()
         named = arguments
         if self._positional:
@@ -87,7 +87,7 @@ class Signature:
 
 
 def function_of(function: Any) -> Any:
-    """Return the function that is called in the end: inside a partial, or the method of a callable object."""
+    """Return the function that is actually called: the one inside a partial, or the method of a callable object."""
     function = _unbound(function)
     plain = inspect.isroutine(function) or isinstance(function, type)
     return function if plain else getattr(function, "__call__", function)  # noqa: B004 - the method itself is needed
@@ -106,7 +106,7 @@ def _unbound(function: Any) -> Any:
 
 
 def _docstring(function: Any, inner: Any) -> str | None:
-    """Return the docstring of the function, or of the class of a callable object."""
+    """Return the docstring of the function, or else of a callable object's class."""
     outer = _unbound(function)
     own: str | None = inner.__doc__
     of_class: str | None = type(outer).__doc__
@@ -114,11 +114,11 @@ def _docstring(function: Any, inner: Any) -> str | None:
 
 
 def _check_function(function: Any, inner: Any) -> None:
-    """Raise `ValueError` for what cannot be called as a tool."""
+    """Raise `ValueError` for an object that cannot be called as a tool."""
     if isinstance(function, type) or not callable(function):
         raise ValueError(f"a tool is a function, a method, a callable object or a Tool, not {function!r:.200}")
     if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
-        raise ValueError(f"{shown(function)} yields: a tool returns its result, in one piece")
+        raise ValueError(f"{shown(function)} yields: a tool must return its result")
 
 
 class _Parameter:
@@ -129,7 +129,7 @@ class _Parameter:
     def __init__(self, parameter: Parameter, number: int, annotation: Any, description: str | None) -> None:
         self.name = parameter.name
         self.field = f"p{number}"
-        """Its name in the model: a parameter may have a name that a model's field must not have."""
+        """The name in the model: a parameter may have a name that a model's field must not have."""
         self.positional = parameter.kind is Parameter.POSITIONAL_ONLY
         self.annotation = annotation
         self.default: Any = parameter.default
@@ -140,7 +140,7 @@ class _Parameter:
 
     @property
     def definition(self) -> tuple[Any, Any]:
-        """The field of the model."""
+        """The type and field for the model."""
         options: dict[str, Any] = {"alias": self.name}
         if self.description and not _is_described(self.annotation):
             options["description"] = self.description
@@ -152,21 +152,22 @@ class _Parameter:
 
 
 def _whole(value: Any) -> Any:
-    """Return what can be gone through again: pydantic makes an iterator of an `Iterable`, and guards look first."""
+    """Replace iterators by lists."""
     if type(value) is dict:
         mapping = cast("dict[Any, Any]", value)  # type: ignore[redundant-cast]  # pyright needs it
         return {key: _whole(item) for key, item in mapping.items()}
+    # pydantic validates an `Iterable` as an iterator, which guards would consume before the tool.
     if type(value) is list or isinstance(value, Iterator):
         return [_whole(item) for item in cast("Iterable[Any]", value)]
     return value
 
 
 def _nothing() -> None:
-    """Mark a default: the function's own is used, unchecked and unchanged."""
+    """Mark a default: the function's own default is used, unchecked and unchanged."""
 
 
 def _is_described(annotation: Any) -> bool:
-    """Return whether pydantic has a description already."""
+    """Return whether the annotation has a pydantic description already."""
     extras = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
     return any(isinstance(extra, FieldInfo) and extra.description for extra in extras)
 
@@ -176,7 +177,7 @@ def _is_json(value: Any) -> bool:
 
 
 def _parameters(function: Any, inner: Any, descriptions: Mapping[str, str]) -> tuple[_Parameter, ...]:
-    """Read the signature, without what a partial has fixed."""
+    """Read the signature, without the arguments that a partial has fixed."""
     name = shown(function)
     try:
         signature = inspect.signature(function)
@@ -190,7 +191,7 @@ def _parameters(function: Any, inner: Any, descriptions: Mapping[str, str]) -> t
                 f"{name} takes {str(parameter).partition(':')[0]}: a tool has parameters with names; write them out"
             )
         if parameter.name == "self" and not found:
-            raise ValueError(f"{name} takes self: give the method of an object, not that of its class")
+            raise ValueError(f"{name} takes self: give a method of an object, not of its class")
         if parameter.name not in fixed:
             annotation = _annotation(name, parameter, inner)
             found.append(_Parameter(parameter, len(found), annotation, descriptions.get(parameter.name)))
@@ -198,7 +199,7 @@ def _parameters(function: Any, inner: Any, descriptions: Mapping[str, str]) -> t
 
 
 def _fixed(function: Any) -> set[str]:
-    """Return the names of the arguments a partial has fixed: no model may see or change them."""
+    """Return the names of the arguments that a partial has fixed, which no model may see or change."""
     names = set[str]()
     while isinstance(function, functools.partial):
         names.update(function.keywords)
@@ -207,7 +208,7 @@ def _fixed(function: Any) -> set[str]:
 
 
 def _annotation(owner: str, parameter: Parameter, inner: Any) -> Any:
-    """Return a parameter's type, Any when there is none; a string is resolved in the function's module."""
+    """Return a parameter's type, or Any without an annotation; a string is resolved in the function's module."""
     if parameter.annotation is Parameter.empty:
         return Any
     function = inspect.unwrap(inner)
@@ -229,7 +230,7 @@ def _annotation(owner: str, parameter: Parameter, inner: Any) -> Any:
 
 
 class _PlainSchema(GenerateJsonSchema):
-    """Leaves out the titles pydantic makes of names, because each word costs tokens."""
+    """Leaves out the titles that pydantic makes of names, because each word costs tokens."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
@@ -273,10 +274,10 @@ _BLANK: Final = re.compile(r"\n\s*\n")
 
 
 def read_docstring(text: str | None) -> tuple[str, dict[str, str]]:
-    """Return the first paragraph, and a description by parameter, of a Google, NumPy, Sphinx or Epydoc docstring.
+    """Return the first paragraph and the parameters' descriptions of a Google, NumPy, Sphinx or Epydoc docstring.
 
     The style that describes the most parameters is used. A docstring in none of these styles gives only its first
-    paragraph; no text is an error.
+    paragraph; this never raises.
     """
     if not text or not text.strip():
         return "", {}
@@ -293,17 +294,17 @@ def read_docstring(text: str | None) -> tuple[str, dict[str, str]]:
 
 
 def _readings(text: str) -> list[Docstring]:
-    """Return the parsed text in each style that can read it.
+    """Parse the text in each style that can read it.
 
     The parser's own choice is not used: it counts a role at the start of a line (`:class:`) as much as a parameter.
     """
-    from docstring_parser import DocstringStyle, parse  # when the first tool is made: no run without tools needs it
+    from docstring_parser import DocstringStyle, parse  # imported for the first tool: runs without tools do not need it
 
     found: list[Docstring] = []
     for style in (DocstringStyle.REST, DocstringStyle.GOOGLE, DocstringStyle.NUMPYDOC, DocstringStyle.EPYDOC):
         try:
             found.append(parse(text, style))
-        except Exception:  # noqa: BLE001, S112 - the parser raises more than its ParseError; a text is no error
+        except Exception:  # noqa: BLE001, S112 - the parser raises more than its ParseError, and no text is an error here
             continue
     return found
 

@@ -1,4 +1,4 @@
-"""The tool sources of one run: each is connected once, in a task of its own, and left when the run ends."""
+"""The tool sources of one run: each is connected once, in a task of its own, and disconnected when the run ends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def as_source(given: Any) -> ToolSource | None:
-    """Return a tool source, or a pydantic-ai toolset as one; None for an object that is no source."""
+    """Return a tool source, or a pydantic-ai toolset as one; None for any other object."""
     if callable(getattr(given, "connect", None)):
         source: ToolSource = given
         return source
@@ -34,7 +34,7 @@ def as_source(given: Any) -> ToolSource | None:
 
 
 def blocked_sources(tools: Iterable[Any], permissions: ToolPermissions | None) -> Iterator[str]:
-    """Yield a sentence for each MCP server among the tools of which nothing may be used."""
+    """Yield a sentence for each MCP server among the tools none of whose tools are allowed."""
     module: Any = sys.modules.get("kairo_team.tools.mcp")  # without it there cannot be a server
     servers = [] if module is None else [one for one in tools if isinstance(one, module.McpServer)]
     if not servers:
@@ -70,10 +70,10 @@ class _Connection:
 
 
 class Connections:
-    """The connections of one run. `serve` hosts the connections, `tools` asks for them.
+    """The connections of one run. `serve` hosts them, `tools` requests them.
 
-    Each connection is entered and left by the same task, so the cancel scopes inside it nest, whichever task asked
-    first and however the run ends.
+    Each connection is entered and left by the same task, so that the cancel scopes inside it nest, whichever task
+    requests it first and however the run ends.
     """
 
     def __init__(self) -> None:
@@ -83,16 +83,15 @@ class Connections:
         self._ending = anyio.Event()
         """Reaches what waits behind a shield that a source left open: no cancellation does."""
         self._server: Any = None
-        """The task that serves."""
+        """The task that runs `serve`."""
 
     async def serve(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Host every connection until cancelled; then all are closed before this returns. Once per object.
+        """Host every connection until cancelled, and close all before returning. Call it once per object.
 
-        The time to close depends on the sources: an MCP server's process that does not end by itself is ended within
-        five seconds.
+        The time to close depends on the sources; an MCP server's process is ended within five seconds.
         """
         if self._serving.is_set():
-            raise RuntimeError("these connections are, or were, served already: make new Connections() for each run")
+            raise RuntimeError("serve was called before on these connections: make new Connections() for each run")
         try:
             async with anyio.create_task_group() as self._tasks:
                 self._server = asyncio_task()
@@ -106,11 +105,11 @@ class Connections:
             self._tasks = None
 
     async def tools(self, source: ToolSource) -> Sequence[Tool]:
-        """Return the source's tools; connect first when it is not connected.
+        """Return the source's tools; connect first if it is not connected.
 
-        Callers at the same time wait for the same connection. When it fails, all of them get its error, and the next
-        call connects again; so does the next call after a connection was lost. Waits until `serve` runs. Another source
-        of the same name raises `ValueError`.
+        Concurrent callers wait for the same connection. When it fails, all of them get its error, and the next call
+        connects again, as after a lost connection. Waits until `serve` runs. Raises `ValueError` for another source of
+        the same name.
         """
         await self._serving.wait()
         connection = self._connection(source)
@@ -120,22 +119,22 @@ class Connections:
         return connection.tools
 
     def _connection(self, source: ToolSource) -> _Connection:
-        """Return the connection of this source, begun now if there is none."""
+        """Return the connection of this source; begin one if it has none."""
         name: Any = source.name
         if not isinstance(name, str) or not name.strip():
             raise ValueError(f"a tool source needs a name, not {name!r}: {source!r}")
         known = self._connections.get(name)
         if known is None:
             if self._tasks is None:
-                raise ConnectionError(f"the run has ended: the tool source {name!r} cannot be connected any more")
+                raise ConnectionError(f"the run has ended: the tool source {name!r} can no longer be connected")
             known = self._connections[name] = _Connection(source)
             self._tasks.start_soon(self._host, name, known)
         elif known.source is not source and known.source != source:
-            raise ValueError(f"two different tool sources of this run are named {name!r}: name one of them otherwise")
+            raise ValueError(f"two different tool sources of this run are named {name!r}: rename one of them")
         return known
 
     async def _host(self, name: str, connection: _Connection) -> None:
-        """Hold one connection open until the run ends or it is lost; whatever the source raises concerns it alone."""
+        """Keep one connection open until the run ends or it is lost; errors of the source affect nothing else."""
         async with own_task(self._server):
             try:
                 await self._hold(name, connection)
@@ -158,7 +157,7 @@ class Connections:
                 connection.settle(tools=_checked(name, tools))
                 await self._ending.wait()
             finally:
-                self._forget(name, connection)  # before it is left, which may take a while
+                self._forget(name, connection)  # before leaving it, which may take a while
 
     def _forget(self, name: str, connection: _Connection) -> None:
         """Make the next caller connect again."""
@@ -167,11 +166,11 @@ class Connections:
 
 
 def _checked(name: str, tools: Any) -> tuple[Tool, ...]:
-    """Return the tools of a source as a tuple; raises when they are no tools."""
+    """Return the tools of a source as a tuple; raises `TypeError` unless all are tools."""
     if not isinstance(tools, Iterable):
         raise TypeError(f"the tool source {name!r} must yield a sequence of Tool, not {shown(tools)}")
     given = tuple(cast("Iterable[Any]", tools))  # type: ignore[redundant-cast]  # pyright needs it
     for tool in given:
         if not isinstance(tool, Tool):
-            raise TypeError(f"the tool source {name!r} must yield a sequence of Tool; {shown(tool)} is none")
+            raise TypeError(f"the tool source {name!r} must yield a sequence of Tool; {shown(tool)} is not one")
     return given

@@ -17,7 +17,7 @@ NO_PARAMETERS: Final[FrozenDict] = freeze({"type": "object", "properties": {}})
 """JSON Schema of a tool that takes no arguments."""
 
 MAX_DESCRIPTION: Final = 10_000
-"""Characters of a tool's description; it is in every prompt."""
+"""Most characters of a tool's description, which is in every prompt."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST: Final = 64
@@ -26,41 +26,41 @@ _MARKS: Final = "__kairo_tool__"
 F = TypeVar("F")
 
 Ends = Literal["answer", "turn"]
-"""What a call of a tool that ends an attempt makes of it: its answer, or a turn that is over without one."""
+"""How a tool's call ends an attempt: with the tool's result as the answer, or just as the end of the turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
     """A function that an agent may call by name.
 
-    `as_tool` makes it from a function; make it by hand for anything else, such as a tool of a server.
+    `as_tool` makes one from a function; construct it directly for anything else, such as a tool of a server.
     """
 
     name: str
-    """At most 64 letters, digits, `_` and `-`: what providers accept."""
+    """At most 64 alphanumeric characters, `_` and `-`, which all providers accept."""
     call: Callable[[Mapping[str, Any]], Awaitable[Any]] = field(repr=False)
-    """Async; takes the arguments by name, as `check` returned them. Called concurrently. Its return value is the
-    result; an exception, or a `ToolResult` with an error, is an error the member can read."""
+    """An async function that takes the arguments as `check` returned them, as one mapping. Called concurrently. The
+    return value is the result; an exception, or a `ToolResult` with an error, is an error that the member can read."""
     description: str = ""
-    """The description for the model; what is longer than 10,000 characters is cut, and a notice says so."""
+    """The description for the model; it is cut after 10,000 characters, with a notice."""
     parameters: Mapping[str, Any] = field(default=NO_PARAMETERS, hash=False)
     """JSON Schema of the arguments: an object. Copied read-only."""
     side_effect: SideEffect = "system"
     check: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = field(default=None, repr=False)
-    """Returns the arguments as `call` takes them, or raises `ValueError` with a sentence the model can act on. None
-    takes them as they come."""
+    """Returns the arguments as `call` takes them, or raises `ValueError` with a sentence that the model can act on.
+    None takes them unchecked."""
     timeout: float | None = None
-    """Seconds one call may take; None is no limit of its own."""
+    """Seconds that one call may take; None sets no limit."""
     idempotent: bool = False
-    """A second call with the same arguments changes nothing more: it may be made again after a crash."""
+    """Whether a second call with the same arguments changes nothing more, so that it may be repeated after a crash."""
     ends: Ends | None = None
-    """A call that succeeds ends the attempt, and no model is called after it; `Attempt.ended_by` is that call. None:
-    the attempt goes on. "answer": the tool's result is the artifact. "turn": what the member wrote so far is the
-    artifact, or the tool's result where it wrote nothing; it need not be of the task's output type."""
+    """How a successful call ends the attempt; no model is called after it, and `Attempt.ended_by` is that call. None:
+    the attempt continues. "answer": the tool's result is the artifact. "turn": the member's text so far is the
+    artifact, or the tool's result if it wrote nothing; it need not be of the task's output type."""
     server: str | None = None
-    """Name of the MCP server it belongs to."""
+    """Name of the tool's MCP server."""
     server_tool: str | None = None
-    """The name that server gives it."""
+    """The tool's name on that server."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
@@ -83,13 +83,13 @@ class Tool:
 
     @property
     def spec(self) -> ToolSpec:
-        """The specification that a model receives."""
+        """The tool's specification for a model."""
         return ToolSpec(self.name, self.description, self.parameters)
 
 
 @dataclass(frozen=True, slots=True)
 class _Marks:
-    """The options of `@tool` for a function; None is not set."""
+    """The options of `@tool` for a function; None: not set."""
 
     name: str | None = None
     description: str | None = None
@@ -122,11 +122,11 @@ def tool(
     idempotent: bool = False,
     ends: Ends | None = None,
 ) -> Any:
-    """Mark a typed function as a tool: `@tool`, or `@tool(side_effect="read")`. The function does not change.
+    """Mark a typed function as a tool, `@tool` or `@tool(side_effect="read")`, and return the function itself.
 
-    `name` and `description` default to the function's own; `timeout` is seconds of one call. One that is `idempotent`
-    is called again after a crash in which nobody saw its end; `ends` is that of `Tool`. Anything unmarked may be used
-    as a tool too; it then counts as "system".
+    `name` and `description` default to the function's own; `timeout` is in seconds, for one call. An `idempotent` tool
+    is called again after a crash that left a call without a recorded end; `ends` is as for `Tool`. An unmarked function
+    may be used as a tool too; it counts as "system".
     """
     _check_options("@tool", side_effect, timeout, ends)
     marks = _Marks(name, description, side_effect, timeout, idempotent, ends)
@@ -134,9 +134,9 @@ def tool(
 
 
 def _mark(marks: _Marks, function: Any) -> Any:
-    marked: Any = getattr(function, "__func__", function)  # of a static or class method, the function within
+    marked: Any = getattr(function, "__func__", function)  # the function inside a static or class method
     if not callable(marked):
-        raise ValueError(f"@tool stands before a function, not {function!r}")
+        raise ValueError(f"@tool decorates a function, not {function!r}")
     try:
         setattr(marked, _MARKS, marks)
     except AttributeError:
@@ -155,16 +155,18 @@ def as_tool(
 ) -> Tool:
     """Make a tool of a function, method, partial or callable object; a `Tool` is returned unchanged.
 
-    The parameters' types and defaults become the schema, checked by pydantic; their descriptions, and its own, come
-    from the docstring. Arguments here have priority over those of `@tool`. Async functions are awaited, others run in a
-    worker thread. `ValueError` for a function that cannot be a tool, which names the wrong parameter.
+    The parameters' types and defaults become the schema, checked by pydantic; the tool's and the parameters'
+    descriptions come from the docstring. Arguments here have priority over the arguments of
+    `@tool`. Async functions are
+    awaited, others run in a worker thread. `ValueError` for a function that cannot be a tool; it names the wrong
+    parameter.
     """
     given: dict[str, Any] = {"name": name, "description": description, "side_effect": side_effect}
     given |= {"timeout": timeout, "ends": ends}
     chosen = {key: value for key, value in given.items() if value is not None}
     if isinstance(function, Tool):
         return replace(function, **chosen) if chosen else function
-    from kairo_team.tools.signature import Signature  # imports pydantic, which no run without tools needs
+    from kairo_team.tools.signature import Signature  # it imports pydantic, which runs without tools do not need
 
     signature = Signature(function)
     marks = _marks_of(function)
@@ -181,7 +183,7 @@ def as_tool(
 
 
 def _marks_of(function: Any) -> _Marks:
-    """Return the options of `@tool` for a function, for the one inside a partial, or for a callable object."""
+    """Return the options of `@tool` for a function, a partial or a callable object."""
     from kairo_team.tools.signature import function_of
 
     while isinstance(function, partial):
@@ -191,7 +193,7 @@ def _marks_of(function: Any) -> _Marks:
 
 
 def _check_options(owner: str, side_effect: Any, timeout: Any, ends: Any) -> None:
-    """Raise `ValueError` for a side effect or an end there is not, or a timeout that is none."""
+    """Raise `ValueError` for an unknown side effect or end, or an invalid timeout."""
     if ends is not None and ends not in get_args(Ends):
         raise ValueError(f"{owner}: ends must be one of {', '.join(get_args(Ends))}, or None, not {ends!r}")
     if side_effect not in get_args(SideEffect):
@@ -202,17 +204,17 @@ def _check_options(owner: str, side_effect: Any, timeout: Any, ends: Any) -> Non
 
 
 def _schema(owner: str, parameters: Any) -> Mapping[str, Any]:
-    """Return a schema read-only; `ValueError` for what describes no arguments by name."""
+    """Return a schema read-only; `ValueError` unless it describes arguments by name."""
     given = cast("Mapping[str, Any]", parameters if isinstance(parameters, Mapping) else {"type": None})
     if given.get("type", "object") != "object":
         raise ValueError(f"{owner}: the parameters must be the JSON Schema of an object, not {parameters!r:.200}")
     try:
         schema: Mapping[str, Any] = freeze_json(given or NO_PARAMETERS)
     except ValueError as error:
-        raise ValueError(f"{owner}: the parameters are no JSON Schema: {error}") from error
+        raise ValueError(f"{owner}: the parameters are not a JSON Schema: {error}") from error
     return schema
 
 
 def fitting_name(name: str) -> str:
-    """Return a name made fit for a tool: what may not be in it is `_`, and it ends after 64 characters."""
+    """Return a valid tool name: replace other characters by `_`, and cut after 64."""
     return _UNFIT.sub("_", name)[:_LONGEST] or "_"

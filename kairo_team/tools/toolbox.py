@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class GovernedTool:
-    """A tool whose every call goes through a pipeline."""
+    """A tool with all its calls going through a pipeline."""
 
     __slots__ = ("pipeline", "tool")
 
@@ -34,11 +34,11 @@ class GovernedTool:
 
     @property
     def spec(self) -> ToolSpec:
-        """The specification that a model receives."""
+        """The tool's specification for a model."""
         return self.tool.spec
 
     async def call(self, arguments: Mapping[str, Any] | str, *, call_id: str | None = None) -> ToolResult:
-        """Call it with arguments by name, or with the JSON text a model wrote; see `ToolPipeline.call`."""
+        """Call the tool with arguments by name, or with a model's JSON text; see `ToolPipeline.call`."""
         return await self.pipeline.call(self.tool, arguments, call_id=call_id)
 
     async def call_of_reply(self, arguments: Mapping[str, Any] | str, *, call_id: str | None = None) -> ToolResult:
@@ -46,7 +46,7 @@ class GovernedTool:
         return await self.pipeline.call_of_reply(self.tool, arguments, call_id=call_id)
 
     async def __call__(self, /, **arguments: Any) -> ToolResult:
-        """Call it like a function, with arguments by name."""
+        """Call the tool like a function, with arguments by name."""
         return await self.pipeline.call(self.tool, arguments)
 
     def __repr__(self) -> str:
@@ -54,7 +54,7 @@ class GovernedTool:
 
 
 class Toolbox:
-    """Tools with different names, governed by one pipeline. Two of one name raise a `ValueError`.
+    """Tools with different names, governed by one pipeline. Two tools with the same name raise `ValueError`.
 
     Tools that the pipeline would refuse with any arguments are not offered: `specs` and `names` do not list them.
     """
@@ -64,10 +64,10 @@ class Toolbox:
     specs: tuple[ToolSpec, ...]
     """The specifications of the offered tools, in order."""
     last_specs: tuple[ToolSpec, ...]
-    """Those of the offered tools that end an attempt: they can be offered on its last turn too."""
+    """The specifications of the offered tools that end an attempt: these are offered on its last turn too."""
 
     def __init__(self, pipeline: ToolPipeline, tools: Iterable[Tool], offered: Iterable[Tool] = ()) -> None:
-        """Take the member's own tools, and those that the coordinator offers it."""
+        """Take the member's own tools, and those that the coordinator offers (`offered`)."""
         self._pipeline = pipeline
         self._tools: dict[str, Tool] = {}
         for tool in tools:
@@ -88,28 +88,29 @@ class Toolbox:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the tools that are offered, in order."""
+        """Names of the offered tools, in order."""
         return tuple(self._offered)
 
     def __getitem__(self, name: str) -> GovernedTool:
-        """Return the tool of that name, offered or not; `KeyError` lists the known names."""
+        """Return the tool with that name, offered or not; `KeyError` lists the offered names."""
         if name not in self._tools:
             raise KeyError(f"there is no tool {name!r}; there are {known(self._offered)}")
         return GovernedTool(self._pipeline, self._tools[name])
 
     def __iter__(self) -> Iterator[GovernedTool]:
-        """Go through the tools that are offered, in order."""
+        """Iterate over the offered tools, in order."""
         return (GovernedTool(self._pipeline, tool) for tool in self._offered.values())
 
     def __len__(self) -> int:
         return len(self._offered)
 
     async def run(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
-        """Make the calls of one turn and return their results in the calls' order.
+        """Make the calls of one turn; return their results in the same order.
 
-        Consecutive calls of `read` tools run at the same time; any other, and one of a tool that ends the attempt, runs
-        alone, after all before it and before all after it. Raises what `ToolPipeline.call` raises; calls that run at
-        the same time are then cancelled. Where calls wait for a person, the attempt ends once all are asked about.
+        Consecutive calls of `read` tools run concurrently. Any other call, and a call of a tool that ends the attempt,
+        runs alone, after all before it and before all after it. Raises what `ToolPipeline.call` raises, after
+        cancelling the calls that run concurrently. Where calls wait for a person, the attempt ends once all are asked
+        about.
         """
         results: list[ToolResult] = []
         for reads, group in groupby(calls, self._reads):

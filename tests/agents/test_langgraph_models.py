@@ -163,7 +163,7 @@ async def test_several_prompts_in_one_call_are_refused_of_a_followed_model_and_h
 
         result, _ = await work(graph_of(batch_of(model)), budget=kt.Budget(tokens=20_000))
         assert result.usage.tokens == tokens
-        assert ("call it for each" in (result["t"].error or "")) is (tokens == 0)
+        assert ("make a call for each prompt" in (result["t"].error or "")) is (tokens == 0)
     gc.collect()  # what LangChain forgets is found here, and not in a later test
 
 

@@ -386,7 +386,7 @@ async def test_who_asks_for_tools_it_does_not_have_is_told_so() -> None:
     model = ScriptedModel([calls(("search", {"query": "a"})), "Done."])
     output = await kt.MiniAgent(model).run("Look.")
     assert (output.text, output.tool_calls_executed) == ("Done.", 0)
-    assert "no tools you can use" in model.calls[1].messages[-1].text
+    assert "cannot use any tools" in model.calls[1].messages[-1].text
 
 
 async def test_the_turn_that_was_said_to_be_the_last_is_the_last() -> None:

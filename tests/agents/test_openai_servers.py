@@ -143,7 +143,7 @@ async def test_models_and_agents_that_a_hook_puts_in_while_it_runs_are_governed_
         assert (result.output, result.usage.loops) == ("late", len(result.outcomes) + isinstance(hooks, Grow))
     asked = len(late.calls)
     result, _ = await work(Agent("a", model=Scripted([ask("transfer_to_b")]), hooks=Sneak()))
-    assert "'b', or its model, came into the run" in (result.error or "")
+    assert "'b', or its model, was added during the run" in (result.error or "")
     assert len(late.calls) == asked
 
 

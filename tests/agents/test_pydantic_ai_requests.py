@@ -163,7 +163,7 @@ async def test_a_capability_that_answers_by_itself_is_found_out() -> None:
             return Own(model)
 
     result = await Stage(PydanticAIAgent(Agent(says("a"), capabilities=[Elsewhere()]))).run()
-    assert "went past its governor" in (result.outcomes[0].error or "")
+    assert "was not governed" in (result.outcomes[0].error or "")
     assert result.usage.tokens == 150
 
 

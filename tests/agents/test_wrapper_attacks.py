@@ -83,7 +83,7 @@ async def test_with_a_context_it_wants_an_assignment(make: type[Rig]) -> None:
 
     agent = make([Reply("never")]).agent()
     result = await Stage(Clumsy()).run()
-    assert "given an Assignment, not the string 'a text'" in (result.outcomes[0].error or "")
+    assert "takes an Assignment, not the string 'a text'" in (result.outcomes[0].error or "")
 
 
 @every_wrapper

@@ -157,8 +157,8 @@ def file_with(tmp_path: Path, lines: Iterable[str]) -> Path:
 GOOD = '{"artifact": "a", "task": "t", "passed": true}'
 BAD_LABELS = {
     "": "holds no examples",
-    "nonsense": "line 1: it is no JSON",
-    "[1]": "line 1: it is no object",
+    "nonsense": "line 1: it is not JSON",
+    "[1]": "line 1: it is not an object",
     '{"artifact": "a", "task": "t"}': "line 1: it has no 'passed'",
     '{"artifact": "a", "task": "t", "passed": "yes"}': "line 1: 'passed'",
     '{"artifact": "a", "task": "t", "passed": true, "attempt": 0}': "line 1: 'attempt'",

@@ -41,7 +41,7 @@ def test_each_mistake_is_a_line_with_its_place(kairo: Kairo, tmp_path: Path) -> 
     first, second = said.err.splitlines()
     assert first == f"kairo: {file}, line 3: criteria[0].text must not be blank, not ''"
     assert second.startswith(
-        f"kairo: {file}, line 4: criteria[0].check names 'max_word', which is no check; did you mean"
+        f"kairo: {file}, line 4: criteria[0].check names 'max_word', which is not a check; did you mean"
     )
 
 

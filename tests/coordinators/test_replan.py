@@ -288,7 +288,7 @@ async def test_a_model_plans_anew_and_is_told_what_it_has_to_know() -> None:
     result = await team.run(expert(AgentPlanner(model)), budget=limits)
     assert (result.status, result.output) == (kt.TeamStatus.DEGRADED, "made finish")
     prompt = model.calls[1].messages[-1].text
-    for told in ("goal", "- root: do root", "- bad: do bad", "cannot do bad", "Be brave.", "new tasks alone"):
+    for told in ("goal", "- root: do root", "- bad: do bad", "cannot do bad", "Be brave.", "new tasks only"):
         assert told in prompt
     assert "- end" not in prompt
     model.assert_complete()

@@ -188,7 +188,7 @@ async def test_third_o14_a_call_that_took_too_long_is_asked_about() -> None:
 
     await run(work)
     assert sent == ["ann"]
-    assert "nobody knows whether it was done: TimeoutError" in texts[1]
+    assert "it is unknown whether it was done: TimeoutError" in texts[1]
 
 
 async def test_third_o14_a_call_that_the_deadline_of_its_attempt_cut_is_asked_about() -> None:
@@ -209,7 +209,7 @@ async def test_third_o14_a_call_that_the_deadline_of_its_attempt_cut_is_asked_ab
     request = kt.TeamExecutionRequest("Tell ann.", plan=plan)
     result = await RETRIES.execute(request, kt.Team("team", [kt.Member("a", work)]))
     assert (result.status, sent) == ("completed", ["ann"])
-    assert texts[0].endswith("attempt 1 at this task made the same call, and nobody knows whether it was done")
+    assert texts[0].endswith("attempt 1 at this task made the same call, and it is unknown whether it was done")
 
 
 async def test_third_o14_a_guardrail_that_withholds_a_result_does_not_let_the_call_be_repeated() -> None:
@@ -260,7 +260,7 @@ async def test_third_o14_what_a_turn_limit_cut_is_told_and_asked_about() -> None
     )
     assert (result.output, post.sent) == ("done", ["ann"])
     assert 'send {"to": "ann"} -> sent to ann' in prompts[2]
-    assert "what they changed stays changed" in prompts[2]
+    assert "their changes remain" in prompts[2]
     assert "needs the approval of a human" in prompts[3]
 
 

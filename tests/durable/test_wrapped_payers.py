@@ -30,7 +30,7 @@ PAYERS: list[type[Payer]] = [
     wrapped_payers.OpenAI,
     wrapped_payers.Mcp,
 ]
-MAIL = "it was called before the run was interrupted, and nobody knows whether it was done"
+MAIL = "it was called before the run was interrupted, and it is unknown whether it was done"
 
 
 @pytest.mark.parametrize("kind", PAYERS)

@@ -233,7 +233,7 @@ async def test_met_needs_a_quote_that_stands_in_the_artifact_where_evidence_is_a
     rubric = judged(evidence="quote")
     verdict = await review(Judging({"plain": {"answer": "met", "quote": "the moon PULLS the sea"}}), rubric)
     assert verdict.outcome is kt.VerdictOutcome.PASS
-    for quote, why in (("the sun pulls", "does not stand"), ("", "no quote"), ("the sea", "fewer than 8 letters")):
+    for quote, why in (("the sun pulls", "is not in the"), ("", "no quote"), ("the sea", "fewer than 8 letters")):
         verdict = await review(Judging({"plain": {"answer": "met", "quote": quote}}), rubric)
         assert (verdict.outcome, verdict.cause) == (kt.VerdictOutcome.ESCALATE, kt.Cause.UNDECIDED)
         assert why in verdict.criteria[0].reason

@@ -413,7 +413,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "delta": ({"delta": 1.5}, "delta must be a number above 0"),
     "a side that is none": ({"alpha": {"maybe": 0.1}}, "'pass', 'revise' or both"),
     "no side": ({"alpha": {}}, "'pass', 'revise' or both"),
-    "no labels": ({"labelled": []}, "one at least"),
+    "no labels": ({"labelled": []}, "at least one"),
     "texts for labels": ({"labelled": ["x"]}, "LabelledArtifact objects"),
     "repeats": ({"repeats": 0}, "repeats must be a whole number"),
     "concurrency": ({"concurrency": True}, "concurrency must be a whole number"),

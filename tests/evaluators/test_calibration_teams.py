@@ -83,7 +83,7 @@ async def test_what_cannot_be_asked_is_refused_before_a_judge_is() -> None:
         (team(expert(), evaluators=plain), "prose", "the evaluator 'prose' is unknown; the team has 'plain'"),
         (team(expert("prose"), evaluators=plain), None, "the evaluator 'prose' is unknown; the team has 'plain'"),
         (team(TaskDispatchCoordinator(), evaluators=plain), "plain", "criterion 'plain': a judge decides it, and none"),
-        (RUBRIC, None, "a rubric is calibrated together with its judge"),
+        (RUBRIC, None, "calibrate a rubric together with its judge"),
         (Told(), "told", "names one of a team's: give the team in place of"),
     ):
         for ask in (calibrate, score_judge, fit_path):

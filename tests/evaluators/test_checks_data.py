@@ -57,9 +57,9 @@ async def test_json_valid(says: Says, text: str, wrong: str) -> None:
     ("text", "wrong"),
     [
         ('{"drug": "x", "mg": 5}', ""),
-        ('{"drug": "x", "mg": 0}', "it is no Dose: mg: Input should be greater than 0"),
-        ("[]", "it is no Dose: Input should be"),
-        ("5 mg of x", "it is no Dose: Invalid JSON"),
+        ('{"drug": "x", "mg": 0}', "it is not a valid Dose: mg: Input should be greater than 0"),
+        ("[]", "it is not a valid Dose: Input should be"),
+        ("5 mg of x", "it is not a valid Dose: Invalid JSON"),
     ],
 )
 async def test_a_pydantic_model(says: Says, text: str, wrong: str) -> None:
@@ -141,7 +141,7 @@ def test_a_schema_that_cannot_be_applied_safely_is_refused(schema: Any, problem:
 
 
 async def test_what_is_no_json_meets_no_schema(says: Says) -> None:
-    assert (await says(checks.json_schema({}), "not JSON") or "").startswith("the text is no valid JSON")
+    assert (await says(checks.json_schema({}), "not JSON") or "").startswith("the text is not valid JSON")
     rest = {"properties": {"a": True}, "additionalProperties": {"type": "integer"}}
     assert await says(checks.json_schema(rest), '{"a": "x", "b": 1}') == ""
     assert await says(checks.json_schema(rest), '{"b": "x"}') == '$.b: "x" is not of type "integer"'
@@ -289,14 +289,14 @@ def test_what_a_check_cannot_be_made_of_is_refused(make: Callable[[], object], p
     [
         ("x = 1\n", ""),
         ('print("\\d")', ""),
-        ("x = (1\n", "line 1 is no Python: '(' was never closed"),
-        ("Here:\n```python\nx = 1\n```\nand\n```py\ny = = 2\n```", "line 7 is no Python: invalid syntax"),
-        ("```python\nx = (", "line 2 is no Python"),
+        ("x = (1\n", "line 1 is not valid Python: '(' was never closed"),
+        ("Here:\n```python\nx = 1\n```\nand\n```py\ny = = 2\n```", "line 7 is not valid Python: invalid syntax"),
+        ("```python\nx = (", "line 2 is not valid Python"),
         ("```bash\nls -l |\n```\n```python\nx = 1\n```", ""),
-        ("-" * 100_000 + "1", "line 1 is no Python"),
-        ("(" * 10_000, "line 1 is no Python: too many nested parentheses"),
-        ("a" + ".b" * 20_000, "line 1 is no Python"),
-        ("x = '\x00'", "line 1 is no Python"),
+        ("-" * 100_000 + "1", "line 1 is not valid Python"),
+        ("(" * 10_000, "line 1 is not valid Python: too many nested parentheses"),
+        ("a" + ".b" * 20_000, "line 1 is not valid Python"),
+        ("x = '\x00'", "line 1 is not valid Python"),
     ],
     ids=lambda text: f"{text[:20]!r}",
 )
@@ -339,8 +339,8 @@ DIFF = "--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n"
         (DIFF.replace("-1,3", "-1,4"), "line 3: the hunk ends before the lines it announces"),
         (DIFF.replace("-1,3", "-1,2"), "line 3: the hunk has more lines than it announces"),
         (DIFF.replace(" three", "three"), "line 7: a line of a hunk begins with ' ', '+' or '-', not 't'"),
-        ("no diff", "it is no unified diff"),
-        ("--- a/a.txt", "it is no unified diff"),
+        ("no diff", "it is not a unified diff"),
+        ("--- a/a.txt", "it is not a unified diff"),
         (f"--- some notes\nabout it\n{DIFF}", ""),
         (DIFF.replace("@@ -1,3 +1,3 @@\n one", "@@ -0,3 +1,3 @@\n one"), ""),
         (DIFF.replace(" three\n", " three\n\\ No newline at end of file\n"), ""),
@@ -348,9 +348,9 @@ DIFF = "--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n"
         ("@@ -1 +1 @@\n-a\n+b", "line 1: a hunk without the lines"),
         ("--- a/a.txt\n+++ b/a.txt\nnothing", "line 3: no hunk"),
         ("--- /dev/null\n+++ b/new.txt\n@@ -0,0 +1 @@\n+hello\n\\ No newline at end of file", ""),
-        ("--- /dev/null\n+++ b/a.txt\n@@ -0,0 +1 @@\n+hello", "a.txt is to be made, and is there already"),
+        ("--- /dev/null\n+++ b/a.txt\n@@ -0,0 +1 @@\n+hello", "a.txt cannot be created: it exists already"),
         ("--- a/b.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-x", ""),
-        ("--- a/a.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-one", "a.txt is to be deleted, but lines of it are left"),
+        ("--- a/a.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-one", "a.txt is deleted by the diff, but lines of it are left"),
         (f"{DIFF}@@ -4 +4,2 @@\n four\n+five\n", ""),
     ],
 )

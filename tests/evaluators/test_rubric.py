@@ -50,11 +50,11 @@ from tests.evaluators.rubric_rig import asked, context, one, said, verdict
         (lambda: one(True, levels=("no", " ")), "none of them blank"),
         (lambda: one(True, levels=("no", "no")), "levels must differ"),
         (lambda: one(True, levels=("unknown", "met")), "none be called 'approved', 'not applicable', 'unknown'"),
-        (lambda: one(True, evidence="quote"), "a quote is asked of a judge"),
+        (lambda: one(True, evidence="quote"), "only a judge gives quotes"),
         (lambda: asked("c", evidence="proof"), "evidence must be 'none' or 'quote', not 'proof'"),
         (lambda: one(True, applies=True), "applies must be a function or None"),
-        (lambda: Criterion("c", "x", checks.max_words), "is none itself: call it, check=max_words(...)"),  # type: ignore[arg-type]
-        (lambda: one(True, applies=checks.contains), "is none itself: call it, applies=contains(...)"),
+        (lambda: Criterion("c", "x", checks.max_words), "is a factory, not a check: call it, check=max_words(...)"),  # type: ignore[arg-type]
+        (lambda: one(True, applies=checks.contains), "is a factory, not a check: call it, applies=contains(...)"),
     ],
 )
 def test_kf_e06_a_rubric_that_could_not_fail_or_be_decided_is_refused(make: Callable[[], object], problem: str) -> None:
@@ -92,7 +92,7 @@ def test_a_review_for_non_blankness_alone_is_vacuous() -> None:
 
 @pytest.mark.parametrize("name", [name for name in checks.__all__ if inspect.isfunction(getattr(checks, name))])
 def test_audit_g09_a_function_that_makes_a_check_is_refused_as_one(name: str) -> None:
-    with pytest.raises(ValueError, match=rf"criterion 'c': {name} makes a check and is none itself: call it"):
+    with pytest.raises(ValueError, match=rf"criterion 'c': {name} is a factory, not a check: call it"):
         Criterion("c", "it is good", getattr(checks, name))
 
 

@@ -171,11 +171,11 @@ def test_all_mistakes_are_said_at_once_each_with_what_is_allowed() -> None:
     )
     expected = [
         "takes no 'treshold'; did you mean 'threshold'? it takes criteria, threshold, check_timeout",
-        "criteria[0].check names 'max_word', which is no check; did you mean 'max_words'? there are avoids_tool",
+        "criteria[0].check names 'max_word', which is not a check; did you mean 'max_words'? there are avoids_tool",
         "criteria[0].text must not be blank, not ' '",
         "criteria[1] takes no 'wieght'; did you mean 'weight'? it takes id, text, check, by, kind, weight, levels",
         "criteria[1].check.contains[1] must be a string, not 4: put it in quotes",
-        "criteria[1].id is 'a', as that of criteria[0]: ids must differ",
+        "criteria[1].id is 'a', like the id of criteria[0]: ids must differ",
         "criteria[2].by must be 'check', 'judge' or 'human', not 'jugde'",
         "criteria[2].levels must hold 2 at least, not ['only']",
         "criteria[2].weight must be greater than 0, not 0",
@@ -205,7 +205,7 @@ def test_fields_that_do_not_fit_are_said_each_in_its_place_also_where_others_are
     where = "the rubric: criteria[0]"
     assert mistakes(criterion) == [
         f"{where}.check does not belong here: a human decides it; leave the check out, or by",
-        f"{where}.evidence must be 'none' where a human decides it: a quote is asked of a judge",
+        f"{where}.evidence must be 'none' where a human decides it: only a judge gives quotes",
         f"{where}.examples are shown to a judge, and a human decides it: leave them out",
         f"{where}.examples[0].level must be one of the levels, 'a', 'bad', 'a', not 'good'",
         f"{where}.levels[2] is 'a' again: levels must differ",
@@ -436,7 +436,7 @@ def test_the_file_in_the_docs_is_a_rubric_and_fits_the_schema(write: Write) -> N
 def test_a_mistake_has_its_line(write: Write, name: str, text: str, lines: tuple[int, int]) -> None:
     wrong = text.replace("max_words", "max_word").replace("no: it is hard", "no: ' '").replace('"it is hard"', '" "')
     first, second = refusal(write(name, wrong))
-    assert first.startswith(f"{name}, line {lines[0]}: criteria[0].check names 'max_word', which is no check")
+    assert first.startswith(f"{name}, line {lines[0]}: criteria[0].check names 'max_word', which is not a check")
     assert second == f"{name}, line {lines[1]}: criteria[1].levels[0].no must not be blank, not ' '"
 
 
@@ -448,26 +448,26 @@ def test_a_mistake_has_its_line(write: Write, name: str, text: str, lines: tuple
         ("a.yaml", "a: !!python/name:os.system x", "line 1: tags such as"),
         ("a.yaml", "a: 1\n\na: 2", "line 3: the key 'a' is given twice"),
         ("a.yaml", "[" * 1_000, "line 1: it is nested more than 30 deep"),
-        ("a.yaml", "a: [b", "it is no YAML: "),
+        ("a.yaml", "a: [b", "it is not valid YAML: "),
         ("a.yaml", "? [a]\n: 3", "line 1: a key must be a text"),
         ("a.yaml", "a: 1\n---\nb: 2", "line 2: it holds a second document: keep one"),
         ("a.yaml", "# nothing", "it holds no value"),
         ("a.yaml", "9" * 5_000, "line 1: the number 99999999999999999999... is too long"),
-        ("a.yaml", 'a: "\\UFFFFFFFF"', "it is no YAML: "),
-        ("a.yaml", 'a: "\\U00110000"', "it is no YAML: "),
-        ("a.yaml", 'a: "\\q"', "line 1: it is no YAML: found unknown escape character"),
-        ("a.yaml", "\x00", "it is no YAML: "),
+        ("a.yaml", 'a: "\\UFFFFFFFF"', "it is not valid YAML: "),
+        ("a.yaml", 'a: "\\U00110000"', "it is not valid YAML: "),
+        ("a.yaml", 'a: "\\q"', "line 1: it is not valid YAML: found unknown escape character"),
+        ("a.yaml", "\x00", "it is not valid YAML: "),
         ("a.json", '{"a": 1,\n"a": 2}', "line 2: the key 'a' is given twice"),
-        ("a.json", '{"a": 1\n"b": 2}', "line 2: it is no JSON: a comma or } must stand here"),
-        ("a.json", '{"a" 1}', "line 1: it is no JSON: a colon must stand here"),
-        ("a.json", "{a: 1}", "line 1: it is no JSON: a key in double quotes must stand here"),
-        ("a.json", '{"a": }', "line 1: it is no JSON: Expecting value"),
-        ("a.json", '["a\n"]', "line 1: it is no JSON: Invalid control character at"),
-        ("a.json", "[1] 2", "line 1: something stands behind the value"),
+        ("a.json", '{"a": 1\n"b": 2}', "line 2: it is not JSON: expected a comma or }"),
+        ("a.json", '{"a" 1}', "line 1: it is not JSON: expected a colon"),
+        ("a.json", "{a: 1}", "line 1: it is not JSON: expected a key in double quotes"),
+        ("a.json", '{"a": }', "line 1: it is not JSON: Expecting value"),
+        ("a.json", '["a\n"]', "line 1: it is not JSON: Invalid control character at"),
+        ("a.json", "[1] 2", "line 1: there is text after the value"),
         ("a.json", "[" * 10_000, "line 1: it is nested more than 30 deep"),
-        ("a.json", "[NaN]", "line 1: NaN is no JSON"),
+        ("a.json", "[NaN]", "line 1: NaN is not JSON"),
         ("a.json", "9" * 5_000, "line 1: Exceeds the limit"),
-        ("a.toml", "a = 1\na = 2", "line 2: it is no TOML: Cannot overwrite a value"),
+        ("a.toml", "a = 1\na = 2", "line 2: it is not valid TOML: Cannot overwrite a value"),
         ("a.toml", "a = " + "[" * 10_000, "it is nested too deeply"),
         ("a.toml", "a = " + "9" * 5_000, "Exceeds the limit"),
         ("a.toml", "criteria = 2026-11-01", "datetime.date(2026, 11, 1) at 'criteria' must be made of JSON values"),
@@ -488,7 +488,7 @@ def test_yaml_is_read_without_the_parser_in_c_too(write: Write, monkeypatch: pyt
     monkeypatch.delattr("yaml.CSafeLoader", raising=False)
     assert load_rubric(write("a.yaml", YAML)).criteria[1].levels == ("no", "yes")
     (said,) = refusal(write("b.yaml", text))
-    assert "it is no YAML: " in said
+    assert "it is not valid YAML: " in said
 
 
 def test_what_is_no_text_is_refused(tmp_path: Path) -> None:

@@ -123,11 +123,11 @@ async def test_a_judge_who_cannot_tell_leaves_it_undecided() -> None:
 
 async def test_nobody_overrules_a_check_or_is_asked_twice() -> None:
     review = await review_of(one(False), asked("kind"))
-    with pytest.raises(ValueError, match="criterion 'c' has been ruled on"):
+    with pytest.raises(ValueError, match="criterion 'c' has a ruling already"):
         review.answered("c", Answer(True))
     with pytest.raises(ValueError, match="no criterion 'kinds'; it has 'c', 'kind'"):
         review.answered("kinds", Answer(True))
-    with pytest.raises(ValueError, match="criterion 'kind' has been ruled on"):
+    with pytest.raises(ValueError, match="criterion 'kind' has a ruling already"):
         review.answered("kind", Answer(False)).answered("kind", Answer(True))
 
 

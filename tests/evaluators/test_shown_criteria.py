@@ -54,7 +54,7 @@ async def test_a_judge_is_shown_what_levels_mean_worst_first_each_in_one_line() 
 async def test_a_judge_is_shown_examples_as_data() -> None:
     _, messages = await asked(PLAIN, plain="easy")
     ask = messages[-1]
-    assert re.search(r"for (\w+) the answer is (\w+), because 'Gravitation' is not explained, where the work is", ask)
+    assert re.search(r"for (\w+) the answer is (\w+), because 'Gravitation' is not explained, if the work is", ask)
     before, after = ask.split('"Gravitation attracts."\n')
     fence = before.splitlines()[-1]
     assert fence.startswith("===")

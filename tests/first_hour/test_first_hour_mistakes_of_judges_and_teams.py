@@ -30,11 +30,11 @@ def calibrated(strategy: Any = STRATEGY, labelled: Any = LABELS, **more: Any) ->
 JUDGE: Mistakes = {
     "the rubric alone": (
         lambda: calibrated(PLAIN),
-        ["a rubric is calibrated together with its judge", "AgentEvaluationStrategy('openai:gpt-5-mini', rubric)"],
+        ["calibrate a rubric together with its judge", "AgentEvaluationStrategy('openai:gpt-5-mini', rubric)"],
     ),
     "a file's name for the labels": (
         lambda: calibrated(labelled="labels.jsonl"),
-        ["a list of LabelledArtifact objects, one at least, not 'labels.jsonl'", "read_labelled(text)"],
+        ["a list of LabelledArtifact objects, at least one, not 'labels.jsonl'", "read_labelled(text)"],
     ),
     "a label in words": (
         lambda: REVIEWS.LabelledArtifact("The moon.", "Explain tides.", "yes"),
@@ -79,7 +79,7 @@ NESTED: Mistakes = {
     ),
     "a runtime of its own": (
         bound_to_a_runtime,
-        ["team 'readers' works in the runtime of the team around it: build it without runtime="],
+        ["team 'readers' uses the runtime of the team around it: build it without runtime="],
     ),
     "a plan for another team": (
         misspelt_role,

@@ -279,7 +279,7 @@ FILE: Mistakes = {
     ),
     "a misspelt check": (
         read(f"{ONE}evaluators: {{house: {{criteria: [{{id: s, text: x, check: {{max_word: 3}}}}]}}}}\n"),
-        ["line 5", "names 'max_word', which is no check; did you mean 'max_words'?"],
+        ["line 5", "names 'max_word', which is not a check; did you mean 'max_words'?"],
     ),
 }
 

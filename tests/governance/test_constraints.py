@@ -204,7 +204,7 @@ async def test_kf_b22_an_async_on_violation_fails_closed_and_a_sync_validate_is_
     report = await ConstraintChain([late]).evaluate(NOW)
     assert (report.action, report.decided_by) == (STOP, "AsyncDecision")
     with pytest.raises(
-        ValueError, match=r"SyncLook\.validate is no async function: write async def validate\(context\)"
+        ValueError, match=r"SyncLook\.validate is not an async function: write async def validate\(context\)"
     ):
         ConstraintChain([plain])
 

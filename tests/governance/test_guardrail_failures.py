@@ -98,7 +98,8 @@ async def test_kf_g01_an_evaluate_that_is_not_async_denies() -> None:
 
     seen: Any = Seen()
     sync: Any = Sync()
-    with pytest.raises(ValueError, match=r"Seen\.evaluate is no async function: write async def evaluate\(context\)"):
+    needed = r"Seen\.evaluate is not an async function: write async def evaluate\(context\)"
+    with pytest.raises(ValueError, match=needed):
         GuardrailChain([seen])
     outcome = await GuardrailChain([sync]).evaluate(about(ASKED))
     assert (outcome.action, outcome.policy) == (DENY, "Sync")

@@ -376,7 +376,7 @@ def test_all_mistakes_come_at_once_with_their_lines(write: Write) -> None:
         "line 12: members[1].budget.dollars must be a finite amount >= 0, not -1",
         'line 12: members[1].budget.tokens must be a whole number or null, not "many"',
         "line 13: coordinator is refused: there is no coordinator 'expret'; did you mean 'expert'?",
-        "line 15: evaluators.house.criteria[0].check names 'max_word', which is no check; did you mean",
+        "line 15: evaluators.house.criteria[0].check names 'max_word', which is not a check; did you mean",
         "line 16: evaluators.other names 'no_such.yaml', which cannot be read: No such file",
         "line 17: constraints[0].timeout takes no 'second'; did you mean 'seconds'? it takes seconds",
         "line 17: constraints[1] must be the name of a constraint, or one name with its arguments",
@@ -531,7 +531,7 @@ def test_plain_words_are_no_keys() -> None:
         ("list.yaml", "- a\n", "must be a mapping"),
         ("two.yaml", "name: a\n---\nname: b\n", "it holds a second document"),
         ("team.txt", "name: a", "the suffix of data must be"),
-        ("nan.json", '{"name": NaN}', "NaN is no JSON"),
+        ("nan.json", '{"name": NaN}', "NaN is not JSON"),
     ],
 )
 def test_hostile_files_are_refused(write: Write, name: str, text: str, says: str) -> None:

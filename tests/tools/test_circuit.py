@@ -46,7 +46,7 @@ async def test_it_opens_after_three_failures_in_a_row() -> None:
     assert rig.runs == 3
     result = await rig.pipeline.call(rig.tool, {})
     assert result.text == (
-        "it failed 3 times in a row and is left alone for 30 seconds: go on without it, or try again later"
+        "it failed 3 times in a row and is blocked for 30 seconds: continue without it, or try again later"
     )
 
 

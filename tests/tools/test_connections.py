@@ -191,7 +191,7 @@ async def test_who_asks_before_the_run_serves_waits_for_it() -> None:
 async def test_after_the_run_nothing_is_connected_any_more() -> None:
     async with served() as connections:
         pass
-    with pytest.raises(ConnectionError, match="the run has ended: the tool source 'files' cannot be connected"):
+    with pytest.raises(ConnectionError, match="the run has ended: the tool source 'files' can no longer be connected"):
         await connections.tools(Source())
     with pytest.raises(RuntimeError, match="make new Connections"):
         await connections.serve()

@@ -493,13 +493,13 @@ async def test_the_reason_says_where_a_path_really_leads(work: Path, tmp_path: P
         (lambda: Rule.allow("a b"), "a rule is written"),
         (lambda: Rule.allow(5), "a rule is written"),  # type: ignore[arg-type]
         (lambda: Rule("maybe", "a"), "Rule.action must be allow, deny or ask, not 'maybe'"),  # type: ignore[arg-type]
-        (lambda: RuleGuard(["a"]), "a rule is made by Rule.allow, Rule.deny or Rule.ask; 'a' is none"),  # type: ignore[list-item]
+        (lambda: RuleGuard(["a"]), "a rule is made by Rule.allow, Rule.deny or Rule.ask; 'a' is not one"),  # type: ignore[list-item]
         (lambda: RuleGuard("a"), "must be a list of rules"),  # type: ignore[arg-type]
         (lambda: RuleGuard(5), "must be a list of rules"),  # type: ignore[arg-type]
         (lambda: RuleGuard([], default="no"), "RuleGuard.default must be"),  # type: ignore[arg-type]
         (lambda: RuleGuard([], paths="path"), "RuleGuard.paths must be names of arguments, not 'path'"),
         (lambda: RuleGuard([], commands=[""]), "RuleGuard.commands must be names"),
-        (lambda: RuleGuard([Rule.deny("a(*/../b)")]), r"has '..' behind a wildcard"),
+        (lambda: RuleGuard([Rule.deny("a(*/../b)")]), r"has '..' after a wildcard"),
         (lambda: SideEffectGuard("loose"), "SideEffectGuard.mode must be one of .*, not 'loose'"),  # type: ignore[arg-type]
         (lambda: PermissionDecision.deny(" "), "a decision to deny needs a reason"),
         (lambda: PermissionDecision.ask(None), "a decision to ask needs a reason"),  # type: ignore[arg-type]

@@ -193,8 +193,8 @@ async def test_a_result_becomes_one_text(result: Any, expected: str) -> None:
     [
         ({"content": [{"type": "text", "text": "disk full"}], "isError": True}, "^disk full$"),
         ({"content": [], "isError": True}, "the tool 't' failed without a message"),
-        ({"content": "nonsense"}, "answered 't' with what is no result of a tool"),
-        ({"content": [{"type": "hologram"}]}, "answered 't' with what is no result of a tool"),
+        ({"content": "nonsense"}, "answered 't' with something that is not a tool's result"),
+        ({"content": [{"type": "hologram"}]}, "answered 't' with something that is not a tool's result"),
         ("nonsense", "did not answer 't' within"),
     ],
 )

@@ -83,8 +83,8 @@ async def test_a_hanging_call_can_be_left_at_once_though_the_server_reads_nothin
             "the server ended, its last output was 'module'",
         ),
         ({"die_at": "tools/list"}, "the server ended$"),
-        ({"tools": [{"name": "t"}]}, "what it answered is not what the Model Context Protocol allows"),
-        ({"tools": [{"name": "t", "inputSchema": "nonsense"}]}, "not what the Model Context Protocol allows"),
+        ({"tools": [{"name": "t"}]}, "its answer is not valid in the Model Context Protocol"),
+        ({"tools": [{"name": "t", "inputSchema": "nonsense"}]}, "not valid in the Model Context Protocol"),
         ({"tools": [listed(f"t{n}") for n in range(200)]}, "it has more than 128 tools; give a higher max_tools"),
     ],
 )
@@ -125,7 +125,7 @@ async def test_a_tool_whose_schema_is_none_is_left_out_by_name(caplog: pytest.Lo
     async with raw(tools=tools).connect() as offered:
         assert [tool.server_tool for tool in offered] == ["good", ""]
         assert "properties" not in offered[0].parameters, "the first of two of one name"
-    faults = "'bad' is left out: it is not a valid JSON Schema", "'worse' is left out: of its outputSchema, it is not"
+    faults = "'bad' is left out: it is not a valid JSON Schema", "'worse' is left out: in its outputSchema: it is not"
     for told in faults:
         assert told in caplog.text
     assert "'good' is left out: the server has another tool of that name" in caplog.text

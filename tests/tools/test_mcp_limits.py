@@ -61,7 +61,7 @@ async def test_a_call_that_would_need_a_model_to_go_on_is_refused() -> None:
     question = {"q": {"method": "sampling/createMessage", "params": SAMPLE}}
     result = {"resultType": "input_required", "inputRequests": question, "requestState": "s"}
     async with raw(tools=[listed("t")], results={"t": result}, modern=True).connect() as tools:
-        with pytest.raises(RuntimeError, match=r"asks for a model's or a user's answer to go on with 't'.*refused"):
+        with pytest.raises(RuntimeError, match=r"asks for a model's or a user's answer to continue with 't'.*refused"):
             await called(tools[0])
 
 

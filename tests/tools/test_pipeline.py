@@ -175,10 +175,10 @@ async def test_a_refusal_is_an_error_result_that_says_why_and_by_what(by: str) -
             ExceptionGroup("two", [ValueError("bug")]),
             "the permission guard failed: ValueError: bug",
         ),
-        (None, "the permission guard answered 'None', which is no decision"),
-        (True, "the permission guard answered 'True', which is no decision"),
-        ("allow", "the permission guard answered 'allow', which is no decision"),
-        (GuardrailDecision.allow(), "the permission guard answered .*, which is no decision"),
+        (None, "the permission guard answered 'None', not a decision"),
+        (True, "the permission guard answered 'True', not a decision"),
+        ("allow", "the permission guard answered 'allow', not a decision"),
+        (GuardrailDecision.allow(), "the permission guard answered .*, not a decision"),
     ],
 )
 async def test_a_guard_that_fails_or_answers_nonsense_denies(answer: Any, reason: str) -> None:

@@ -40,15 +40,15 @@ async def add(a: int, b: int = 2) -> int:
         ({}, "the arguments do not fit: 'a' is missing"),
         ("", "'a' is missing"),
         ("  \n", "'a' is missing"),
-        ('{"a": 1', "the arguments are no JSON: Expecting"),
-        ("call add please", "the arguments are no JSON: .*; they began 'call add please'"),
+        ('{"a": 1', "the arguments are not JSON: Expecting"),
+        ("call add please", "the arguments are not JSON: .*; they began 'call add please'"),
         ("[1]", r"the arguments must be a JSON object, by name, not '\[1\]'"),
         ("null", "must be a JSON object"),
         ('"text"', "must be a JSON object"),
-        ('{"a": NaN}', "the arguments are no JSON: NaN is no JSON number"),
-        ('{"a": 1' + "0" * 5000 + "}", "the arguments are no JSON|do not fit"),
-        ("[" * 100_000, "the arguments are no JSON"),
-        ('{"a":' * 100_000, "the arguments are no JSON"),
+        ('{"a": NaN}', "the arguments are not JSON: NaN is not a JSON number"),
+        ('{"a": 1' + "0" * 5000 + "}", "the arguments are not JSON|do not fit"),
+        ("[" * 100_000, "the arguments are not JSON"),
+        ('{"a":' * 100_000, "the arguments are not JSON"),
         (None, "must be a JSON object"),
         ([("a", 1)], "must be a JSON object"),
         (5, "must be a JSON object"),
@@ -107,7 +107,7 @@ async def test_arguments_that_cannot_be_read_are_refused() -> None:
         assert result.text == "the arguments cannot be read: RuntimeError: no items"
     for strange in (float("nan"), b"\xff"):
         result = await pipeline(guard=Guard()).call(simple(never), {"a": strange})
-        assert result.text.startswith("the arguments are no JSON values: ")
+        assert result.text.startswith("the arguments are not JSON values: ")
 
 
 async def test_a_check_that_returns_no_arguments_is_no_way_in() -> None:
@@ -117,7 +117,7 @@ async def test_a_check_that_returns_no_arguments_is_no_way_in() -> None:
     for guard in (None, Guard()):
         result = await pipeline(guard=guard).call(simple(never, check=nonsense), {})
         assert result.refused_by == "arguments"
-        assert "which are no arguments by name" in result.text
+        assert "which is not a mapping of arguments" in result.text
 
 
 async def test_a_check_that_fails_is_no_way_in() -> None:

@@ -304,7 +304,7 @@ async def test_third_o23_a_call_of_many_texts_is_linear_and_then_bounded(
     assert many < 8 * more
     assert await decided(guard, "bash", **make(6_000)) == "deny"
     reason = (await guard.check("bash", make(6_000), "system")).reason
-    assert "more than 1,000 texts or 100,000 characters, which is too much to look at," in reason
+    assert "more than 1,000 texts or 100,000 characters, which is too much to examine," in reason
 
 
 async def test_third_o23_a_long_path_is_not_resolved_name_by_name(work: Path) -> None:

@@ -362,10 +362,10 @@ def takes_an_unknown(a: int, b: Unknown) -> None: ...  # pyright: ignore[reportU
         (takes_a_context, "takes_a_context: the type .* of parameter 'files' has no JSON Schema"),
         (takes_an_unknown, "the type 'Unknown' of parameter 'b' cannot be found"),
         (lambda x: x, "a lambda has no name: give the tool one"),
-        (yields, "yields yields: a tool returns its result"),
+        (yields, "yields yields: a tool must return its result"),
         (yields_later, "yields_later yields"),
         (Counter, "a tool is a function, .*, not <class"),
-        (Counter.add, r"Counter\.add takes self: give the method of an object"),
+        (Counter.add, r"Counter\.add takes self: give a method of an object"),
         (5, "a tool is a function, .*, not 5"),
         (None, "a tool is a function"),
         ("search", "a tool is a function"),
@@ -442,7 +442,7 @@ def test_what_is_unmarked_is_a_system_tool_and_options_go_before_marks() -> None
 @pytest.mark.parametrize(
     ("make", "complaint"),
     [
-        (lambda: tool(5), "@tool stands before a function, not 5"),
+        (lambda: tool(5), "@tool decorates a function, not 5"),
         (lambda: tool(print), "cannot be marked: make the tool by as_tool"),
         (lambda: tool(side_effect="reads"), "must be one of read, write, system, not 'reads'"),  # type: ignore[call-overload]
         (lambda: as_tool(search, side_effect="no"), "tool 'search': side_effect must be one of"),  # type: ignore[arg-type]
@@ -461,7 +461,7 @@ def test_what_is_unmarked_is_a_system_tool_and_options_go_before_marks() -> None
         (lambda: Tool("x", echo, 5), "tool 'x': the description must be a string, not 5"),  # type: ignore[arg-type]
         (lambda: Tool("x", echo, "", []), "must be the JSON Schema of an object, not"),  # type: ignore[arg-type]
         (lambda: Tool("x", echo, "", {"type": "array"}), "must be the JSON Schema of an object"),
-        (lambda: Tool("x", echo, "", {"properties": {"a": {1, 2}}}), "the parameters are no JSON Schema"),
+        (lambda: Tool("x", echo, "", {"properties": {"a": {1, 2}}}), "the parameters are not a JSON Schema"),
     ],
 )
 def test_bad_options_are_refused(make: Callable[[], object], complaint: str) -> None:
