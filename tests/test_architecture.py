@@ -57,9 +57,9 @@ MODULES = {
         run_handle run_scope run_services runtime steering suspension task_pool task_run team_run timers
         work_context""",
     "engine/records": "journal replay",
-    "agents": """langgraph langgraph_attempt langgraph_models langgraph_tools langgraph_views langgraph_watch limits
-        mini openai_agents openai_models openai_run openai_tools openai_views pydantic_ai pydantic_ai_hooks
-        pydantic_ai_messages team_agent wrapped""",
+    "agents": """dead_connections langgraph langgraph_attempt langgraph_models langgraph_tools langgraph_views
+        langgraph_watch limits mini openai_agents openai_models openai_run openai_tools openai_views pydantic_ai
+        pydantic_ai_hooks pydantic_ai_messages team_agent wrapped""",
     "durable": """accounts codec database event_pages forks journal memory owners postgres postgres_database
         processes recovery requests sql_journal sql_run_journal sqlite_file value_classes""",
     "cluster": """attempt_host cluster dbos_delivery deaths delivery facts health inner_events mailbox
