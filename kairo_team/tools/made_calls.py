@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team._util.frozen import thaw
@@ -14,6 +15,9 @@ from kairo_team.results import DoneCall
 if TYPE_CHECKING:
     from kairo_team.tools.result import ToolResult
     from kairo_team.tools.tool import Tool
+
+Tell = Callable[[int, DoneCall], object]
+"""Is told of an attempt's call, and which of them it is, from 0."""
 
 MOST_TOLD: Final = 1_000
 """Characters of a call's arguments, and of its result, that later attempts receive."""
@@ -25,29 +29,39 @@ _LATE: Final = TimeoutError.__name__
 class MadeCall:
     """A call of this attempt, whose result is there once it has one."""
 
-    __slots__ = ("done",)
+    __slots__ = ("done", "tell")
 
     def __init__(self, done: DoneCall) -> None:
         self.done = done
+        self.tell: Callable[[DoneCall], object] | None = None
+        """Is told of its end."""
 
     def end(self, result: ToolResult) -> None:
         """Take note of its result; a tool that failed, and not over its time, did not do what it was to do."""
         failed = result.is_error and result.refused_by is None
         asks = self.done.asks and (not failed or result.text.startswith(_LATE))
         self.done = replace(self.done, result=_cut(result.text), failed=result.is_error, asks=asks)
+        if self.tell is not None:
+            self.tell(self.done)
 
 
 class MadeCalls:
     """What one attempt did with tools, for the attempts after it; and what those before it did."""
 
-    __slots__ = ("_around", "_earlier", "_made", "_number")
+    __slots__ = ("_around", "_earlier", "_made", "_number", "_tell")
 
-    def __init__(self, number: int, earlier: Sequence[DoneCall], around: MadeCalls | None = None) -> None:
-        """Take the attempt's number, the calls of earlier attempts, and the calls of the attempt around its run."""
+    def __init__(
+        self, number: int, earlier: Sequence[DoneCall], around: MadeCalls | None = None, tell: Tell | None = None
+    ) -> None:
+        """Take the attempt's number, the calls of earlier attempts, and the calls of the attempt around its run.
+
+        `tell` is told of each call as it begins, and again as it ends.
+        """
         self._number = number
         self._earlier = {one.digest: one for one in earlier if one.asks}
         self._around = around
         self._made: list[MadeCall] = []
+        self._tell = tell
 
     @property
     def all(self) -> tuple[DoneCall, ...]:
@@ -65,6 +79,10 @@ class MadeCalls:
     def add(self, calls: Iterable[MadeCall]) -> None:
         """Take note of calls, also for the attempt around this run."""
         calls = tuple(calls)
+        if self._tell is not None:
+            for number, made in enumerate(calls, len(self._made)):
+                made.tell = partial(self._tell, number)
+                made.tell(made.done)
         self._made += calls
         if self._around is not None:
             self._around.add(calls)
