@@ -18,6 +18,7 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_core.runnables.config import var_child_runnable_config
 
 from kairo_team._util.threads import run_in_thread
+from kairo_team.agents.dead_connections import close_dead_connections
 from kairo_team.agents.langgraph_attempt import GraphAttempt, NotMade, current
 from kairo_team.agents.langgraph_views import (
     View,
@@ -220,6 +221,7 @@ async def _complete(
 
     async def make(most: int | None, messages: Sequence[Any]) -> Any:
         plain, options = _limited(model, kind, kwargs, most)
+        close_dead_connections(model)
         with _alone():
             return await ask(plain, messages, options)
 

@@ -9,9 +9,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.language_models import BaseLanguageModel
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.errors import GraphBubbleUp  # pyright: ignore[reportMissingTypeStubs]
 
+from kairo_team.agents.dead_connections import close_dead_connections
 from kairo_team.agents.langgraph_attempt import Followed, FollowedModel, GraphAttempt
 from kairo_team.agents.langgraph_models import is_governed
 from kairo_team.agents.langgraph_tools import STEERED, FollowedTool, in_pipeline
@@ -19,6 +21,7 @@ from kairo_team.agents.langgraph_views import response_view, view
 from kairo_team.tools.passing import PASSING
 
 if TYPE_CHECKING:
+    from types import FrameType
     from uuid import UUID
 
     from langchain_core.outputs import LLMResult
@@ -100,7 +103,16 @@ def _model(serialized: dict[str, Any] | None, messages: Sequence[Any], details: 
     metadata: dict[str, Any] = details.get("metadata") or {}
     params: dict[str, Any] = details.get("invocation_params") or {}
     written_in = ".".join((serialized or {}).get("id") or ())
+    close_dead_connections(_asked())
     return functools.partial(FollowedModel, *view(messages, metadata, params), written_in=written_in)
+
+
+def _asked() -> object:
+    """Return the model whose call LangChain reports to us, None where it is not found: callbacks are not given it."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # it waits there
+    while frame is not None and not isinstance(frame.f_locals.get("self"), BaseLanguageModel):
+        frame = frame.f_back
+    return frame.f_locals["self"] if frame is not None else None
 
 
 def _bubble(error: BaseException) -> tuple[Any, BaseException | None]:

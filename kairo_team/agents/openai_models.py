@@ -12,6 +12,7 @@ from agents import ModelResponse as TheirReply
 from agents import Usage as TheirUsage
 from openai.types.responses import Response, ResponseCompletedEvent, ResponseUsage
 
+from kairo_team.agents.dead_connections import close_dead_connections
 from kairo_team.agents.openai_views import NativeCall, rebuilt, reply_view, sound_reply
 from kairo_team.models.client_errors import call_error
 from kairo_team.models.governed_model import prompt_bound
@@ -121,6 +122,7 @@ class OneCall:
         """
         refuse_real(self.name, modules_of(self._native))
         call = self.call.under(request, self.view).with_key()
+        close_dead_connections(self._native)
         try:
             with _tries_once(True):
                 reply = sound_reply(await self._send(call))

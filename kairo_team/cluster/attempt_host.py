@@ -44,6 +44,7 @@ from kairo_team.events import ModelCalled, ToolCalled
 from kairo_team.governance.slices import Borrower
 from kairo_team.prompts import Prompts
 from kairo_team.results import Attempt
+from kairo_team.tools.made_calls import MadeCalls
 from kairo_team.tools.tool import Tool
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from kairo_team.events import Event
     from kairo_team.governance.slices import Ask, Grant
     from kairo_team.human import HumanDecision, HumanRequest
+    from kairo_team.results import DoneCall
     from kairo_team.team import Member, Team
     from kairo_team.tools.result import ToolResult
 
@@ -232,6 +234,16 @@ class _HostedContext(WorkContext):
 
     link: Link
     told_at: float
+
+    @property
+    def made_calls(self) -> MadeCalls:
+        """What this attempt does with tools; the coordinator is told at once, because this process may die of it."""
+        if self._made is None:
+            self._made = MadeCalls(self._attempt, self.done, report=self._report_made)
+        return self._made
+
+    def _report_made(self, number: int, call: DoneCall) -> None:
+        self.services.call(self.link.tell, "made", (number, call))
 
     def keep(self, text: str) -> None:
         """Save partial work: here at once, at the coordinator at most every `_KEEP_EVERY` seconds."""

@@ -36,11 +36,12 @@ if TYPE_CHECKING:
     from kairo_team.cluster.cluster import Cluster
     from kairo_team.cluster.mailbox import Letter, Letters
     from kairo_team.engine.work.work_context import WorkContext
+    from kairo_team.results import DoneCall
     from kairo_team.tasks import Assignment
 
 _logger = logging.getLogger("kairo_team")
 
-_TELLING: Final = frozenset({"events", "inside", "spent", "kept", "noted", "stop"})
+_TELLING: Final = frozenset({"events", "inside", "spent", "kept", "made", "noted", "stop"})
 """Kinds of messages that need no answer."""
 _HALT_OF: Final[Mapping[str, HaltReason]] = dict(zip(DIMENSIONS, REASONS, strict=True))
 
@@ -84,6 +85,8 @@ class RemoteAttempt:
         self._around = context.runtime
         """The runtime that runs inside the attempt would have in this process."""
         self._inner: InnerEvents | None = None
+        self._made: dict[tuple[int, int], DoneCall] = {}
+        """The tool calls of all deliveries, by fence and number."""
 
     async def make(self) -> Attempt:
         """Let a worker make the attempt; return an `Attempt` for every end but cancellation."""
@@ -98,7 +101,7 @@ class RemoteAttempt:
             error = failure_of(raised)
             if error is None:
                 raise
-            return failed_attempt(context, self._number, error)
+            return failed_attempt(context, self._number, error)._replace(calls=self._calls_made)
         assert end is not None, "the scope is cancelled only after an interruption or a halt"
         return self._read(end)
 
@@ -114,6 +117,12 @@ class RemoteAttempt:
             attempt = attempt._replace(error=str(error), halt=halt, origin=origin, origin_path=path)
         read = read_again(self._context, attempt._replace(usage=self._governor.usage))
         return read._replace(calls=attempt.calls)
+
+    @property
+    def _calls_made(self) -> tuple[DoneCall, ...]:
+        """The calls of workers that did not tell the attempt's end; each delivery repeats what is recorded."""
+        made = (replace(call, attempt=self._number) for call in self._made.values())
+        return tuple(dict.fromkeys(made))
 
     # ------------------------------------------------------------------ deliveries
 
@@ -243,6 +252,9 @@ class RemoteAttempt:
             self._context.keep(body)
         elif kind == "noted":
             self._note(body)
+        elif kind == "made":
+            number, call = body
+            self._made[self._unit.fence, number] = call
         elif kind == "stop" and constraints is not None:
             constraints.stop_for(str(body))
 

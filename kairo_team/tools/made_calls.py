@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team._util.frozen import thaw
@@ -14,6 +15,9 @@ from kairo_team.results import DoneCall
 if TYPE_CHECKING:
     from kairo_team.tools.result import ToolResult
     from kairo_team.tools.tool import Tool
+
+Report = Callable[[int, DoneCall], object]
+"""Receives an attempt's call and its number in the attempt, from 0."""
 
 MOST_TOLD: Final = 1_000
 """Most characters of a call's arguments, and of its result, that later attempts receive."""
@@ -25,10 +29,12 @@ _LATE: Final = TimeoutError.__name__
 class MadeCall:
     """A call of this attempt; its result is set when it ends."""
 
-    __slots__ = ("done",)
+    __slots__ = ("done", "report")
 
     def __init__(self, done: DoneCall) -> None:
         self.done = done
+        self.report: Callable[[DoneCall], object] | None = None
+        """Receives the call when it ends."""
 
     def end(self, result: ToolResult) -> None:
         """Record the result; a call that failed, other than by a timeout, may be repeated unasked."""
@@ -36,19 +42,27 @@ class MadeCall:
         failed = result.is_error and result.refused_by is None
         asks = self.done.asks and (not failed or result.text.startswith(_LATE))
         self.done = replace(self.done, result=_cut(result.text), failed=result.is_error, asks=asks)
+        if self.report is not None:
+            self.report(self.done)
 
 
 class MadeCalls:
     """The tool calls of one attempt, for later attempts; and the calls of earlier ones."""
 
-    __slots__ = ("_around", "_earlier", "_made", "_number")
+    __slots__ = ("_around", "_earlier", "_made", "_number", "_report")
 
-    def __init__(self, number: int, earlier: Sequence[DoneCall], around: MadeCalls | None = None) -> None:
-        """Start without calls; `earlier` are earlier attempts' calls, `around` those of the attempt around this run."""
+    def __init__(
+        self, number: int, earlier: Sequence[DoneCall], around: MadeCalls | None = None, report: Report | None = None
+    ) -> None:
+        """Start without calls; `earlier` are earlier attempts' calls, `around` those of the attempt around this run.
+
+        `report` receives each call as it begins, and again as it ends.
+        """
         self._number = number
         self._earlier = {one.digest: one for one in earlier if one.asks}
         self._around = around
         self._made: list[MadeCall] = []
+        self._report = report
 
     @property
     def all(self) -> tuple[DoneCall, ...]:
@@ -66,6 +80,10 @@ class MadeCalls:
     def add(self, calls: Iterable[MadeCall]) -> None:
         """Record calls, also for the attempt around this run."""
         calls = tuple(calls)
+        if self._report is not None:
+            for number, made in enumerate(calls, len(self._made)):
+                made.report = partial(self._report, number)
+                made.report(made.done)
         self._made += calls
         if self._around is not None:
             self._around.add(calls)

@@ -304,14 +304,14 @@ class ToolPipeline:
         return finished
 
     async def _start(self, tool: Tool, key: str, arguments: Mapping[str, Any], seen: Mapping[str, Any] | None) -> _Made:
-        """Record and report that a call is about to be made."""
-        number = 0
-        if self._calls is not None:
-            number = await self._calls.sent("tool", tool.name, _ONE_CALL, tool.side_effect, key)
+        """Record a call that is about to be made, and report it."""
+        # First for later attempts, then in the journal as sent: the process may die during the call.
+        noted = None if self._made is None or seen is None else self._made.begin(tool, seen)
+        about = ("tool", tool.name, _ONE_CALL, tool.side_effect, key)
+        number = 0 if self._calls is None else await self._calls.sent(*about)
         around = _NOTHING_AROUND if self._on_start is None else self._on_start(tool, key)
         if self._on_content is not None:
             self._on_content("arguments", key, arguments)
-        noted = None if self._made is None or seen is None else self._made.begin(tool, seen)
         return _Made(number, key, anyio.current_time(), around, noted)
 
     async def _check_repeated(self, tool: Tool, seen: Mapping[str, Any], key: str) -> None:
@@ -322,6 +322,8 @@ class ToolPipeline:
         if not changes(tool):
             return
         if key in self._doubted:
+            if self._made is not None:  # the next attempt does not know its key
+                self._made.begin(tool, seen)
             reason = "it was called before the run was interrupted, and it is unknown whether it was done"
             await self._check_approved(tool, seen, key, "in-doubt", reason)
         elif self._made is not None and (earlier := self._made.earlier(tool, seen)) is not None:
