@@ -60,8 +60,8 @@ def anew_in_all(rows: Sequence[Row], k: int) -> Reached:
 WAYS: Final[dict[str, Callable[[Sequence[Row], int], Reached]]] = {
     "revised with findings": revised("findings"),
     'revised with "Try again."': revised("again"),
-    "asked anew, the same tokens in all": anew_in_all,
-    "asked anew, the same tokens for each": anew_each,
+    "fresh texts, the same tokens in all": anew_in_all,
+    "fresh texts, the same tokens for each": anew_each,
     "revised with findings, never stopped early": revised("findings_on"),
     'revised with "Try again.", never stopped early': revised("again_on"),
 }

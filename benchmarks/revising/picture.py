@@ -18,7 +18,7 @@ STEP: Final = 0.1
 """The axis ends at a multiple of this share."""
 ASIDE: Final = 8
 """Points at the same number of texts lie so far apart."""
-AXIS: Final = "texts; asked anew, as many as the tokens of so many revised ones allow"
+AXIS: Final = "revised texts, or fresh texts for the same tokens"
 FONT: Final = 'font-family="sans-serif" font-size="13" fill="#222"'
 
 

@@ -33,9 +33,9 @@ def _shares(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _gains(rows: Sequence[Row]) -> Iterator[str]:
-    yield "| of those that came to it, pass at | text 2 | text 3 | text 4 |"
+    yield "| of those that reached it, pass at | text 2 | text 3 | text 4 |"
     yield "| --- | ---: | ---: | ---: |"
-    arms = {"with findings": "findings_on", '"Try again."': "again_on", "anew": "anew"}
+    arms = {"with findings": "findings_on", '"Try again."': "again_on", "fresh texts": "anew"}
     for name, arm in arms.items():
         _, *later = counts.gains(rows, arm)
         yield f"| {name} | {' | '.join(f'{one.k} of {one.n}, {_percent(one)}' for one in later)} |"
@@ -65,7 +65,7 @@ def _kinds(rows: Sequence[Row]) -> Iterator[str]:
 def _loops(rows: Sequence[Row]) -> Iterator[str]:
     early, later = counts.stopped(rows)
     yield f"- Loops with findings that ended before their fourth text, without a pass: {early} of {len(rows)}."
-    yield f"- Of these, {later.n} went on when the rule was left out, and {later.k} of them pass."
+    yield f"- Of these, {later.n} continued when the rule was left out; {later.k} of them pass."
     for name, arm in (("with findings", "findings_on"), ('with "Try again."', "again_on")):
         same = counts.unchanged(rows, arm)
         yield f"- Revisions {name} that gave back the text unchanged: {same.k} of {same.n}."
