@@ -8,7 +8,7 @@ import pytest
 
 from scripts import plain_english
 
-CEILINGS = {"code": 1_917, "docs": 570}
+CEILINGS = {"code": 168, "docs": 69}
 """The most places of each; lower a ceiling when there are fewer. `make shape` prints them."""
 PATHS = {"code": plain_english.CODE, "docs": plain_english.DOCS}
 
