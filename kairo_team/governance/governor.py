@@ -423,28 +423,26 @@ class Governor:
         others could take them. At least one unit is added, at most up to the governor's own ceiling, which stays, and
         nothing where the parent has nothing unallotted. `dimension` is a field of `Budget` other than seconds.
         """
-        node, dim = self._node, DIMENSIONS.index(dimension)
-        more = [0, 0, 0, 0]
+        node, dim, more = self._node, DIMENSIONS.index(dimension), [0, 0, 0, 0]
         with node.tree.lock:
             parent = node.parent
-            left = parent.unallotted(dim) if parent is not None and node.ended is None else None
-            if node.shared is not None and node.ended is None:
-                left = min((one for one in (left, node.shared.unallotted(dim)) if one is not None), default=None)
+            owners = () if node.ended is not None else (one for one in (parent, node.shared) if one is not None)
+            left = min((free for one in owners if (free := one.unallotted(dim)) is not None), default=None)
             if parent is None or not left:
                 return NOTHING
-            ceiling = node.limit[dim]
             wanted = max(1, min(left, int(left * part)))
             unused = node.guarantee[dim] - node.cells[COMMITTED + dim]  # below 0 where it borrowed
             if unused < asked <= (node.room(dim) or 0):
                 wanted = max(wanted, asked - unused)
+            ceiling = node.limit[dim]
             more[dim] = wanted if ceiling is None else min(wanted, ceiling - node.guarantee[dim])
-            tokens, dollars, loops, tool_calls = more
+            added: Units = (more[0], more[1], more[2], more[3])
             try:
-                node.enlarge_guarantee(parent, (tokens, dollars, loops, tool_calls))
+                node.enlarge_guarantee(parent, added)
             except InsufficientBudget:
                 return NOTHING
             serve(node)
-        return (tokens, dollars, loops, tool_calls)
+        return added
 
     def close(self) -> None:
         """Close the children and this governor, charge open holds in full, give the rest back.

@@ -168,9 +168,8 @@ class RunServices:
         """The journal, if it outlives the process."""
         self.clock = clock
         self.outer_attempt = outer_attempt
-        self.permissions: ToolPermissions | None = (
-            permissions if outer_attempt is None else joint_permissions(outer_attempt.permissions, permissions)
-        )
+        around = None if outer_attempt is None else outer_attempt.permissions
+        self.permissions = joint_permissions(around, permissions)
         self.allowed: Sequence[Iterable[str]] = () if outer_attempt is None else outer_attempt.allowed_tools
         """Lists of allowed tool names, besides those of the run's roles; a tool must be in each list."""
         self.secrets = secrets
@@ -190,8 +189,7 @@ class RunServices:
         self.withheld: set[tuple[str, str | None]] = set()
         """Tool sources and members for which it was logged that the member gets none of the source's tools."""
         self.unmetered: set[str] = set()
-        """Models that reported no usage for a streamed reply: the run stops streaming from them unless the caller
-        streams."""
+        """Models that reported no usage for a streamed reply: from now on they stream only if the caller streams."""
         self.overshoots = Overshoots(journal)
         """Calls that used more than their hold."""
         self.divergences = Divergences(journal)
@@ -208,8 +206,7 @@ class RunServices:
         """The calls under way, here and in the runs around this one."""
         self.lost_calls: dict[str, Sequence[RecordedCall]] = {}
         """Calls in doubt of workers that were lost in this session, by attempt."""
-        self._emit = emit
-        self._begin = begin
+        self._emit, self._begin = emit, begin
         self._policies = (() if outer_attempt is None else outer_attempt.policies, guardrails, guardrails_of or {})
         self._chains: tuple[GuardrailChain | None, Mapping[str, GuardrailChain]] | None = None
         self._breakers: CircuitBreakers | None = None
@@ -220,8 +217,7 @@ class RunServices:
         """The names of each used model, if there are limits."""
         self.start_soon: Callable[[Watch], object] | None = None
         """Runs a watch as long as the run lasts; set when the run begins."""
-        self._thread = threading.get_ident()
-        self._token = current_token()
+        self._thread, self._token = threading.get_ident(), current_token()
 
     def emit(self, *event: Any) -> None:
         """Emit an event, from the run's event loop or from a worker thread."""
