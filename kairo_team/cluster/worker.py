@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kairo_team.cluster.facts import Outcome, Tell
     from kairo_team.cluster.mailbox import Letters
     from kairo_team.cluster.units import Kind
+    from kairo_team.durable.database import Connection
     from kairo_team.team import Team
 
 _logger = logging.getLogger("kairo_team")
@@ -131,9 +132,11 @@ class Worker:
                 self._group.start_soon(self._serve)
                 self.ready = True
                 self._is_ready.set()
-                await self._stopping.wait()
-                self.ready = False
-                receiver.stop()
+                try:
+                    await self._stopping.wait()
+                finally:  # a lost worker too takes no more deliveries
+                    self.ready = False
+                    receiver.stop()
                 await run_in_thread(partial(process.describe, state="draining"))
                 with anyio.move_on_after(drain):
                     await self._until_done()
@@ -232,7 +235,16 @@ class Worker:
         journal = self._cluster.journal
         if journal.problem is not None:
             raise JournalError(journal.place, journal.problem)
-        return journal.change(lambda connection: claim(connection, unit, fence, journal.process.id))
+        process = journal.process.id
+
+        def claim_alive(connection: Connection) -> Claimed | None:
+            # A dead process that has not heard of it would count as one more death that the unit caused.
+            dead = "SELECT FROM process WHERE id = ? AND state = 'dead'"
+            if connection.execute(dead, (process,)).fetchone() is not None:
+                raise JournalError(journal.place, "this process was declared dead")
+            return claim(connection, unit, fence, process)
+
+        return journal.change(claim_alive)
 
     async def _work_on(self, claimed: Claimed, letters: Letters, done: Future[None]) -> None:
         outcome: Outcome = "given_back"

@@ -432,7 +432,7 @@ class Governor:
                 return NOTHING
             wanted = max(1, min(left, int(left * part)))
             unused = node.guarantee[dim] - node.cells[COMMITTED + dim]  # below 0 where it borrowed
-            if unused < asked <= (node.room(dim) or 0):
+            if asked and unused < asked <= (node.room(dim) or 0):
                 wanted = max(wanted, asked - unused)
             ceiling = node.limit[dim]
             more[dim] = wanted if ceiling is None else min(wanted, ceiling - node.guarantee[dim])

@@ -289,7 +289,7 @@ async def test_the_recursion_limit_is_a_failed_attempt_that_says_what_to_do() ->
     builder.add_edge("again", "again")
     result, _ = await work(builder.compile(), options={"config": {"recursion_limit": 4}})
     assert result["t"].error is not None
-    assert "all the 4 steps" in result["t"].error
+    assert "within the 4 steps" in result["t"].error
     assert "recursion_limit" in result["t"].error
     assert result["t"].artifact is not None
     assert result["t"].artifact.text == "not yet"

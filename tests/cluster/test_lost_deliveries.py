@@ -147,7 +147,7 @@ async def test_an_attempt_that_loses_every_worker_fails_with_that_sentence() -> 
     async with stage(max_deliveries=2) as cast:
         here, runtime = elsewhere(team, cast.here)
         async with runtime:
-            run = await runtime.start(here, request_of(kt.Task("a", "do", member="m0")))
+            run = await runtime.start(here, request_of(kt.Task("a", "do", member="m0", retries=0)))
             for number in (1, 2):
                 lost = cast.add_worker(team)
                 with anyio.fail_after(60):

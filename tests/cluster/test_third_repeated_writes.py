@@ -192,5 +192,5 @@ async def test_third_o14_what_a_lost_worker_did_is_not_repeated_by_the_next_atte
     assert (result.status, post.sent, len(told)) == ("completed", ["ann"], deliveries + 1), result.error
     [done] = told[-1]
     assert (done.attempt, done.tool, done.result) == (1, "send", "sent to ann" if ends else None)
-    what = "its result was: sent to ann" if ends else "nobody knows whether it was done"
+    what = "its result was: sent to ann" if ends else "it is unknown whether it was done"
     assert post.results[-1].endswith(f"attempt 1 at this task made the same call, and {what}")
