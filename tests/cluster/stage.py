@@ -69,16 +69,17 @@ def warned(result: kt.TeamResult) -> tuple[str, ...]:
 class Crew:
     """The cluster of a coordinator, `here`, and workers on its database; `options` are those of `here`."""
 
-    def __init__(self, url: str, *, engine: EngineName = "procrastinate", **options: Any) -> None:
+    def __init__(self, url: str, *, engine: EngineName = "procrastinate", beat: float = BEAT, **options: Any) -> None:
         self.url = url
         self.engine: EngineName = engine
+        self.beat = beat
         self.clusters: list[Cluster] = []
         self.here = self.new_cluster(**options)
         self.group: anyio.abc.TaskGroup
 
     def new_cluster(self, **options: Any) -> Cluster:
         """Make the cluster of one more process."""
-        self.clusters.append(Cluster(self.url, engine=self.engine, beat=BEAT, **options))
+        self.clusters.append(Cluster(self.url, engine=self.engine, beat=self.beat, **options))
         return self.clusters[-1]
 
     def add_worker(self, team: kt.Team, **options: Any) -> Cluster:
@@ -93,9 +94,9 @@ class Crew:
 
 
 @asynccontextmanager
-async def crew(url: str, *, engine: EngineName = "procrastinate", **options: Any) -> AsyncGenerator[Crew]:
-    """Let the workers that are added work in this event loop for the block."""
-    made = Crew(url, engine=engine, **options)
+async def crew(url: str, **options: Any) -> AsyncGenerator[Crew]:
+    """Let the workers that are added work in this event loop for the block; `options` are those of `Crew`."""
+    made = Crew(url, **options)
     try:
         async with anyio.create_task_group() as made.group:
             yield made
@@ -110,8 +111,11 @@ async def crew(url: str, *, engine: EngineName = "procrastinate", **options: Any
 async def working(
     url: str, team: kt.Team, *, engine: EngineName = "procrastinate", workers: int = 1, concurrency: int = 8
 ) -> AsyncGenerator[Cluster]:
-    """Let workers of a team work for the block; yields the cluster of a coordinator."""
-    async with crew(url, engine=engine) as made:
+    """Let workers of a team work for the block; yields the cluster of a coordinator.
+
+    None of them is lost: their heartbeat is slow enough for a busy machine.
+    """
+    async with crew(url, engine=engine, beat=5 * BEAT) as made:
         for _ in range(workers):
             made.add_service(team, concurrency=concurrency)
         yield made.here
