@@ -1,4 +1,4 @@
-"""Connections that an event loop which has ended left in the HTTP clients of another library's model."""
+"""Connections that an ended event loop left open in the HTTP clients of another library's model."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any, Final, cast
 from pydantic import BaseModel
 
 _HOLD: Final = ("client", "_transport", "_mounts", "_pool")
-"""In the names of what leads from a model by its client of httpx to the pool of its connections."""
+"""Parts of the names of the attributes that lead from a model through its httpx client to the connection pool."""
 _FAR: Final = 8
-"""Steps on that way; a model inside a model, whose provider's client has another inside, needs six."""
+"""Most attributes to follow; a model inside a model, whose provider's client contains another, needs six."""
 _INWARDS: Final = ("_connection", "_network_stream", "_stream", "transport_stream", "_transport")
-"""What leads from a connection of httpcore by the stream of anyio to the transport of asyncio."""
+"""Attributes that lead from an httpcore connection through anyio's stream to asyncio's transport."""
 
 
 def close_dead_connections(model: object) -> None:
-    """Close what the model's clients keep open of event loops that have ended; call it before each call.
+    """Close the connections of the model's clients whose event loop has ended. Call this before each call.
 
-    A client is made for one event loop, and libraries share it between all: the next one would send its request over
-    the old connection, be charged for it, and could not read the answer. Connections of a loop that still runs stay.
-    None of the names used here is promised by its library: where one differs, nothing happens.
+    Connections of a running loop stay open. The names used here are private to their libraries: if one differs, nothing
+    happens.
     """
+    # Libraries share a client between loops: a request over an old connection is charged, and its reply cannot be read.
     for connections in _pools(model):
         for connection in list(connections):
             transport = _transport_of(connection)
@@ -32,12 +32,12 @@ def close_dead_connections(model: object) -> None:
                 connections.remove(connection)
             except ValueError:  # another thread was faster
                 continue
-            # `close` would ask the loop that has ended to do this later
+            # `close` would schedule this on the loop that has ended.
             transport._call_connection_lost(None)  # noqa: SLF001 - see above
 
 
 def _pools(model: object) -> Generator[list[Any]]:
-    """Yield the connections of each pool that the model holds, as the pool's own list."""
+    """Yield the connections of each pool of the model, as the pool's own list."""
     seen: set[int] = set()
     parts = [model]
     for _ in range(_FAR):
@@ -50,18 +50,19 @@ def _pools(model: object) -> Generator[list[Any]]:
 
 
 def _held(part: object) -> Generator[Any]:
-    """Yield what may be a client, or a pool inside one, and models inside a model."""
+    """Yield attributes that may be clients, pools, or models inside a model."""
     if isinstance(part, dict):
         yield from list(cast("dict[Any, Any]", part).values())  # type: ignore[redundant-cast]  # pyright needs it
         return
     private = part.__pydantic_private__ if isinstance(part, BaseModel) else None
-    for name, held in [*getattr(part, "__dict__", {}).items(), *(private or {}).items()]:
-        if any(word in name for word in _HOLD) or hasattr(type(held), "_agenerate"):
+    own: dict[str, Any] = getattr(part, "__dict__", {})
+    for name, held in [*own.items(), *(private or {}).items()]:
+        if any(word in name for word in _HOLD) or hasattr(cast("Any", type(held)), "_agenerate"):
             yield held
 
 
 def _transport_of(connection: object) -> Any:
-    """Return what the event loop made for a connection's socket; None where that is not known."""
+    """Return the event loop's transport of a connection; None if it is not found."""
     found: Any = connection
     for _ in range(_FAR):
         if found is None or hasattr(found, "_call_connection_lost"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# LangGraph's graphs have no stubs, and the types of what builds them are not complete.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
