@@ -64,8 +64,8 @@ class Around(Plain):
 
 def chat(wires: Wires) -> ChatOpenAI:
     """Return a model of a provider, whose client is shared between all that have its address."""
-    options: dict[str, Any] = {"model": "m", "base_url": f"{wires.url}/v1", "api_key": "k"}
-    return ChatOpenAI(**options, max_retries=0, max_completion_tokens=40)
+    options: dict[str, Any] = {"model": "m", "base_url": f"{wires.url}/v1", "api_key": "k", "max_tokens": 40}
+    return ChatOpenAI(**options, max_retries=0)
 
 
 def plain(wires: Wires) -> Plain:
