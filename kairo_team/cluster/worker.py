@@ -20,6 +20,7 @@ from kairo_team.cluster.cluster import RUNS, queue_of, version_of
 from kairo_team.cluster.facts import DeliveryRefused, UnitBegun, UnitEnded, unheard
 from kairo_team.cluster.run_host import RunHost, Unrecorded
 from kairo_team.cluster.units import Claimed, Unit, claim, kind_of
+from kairo_team.durable.processes import check_not_dead
 from kairo_team.engine.records.digests import digests_of
 from kairo_team.engine.work.runtime import Runtime
 from kairo_team.errors import JournalError, known
@@ -235,14 +236,11 @@ class Worker:
         journal = self._cluster.journal
         if journal.problem is not None:
             raise JournalError(journal.place, journal.problem)
-        process = journal.process.id
 
         def claim_alive(connection: Connection) -> Claimed | None:
-            # A dead process that has not heard of it would count as one more death that the unit caused.
-            dead = "SELECT FROM process WHERE id = ? AND state = 'dead'"
-            if connection.execute(dead, (process,)).fetchone() is not None:
-                raise JournalError(journal.place, "this process was declared dead")
-            return claim(connection, unit, fence, process)
+            # Its claim would count as one more death that the unit caused.
+            check_not_dead(connection, journal.process.id, journal.place)
+            return claim(connection, unit, fence, journal.process.id)
 
         return journal.change(claim_alive)
 

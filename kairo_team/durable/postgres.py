@@ -17,7 +17,7 @@ from kairo_team.durable import accounts, recovery
 from kairo_team.durable.codec import outline
 from kairo_team.durable.database import NOW, Writing, execute
 from kairo_team.durable.postgres_database import PostgresDatabase
-from kairo_team.durable.processes import Process, has_died, is_alive
+from kairo_team.durable.processes import Process, check_not_dead, has_died, is_alive
 from kairo_team.durable.requests import encode_request
 from kairo_team.durable.sql_journal import SqlJournal
 from kairo_team.durable.sql_run_journal import SqlRunJournal
@@ -162,9 +162,7 @@ class PostgresJournal(SqlJournal):
     def _owned(self) -> Generator[tuple[Connection, str]]:
         process = self._living()
         with self.database.writing() as connection:
-            alive = "SELECT 1 FROM process WHERE id = ? AND state <> 'dead'"
-            if connection.execute(alive, (process.id,)).fetchone() is None:
-                raise JournalError(self.place, "this process was declared dead")
+            check_not_dead(connection, process.id, self.place)
             sql = (
                 "SELECT 1 FROM unit JOIN run USING (run_id, epoch) WHERE unit.id = ? AND unit.fence = ?"
                 " AND unit.state = 'taken' FOR SHARE OF unit FOR KEY SHARE OF run"

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team.durable.postgres_database import connect_to
+from kairo_team.errors import JournalError
 
 if TYPE_CHECKING:
     from kairo_team.durable.database import Connection
@@ -204,6 +205,13 @@ class Observer:
 def has_connection(connection: Connection, lock: int) -> bool:
     """Return whether the heartbeat connection of a process lives, by the lock that it holds."""
     return bool(connection.execute(_HELD, (_CLASS, lock)).fetchone()[0])
+
+
+def check_not_dead(connection: Connection, process: str, place: str) -> None:
+    """Raise `JournalError` if this process was declared dead, even if it has not heard of it yet."""
+    alive = "SELECT 1 FROM process WHERE id = ? AND state <> 'dead'"
+    if connection.execute(alive, (process,)).fetchone() is None:
+        raise JournalError(place, "this process was declared dead")
 
 
 def is_alive(connection: Connection, process: str) -> bool:

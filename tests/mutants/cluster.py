@@ -224,9 +224,9 @@ MUTANTS = [
     Mutant(
         NO_WRITE,
         "a process that was declared dead begins runs",
-        JOURNAL,
-        "            if connection.execute(alive, (process.id,)).fetchone() is None:",
-        "            if connection.execute(alive, (process.id,)).fetchone() is False:",
+        PROCESSES,
+        "    if connection.execute(alive, (process,)).fetchone() is None:",
+        "    if connection.execute(alive, (process,)).fetchone() is False:",
         (_UNITS + "a_process_that_was_declared_dead_and_does_not_know_it_begins_no_run",),
     ),
     Mutant(
