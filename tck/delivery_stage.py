@@ -11,12 +11,10 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import uuid4
 
-import pytest
 from anyio.to_thread import run_sync
 
 from kairo_team.cluster.delivery import Beats, Delivery, Receiver
 from kairo_team.tck.kit import ContractTCK, clause, make_it
-from kairo_team.testing.clocks import Backend
 
 if TYPE_CHECKING:
     import psycopg
@@ -96,11 +94,6 @@ class DeliveryStage(ContractTCK):
     patience: ClassVar[float] = 60.0
     """Seconds after which the kit gives up waiting for something that should happen."""
     _url: ClassVar[str | None] = None
-
-    @pytest.fixture(params=["asyncio"])
-    def anyio_backend(self, request: pytest.FixtureRequest) -> Backend:
-        """Run every contract test on one event loop: it waits for threads."""
-        return self.backend(request.param)
 
     @classmethod
     def database_url(cls) -> str:

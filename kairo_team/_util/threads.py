@@ -112,6 +112,11 @@ class _Pool:
         self._waiting: deque[_Call[Any]] = deque()
         self._busy = 0
 
+    @property
+    def at_work(self) -> int:
+        """Number of calls whose callers wait."""
+        return self._busy + len(self._waiting)
+
     def submit(self, call: _Call[Any]) -> None:
         """Start the call, or queue it behind the others."""
         with self._lock:
@@ -216,6 +221,11 @@ def _forget_threads() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_threads)
+
+
+def calls_at_work() -> int:
+    """Return how many calls of the process run or wait for a thread, without those whose caller has left."""
+    return _pool.at_work
 
 
 async def run_in_thread(fn: Callable[..., T], *args: Any, on_late: OnLate | None = None) -> T:

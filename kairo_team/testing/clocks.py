@@ -1,18 +1,22 @@
 """Clocks for tests: one moved by hand, and event loops in which hours pass in milliseconds.
 
 In virtual time the clock jumps to the next timer when nothing else is ready. Time is virtual only inside the event
-loop. A worker thread works in real time, and while a test waits for one, the clock jumps past every deadline: test code
-that runs in threads on the ordinary loops.
+loop. A worker thread works in real time, and while a test waits for one, the clock keeps real time. What the clock does
+not see are threads that code starts by itself, and sockets: test these on the ordinary loops.
 """
 
 from __future__ import annotations
 
 import asyncio
 import selectors
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar, TypeVarTuple
 
 import anyio
+import anyio.to_thread
+
+from kairo_team._util.threads import calls_at_work
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -46,22 +50,39 @@ class FakeClock:
         return f"FakeClock({self.now!r})"
 
 
+_LOOK: Final = 0.02
+"""Seconds after which the clock looks again whether worker threads are at work."""
+
+
+def _waits_for_threads() -> bool:
+    """Return whether worker threads of the library or of anyio are at work; only inside an event loop."""
+    return calls_at_work() > 0 or anyio.to_thread.current_default_thread_limiter().borrowed_tokens > 0
+
+
 class _JumpingSelector(selectors.DefaultSelector):
-    """A selector that never sleeps for a timer: if no file is ready, the time jumps at once."""
+    """A selector that never sleeps for a timer: if no file is ready and no thread is at work, the time jumps at once."""
 
     now = 0.0
+    in_executors = 0
+    """Calls of `run_in_executor` that have not ended."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(None if timeout is None else 0)
-        if not ready and timeout is not None and timeout > 0:
+        if ready or timeout is None or timeout <= 0:
+            return ready
+        if not (self.in_executors or _waits_for_threads()):
             self.now += timeout
+            return ready
+        began = time.monotonic()
+        ready = super().select(min(timeout, _LOOK))
+        self.now += min(time.monotonic() - began, timeout)
         return ready
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """An asyncio loop whose clock starts at 0 and jumps to the next timer as soon as nothing is ready.
 
-    Without any timer it waits, in real time, for `call_soon_threadsafe` from another thread.
+    While a worker thread is at work, and where there is no timer, it waits in real time.
     """
 
     def __init__(self) -> None:
@@ -71,6 +92,35 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         """Return the virtual time, in seconds."""
         return self._jumping.now
+
+    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        """Run `func` in a thread; until it ends, the clock keeps real time."""
+        call = super().run_in_executor(executor, func, *args)
+        self._jumping.in_executors += 1
+        call.add_done_callback(self._left_executor)
+        return call
+
+    def _left_executor(self, call: object) -> None:
+        self._jumping.in_executors -= 1
+
+
+def _trio_clock() -> Any:
+    """Return trio's clock that jumps when nothing is ready; in real time while a worker thread is at work."""
+    import trio  # an extra: only where trio is tested
+    from trio.testing import MockClock
+
+    clock: Any = MockClock(autojump_threshold=0)
+    jump_to_next_timer = clock._autojump
+
+    def autojump() -> None:
+        waited, clock.autojump_threshold = clock.autojump_threshold, _LOOK if _waits_for_threads() else 0
+        if not clock.autojump_threshold:
+            jump_to_next_timer()
+        elif waited:
+            clock.jump(min(waited, max(0.0, trio.lowlevel.current_statistics().seconds_to_next_deadline)))
+
+    clock._autojump = autojump  # the class is final, and trio has no public place for a condition
+    return clock
 
 
 def virtual_time(backend: str = "asyncio") -> Backend:
@@ -85,9 +135,7 @@ def virtual_time(backend: str = "asyncio") -> Backend:
     if backend == "asyncio":
         return backend, {"loop_factory": VirtualTimeLoop}
     if backend == "trio":
-        from trio.testing import MockClock  # an extra: only where trio is tested
-
-        return backend, {"clock": MockClock(autojump_threshold=0)}
+        return backend, {"clock": _trio_clock()}
     raise ValueError(f"no virtual time for {backend!r}; there is {' and '.join(map(repr, virtual_time_backends))}")
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
+from collections.abc import Awaitable, Callable
 
 import anyio
+import anyio.to_thread
 import pytest
+import sniffio
 
 from kairo_team._util.clock import LoopClock
+from kairo_team._util.threads import run_in_thread
 from kairo_team.testing import FakeClock, run_in_virtual_time, virtual_time, virtual_time_backends
 
 HOUR = 3600.0
@@ -66,6 +71,48 @@ async def test_another_thread_is_heard_while_no_timer_is_set() -> None:
     thread.start()
     await done.wait()
     thread.join()
+
+
+def _in_anyios_thread(work: Callable[[], object]) -> Awaitable[object]:
+    return anyio.to_thread.run_sync(work)
+
+
+def _in_our_thread(work: Callable[[], object]) -> Awaitable[object]:
+    return run_in_thread(work)
+
+
+def _in_asyncios_executor(work: Callable[[], object]) -> Awaitable[object]:
+    if sniffio.current_async_library() != "asyncio":
+        pytest.skip("an executor is asyncio's")
+    return asyncio.get_running_loop().run_in_executor(None, work)
+
+
+@pytest.mark.parametrize("in_thread", [_in_anyios_thread, _in_our_thread, _in_asyncios_executor])
+async def test_no_deadline_passes_while_a_worker_thread_is_at_work(
+    in_thread: Callable[[Callable[[], object]], Awaitable[object]],
+) -> None:
+    began, went_off = anyio.current_time(), anyio.Event()
+
+    async def timer() -> None:
+        await anyio.sleep(0.05)
+        went_off.set()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(timer)
+        with anyio.fail_after(60):
+            await in_thread(lambda: time.sleep(0.3))
+        assert went_off.is_set()  # short timers go off meanwhile
+        assert anyio.current_time() - began < 30
+    await anyio.sleep(HOUR)
+    assert anyio.current_time() - began > HOUR
+
+
+async def test_a_deadline_ends_the_wait_for_a_thread() -> None:
+    may_end = threading.Event()
+    with anyio.move_on_after(0.1) as scope:
+        await run_in_thread(may_end.wait)
+    may_end.set()
+    assert scope.cancelled_caught
 
 
 @pytest.mark.parametrize("backend", virtual_time_backends)
