@@ -67,7 +67,10 @@ def test_the_same_holds_of_runs_that_wait_for_people(backend: str, scenario: Sce
 
 
 def check_run_and_replay(backend: str, scenario: Scenario) -> Played:
-    """A question that was put off has no recorded answer: it is put off again, also where a halt ended what waited."""
+    """A question that was put off has no recorded answer: it is put off again, also where a halt ended what waited.
+
+    A session that is cut short before it comes to a step does not warn of it once more, and the replay does.
+    """
     played = run_in_virtual_time(play, scenario, backend=backend)
     check(played)
     if played.result is not None:
@@ -75,7 +78,11 @@ def check_run_and_replay(backend: str, scenario: Scenario) -> Played:
         waits = cut or played.result.status is kt.TeamStatus.SUSPENDED
         again = run_in_virtual_time(partial(replay, put_off=waits), scenario, played.records, backend=backend)
         assert again.called == []
-        assert comparable(again.result) == comparable(played.result)
+        replayed, was = comparable(again.result), comparable(played.result)
+        if len(played.sessions) > 1 and "end" in played.records:
+            assert was["warnings"] <= replayed["warnings"]
+            replayed["warnings"] = was["warnings"]
+        assert replayed == was
     return played
 
 

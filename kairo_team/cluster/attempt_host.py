@@ -82,6 +82,8 @@ class Link:
         self._number = 0
         self._answers: dict[int, tuple[anyio.Event, list[Any]]] = {}
         self._on_wait: dict[int, Callable[[], object]] = {}
+        self.is_left = False
+        """Whether the coordinator has ended this session of the run, which can be resumed."""
 
     def tell(self, kind: str, body: Any, *also: Any) -> None:
         """Send a message, and execute the statements `also`, with the next records."""
@@ -134,7 +136,8 @@ class Link:
                     answered.set()
             elif letter.kind == "waits" and letter.body in self._on_wait:
                 self._on_wait.pop(letter.body)()
-            elif letter.kind == "cancel":
+            elif letter.kind in ("cancel", "leave"):
+                self.is_left = letter.kind == "leave"
                 on_cancel(letter.body)
             elif letter.kind == "directive":
                 on_directive(letter.body)
@@ -326,6 +329,8 @@ class AttemptHost:
                 supervisor.timeouts,
                 supervisor,
             )
+        if link.is_left:
+            services.under_way.leave_in_doubt(records.journal)
         noticed = (supervisor.blocked, tuple(supervisor.stubborn))
         return WorkEnd(attempt, borrower.governor.usage, context.kept, context.turns, *noticed)
 

@@ -24,7 +24,7 @@ _logger = logging.getLogger("kairo_team")
 
 Side = Literal["coordinator", "worker"]
 """The reader of a message; a process may be both for one unit."""
-_TO_WORKERS: Final = frozenset({"answer", "waits", "cancel", "directive", "exit"})
+_TO_WORKERS: Final = frozenset({"answer", "waits", "cancel", "leave", "directive", "exit"})
 """Kinds of messages that a coordinator sends to a worker."""
 _AT_ONCE: Final = 500
 """Most messages that are read at once."""

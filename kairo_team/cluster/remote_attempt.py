@@ -30,7 +30,7 @@ from kairo_team.results import Attempt
 from kairo_team.tools.result import ToolResult, describe_error
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Awaitable, Generator
 
     from kairo_team.budget import HaltReason
     from kairo_team.cluster.cluster import Cluster
@@ -362,9 +362,13 @@ class RemoteAttempt:
 
     async def _recall(self, letters: Letters, unit: Unit) -> None:
         """End the work on the worker and book its usage; fence the worker off if it does not answer in time."""
-        context = self._context
+        context, journal = self._context, self._context.services.kept
+        can_be_resumed = context.interrupted is None and self._governor.stopped is None
         with anyio.CancelScope(shield=True):
-            self._tell("cancel", str(context.interrupted or "the run has ended"))
+            if journal is not None and journal.interrupted:  # this session can tell the worker nothing more
+                await self._book_charges(unit, partial(self._note_cut_calls, unit))
+                return
+            self._tell("leave" if can_be_resumed else "cancel", str(context.interrupted or "the run has ended"))
             with anyio.move_on_after(context.services.grace + self._cluster.beat) as patience:
                 while True:
                     letter = await letters.next()
@@ -381,10 +385,19 @@ class RemoteAttempt:
     async def _fence_off(self, unit: Unit) -> None:
         """Prevent the worker from writing anything more, and book the charges for its calls."""
         journal: Any = self._context.services.kept
+        self._put(*unit.fencing())
+        await self._book_charges(unit, journal.written)
+
+    async def _note_cut_calls(self, unit: Unit) -> None:
+        """Make the result of the interrupted session warn of the worker's calls without an answer."""
+        in_doubt = await run_in_thread(self._cluster.journal.calls_in_doubt, unit.run_id, unit.step)
+        self._context.services.cut_calls.extend(in_doubt)
+
+    async def _book_charges(self, unit: Unit, first: Callable[[], Awaitable[None]]) -> None:
+        """Book the charges for the worker's calls, once `first` is done."""
         try:
-            self._put(*unit.fencing())
             with anyio.fail_after(self._cluster.patience):
-                await journal.written()
+                await first()
                 charged: Usage = await run_in_thread(self._cluster.journal.charges, unit.run_id, unit.step)
         except (JournalError, TimeoutError):  # this run can record and send nothing more
             self._lender.end(self._lender.spent)

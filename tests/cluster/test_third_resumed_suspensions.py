@@ -16,6 +16,7 @@ from tests.cluster.test_runs import elsewhere, request_of, team_of
 from tests.durable.test_third_resumed_suspensions import check_one_cut, pay
 from tests.human import AsksFirst
 from tests.tck.test_journal_kits import TestPostgresJournal as PostgresKit
+from tests.test_third_killed_at_resume import Killer
 
 pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
 
@@ -51,6 +52,25 @@ async def suspend_and_answer(team: kt.Team, runtime: kt.Runtime) -> None:
     assert result.status == "suspended"
     [question] = runtime.pending("r")
     runtime.answer(question.id, kt.HumanDecision.approve())
+
+
+async def test_third_o1_another_coordinator_that_is_killed_at_its_resume_keeps_what_its_workers_made() -> None:
+    """The tool call is approved; the run is killed as soon as it is resumed, and its worker does nothing more."""
+    provider, killer = Provider(), Killer()
+    team = asking_team(provider)
+    async with crew(new_database("procrastinate")) as cast:
+        cast.add_worker(team)
+        here, runtime = elsewhere(team, cast.here, gate=kt.DeferGate())
+        there, other = elsewhere(team, cast.new_cluster(), gate=kt.DeferGate(), subscribers=[killer])
+        killer.runtime = other
+        with anyio.fail_after(60):
+            await suspend_and_answer(here, runtime)
+            result = await other.resume("r", there)
+        calls, open_questions = cast.here.journal.calls("r"), other.pending()
+    assert (result.status, result.error, open_questions) == ("cancelled", "killed", ())
+    assert (result["a"].status, result["a"].attempts, result["a"].member) == ("cancelled", 1, "m0")
+    assert provider.asked == ["first"]
+    assert result["a"].usage.tokens == result.usage.tokens == calls[0].usage.tokens + BOOKED
 
 
 async def test_third_o1_another_coordinator_goes_on_behind_an_answer() -> None:

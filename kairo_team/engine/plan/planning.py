@@ -321,6 +321,12 @@ class RunPlan:
         """Whether the journal has additions that this session has not reached yet."""
         return bool(self._to_come)
 
+    @property
+    def is_outdated(self) -> bool:
+        """Whether an earlier session made a later plan, which this session has not reached."""
+        made = self._scope.journal.get(f"plan:{self.number + 1}", None)
+        return self._earlier.plan is not None and isinstance(made, TaskGraph)
+
     def _spent(self, key: str) -> Usage:
         """Return what a step has cost so far, as recorded."""
         return cast("Usage", self._scope.journal.get(f"{key}:usage", NO_USAGE))

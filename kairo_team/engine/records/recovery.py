@@ -14,7 +14,9 @@ from kairo_team.engine.records.questions import Inbox
 from kairo_team.engine.records.replay import RAISED_BUDGET, CutShort, recorded_plan
 from kairo_team.engine.records.suspension import Suspension
 from kairo_team.results import Attempt, TaskOutcome
+from kairo_team.tasks import TaskStatus
 from kairo_team.team import root_budget
+from kairo_team.verdicts import EvaluationVerdict
 
 if TYPE_CHECKING:
     from kairo_team.recorded import Place, RecordedCall, RecordedQuestion, RecoveredRun
@@ -68,12 +70,33 @@ def _suspension(run: RecoveredRun, account: RunAccount, calls: EarlierCalls) -> 
         budget=cast("Budget", steps.get(RAISED_BUDGET, root_budget(run.request.config))),
         seq=run.seq,
         inbox=_inbox(run.questions),
-        outcomes={key.partition(":")[2]: one for key, one in steps.items() if isinstance(one, TaskOutcome)},
+        outcomes=_outcomes_of(run.journal.records),
         plan=recorded_plan(steps),
         spent_by=account.by_member,
         spent_on=account.by_task,
         calls=calls,
     )
+
+
+def _outcomes_of(steps: Mapping[str, object]) -> Mapping[str, TaskOutcome]:
+    """Return the outcomes of tasks: as recorded of those that ended, and SUSPENDED of the others with attempts."""
+    found: dict[str, TaskOutcome] = {}
+    for key, made in steps.items():
+        if not (key.startswith("attempt:") and isinstance(made, Attempt | CutShort)):
+            continue
+        place, verdict = place_of(key), steps.get(f"review:{key.removeprefix('attempt:')}")
+        before = found.get(place.task_id) or TaskOutcome(place.task_id, TaskStatus.SUSPENDED)
+        found[place.task_id] = replace(
+            before,
+            artifact=made.artifact or before.artifact,
+            verdict=verdict if isinstance(verdict, EvaluationVerdict) else before.verdict,
+            attempts=place.number,
+            member=made.member,
+            usage=made.usage,
+            warnings=before.warnings + (made.warnings if isinstance(made, Attempt) else ()),
+        )
+    ended = {key.partition(":")[2]: one for key, one in steps.items() if isinstance(one, TaskOutcome)}
+    return {**found, **ended}
 
 
 def _inbox(questions: Sequence[RecordedQuestion]) -> Inbox:

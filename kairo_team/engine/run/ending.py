@@ -16,6 +16,7 @@ from kairo_team._util.frozen import FrozenDict, maker
 from kairo_team.budget import HaltReason
 from kairo_team.engine.plan.growth import ends_of, join, made_by_loop
 from kairo_team.engine.records.replay import NO_STEPS, EarlyEnd, NewPlanRecords, without_secrets
+from kairo_team.engine.records.suspension import WAITING
 from kairo_team.engine.tasks.dispatcher import Dispatcher
 from kairo_team.engine.tasks.ready_tasks import Entry, ReadyTasks
 from kairo_team.engine.tasks.task_run import COMPLETED, PENDING, SUSPENDED, TaskRun, TaskState
@@ -275,7 +276,8 @@ def _catch_up(
     plan = earlier.plan
     if dispatcher is not None and graph is not None and {task.id for task in graph.tasks} != set(dispatcher.tasks):
         dispatcher = None  # another plan replaced the bound one, and could not be bound itself
-    if plan is None or not any(outcome.attempts for outcome in earlier.outcomes.values()):
+    # A plan that nobody worked on gives way to the one of this session, if there is one.
+    if plan is None or (graph is not None and not any(outcome.attempts for outcome in earlier.outcomes.values())):
         return dispatcher, graph
     records = NewPlanRecords(scope.journal, 0, earlier.outcomes)
     unbound: dict[str, tuple[str, ...]] = {task.id: () for task in plan.tasks}
@@ -441,8 +443,8 @@ def _parts_first(dispatcher: Dispatcher) -> list[TaskRun]:
 
 def _end_of(task_run: TaskRun, ending: RunEnd, reason: str) -> tuple[TaskState, str | None]:
     """Return the end of a task that the run's end interrupts; a task that ended in an earlier session ends as there."""
-    earlier = task_run.earlier
-    over = earlier is not None and earlier.status is not TaskStatus.SUSPENDED
+    earlier = task_run.last
+    over = earlier is not None and earlier.status not in (*WAITING, TaskStatus.SKIPPED)
     if earlier is not None and (over or task_run.attempts < earlier.attempts):
         task_run.remember(earlier)
         if over:
@@ -451,7 +453,9 @@ def _end_of(task_run: TaskRun, ending: RunEnd, reason: str) -> tuple[TaskState, 
     if member is not None:  # the recorded run had started it, without an attempt yet
         task_run.member = member
         task_run.move(TaskState.IN_FLIGHT)
-    return (TaskState.SKIPPED if task_run.state is PENDING else ending.end_of_cut_short()), reason
+    if task_run.state is PENDING:
+        return TaskState.SKIPPED, task_run.skip_reason(reason)
+    return ending.end_of_cut_short(), reason
 
 
 def end_early(scope: RunScope, ending: RunEnd, group: anyio.abc.TaskGroup | None) -> None:

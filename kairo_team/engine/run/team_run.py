@@ -265,9 +265,10 @@ class TeamRun:
             self._services.under_way.leave_in_doubt(self._kept)
             self._leave(self._kept, "the caller was cancelled")
         self._check_repeated()
-        doubts = describe_doubts(self._in_doubt, "the run was interrupted")
+        doubts = describe_doubts([*self._in_doubt, *self._services.cut_calls], "the run was interrupted")
         noticed = (*self._supervisor.warnings, *self._services.warnings, *doubts)
-        result = finish(self._scope, self._ending, self._dispatcher, self._plan.graph, noticed, self._earlier)
+        reached = (None, None) if self._plan.is_outdated else (self._dispatcher, self._plan.graph)
+        result = finish(self._scope, self._ending, *reached, noticed, self._earlier)
         if result.status is not TeamStatus.SUSPENDED:
             self._questions.withdraw(f"its run has ended: {result.status}")
         self._handle.suspension = self._suspension(result) if result.status is TeamStatus.SUSPENDED else None

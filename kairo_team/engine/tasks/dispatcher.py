@@ -545,6 +545,7 @@ class Dispatcher:
             if to is CANCELLED:  # an attempt was cut short and has not reported its usage
                 spent = task_run.governor.usage
                 task_run.usage = spent if task_run.before is None else task_run.before + spent
+                task_run.catch_up()
             task_run.governor = None
             self._emit_return(task_run)
         self.active -= 1

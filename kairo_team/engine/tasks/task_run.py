@@ -273,21 +273,24 @@ class TaskRun:
         return (self.ended and not self.entry.accepted) or self._earlier_status in _LOST
 
     @property
+    def last(self) -> TaskOutcome | None:
+        """The task's outcome at the end of the last session; None if there was none."""
+        return self.records.earlier.get(self.task.id)
+
+    @property
     def _earlier_status(self) -> TaskStatus | None:
-        """The task's status at the end of the last session; None if there was none."""
-        found = self.records.earlier.get(self.task.id)
-        return None if found is None else found.status
+        return None if self.last is None else self.last.status
 
     def skip_reason(self, reason: str) -> str:
         """Return why the task is skipped: the earlier session's reason, if it has one."""
         # Another dependency may have been lost first in that session.
-        found = self.records.earlier.get(self.task.id)
+        found = self.last
         return found.error or reason if found is not None and found.status is TaskStatus.SKIPPED else reason
 
     @property
     def earlier(self) -> TaskOutcome | None:
         """The outcome at the end of the last session; None if the task was never tried there."""
-        found = self.records.earlier.get(self.task.id)
+        found = self.last
         return found if found is not None and found.attempts else None
 
     def remember(self, earlier: TaskOutcome) -> None:
@@ -296,6 +299,11 @@ class TaskRun:
         self.governor = None
         if self.state is PENDING:
             self.move(IN_FLIGHT)
+
+    def catch_up(self) -> None:
+        """Restore the outcome of the last session, if the task ends before its attempts there were recalled."""
+        if self.last is not None and self.attempts < self.last.attempts:
+            self._stand_as(self.last)
 
     def _stand_as(self, earlier: TaskOutcome) -> None:
         self.artifact, self.verdict, self.attempts = earlier.artifact, earlier.verdict, earlier.attempts
@@ -318,7 +326,7 @@ class TaskRun:
         cut = halt in _CUT_SHORT or self.records.was_cut(self.task.id)
         if not cut or to is not FAILED:
             return to, reason
-        earlier = self.records.earlier.get(self.task.id)
+        earlier = self.last
         if earlier is not None and earlier.status is TaskStatus.FAILED:  # the run was cut short before it failed again
             self._stand_as(earlier)
             self.exception = None

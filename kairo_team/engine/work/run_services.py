@@ -126,8 +126,8 @@ class RunServices:
 
     __slots__ = (
         "_begin", "_breakers", "_chains", "_connected", "_connections", "_emit", "_policies", "_thread", "_token",
-        "_used", "allowed", "clock", "constraints", "content", "divergences", "earlier_calls", "engine", "grace",
-        "journal", "kept", "lost_calls", "models", "nest", "on_journal_error", "outer_attempt", "overshoots",
+        "_used", "allowed", "clock", "constraints", "content", "cut_calls", "divergences", "earlier_calls", "engine",
+        "grace", "journal", "kept", "lost_calls", "models", "nest", "on_journal_error", "outer_attempt", "overshoots",
         "permissions", "prices", "prompts", "questions", "rules", "run_id", "secrets", "start_soon", "steering",
         "supervisor", "tracebacks", "under_way", "unmetered", "withheld",
     )  # fmt: skip
@@ -206,6 +206,8 @@ class RunServices:
         """The calls under way, here and in the runs around this one."""
         self.lost_calls: dict[str, Sequence[RecordedCall]] = {}
         """Calls in doubt of workers that were lost in this session, by attempt."""
+        self.cut_calls: list[RecordedCall] = []
+        """Calls of workers that were under way when the session was interrupted."""
         self._emit, self._begin = emit, begin
         self._policies = (() if outer_attempt is None else outer_attempt.policies, guardrails, guardrails_of or {})
         self._chains: tuple[GuardrailChain | None, Mapping[str, GuardrailChain]] | None = None
