@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+import networkx as nx
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -62,7 +64,7 @@ MODULES = {
     "agents": """dead_connections langgraph langgraph_attempt langgraph_models langgraph_tools langgraph_views
         langgraph_watch limits mini openai_agents openai_models openai_run openai_tools openai_views pydantic_ai
         pydantic_ai_hooks pydantic_ai_messages team_agent wrapped""",
-    "durable": """accounts codec database event_pages forks journal memory owners postgres postgres_database
+    "durable": """accounts codec connection database event_pages forks journal memory owners postgres postgres_database
         processes recovery requests sql_journal sql_run_journal sqlite_file value_classes""",
     "cluster": """attempt_host cluster dbos_delivery deaths delivery facts health inner_events mailbox
         procrastinate_delivery reaper remote_attempt run_host service standing units wire worker""",
@@ -109,6 +111,8 @@ ENGINE_PAIRS = {
     ): "a context makes its member's models, and they record their calls in it",
 }
 """Modules of the engine that know each other, the earlier one first, and why."""
+WITHOUT_CIRCLES = ["agents", "cli", "cluster", "coordinators", "durable", "views"]
+"""Rooms whose modules can be put in an order, each importing only those before it."""
 ON_ASYNCIO = {
     "cluster/procrastinate_delivery.py": "procrastinate's workers run on asyncio, in a thread of their own",
 }
@@ -266,6 +270,32 @@ def test_modules_of_the_engine_are_in_one_order() -> None:
         if here not in ENGINE_ORDER or ENGINE_ORDER.index(there) > ENGINE_ORDER.index(here)
     }
     assert up == {*ENGINE_PAIRS}
+
+
+@cache
+def module_graph() -> nx.DiGraph[str]:
+    """Every module of the package but the `__init__`s, with an edge to each module that it imports in any way."""
+    files = {path.relative_to(PACKAGE).with_suffix("").as_posix().replace("/", "."): path for path in sources()}
+    modules = {name: path for name, path in files.items() if path.name != "__init__.py"}
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    graph.add_nodes_from(modules)
+    for here, path in modules.items():
+        for found in imports(ast.parse(path.read_text(encoding="utf-8"))):
+            there = found.target.removeprefix("kairo_team.")
+            while there and there not in modules:
+                there = there.rpartition(".")[0]
+            if there and there != here and found.target.startswith("kairo_team."):
+                graph.add_edge(here, there)
+    return graph
+
+
+@pytest.mark.parametrize("room", WITHOUT_CIRCLES)
+def test_no_modules_of_a_room_import_each_other_in_a_circle(room: str) -> None:
+    """Imports inside functions and for type checkers count too."""
+    graph = module_graph()
+    inside = graph.subgraph(name for name in graph if room_of(name) == room)
+    assert len(inside) > 1
+    assert [sorted(circle) for circle in nx.strongly_connected_components(inside) if len(circle) > 1] == []
 
 
 def test_nothing_but_the_test_doubles_knows_one_event_loop() -> None:
