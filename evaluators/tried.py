@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kairo_team._util.drawn import drawing
 from kairo_team.budget import Usage
 from kairo_team.engine.run.lone_agent import work_alone
 from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy
@@ -83,9 +84,7 @@ class TriedText:
 
     def _repr_html_(self) -> str:
         """Return the HTML for a notebook."""
-        from kairo_team.views.notebook import show_trial
-
-        return show_trial(self)
+        return drawing("show_trial")(self)
 
 
 def _who(criterion: Criterion) -> str:

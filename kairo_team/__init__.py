@@ -5,6 +5,7 @@ import kairo_team as kt
 
 from typing import TYPE_CHECKING
 
+from kairo_team._util.drawn import register_drawings
 from kairo_team._util.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
@@ -207,3 +208,12 @@ if not TYPE_CHECKING:  # a type checker would accept any name
     """Modules of the names. Each is imported when it is first used, so that `import kairo_team` is quick."""
     _BESIDE = ("evaluators", "coordinators", "agents", "tools", "models", "governance", "testing", "gates", "errors")
     __getattr__, __dir__ = lazy_names(__name__, _HOMES, made={"__version__": _version}, beside=_BESIDE)
+
+register_drawings(
+    {
+        "kairo_team.views.eval_page": "show_eval",
+        "kairo_team.views.eval_table": "draw_eval",
+        "kairo_team.views.notebook": "draw_plan show_governor show_plan show_result show_team show_trial",
+        "kairo_team.views.report_html": "write_result",
+    }
+)

@@ -10,6 +10,7 @@ from enum import StrEnum
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, TypeVar, cast, overload
 
+from kairo_team._util.drawn import drawing
 from kairo_team._util.frozen import checked, freeze, freeze_json, plain_text, quick
 from kairo_team._util.late_pydantic import AfterValidator, IsInstance, Number, to_json, without
 from kairo_team.budget import BudgetNode, HaltReason, Usage
@@ -396,9 +397,7 @@ class TeamResult:
 
     def _repr_html_(self) -> str:
         """Return the HTML for a notebook: status, tasks, usage and budget."""
-        from kairo_team.views.notebook import show_result
-
-        return show_result(self)
+        return drawing("show_result")(self)
 
     def report(self, path: str | Path) -> None:
         """Write the result as one HTML file that needs no network.
@@ -406,6 +405,4 @@ class TeamResult:
         A result has no times and no calls: `kairo report` writes more, from a journal or a file of events. An existing
         file is replaced; raises `OSError` if the file cannot be written.
         """
-        from kairo_team.views.report_html import known_of_result, render_report, story_of_result, write_report
-
-        write_report(path, render_report(story_of_result(self), known_of_result(self)))
+        drawing("write_result")(self, path)

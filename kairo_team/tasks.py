@@ -11,6 +11,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 
+from kairo_team._util.drawn import drawing
 from kairo_team._util.frozen import (
     EMPTY,
     check_kind,
@@ -345,15 +346,11 @@ class TaskGraph:
 
     def _repr_html_(self) -> str:
         """Return the HTML for a notebook: a picture of the plan, or a table of a big one."""
-        from kairo_team.views.notebook import show_plan
-
-        return show_plan(self)
+        return drawing("show_plan")(self)
 
     def _repr_svg_(self) -> str | None:
         """Return the picture for a notebook; None for a plan of more than 100 tasks, and without the extra `cli`."""
-        from kairo_team.views.notebook import draw_plan
-
-        return draw_plan(self)
+        return drawing("draw_plan")(self)
 
 
 class _Tasks:

@@ -12,6 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
+from kairo_team._util.drawn import drawing
 from kairo_team._util.frozen import EMPTY, check_kind, checked, freeze, freeze_json, known_arguments, trusted
 from kairo_team._util.late_pydantic import AfterValidator, PlainSerializer
 from kairo_team._util.plugin_shapes import as_list, check_agent, check_plug_in
@@ -325,9 +326,7 @@ class Team:
 
     def _repr_html_(self) -> str:
         """Return the HTML for a notebook: the members."""
-        from kairo_team.views.notebook import show_team
-
-        return show_team(self)
+        return drawing("show_team")(self)
 
 
 @checked

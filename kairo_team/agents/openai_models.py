@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +19,6 @@ from kairo_team.models.governed_model import prompt_bound
 from kairo_team.models.resolver import modules_of, refuse_real
 
 if TYPE_CHECKING:
-    from kairo_team.agents.openai_run import GovernedRun
     from kairo_team.messages import ModelRequest, ModelResponse
 
 _tries_once: Callable[[bool], AbstractContextManager[None]]
@@ -46,31 +45,31 @@ def model_name(model: Model) -> str:
 class GovernedProvider(ModelProvider):
     """Finds another provider's models, and governs them."""
 
-    def __init__(self, run: GovernedRun, provider: ModelProvider) -> None:
-        self._run = run
+    def __init__(self, ask: Ask, provider: ModelProvider) -> None:
+        self._ask = ask
         self.own = provider
 
     @classmethod
-    def of(cls, run: GovernedRun, provider: ModelProvider) -> ModelProvider:
-        """Return a provider governed by `run`, even if another run governs it now."""
-        return cls(run, provider.own if isinstance(provider, cls) else provider)
+    def of(cls, ask: Ask, provider: ModelProvider) -> ModelProvider:
+        """Return a provider whose calls `ask` makes, even if another run governs it now."""
+        return cls(ask, provider.own if isinstance(provider, cls) else provider)
 
     def get_model(self, model_name: str | None) -> Model:
         """Return the governed model with that name."""
-        return GovernedNativeModel(self._run, self.own.get_model(model_name))
+        return GovernedNativeModel(self._ask, self.own.get_model(model_name))
 
 
 class GovernedNativeModel(Model):
     """A model with its calls held, guarded and booked; everything else is the model's own."""
 
-    def __init__(self, run: GovernedRun, native: Model) -> None:
-        self._run = run
+    def __init__(self, ask: Ask, native: Model) -> None:
+        self._ask = ask
         self.native = native
 
     @classmethod
-    def of(cls, run: GovernedRun, model: Model) -> Model:
-        """Return a model governed by `run`, even if another run governs it now."""
-        return cls(run, model.native if isinstance(model, cls) else model)
+    def of(cls, ask: Ask, model: Model) -> Model:
+        """Return a model whose calls `ask` makes, even if another run governs it now."""
+        return cls(ask, model.native if isinstance(model, cls) else model)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.native, name)
@@ -78,12 +77,12 @@ class GovernedNativeModel(Model):
     async def get_response(self, *args: Any, **kwargs: Any) -> TheirReply:
         """Answer one call; raises what `GovernedChatModel.complete` raises."""
         call = OneCall(self.native, _call(args, kwargs), streamed=False)
-        return call.native(await self._run.ask(call))
+        return call.native(await self._ask(call))
 
     async def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
         """Answer one call; yield nothing before the whole reply is checked."""
         call = OneCall(self.native, _call(args, kwargs), streamed=True)
-        reply = call.native(await self._run.ask(call))
+        reply = call.native(await self._ask(call))
         for event in call.events_of(reply):
             yield event
 
@@ -157,6 +156,9 @@ class OneCall:
         output = output or [event.item for event in self._events if event.type == "response.output_item.done"]
         return TheirReply(output, _usage(end), end.id if end is not None else None)
 
+
+Ask = Callable[[OneCall], Awaitable["ModelResponse"]]
+"""Makes one governed model call, such as `GovernedRun.ask`."""
 
 _ENDS: Final = ("response.completed", "response.incomplete", "response.failed")
 _ORDER: Final = tuple(NativeCall.__dataclass_fields__)

@@ -61,7 +61,7 @@ class GovernedRun:
         """The last text of the outermost run."""
         self.last: ModelResponse | None = None
         """The last reply of the outermost run."""
-        self.tools = ToolBinder(self, side_effects, allow_hosted=allow_hosted)
+        self.tools = ToolBinder(context, self.ending, self.one_by_one, side_effects, allow_hosted=allow_hosted)
         self._allow_hosted = allow_hosted
         self._output = None if output_type is None else TaskOutput(output_type)
         self._agents: dict[tuple[int, bool], tuple[Agent[Any], Agent[Any]]] = {}
@@ -127,7 +127,7 @@ class GovernedRun:
         return replace(
             config,
             model=self._model(config.model),
-            model_provider=GovernedProvider.of(self, config.model_provider),
+            model_provider=GovernedProvider.of(self.ask, config.model_provider),
             call_model_input_filter=own if isinstance(own, _Check) else _Check(self, own),
             tracing_disabled=True,
         )
@@ -194,7 +194,7 @@ class GovernedRun:
         return self.govern(await invoke(context, arguments), outermost=outermost)
 
     def _model(self, model: str | Model | None) -> str | Model | None:
-        return GovernedNativeModel.of(self, model) if isinstance(model, Model) else model
+        return GovernedNativeModel.of(self.ask, model) if isinstance(model, Model) else model
 
 
 def _is_agent(value: object) -> bool:

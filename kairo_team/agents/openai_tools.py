@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -36,8 +36,10 @@ from kairo_team.tools.tool import Tool, fitting_name
 if TYPE_CHECKING:
     from agents import Tool as TheirTool
     from agents.tool_context import ToolContext
+    from anyio import Lock
 
-    from kairo_team.agents.openai_run import GovernedRun
+    from kairo_team.agents.wrapped import Ending
+    from kairo_team.contracts import MemberContext
     from kairo_team.permissions import SideEffect
 
 HOSTED: Final = (CodeInterpreterTool, FileSearchTool, HostedMCPTool, ImageGenerationTool, WebSearchTool)
@@ -96,10 +98,21 @@ def _behind(handoff: Any) -> Any:
 class ToolBinder:
     """Makes governed copies of tools, and runs their calls."""
 
-    def __init__(self, run: GovernedRun, side_effects: Mapping[str, SideEffect], *, allow_hosted: bool) -> None:
+    def __init__(
+        self,
+        context: MemberContext,
+        ending: Ending,
+        one_by_one: Callable[[], Lock],
+        side_effects: Mapping[str, SideEffect],
+        *,
+        allow_hosted: bool,
+    ) -> None:
         self.executed = 0
         """How many tool calls were executed."""
-        self._run = run
+        self._context = context
+        self._ending = ending
+        self._one_by_one = one_by_one
+        """Returns the lock of the current run, which may be a run inside the attempt's own."""
         self._side_effects = side_effects
         self._allow_hosted = allow_hosted
         self._bound: dict[int, tuple[FunctionTool, FunctionTool]] = {}
@@ -119,7 +132,7 @@ class ToolBinder:
 
     def offered(self, own: Iterable[str]) -> list[TheirTool]:
         """Return the coordinator's tools; `ValueError` where the agent has a tool with the same name."""
-        own, context = set(own), self._run.context
+        own, context = set(own), self._context
         for tool in context.offered:
             if tool.name in own:
                 raise ValueError(
@@ -135,15 +148,15 @@ class ToolBinder:
 
     async def _use(self, name: str, context: ToolContext[Any], arguments: str) -> str:
         """Call a tool of the coordinator; a tool that ends the turn raises, which ends the library's run."""
-        async with self._run.one_by_one():
-            with self._run.ending:
-                result = await self._run.context.tool(name).call_of_reply(arguments, call_id=context.tool_call_id)
+        async with self._one_by_one():
+            with self._ending:
+                result = await self._context.tool(name).call_of_reply(arguments, call_id=context.tool_call_id)
         if result.refused_by is None:
             self.executed += 1
         return result.text
 
     def _offered(self, tool: FunctionTool) -> bool:
-        governed = self._run.context.tool(self._described(tool, _never))
+        governed = self._context.tool(self._described(tool, _never))
         return governed.pipeline.refusal(governed.tool) is None
 
     def _governed(self, tool: FunctionTool) -> FunctionTool:
@@ -161,10 +174,10 @@ class ToolBinder:
         call = _Call(self, tool, context, arguments)
         described = self._described(tool, call.make)
         alone = described.side_effect != "read" and getattr(tool, "_agent_instance", None) is None
-        async with self._run.one_by_one() if alone else nullcontext():
-            with self._run.ending:
-                result = await self._run.context.tool(described).call_of_reply(arguments, call_id=context.tool_call_id)
-        self._run.ending.check()
+        async with self._one_by_one() if alone else nullcontext():
+            with self._ending:
+                result = await self._context.tool(described).call_of_reply(arguments, call_id=context.tool_call_id)
+        self._ending.check()
         if call.error is not None:
             raise call.error
         return result.text if result.value is None or isinstance(result.value, bytes | bytearray) else result.value
@@ -172,7 +185,7 @@ class ToolBinder:
     def failed(self, error: Exception) -> None:
         """Note an error that the tool's own error function is about to turn into text."""
         if isinstance(error, PASSING):
-            self._run.ending.note(error)
+            self._ending.note(error)
 
     def _described(self, tool: FunctionTool, make: Any) -> Tool:
         name = fitting_name(tool.qualified_name)

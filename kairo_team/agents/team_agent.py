@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kairo_team._util.frozen import check_kind, known_arguments
+from kairo_team.api import run
 from kairo_team.engine.plan.preflight import bind, plan_problems
 from kairo_team.errors import TeamFailed
 from kairo_team.plugins import resolve
@@ -98,8 +99,6 @@ class TeamAgent:
 
     async def _execute(self, team: Team, request: TeamExecutionRequest, budget: Budget | None) -> TeamResult:
         """Begin the inner run, or resume it: the attempt is repeated once one of its questions has an answer."""
-        from kairo_team.api import run
-
         if team.runtime is not None and request.run_id in team.runtime.runs:
             runtime: Runtime = team.runtime
             return await runtime.resume(request.run_id, team, coordinator=self.coordinator)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kairo_team._util.frozen import known_arguments
 from kairo_team._util.threads import run_in_thread
 from kairo_team.cluster.deaths import TABLE
-from kairo_team.cluster.delivery import Beats, check_database_url, delivery_of
+from kairo_team.cluster.delivery import ENGINES, Beats, check_database_url
 from kairo_team.cluster.mailbox import Mailbox
 from kairo_team.cluster.reaper import Reaper
 from kairo_team.cluster.remote_attempt import RemoteAttempt
@@ -19,7 +19,7 @@ from kairo_team.cluster.units import Unit
 from kairo_team.durable.postgres import PostgresJournal
 from kairo_team.engine.records.digests import digests_of, without_given
 from kairo_team.engine.work.work_context import WorkContext
-from kairo_team.errors import JournalError, KairoError, Misuse
+from kairo_team.errors import JournalError, KairoError, MissingExtra, Misuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -66,9 +66,7 @@ class Cluster:
         if max_deliveries < 1:
             raise ValueError(f"Cluster(max_deliveries=) is at least 1, not {max_deliveries!r}")
         self._url = url
-        self.beat = beat
-        self.max_deliveries = max_deliveries
-        self.patience = patience
+        self._max_deliveries = max_deliveries
         self.engine: EngineName = engine
         self.delivery: Delivery = delivery_of(
             engine, url, beats=Beats(poll=min(Beats.poll, beat / 5), again=beat, late=3 * beat)
@@ -82,12 +80,12 @@ class Cluster:
     @cached_property
     def mailbox(self) -> Mailbox:
         """The messages to this process."""
-        return Mailbox(self._url, self.journal.process.id, self.beat)
+        return Mailbox(self._url, self.journal.process.id, self.journal.beat)
 
     @cached_property
     def reaper(self) -> Reaper:
         """Sends the units of dead processes again."""
-        return Reaper(self)
+        return Reaper(self.journal, self.delivery, self._max_deliveries)
 
     def start(self) -> None:
         """Start the heartbeat and the reaper of this process, once; a second call does nothing."""
@@ -154,7 +152,7 @@ class Cluster:
             kept.epoch,
             self.journal.process.id,
         )
-        return await RemoteAttempt(self, unit, assignment, context, timeout).make()
+        return await RemoteAttempt(self.journal, self.delivery, self.mailbox, unit, assignment, context, timeout).make()
 
     def submit(
         self,
@@ -179,6 +177,25 @@ class Cluster:
 
     def __repr__(self) -> str:
         return f"Cluster({self.journal!r}, engine={type(self.delivery).__name__})"
+
+
+def delivery_of(name: str, url: str, *, beats: Beats | None = None) -> Delivery:
+    """Return the delivery engine `name` on a database.
+
+    Raises `Misuse` for an unknown name and `MissingExtra` if the engine is not installed.
+    """
+    try:
+        if name == "dbos":
+            from kairo_team.cluster.dbos_delivery import DBOSDelivery
+
+            return DBOSDelivery(url, beats or Beats())
+        if name == "procrastinate":
+            from kairo_team.cluster.procrastinate_delivery import ProcrastinateDelivery
+
+            return ProcrastinateDelivery(url, beats or Beats())
+    except ImportError as error:
+        raise MissingExtra(f"The delivery engine {name!r}", "cluster") from error
+    raise Misuse(f"{name!r} is not a delivery engine: use one of {', '.join(map(repr, ENGINES))}")
 
 
 def version_of(team: Team, digests: Mapping[str, str]) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from kairo_team.cluster.units import Unit
-    from kairo_team.durable.database import Connection
+    from kairo_team.durable.connection import Connection
 
 TABLE: Final = """
 CREATE TABLE IF NOT EXISTS death (
@@ -16,10 +16,6 @@ CREATE TABLE IF NOT EXISTS death (
 """For each unit, the deaths of processes that had it since its last progress, and its progress at the last death."""
 _ALONE: Final = 4
 """The blame for a death that only this unit can have caused; a death next to other units counts 1."""
-_SUSPECT: Final = 2
-"""From this blame on a unit is worked on alone, so that the next death shows whether the unit is the cause."""
-IS_SUSPECT: Final = f"COALESCE((SELECT blame >= {_SUSPECT} FROM death WHERE death.unit = unit.id), FALSE)"
-"""SQL expression on table `unit`."""
 
 
 class Deaths(NamedTuple):

@@ -10,14 +10,14 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, Protocol, get_args, runtime_checkable
 
-from kairo_team.errors import MissingExtra, Misuse
+from kairo_team.errors import Misuse
 
 if TYPE_CHECKING:
     import psycopg
 
 EngineName = Literal["dbos", "procrastinate"]
 ENGINES: Final[tuple[EngineName, ...]] = get_args(EngineName)
-"""The names of engines for `delivery_of`."""
+"""The names of the delivery engines."""
 Take = Callable[[str, int], Future[None]]
 """Begins the work on a unit with a fence, in any thread; the future is done when that work has ended."""
 
@@ -134,22 +134,3 @@ def check_database_url(url: str) -> None:
             return
     # The URL contains a password: do not show it.
     raise Misuse("The database URL is not understood: write postgresql://USER:PASSWORD@HOST:PORT/DATABASE")
-
-
-def delivery_of(name: str, url: str, *, beats: Beats | None = None) -> Delivery:
-    """Return the delivery engine `name` on a database.
-
-    Raises `Misuse` for an unknown name and `MissingExtra` if the engine is not installed.
-    """
-    try:
-        if name == "dbos":
-            from kairo_team.cluster.dbos_delivery import DBOSDelivery
-
-            return DBOSDelivery(url, beats or Beats())
-        if name == "procrastinate":
-            from kairo_team.cluster.procrastinate_delivery import ProcrastinateDelivery
-
-            return ProcrastinateDelivery(url, beats or Beats())
-    except ImportError as error:
-        raise MissingExtra(f"The delivery engine {name!r}", "cluster") from error
-    raise Misuse(f"{name!r} is not a delivery engine: use one of {', '.join(map(repr, ENGINES))}")

@@ -17,7 +17,7 @@ from kairo_team.durable.codec import CorruptRecord, decode_loaded, encode
 from kairo_team.durable.postgres_database import connect_to
 
 if TYPE_CHECKING:
-    from kairo_team.durable.database import Statement
+    from kairo_team.durable.connection import Statement
     from kairo_team.durable.postgres_database import PostgresConnection
 
 _logger = logging.getLogger("kairo_team")

@@ -14,15 +14,15 @@ from kairo_team.cluster.facts import Tell, UnitReaped, unheard
 from kairo_team.cluster.mailbox import Letter, letter_to
 from kairo_team.cluster.units import COLUMNS, Unit
 from kairo_team.durable.accounts import settle_cancelled
-from kairo_team.durable.database import NOW, execute
+from kairo_team.durable.connection import NOW, execute
 from kairo_team.durable.processes import Observer
 from kairo_team.recorded import ENDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from kairo_team.cluster.cluster import Cluster
     from kairo_team.cluster.delivery import Delivery
+    from kairo_team.durable.postgres import PostgresJournal
     from kairo_team.durable.postgres_database import PostgresConnection
 
 _logger = logging.getLogger("kairo_team")
@@ -51,8 +51,11 @@ _GONE: Final = "the worker that had it is gone"
 class Reaper:
     """Checks, once per heartbeat interval, whether a process is dead, and whether every sent unit has a delivery."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, journal: PostgresJournal, delivery: Delivery, max_deliveries: int) -> None:
+        self._journal = journal
+        self._delivery = delivery
+        self._max_deliveries = max_deliveries
+        self._beat = journal.beat
         self._ends = threading.Event()
         self._thread: threading.Thread | None = None
         self._missing: dict[tuple[str, int], int] = {}
@@ -82,21 +85,21 @@ class Reaper:
         self._ends.set()
         thread, self._thread = self._thread, None
         if thread is not None and thread is not threading.current_thread():
-            thread.join(timeout=4 * self._cluster.beat)
+            thread.join(timeout=4 * self._beat)
 
     def _serve(self) -> None:
         while not self._ends.is_set():
             try:
-                with self._cluster.journal.connecting(own="reaper") as connection:
+                with self._journal.connecting(own="reaper") as connection:
                     # a process that is stopped, or has lost the network, loses the lock after this time
-                    connection.execute(f"SET idle_session_timeout = {max(_LEAST_IDLE, int(3000 * self._cluster.beat))}")
-                    observer = Observer(self._cluster.beat)
+                    connection.execute(f"SET idle_session_timeout = {max(_LEAST_IDLE, int(3000 * self._beat))}")
+                    observer = Observer(self._beat)
                     self._missing.clear()
-                    while not self._ends.wait(self._cluster.beat):
+                    while not self._ends.wait(self._beat):
                         self._look(connection, observer)
             except Exception as error:  # noqa: BLE001 - whatever the error is, it checks again
                 _logger.debug("the reaper has no connection: %s", type(error).__name__)
-                self._ends.wait(self._cluster.beat)
+                self._ends.wait(self._beat)
 
     def _look(self, connection: Any, observer: Observer) -> None:
         self._give_back_idle(connection)
@@ -111,7 +114,7 @@ class Reaper:
         self._audit(connection)
         self._looks += 1
         if self._looks % _SWEEP == 0:
-            sweep(connection, self._cluster.delivery)
+            sweep(connection, self._delivery)
             self._forget_the_dead(connection)
 
     # ------------------------------------------------------------------ the dead
@@ -157,7 +160,7 @@ class Reaper:
             return
         # This happens when the reply to a claim was lost.
         sql = "SELECT id, fence FROM unit WHERE state = 'taken' AND process = ?"
-        has = {(unit, fence) for unit, fence in connection.execute(sql, (self._cluster.journal.process.id,)).fetchall()}
+        has = {(unit, fence) for unit, fence in connection.execute(sql, (self._journal.process.id,)).fetchall()}
         idle = has - {*self._doing()}
         for unit, fence in idle & self._idle:
             with connection.transaction():
@@ -166,9 +169,7 @@ class Reaper:
 
     def give_back(self, unit: Unit, reason: str, *, failed: bool = False) -> None:
         """Give a claimed unit back, for another process; with `failed`, count it as a death that the unit caused."""
-        self._cluster.journal.change(
-            lambda connection: self._give_back(connection, unit.id, unit.fence, reason, failed=failed)
-        )
+        self._journal.change(lambda connection: self._give_back(connection, unit.id, unit.fence, reason, failed=failed))
 
     def _give_back(self, connection: Any, unit: str, fence: int, reason: str, *, failed: bool = False) -> None:
         sql = f"SELECT {COLUMNS} FROM unit WHERE id = ? AND fence = ? AND state = 'taken' FOR UPDATE"
@@ -183,7 +184,7 @@ class Reaper:
         `deaths` includes the death that is the reason; None if no process died.
         """
         following = unit.next()
-        given_up = deaths is not None and deaths.exhaust(self._cluster.max_deliveries)
+        given_up = deaths is not None and deaths.exhaust(self._max_deliveries)
         if unit.kind == "attempt":
             sql = "UPDATE unit SET fence = ?, state = 'lost', process = NULL WHERE id = ?"
             connection.execute(sql, (following.fence, unit.id))
@@ -199,7 +200,7 @@ class Reaper:
     def _send_run(self, connection: Any, unit: Unit) -> None:
         sql = f"UPDATE unit SET fence = ?, state = 'sent', process = NULL, sent_at = {NOW} WHERE id = ?"
         connection.execute(sql, (unit.fence, unit.id))
-        self._cluster.delivery.send(connection.raw, unit.queue, unit.id, unit.fence)
+        self._delivery.send(connection.raw, unit.queue, unit.id, unit.fence)
 
     def _give_up(self, connection: Any, unit: Unit, deaths: Deaths) -> None:
         """Give up a run that ends every process that takes it; a person may look at it and resume it."""
@@ -237,7 +238,7 @@ class Reaper:
             self._missing = {key: audits for key, audits in self._missing.items() if key[0] in {row[0] for row in rows}}
         self._audited = rows[-1][0] if len(rows) == _AT_ONCE else ""
         units = {(unit.id, unit.fence): unit for unit in (Unit(*row) for row in rows)}
-        there = self._cluster.delivery.under_way(connection.raw, list(units)) if units else set[tuple[str, int]]()
+        there = self._delivery.under_way(connection.raw, list(units)) if units else set[tuple[str, int]]()
         for key, unit in units.items():
             audits = 0 if key in there else self._missing.get(key, 0) + 1
             self._missing.pop(key, None)
@@ -251,7 +252,7 @@ class Reaper:
             sql = "SELECT 1 FROM unit WHERE id = ? AND fence = ? AND state = 'sent' FOR UPDATE"
             if connection.execute(sql, (unit.id, unit.fence)).fetchone() is None:
                 return
-            self._cluster.delivery.send(connection.raw, unit.queue, unit.id, unit.fence)
+            self._delivery.send(connection.raw, unit.queue, unit.id, unit.fence)
         _logger.warning("unit %s has no delivery under way: it is sent again", unit.id)
 
 

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator
 
     from kairo_team.budget import HaltReason
-    from kairo_team.cluster.cluster import Cluster
-    from kairo_team.cluster.mailbox import Letter, Letters
+    from kairo_team.cluster.delivery import Delivery
+    from kairo_team.cluster.mailbox import Letter, Letters, Mailbox
+    from kairo_team.durable.postgres import PostgresJournal
     from kairo_team.engine.work.work_context import WorkContext
     from kairo_team.results import DoneCall
     from kairo_team.tasks import Assignment
@@ -69,9 +70,18 @@ class RemoteAttempt:
     """One attempt that a worker makes."""
 
     def __init__(
-        self, cluster: Cluster, unit: Unit, assignment: Assignment, context: WorkContext, timeout: float | None
+        self,
+        journal: PostgresJournal,
+        delivery: Delivery,
+        mailbox: Mailbox,
+        unit: Unit,
+        assignment: Assignment,
+        context: WorkContext,
+        timeout: float | None,
     ) -> None:
-        self._cluster = cluster
+        self._journal = journal
+        self._delivery = delivery
+        self._mailbox = mailbox
         self._unit = unit
         self._assignment = assignment
         self._context = context
@@ -136,7 +146,7 @@ class RemoteAttempt:
 
     async def _follow_deliveries(self) -> WorkEnd:
         unit = self._unit
-        with self._cluster.mailbox.open(unit.id, "coordinator") as letters, self._told():
+        with self._mailbox.open(unit.id, "coordinator") as letters, self._told():
             while True:
                 self._send(unit)
                 try:
@@ -179,11 +189,11 @@ class RemoteAttempt:
             None if self._inner is None or self._around is None else self._around.content,
             current_traceparent(),
         )
-        self._put(*unit.sending(self._cluster.delivery, work))
+        self._put(*unit.sending(self._delivery, work))
 
     async def _charge_lost(self) -> None:
         """Book the charges for the calls of a lost delivery: their usage, or their hold."""
-        journal, unit = self._cluster.journal, self._unit
+        journal, unit = self._journal, self._unit
         with anyio.CancelScope(shield=True):
             charged = await run_in_thread(journal.charges, unit.run_id, unit.step)
             self._lender.lose(charged)
@@ -369,7 +379,7 @@ class RemoteAttempt:
                 await self._book_charges(unit, partial(self._note_cut_calls, unit))
                 return
             self._tell("leave" if can_be_resumed else "cancel", str(context.interrupted or "the run has ended"))
-            with anyio.move_on_after(context.services.grace + self._cluster.beat) as patience:
+            with anyio.move_on_after(context.services.grace + self._journal.beat) as patience:
                 while True:
                     letter = await letters.next()
                     if letter.fence == unit.fence and any(self._take(letter)):
@@ -390,15 +400,15 @@ class RemoteAttempt:
 
     async def _note_cut_calls(self, unit: Unit) -> None:
         """Make the result of the interrupted session warn of the worker's calls without an answer."""
-        in_doubt = await run_in_thread(self._cluster.journal.calls_in_doubt, unit.run_id, unit.step)
+        in_doubt = await run_in_thread(self._journal.calls_in_doubt, unit.run_id, unit.step)
         self._context.services.cut_calls.extend(in_doubt)
 
     async def _book_charges(self, unit: Unit, first: Callable[[], Awaitable[None]]) -> None:
         """Book the charges for the worker's calls, once `first` is done."""
         try:
-            with anyio.fail_after(self._cluster.patience):
+            with anyio.fail_after(self._journal.patience):
                 await first()
-                charged: Usage = await run_in_thread(self._cluster.journal.charges, unit.run_id, unit.step)
+                charged: Usage = await run_in_thread(self._journal.charges, unit.run_id, unit.step)
         except (JournalError, TimeoutError):  # this run can record and send nothing more
             self._lender.end(self._lender.spent)
             return
@@ -407,7 +417,7 @@ class RemoteAttempt:
     async def _was_taken(self, unit: Unit) -> bool:
         """Return whether a worker has claimed the unit; False if the database does not answer."""
         try:
-            with anyio.fail_after(self._cluster.patience):
-                return await run_in_thread(lambda: self._cluster.journal.change(unit.was_taken))
+            with anyio.fail_after(self._journal.patience):
+                return await run_in_thread(lambda: self._journal.change(unit.was_taken))
         except (JournalError, TimeoutError):
             return False

@@ -81,7 +81,7 @@ class WorkerService:
     def beats(self) -> bool:
         """Whether the process's heartbeat is recent enough that no other process declares it dead."""
         cluster, silence = self._cluster, self.silence
-        return cluster is not None and silence is not None and silence < LATE * cluster.beat
+        return cluster is not None and silence is not None and silence < LATE * cluster.journal.beat
 
     def stop(self) -> None:
         """Take no new units and end; from any thread or signal handler, also before `run`."""

@@ -10,7 +10,7 @@ from kairo_team.durable.processes import has_connection
 from kairo_team.errors import known
 
 if TYPE_CHECKING:
-    from kairo_team.durable.database import Connection
+    from kairo_team.durable.connection import Connection
     from kairo_team.durable.postgres import PostgresJournal
     from kairo_team.recorded import RecordedRun
 

@@ -6,14 +6,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from kairo_team.cluster.deaths import IS_SUSPECT
 from kairo_team.cluster.mailbox import channel_of
 from kairo_team.durable.codec import encode
-from kairo_team.durable.database import NOW
+from kairo_team.durable.connection import NOW
 
 if TYPE_CHECKING:
     from kairo_team.cluster.delivery import Delivery
-    from kairo_team.durable.database import Connection, Statement
+    from kairo_team.durable.connection import Connection, Statement
 
 Kind = Literal["run", "attempt"]
 
@@ -23,6 +22,10 @@ _ADDRESS: Final = "COALESCE(process, 'unit:' || id)"
 
 COLUMNS: Final = "id, kind, run_id, queue, step, epoch, sender, fence"
 """The columns of a unit's row that make a `Unit`, in their order."""
+_SUSPECT: Final = 2
+"""From this blame on, counted in `deaths`, a unit is worked on alone: the next death shows whether it is the cause."""
+_IS_SUSPECT: Final = f"COALESCE((SELECT blame >= {_SUSPECT} FROM death WHERE death.unit = unit.id), FALSE)"
+"""SQL expression on table `unit`."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,7 @@ def claim(connection: Connection, unit: str, fence: int, process: str) -> Claime
     sql = (
         f"UPDATE unit SET state = 'taken', process = ?, taken_at = CASE state WHEN 'sent' THEN {NOW} ELSE taken_at END"
         " WHERE id = ? AND fence = ? AND (state = 'sent' OR state = 'taken' AND process = ?)"
-        f" RETURNING {COLUMNS}, body, taken_at - sent_at, {IS_SUSPECT}"
+        f" RETURNING {COLUMNS}, body, taken_at - sent_at, {_IS_SUSPECT}"
     )
     row = connection.execute(sql, (process, unit, fence, process)).fetchone()
     if row is None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kairo_team.cluster.facts import Outcome, Tell
     from kairo_team.cluster.mailbox import Letters
     from kairo_team.cluster.units import Kind
-    from kairo_team.durable.database import Connection
+    from kairo_team.durable.connection import Connection
     from kairo_team.team import Team
 
 _logger = logging.getLogger("kairo_team")

@@ -24,7 +24,8 @@ from kairo_team.engine.records.replay import RAISED_BUDGET
 from kairo_team.errors import InsufficientBudget, Misuse, PlanRefused, known
 
 if TYPE_CHECKING:
-    from kairo_team.durable.database import Connection, Writing
+    from kairo_team.durable.connection import Connection
+    from kairo_team.durable.database import Writing
     from kairo_team.recorded import RecoveredRun
     from kairo_team.team import TeamExecutionRequest
 

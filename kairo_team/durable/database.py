@@ -8,95 +8,39 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import anyio
 
 from kairo_team._util.frozen import with_article
 from kairo_team._util.threads import poster
 from kairo_team.durable.codec import CorruptRecord, decode, look
+from kairo_team.durable.connection import execute
 from kairo_team.durable.event_pages import Said, written_page
 from kairo_team.durable.owners import TAKEN_OVER
 from kairo_team.errors import JournalError
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
+    from kairo_team.durable.connection import Connection, Statement
     from kairo_team.events import Event
 
 Kind = TypeVar("Kind")
-Statement = tuple[str, Sequence[Any]] | Callable[["Connection"], object]
-"""SQL and its parameters, or a function to call in the transaction."""
 Post = Callable[[Callable[[], object]], object]
 """Calls a function, in another thread if necessary."""
 
-NOW: Final = "EXTRACT(EPOCH FROM clock_timestamp())"
-"""The clock of a PostgreSQL database, because the clocks of two machines differ."""
 _MOST_AT_ONCE: Final = 2_000
 """Most entries in one transaction."""
 _BEAT: Final = 1.0
 """Seconds between two checks for requests of other processes; each check also writes the progress of live runs."""
 
 _logger = logging.getLogger("kairo_team")
-
-
-class Rows(Protocol):
-    """The result of a statement."""
-
-    @property
-    def rowcount(self) -> int:
-        """How many rows were changed."""
-        ...
-
-    def fetchone(self) -> Any:
-        """Return the next row; None after the last."""
-        ...
-
-    def fetchall(self) -> list[Any]:
-        """Return all remaining rows."""
-        ...
-
-    def __iter__(self) -> Iterator[Any]: ...
-
-
-class Connection(Protocol):
-    """A connection to a database, as the journal uses it: `?` marks a parameter."""
-
-    @property
-    def in_transaction(self) -> bool:
-        """Whether a transaction is open."""
-        ...
-
-    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Rows:
-        """Execute a statement."""
-        ...
-
-    def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> object:
-        """Execute a statement once for each item of `parameters`."""
-        ...
-
-    def close(self) -> None:
-        """Close the connection."""
-        ...
-
-
-def execute(connection: Connection, statement: Statement) -> None:
-    """Execute SQL, or call the function, in the connection's transaction."""
-    if callable(statement):
-        statement(connection)
-    else:
-        connection.execute(*statement)
-
-
-def insert(connection: Connection, table: str, values: Mapping[str, object]) -> None:
-    """Insert a row; `values` are its columns."""
-    names, marks = ", ".join(values), ", ".join("?" * len(values))
-    connection.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(values.values()))
 
 
 def _call(function: Callable[[], object]) -> object:

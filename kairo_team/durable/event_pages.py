@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kairo_team.events import Content, Event, event_from_json
 
 if TYPE_CHECKING:
-    from kairo_team.durable.database import Connection
+    from kairo_team.durable.connection import Connection
 
 Said = dict[bytes, tuple[int, int]]
 """For the digest of each written message of a session: the number of its event, and its index in that event."""

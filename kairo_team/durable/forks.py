@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team.durable.codec import encode
-from kairo_team.durable.database import insert
+from kairo_team.durable.connection import insert
 from kairo_team.durable.recovery import steps_of
 from kairo_team.engine.records.recovery import place_of
 from kairo_team.engine.records.replay import RAISED_BUDGET, Added, CutShort, Replan
@@ -20,7 +20,7 @@ from kairo_team.results import Attempt
 from kairo_team.tasks import TaskGraph
 
 if TYPE_CHECKING:
-    from kairo_team.durable.database import Connection
+    from kairo_team.durable.connection import Connection
     from kairo_team.tasks import Task
     from kairo_team.team import TeamConfig, TeamExecutionRequest
 

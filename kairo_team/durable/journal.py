@@ -15,7 +15,7 @@ from kairo_team.durable.sql_journal import SqlJournal
 from kairo_team.durable.sqlite_file import SqliteFile
 
 if TYPE_CHECKING:
-    from kairo_team.durable.database import Connection
+    from kairo_team.durable.connection import Connection
     from kairo_team.durable.sqlite_file import Sync
 
 

@@ -15,7 +15,8 @@ from kairo_team._util.frozen import known_arguments
 from kairo_team.budget import Budget, Usage
 from kairo_team.durable import accounts, recovery
 from kairo_team.durable.codec import outline
-from kairo_team.durable.database import NOW, Writing, execute
+from kairo_team.durable.connection import NOW, execute
+from kairo_team.durable.database import Writing
 from kairo_team.durable.postgres_database import PostgresDatabase
 from kairo_team.durable.processes import Process, check_not_dead, has_died, is_alive
 from kairo_team.durable.requests import encode_request
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from kairo_team.durable.accounts import Account
-    from kairo_team.durable.database import Connection, Statement
+    from kairo_team.durable.connection import Connection, Statement
     from kairo_team.durable.postgres_database import PostgresConnection
     from kairo_team.recorded import RecordedCall, RecoveredRun
     from kairo_team.team import Team, TeamExecutionRequest
@@ -101,8 +102,11 @@ class PostgresJournal(SqlJournal):
         super().__init__(events=events, source=source)
         self.account = account
         """The account of runs that begin here; None: only their own budgets limit them."""
+        self.beat = beat
+        """Seconds between two heartbeats."""
+        self.patience = patience
+        """Seconds for which the database may be unreachable."""
         self._url = url
-        self._beat = beat
         self._unit: tuple[str, int] | None = None
         self._process: Process | None = None
         self._making = threading.Lock()
@@ -113,7 +117,7 @@ class PostgresJournal(SqlJournal):
         """This process, one of the processes that share the database."""
         with self._making:
             if self._process is None:
-                self._process = Process(self._url, self._beat)
+                self._process = Process(self._url, self.beat)
                 self._base.writer = self._process.id
                 self._process.on_dead(lambda: self.database.lose("this process was declared dead"))
             return self._process
@@ -187,7 +191,7 @@ class PostgresJournal(SqlJournal):
         return is_alive(connection, owner)
 
     def _has_died(self, connection: Connection, owner: str) -> bool:
-        return has_died(connection, owner, self._beat)
+        return has_died(connection, owner, self.beat)
 
     def _describe_owner(self, connection: Connection, owner: str) -> str:
         found = connection.execute("SELECT pid, host FROM process WHERE id = ?", (owner,)).fetchone()

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     import psycopg
 
     from kairo_team.budget import Budget
-    from kairo_team.durable.database import Connection, Statement, Writing
+    from kairo_team.durable.connection import Connection, Statement
+    from kairo_team.durable.database import Writing
 
 Result = TypeVar("Result")
 

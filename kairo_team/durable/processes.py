@@ -17,7 +17,7 @@ from kairo_team.durable.postgres_database import connect_to
 from kairo_team.errors import JournalError
 
 if TYPE_CHECKING:
-    from kairo_team.durable.database import Connection
+    from kairo_team.durable.connection import Connection
 
 _logger = logging.getLogger("kairo_team")
 

@@ -15,8 +15,9 @@ from kairo_team.engine.records.recovery import RunAccount
 from kairo_team.recorded import ENDED, Place, RecordedCall, RecordedQuestion, RecordedRun, RecoveredRun
 
 if TYPE_CHECKING:
-    from kairo_team.durable.database import Connection, Database, Rows, Statement
-    from kairo_team.durable.sql_run_journal import SqlRunJournal
+    from kairo_team.contracts import RunJournal
+    from kairo_team.durable.connection import Connection, Rows, Statement
+    from kairo_team.durable.database import Database
     from kairo_team.human import HumanDecision, HumanRequest
     from kairo_team.team import TeamExecutionRequest
 
@@ -224,7 +225,7 @@ def usage_of(connection: Connection, run_id: str, over: str = ALL_OVER) -> Usage
     return replace(account.total, seconds=row["active"])
 
 
-def recovered(connection: Connection, row: Any, journal: SqlRunJournal, read: Callable[[str], object]) -> RecoveredRun:
+def recovered(connection: Connection, row: Any, journal: RunJournal, read: Callable[[str], object]) -> RecoveredRun:
     """Return the records of a run, by its row."""
     parent = row["parent"]
     return RecoveredRun(

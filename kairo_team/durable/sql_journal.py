@@ -13,7 +13,8 @@ from kairo_team._util.masking import masked
 from kairo_team.budget import NO_USAGE
 from kairo_team.durable import forks, recovery
 from kairo_team.durable.codec import CorruptRecord, decode_loaded, encode
-from kairo_team.durable.database import Writing, execute, insert
+from kairo_team.durable.connection import execute, insert
+from kairo_team.durable.database import Writing
 from kairo_team.durable.event_pages import read_pages
 from kairo_team.durable.owners import TAKEN_OVER
 from kairo_team.durable.requests import encode_request, readable
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from kairo_team.budget import Budget
-    from kairo_team.durable.database import Connection, Database
+    from kairo_team.durable.connection import Connection
+    from kairo_team.durable.database import Database
     from kairo_team.events import Event
     from kairo_team.recorded import Place, RecordedCall, RecoveredRun
     from kairo_team.tasks import TaskGraph

@@ -17,7 +17,8 @@ from kairo_team.results import TeamStatus
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
-    from kairo_team.durable.database import Database, Statement, Writing
+    from kairo_team.durable.connection import Statement
+    from kairo_team.durable.database import Database, Writing
     from kairo_team.errors import JournalError
     from kairo_team.events import Event
     from kairo_team.human import HumanRequest

@@ -14,7 +14,7 @@ from kairo_team.durable.value_classes import CorruptRecord
 from kairo_team.errors import JournalError
 
 if TYPE_CHECKING:
-    from kairo_team.durable.database import Connection
+    from kairo_team.durable.connection import Connection
 
 Sync = Literal["full", "normal"]
 

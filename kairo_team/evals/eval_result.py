@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
+from kairo_team._util.drawn import drawing
 from kairo_team.budget import Usage
 from kairo_team.evaluators.calibration.confidence_bounds import Proportion
 from kairo_team.results import adapter, read
@@ -165,15 +166,11 @@ class EvalResult:
 
     def _repr_html_(self) -> str:
         """Return the body of the eval's page, for a notebook."""
-        from kairo_team.views.eval_page import show_eval
-
-        return show_eval(self)
+        return drawing("show_eval")(self)
 
     def __str__(self) -> str:
         """Return the table that `kairo eval` prints."""
-        from kairo_team.views.eval_table import draw_eval
-
-        return draw_eval(self)
+        return drawing("draw_eval")(self)
 
 
 def _quantile(values: Sequence[float], share: float) -> float:

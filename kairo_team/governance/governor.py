@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
+from kairo_team._util.drawn import drawing
 from kairo_team.budget import (
     Budget,
     BudgetNode,
@@ -630,9 +631,7 @@ class Governor:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the tree of budgets."""
-        from kairo_team.views.notebook import show_governor
-
-        return show_governor(self)
+        return drawing("show_governor")(self)
 
 
 def _asked(tokens: int, dollars: Money, tool_calls: int) -> Units:

@@ -57,6 +57,11 @@ def write_report(path: str | Path, page: str) -> None:
     Path(path).write_text(page, encoding="utf-8", newline="\n")
 
 
+def write_result(result: TeamResult, path: str | Path) -> None:
+    """Write a result as one HTML file; see `TeamResult.report`."""
+    write_report(path, render_report(story_of_result(result), known_of_result(result)))
+
+
 def story_of_result(result: TeamResult) -> RunStory:
     """Build a story from a result alone: it has no times, no calls, and of each task only the last attempt."""
     story = RunStory()

@@ -12,7 +12,8 @@ import procrastinate
 import psycopg
 import pytest
 
-from kairo_team.cluster.delivery import ENGINES, Beats, Delivery, EngineName, delivery_of, queue_key
+from kairo_team.cluster.cluster import delivery_of
+from kairo_team.cluster.delivery import ENGINES, Beats, Delivery, EngineName, queue_key
 from kairo_team.errors import MissingExtra, Misuse
 from kairo_team.tck.delivery_stage import Deliveries
 from tests.cluster.server import server

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kairo_team.cluster.delivery import Delivery, delivery_of
+from kairo_team.cluster.cluster import delivery_of
+from kairo_team.cluster.delivery import Delivery
 from kairo_team.tck import DeliveryTCK
 from tests.cluster.plain_delivery import PlainDelivery
 from tests.cluster.server import server

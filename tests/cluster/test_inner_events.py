@@ -164,7 +164,7 @@ async def test_they_come_while_the_attempt_goes_on_and_its_cancellation_ends_the
     async with working(new_database("procrastinate"), team) as cluster:
         await to_thread.run_sync(cluster.start)
         assert cluster.mailbox is not None
-        cluster.beat = LONG  # it waits for the grace and so long for the end at the worker
+        cluster.journal.beat = LONG  # it waits for the grace and so long for the end at the worker
         async with kt.Runtime(subscribers=[recorder, notice], engine=cluster) as runtime:
             run = await runtime.start(replace(team, runtime=None), request_of())
             with anyio.fail_after(LONG):

@@ -177,7 +177,7 @@ async def test_who_ignores_its_cancellation_at_a_worker_is_named_in_the_result(
         await to_thread.run_sync(cluster.start)
         assert cluster.mailbox is not None
         if heard:
-            cluster.beat = 60.0  # it waits for the grace and so long
+            cluster.journal.beat = 60.0  # it waits for the grace and so long
         else:
             monkeypatch.setattr(AttemptHost, "_cancel", lambda *_: None)
         here, runtime = elsewhere(team, cluster)

@@ -19,7 +19,7 @@ from kairo_team.cluster.mailbox import Letter, letter_to
 from kairo_team.cluster.reaper import Reaper, sweep
 from kairo_team.cluster.units import Unit, claim
 from kairo_team.durable.codec import encode
-from kairo_team.durable.database import execute
+from kairo_team.durable.connection import execute
 from kairo_team.durable.processes import LATE, Observer, Process, has_connection, has_died
 from kairo_team.engine.records.digests import digests_of
 from kairo_team.errors import JournalError
@@ -62,7 +62,7 @@ class Desk:
         self.post = Post()
         self.cluster.delivery = self.post  # type: ignore[assignment]  # it is one that does less
         self.cluster._install()
-        self.reaper = Reaper(self.cluster)
+        self.reaper = self.cluster.reaper
 
     def do(self, *statements: Any) -> None:
         with self.cluster.journal.database.writing() as connection:
@@ -230,7 +230,7 @@ def test_what_a_living_process_has_stays_with_it(desk: Desk) -> None:
 def test_only_who_holds_the_lock_looks_after_others(desk: Desk) -> None:
     desk.do(*ATTEMPT.sending(desk.cluster.delivery, None))
     desk.claim(ATTEMPT, "nobody")
-    other = Reaper(desk.cluster)
+    other = Reaper(desk.cluster.journal, desk.cluster.delivery, 2)
     with desk.cluster.journal.connecting(own="reaper") as connection:
         connection.execute("SELECT pg_advisory_lock(?)", (0x6B61_6972_0002,))
         desk.look()

@@ -1,0 +1,65 @@
+"""A connection to the database of a journal, and the statements that are executed on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+Statement = tuple[str, Sequence[Any]] | Callable[["Connection"], object]
+"""SQL and its parameters, or a function to call in the transaction."""
+NOW: Final = "EXTRACT(EPOCH FROM clock_timestamp())"
+"""The clock of a PostgreSQL database, because the clocks of two machines differ."""
+
+
+class Rows(Protocol):
+    """The result of a statement."""
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows were changed."""
+        ...
+
+    def fetchone(self) -> Any:
+        """Return the next row; None after the last."""
+        ...
+
+    def fetchall(self) -> list[Any]:
+        """Return all remaining rows."""
+        ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class Connection(Protocol):
+    """A connection to a database, as the journal uses it: `?` marks a parameter."""
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        ...
+
+    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Rows:
+        """Execute a statement."""
+        ...
+
+    def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> object:
+        """Execute a statement once for each item of `parameters`."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection."""
+        ...
+
+
+def execute(connection: Connection, statement: Statement) -> None:
+    """Execute SQL, or call the function, in the connection's transaction."""
+    if callable(statement):
+        statement(connection)
+    else:
+        connection.execute(*statement)
+
+
+def insert(connection: Connection, table: str, values: Mapping[str, object]) -> None:
+    """Insert a row; `values` are its columns."""
+    names, marks = ", ".join(values), ", ".join("?" * len(values))
+    connection.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(values.values()))
