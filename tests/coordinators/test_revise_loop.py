@@ -14,7 +14,7 @@ import kairo_team as kt
 from kairo_team import events
 from kairo_team.agents.team_agent import TeamAgent
 from kairo_team.coordinators import ExpertTeamCoordinator
-from kairo_team.coordinators.task_work import MOST_FINDINGS, findings_for_next_attempt
+from kairo_team.coordinators.review_rounds import MOST_FINDINGS, findings_for_next_attempt
 from kairo_team.evaluators import (
     AgentEvaluationStrategy,
     CascadeEvaluationStrategy,
