@@ -407,11 +407,16 @@ def findings_for_next_attempt(verdict: EvaluationVerdict, first: Sequence[Findin
     """Return the findings for the next attempt: blocking ones, remarks, resolved ones, and criteria that are met.
 
     The blocking ones are `first` and then the first of the verdict, which are those that change the outcome most.
-    Scores, levels and a judge's remarks on met criteria are left out.
+    Suggestions are remarks, and so is the feedback of a REVISE that does more than repeat findings. Scores, levels and
+    a judge's remarks on met criteria are left out.
     """
     wrong = [finding for finding in (*first, *verdict.findings) if not finding.is_right]
     blocking = [finding for finding in wrong if finding.severity == "blocking"]
     remarks = [finding for finding in wrong if finding.severity != "blocking"]
+    remarks += [Finding("suggestion", severity="info", observed=text) for text in verdict.suggestions]
+    repeats = any(one.observed and one.observed in verdict.feedback for one in verdict.findings)
+    if verdict.outcome is VerdictOutcome.REVISE and verdict.feedback and not repeats:
+        remarks.append(Finding("feedback", severity="info", observed=verdict.feedback))
     return (*blocking[:MOST_FINDINGS], *remarks, *_met(verdict, {finding.criterion or finding.id for finding in wrong}))
 
 

@@ -196,6 +196,29 @@ def test_kf_e15_at_most_five_of_what_blocks_are_told_the_first_ones(
     assert told[len(told) - len(right) :] == tuple(right), "behind what is wrong"
 
 
+async def test_the_next_prompt_has_suggestions_feedback_and_how_a_defect_is_checked_again() -> None:
+    prompts: list[str] = []
+
+    async def write(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        prompts.append(context.render("task", assignment=assignment, limits=""))
+        return f"version {assignment.attempt}"
+
+    short = kt.Finding("length", observed="one word", expected="two words", recheck="the words are counted")
+    verdicts = [
+        kt.EvaluationVerdict.revise("The tone is right.", findings=[short], suggestions=["Name the moon."]),
+        kt.EvaluationVerdict.revise("one word; no date", findings=[short]),
+        kt.EvaluationVerdict.passed(1.0),
+    ]
+    team = kt.Team("press", [kt.Member("writer", write)])
+    result = await kt.run(team, "Write.", coordinator=ExpertTeamCoordinator(evaluator=Verdicts(verdicts)))
+    assert result.status is kt.TeamStatus.COMPLETED, result.error
+    first, second, third = prompts
+    for told in ("The tone is right.", "Name the moon.", "the words are counted"):
+        assert told not in first
+        assert told in second
+    assert "no date" not in third, "a summary of findings would also tell those that are held back"
+
+
 # ---------------------------------------------------------------- frozen criteria
 
 
