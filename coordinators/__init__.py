@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from kairo_team.coordinators.group_chat import GroupChatCoordinator
     from kairo_team.coordinators.handoff import HandoffCoordinator
     from kairo_team.coordinators.planners import RolePlanner
+    from kairo_team.coordinators.review_rounds import ReviewRounds
     from kairo_team.coordinators.supervisor import SupervisorCoordinator
     from kairo_team.coordinators.task_dispatch import TaskDispatchCoordinator
 
@@ -22,6 +23,7 @@ __all__ = [
     "FailurePolicy",
     "GroupChatCoordinator",
     "HandoffCoordinator",
+    "ReviewRounds",
     "RolePlanner",
     "SupervisorCoordinator",
     "TaskDispatchCoordinator",
@@ -36,6 +38,7 @@ if not TYPE_CHECKING:  # a type checker would accept any name
         "group_chat": "GroupChatCoordinator",
         "handoff": "HandoffCoordinator",
         "planners": "RolePlanner",
+        "review_rounds": "ReviewRounds",
         "supervisor": "SupervisorCoordinator",
         "task_dispatch": "TaskDispatchCoordinator",
     }

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from kairo_team._util.frozen import check_kind, known_arguments
 from kairo_team._util.plugin_shapes import check_plug_in
 from kairo_team.coordinators.failure_policy import FailurePolicy
 from kairo_team.coordinators.planners import PlanMaker, RolePlanner
+from kairo_team.coordinators.review_rounds import ReviewRounds
 from kairo_team.coordinators.reviewers import Reviewers, check_judge, default_evaluator, named_evaluator
-from kairo_team.coordinators.task_work import TaskWork
 from kairo_team.engine.plan.preflight import planner_problems
 from kairo_team.engine.run.team_run import TeamRun
 from kairo_team.engine.work.runtime import Runtime
@@ -126,9 +126,13 @@ class ExpertTeamCoordinator:
             making = PlanMaker(run, self.planner, self.planner_failure_mode, known)
             graph = await (making.plan_until_approved() if self.plan_approval else making.plan())
             reviewers.check(run, graph)
-            work = TaskWork(run, self.failure_policy, reviewers, making.replan if self.replan else None)
+            replan = making.replan if self.replan else None
+
+            def work(task: Task) -> Awaitable[None]:
+                return ReviewRounds(run, task, reviewers.of(task), self.failure_policy, replan=replan).finish()
+
             async for task in run.ready(graph):
-                run.go(work.do, task)
+                run.go(work, task)
         return run.result
 
     def _reviewers(self, team: Team) -> Reviewers:

@@ -1,21 +1,16 @@
-"""What happens when an attempt fails: `FailurePolicy`, and the retries that follow from it."""
+"""What happens when an attempt fails: `FailurePolicy`."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from kairo_team._util.frozen import check_kind, known_arguments
-from kairo_team.budget import HaltReason, check_count, check_seconds
+from kairo_team.budget import check_count, check_seconds
 from kairo_team.errors import kinds_of
 from kairo_team.results import RepeatWrites
-
-if TYPE_CHECKING:
-    from kairo_team.engine.run.team_run import TeamRun
-    from kairo_team.results import Attempt
-    from kairo_team.tasks import Task
 
 Errors = type[BaseException] | tuple[type[BaseException], ...]
 """An exception class, or several."""
@@ -82,56 +77,6 @@ class FailurePolicy:
         full = min(self.backoff * 2.0 ** min(retry - 1, 60), self.backoff_max)
         chance = int.from_bytes(hashlib.sha256(f"{seed}:{retry}".encode()).digest()[:8], "big") / 2**64
         return full * (0.5 + 0.5 * chance)
-
-
-class Retries:
-    """Repeats the tasks of one run after a failed attempt: with the same member, then with others."""
-
-    def __init__(
-        self, run: TeamRun, policy: FailurePolicy, others: Callable[[Task], Sequence[str]] | None = None
-    ) -> None:
-        """Take a function for the other members that may do a task; None: all that are able to."""
-        self._run = run
-        self._policy = policy
-        self._others = others or run.others
-
-    async def until_made(self, task: Task, attempt: Attempt, again: Callable[[], Awaitable[Attempt]]) -> Attempt:
-        """Retry after a failed attempt; return the first that succeeded, or the last one with its error."""
-        others = None
-        while True:
-            attempt = await self._with_same_member(task, attempt, again)
-            if attempt.error is None or not self._policy.try_others or await self._is_over(task, attempt):
-                return attempt
-            others = list(self._others(task)) if others is None else others
-            if not await self._hand_over(task, others):
-                return attempt
-            attempt = await again()
-
-    async def _with_same_member(self, task: Task, attempt: Attempt, again: Callable[[], Awaitable[Attempt]]) -> Attempt:
-        """Let the member that made an attempt try again, as often as its task or the policy allows."""
-        policy, retry = self._policy, 0
-        retries = policy.retries if task.retries is None else task.retries
-        while attempt.error is not None and attempt.interrupted is None and not attempt.over:
-            if attempt.halt is None or not await self._run.top_up(task, attempt):
-                if attempt.final or retry >= retries or not policy.tries_again(attempt.kinds):
-                    break
-                retry += 1
-                seed = f"{self._run.request.run_id}:{task.id}:{attempt.number}"
-                await self._run.pause(task, policy.delay(retry, seed))
-            attempt = await again()
-        return attempt
-
-    async def _hand_over(self, task: Task, others: list[str]) -> bool:
-        """Give the task to the next of the others that has budget for it; remove each tried one from the list."""
-        while others:
-            if await self._run.hand_over(task, others.pop(0)):
-                return True
-        return False
-
-    async def _is_over(self, task: Task, attempt: Attempt) -> bool:
-        """Return whether no other member tries: a person or a constraint ended it, or the team has nothing left."""
-        ended = attempt.over or attempt.interrupted is not None or attempt.halt is HaltReason.EMERGENCY_STOP
-        return ended or await self._run.is_over(task)
 
 
 def _several(errors: Errors) -> tuple[type[BaseException], ...]:

@@ -15,7 +15,7 @@ from kairo_team.budget import check_count
 from kairo_team.coordinators.failure_policy import FailurePolicy
 from kairo_team.coordinators.moderators import ROUND_ROBIN, Choice, Rule, Talk, choose, in_turn, moderator_of
 from kairo_team.coordinators.reviewers import Reviewers, check_judge, default_evaluator, named_evaluator
-from kairo_team.coordinators.turns import Said, Turns, TurnWork, turn_id, written
+from kairo_team.coordinators.turns import Said, TurnRounds, Turns, turn_id, written
 from kairo_team.engine.run.team_run import TeamRun
 from kairo_team.engine.work.runtime import Runtime
 from kairo_team.errors import PlanRefused, innermost, known
@@ -25,7 +25,6 @@ from kairo_team.tasks import Task, TaskGraph, TaskStatus
 
 if TYPE_CHECKING:
     from kairo_team.contracts import Agent, ChatModel, EvaluationStrategy, HumanGate
-    from kairo_team.coordinators.task_work import Progress
     from kairo_team.results import Attempt, TeamResult
     from kairo_team.team import Member, Team, TeamExecutionRequest
     from kairo_team.verdicts import Finding
@@ -189,8 +188,10 @@ class _Talk:
         self._of = of
         self._run = run
         self._goal = run.request.goal
-        self._work = _TalkWork(of, run, reviewers, self.follow)
-        self._turns = Turns(run, self._work, reviewers)
+        self._reviewers = reviewers
+        self._turns = Turns(run, self._rounds, reviewers)
+        self.reviews_last = of.closing is None and of.evaluator is not None
+        """Whether the last turn must be known before it ends, because it is reviewed then."""
         self._order = of.speakers(run.team)
         self._silent: set[str] = set()
         """Members whose turn failed."""
@@ -199,6 +200,9 @@ class _Talk:
         """The last turn that was accepted."""
         self._cut_short = False
         """Whether the talk took all its turns, and should have ended before."""
+
+    def _rounds(self, task: Task) -> _TalkRounds:
+        return _TalkRounds(self, self._run, task, self._reviewers.of(task), self._of.failure_policy)
 
     async def hold(self) -> None:
         """Take turns until the talk ends, then have the answer written."""
@@ -257,15 +261,19 @@ class _Talk:
 
     async def _after(self, task: Task) -> Choice | None:
         """Add a turn that has ended, and return what follows; None if it waits for a person."""
-        ended, choice = self._run.outcome(task), self._work.choices.get(task.id)
+        ended, rounds = self._run.outcome(task), self._turns.rounds.get(task.id)
         if ended is None:
             return None
         if ended.status is TaskStatus.COMPLETED:
-            self._said.append(_said_in(task, self._work.made[task.id]))
+            assert rounds is not None, "a completed turn has its rounds"
+            assert rounds.made is not None, "and an attempt that made something"
+            self._said.append(_said_in(task, rounds.made))
             self._last = task
         else:
             self._silent.add(task.member or "")
-        return choice or await self.follow(task, self._work.made.get(task.id) if task is self._last else None)
+        if rounds is not None and rounds.choice is not None:
+            return rounds.choice
+        return await self.follow(task, rounds.made if rounds is not None and task is self._last else None)
 
     async def _is_over(self, until: Until, task: Task, said: Sequence[Said]) -> bool:
         """Call `until`; if it fails, warn and let the talk continue."""
@@ -291,48 +299,28 @@ class _Talk:
         return {"depends_on": [self._last.id, task.id], "needs": 1}
 
 
-class _TalkWork(TurnWork):
-    """The body of every turn."""
+class _TalkRounds(TurnRounds):
+    """The rounds of one turn."""
 
-    def __init__(
-        self,
-        of: GroupChatCoordinator,
-        run: TeamRun,
-        reviewers: Reviewers,
-        follow: Callable[[Task, Attempt], Awaitable[Choice]],
-    ) -> None:
-        super().__init__(run, of.failure_policy, reviewers)
-        self.made: dict[str, Attempt] = {}
-        """The last attempt that made something, by task id."""
-        self.choices: dict[str, Choice] = {}
-        """What follows a turn, by task id, if that was decided before it ended."""
-        self._reviews_last = of.closing is None and of.evaluator is not None
-        """Whether the last turn must be known before it ends, because it is reviewed then."""
-        self._follow = follow
+    def __init__(self, talk: _Talk, *about: Any) -> None:
+        super().__init__(*about)
+        self._talk = talk
+        self.made: Attempt | None = None
+        """The last attempt that made something."""
+        self.choice: Choice | None = None
+        """What follows the turn, if that was decided before it ended."""
 
-    def is_answer(self, task: Task, attempt: Attempt) -> bool:
+    def is_answer(self, attempt: Attempt) -> bool:
         """Return whether the attempt is the final answer."""
-        choice = self.choices.get(task.id)
-        return task.id == CLOSING or (choice is not None and choice.speaker is None)
+        return self.task.id == CLOSING or (self.choice is not None and self.choice.speaker is None)
 
-    def try_once(
-        self,
-        task: Task,
-        progress: Progress,
-        previous: Attempt | None,
-        findings: Sequence[Finding],
-        *,
-        offer: bool = True,
-    ) -> Awaitable[Attempt]:
+    async def try_once(self, previous: Attempt | None, findings: Sequence[Finding], *, offer: bool = True) -> Attempt:
         """Let the task's member try once; if the last turn is reviewed, decide what follows the attempt."""
-        return self._decided(task, super().try_once(task, progress, previous, findings, offer=offer))
-
-    async def _decided(self, task: Task, made: Awaitable[Attempt]) -> Attempt:
-        attempt = await made
-        if attempt.error is None and task.id != CLOSING:
-            self.made[task.id] = attempt
-            if self._reviews_last and task.id not in self.choices:
-                self.choices[task.id] = await self._follow(task, attempt)
+        attempt = await super().try_once(previous, findings, offer=offer)
+        if attempt.error is None and self.task.id != CLOSING:
+            self.made = attempt
+            if self._talk.reviews_last and self.choice is None:
+                self.choice = await self._talk.follow(self.task, attempt)
         return attempt
 
 

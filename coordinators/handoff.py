@@ -11,7 +11,7 @@ from kairo_team._util.plugin_shapes import check_plug_in
 from kairo_team.budget import check_count
 from kairo_team.coordinators.failure_policy import FailurePolicy
 from kairo_team.coordinators.reviewers import Reviewers, check_judge, default_evaluator, named_evaluator
-from kairo_team.coordinators.turns import Said, Transcript, Turns, TurnWork, described, longest, turn_id
+from kairo_team.coordinators.turns import Said, Transcript, TurnRounds, Turns, described, longest, turn_id
 from kairo_team.engine.run.team_run import TeamRun
 from kairo_team.engine.work.runtime import Runtime
 from kairo_team.errors import PlanRefused, known
@@ -175,18 +175,25 @@ class _Conversation:
     def __init__(self, of: HandoffCoordinator, run: TeamRun, reviewers: Reviewers) -> None:
         self._of = of
         self._run = run
-        self._work = _HandoffWork(of, run, reviewers)
-        self._turns = Turns(run, self._work, reviewers)
+        self._reviewers = reviewers
+        self._turns = Turns(run, self._rounds, reviewers)
         self._transcript = Transcript(of.max_characters)
         self._handed: set[tuple[str, str, str, str]] = set()
         """Hand-overs so far: from, to, text and message."""
+        self._from: str | None = None
+        """The member that handed over to the one whose turn it is; None for the first."""
+        self._tools: dict[str, Tool] = {}
+        self._hops_left = of.max_hops
+
+    def _rounds(self, task: Task) -> _HandoffRounds:
+        return _HandoffRounds(self, self._run, task, self._reviewers.of(task), self._of.failure_policy)
 
     async def hold(self) -> None:
         """Take turns until a member answers, or a hand-over ends the run."""
         first = self._of.preview(self._run.request, self._run.team).tasks[0]
         task = await self._turns.take(first.member, first.description)
-        while (attempt := self._work.unreviewed.get(task.id)) is not None:
-            said = self._work.said(attempt)
+        while (attempt := self._turns.rounds[task.id].passed_on) is not None:
+            said = _said(attempt)
             end = self._end(attempt, said)
             if end is not None:
                 self._run.degrade(end)
@@ -206,8 +213,9 @@ class _Conversation:
         text = "" if attempt.artifact is None else attempt.artifact.text
         own = "" if text == said.message else text
         self._transcript.add(Said(attempt.member, own, f"hands over to {said.to}: {said.message}"))
-        self._work.hand(attempt.member, said.to)
-        return await self._turns.take(said.to, _description(attempt.member, self._work.hops_left), inputs)
+        self._from = attempt.member
+        self._hops_left -= 1
+        return await self._turns.take(said.to, _description(attempt.member, self._hops_left), inputs)
 
     def _end(self, attempt: Attempt, said: HandOver) -> str | None:
         """Return why the run ends with this hand-over; None if it continues."""
@@ -216,31 +224,14 @@ class _Conversation:
         if handed in self._handed:
             return f"{attempt.member!r} handed over to {said.to!r} in the same words as before: nothing new came of it"
         self._handed.add(handed)
-        if self._work.hops_left:
+        if self._hops_left:
             return None
         return f"{attempt.member!r} would hand over to {said.to!r}, after {self._of.max_hops} hand-overs (max_hops)"
 
-
-class _HandoffWork(TurnWork):
-    """The body of every turn."""
-
-    def __init__(self, of: HandoffCoordinator, run: TeamRun, reviewers: Reviewers) -> None:
-        super().__init__(run, of.failure_policy, reviewers)
-        self._of = of
-        self._from: str | None = None
-        """The member that handed over to the one whose turn it is; None for the first."""
-        self._tools: dict[str, Tool] = {}
-        self.hops_left = of.max_hops
-
-    def hand(self, member: str, to: str) -> None:
-        """Record a hand-over."""
-        self._from = member
-        self.hops_left -= 1
-
-    def tools(self, task: Task, number: int) -> Sequence[Tool]:
-        """Offer the tool that hands over, while that is possible."""
-        member = self.run.member(task) or ""
-        targets = self._targets(task, member) if self.hops_left else []
+    def tools(self, task: Task) -> Sequence[Tool]:
+        """Return the tool that hands over, while that is possible."""
+        member = self._run.member(task) or ""
+        targets = self.targets(task, member) if self._hops_left else []
         if not targets:
             return ()
         if member not in self._tools:
@@ -251,33 +242,50 @@ class _HandoffWork(TurnWork):
         """Return the other members that could have been handed this turn."""
         if self._from is None:
             return ()
-        return [one.id for one in self._of.targets(self._from, self.run.team) if one.id != self.run.member(task)]
+        return [one.id for one in self._of.targets(self._from, self._run.team) if one.id != self._run.member(task)]
 
-    def problem(self, task: Task, attempt: Attempt) -> str | None:
+    def targets(self, task: Task, member: str) -> list[Member]:
+        """Return the members that one may hand over to; a substitute, such as a senior, uses the task's own routes."""
+        team = self._run.team
+        stands_in = member not in {one.id for one in team.members}
+        return self._of.targets((task.member or member) if stands_in else member, team)
+
+
+class _HandoffRounds(TurnRounds):
+    """The rounds of one turn."""
+
+    def __init__(self, conversation: _Conversation, *about: Any) -> None:
+        super().__init__(*about)
+        self._conversation = conversation
+
+    def tools(self, number: int) -> Sequence[Tool]:
+        """Offer the tool that hands over, while that is possible."""
+        return self._conversation.tools(self.task)
+
+    def others(self) -> Sequence[str]:
+        """Return the other members that could have been handed this turn."""
+        return self._conversation.others(self.task)
+
+    def problem(self, attempt: Attempt) -> str | None:
         """Return what is wrong with a hand-over that came as data."""
         data = _handed_as_data(attempt)
         if attempt.ended_by is not None or data is None:
             return None
         try:
-            _checked(data, [one.id for one in self._targets(task, attempt.member)])
+            _checked(data, [one.id for one in self._conversation.targets(self.task, attempt.member)])
         except ValueError as error:
             return f"its data hands over, and {error}"
         return None
 
-    def is_answer(self, task: Task, attempt: Attempt) -> bool:
+    def is_answer(self, attempt: Attempt) -> bool:
         """Return whether the attempt names no next member."""
         return (attempt.ended_by is None or attempt.ended_by.name != HAND_OVER) and _handed_as_data(attempt) is None
 
-    def said(self, attempt: Attempt) -> HandOver:
-        """Return the member that an attempt named, and the message."""
-        given: Any = _handed_as_data(attempt) if attempt.ended_by is None else attempt.ended_by.arguments
-        return HandOver(str(given["to"]), str(given["message"]))
 
-    def _targets(self, task: Task, member: str) -> list[Member]:
-        """Return the members that one may hand over to; a substitute, such as a senior, uses the task's own routes."""
-        team = self.run.team
-        stands_in = member not in {one.id for one in team.members}
-        return self._of.targets((task.member or member) if stands_in else member, team)
+def _said(attempt: Attempt) -> HandOver:
+    """Return the member that an attempt named, and the message."""
+    given: Any = _handed_as_data(attempt) if attempt.ended_by is None else attempt.ended_by.arguments
+    return HandOver(str(given["to"]), str(given["message"]))
 
 
 def hand_over_tool(targets: Sequence[Member]) -> Tool:

@@ -10,10 +10,10 @@ from kairo_team._util.frozen import known_arguments
 from kairo_team._util.plugin_shapes import check_plug_in
 from kairo_team.budget import check_count
 from kairo_team.coordinators.failure_policy import FailurePolicy
+from kairo_team.coordinators.review_rounds import ReviewRounds
 from kairo_team.coordinators.reviewers import Reviewers, check_judge, default_evaluator, named_evaluator
 from kairo_team.coordinators.supervision import Assigned, Turn
-from kairo_team.coordinators.task_work import TaskWork
-from kairo_team.coordinators.turns import TurnWork, turn_id
+from kairo_team.coordinators.turns import TurnRounds, turn_id
 from kairo_team.engine.run.team_run import TeamRun
 from kairo_team.engine.work.runtime import Runtime
 from kairo_team.errors import PlanRefused, known
@@ -22,7 +22,6 @@ from kairo_team.tasks import Task, TaskGraph, TaskStatus
 
 if TYPE_CHECKING:
     from kairo_team.contracts import Agent, ChatModel, EvaluationStrategy, HumanGate
-    from kairo_team.coordinators.task_work import Progress
     from kairo_team.results import Artifact, Attempt, TeamResult
     from kairo_team.team import Member, Team, TeamExecutionRequest
     from kairo_team.tools.tool import Tool
@@ -219,17 +218,19 @@ class _Supervision:
         self._turns = turns
         others = [member for member in run.team.members if member.id != turns.leader.id]
         self._assigned = Assigned(run, others or [turns.leader], coordinator.max_tasks, turns.ids)
-        policy = coordinator.failure_policy
-        self._tasks = TaskWork(run, policy, reviewers)
-        self._turn_work = _SupervisorWork(run, policy, reviewers, self._assigned)
+        self._policy = coordinator.failure_policy
+        self._reviewers = reviewers
+        self._taken: dict[str, _SupervisorRounds] = {}
+        """The rounds of every turn, by task id."""
 
     async def work(self, graph: TaskGraph) -> None:
         """Take turns, with the tasks that each creates, until there is an answer or none can come."""
         run, assigned, turn = self._run, self._assigned, graph.tasks[0]
         for number in range(2, len(self._turns.ids) + 2):
             async for task in run.ready(graph):
-                run.go(self._turn_work.do if task.id in assigned.turns else self._tasks.do, task)
-            ended, created = run.outcome(turn), self._turn_work.created(turn)
+                run.go(self._do, task)
+            ended = run.outcome(turn)
+            created = self._taken[turn.id].tasks_of_turn() if turn.id in self._taken else []
             if ended is None or any(run.outcome(task) is None for task in created):  # it waits for a person
                 return
             if ended.status is not TaskStatus.COMPLETED or not created:
@@ -240,6 +241,13 @@ class _Supervision:
             turn = self._turns.task(number, assigned.left, lines, assigned.tasks)
             graph = await run.add(partial(list[Task], [turn]))
         raise AssertionError("the last turn creates nothing")
+
+    def _do(self, task: Task) -> Awaitable[None]:
+        about = (self._run, task, self._reviewers.of(task), self._policy)
+        if task.id not in self._assigned.turns:
+            return ReviewRounds(*about).finish()
+        self._taken[task.id] = rounds = _SupervisorRounds(self._assigned, *about)
+        return rounds.finish()
 
     def _end(self, status: TaskStatus, artifact: Artifact | None, error: str | None) -> None:
         """Set the answer as the run's output; without one, the accepted results become the partial output."""
@@ -256,45 +264,33 @@ class _Supervision:
             run.abort(f"{why}, and none of its tasks was accepted")
 
 
-class _SupervisorWork(TurnWork):
-    """The body of every turn: attempts with the supervisor's tools, and a review of its answer."""
+class _SupervisorRounds(TurnRounds):
+    """The rounds of one turn: attempts with the supervisor's tools, and reviews of its answer."""
 
-    def __init__(self, run: TeamRun, policy: FailurePolicy, reviewers: Reviewers, assigned: Assigned) -> None:
-        super().__init__(run, policy, reviewers)
+    def __init__(self, assigned: Assigned, *about: Any) -> None:
+        super().__init__(*about)
         self._assigned = assigned
-        self._last = max(assigned.turns)
 
-    def tools(self, task: Task, number: int) -> Sequence[Tool]:
+    def tools(self, number: int) -> Sequence[Tool]:
         """Offer the supervisor's tools for this attempt; in its last turn it cannot create tasks."""
-        return self._turn(task, number).tools()
+        return self._turn(number).tools()
 
-    def is_answer(self, task: Task, attempt: Attempt) -> bool:
+    def is_answer(self, attempt: Attempt) -> bool:
         """Return whether the attempt created nothing."""
-        return not self._turn(task, attempt.number).created
+        return not self._turn(attempt.number).created
 
-    def try_once(
-        self,
-        task: Task,
-        progress: Progress,
-        previous: Attempt | None,
-        findings: Sequence[Finding],
-        *,
-        offer: bool = True,
-    ) -> Awaitable[Attempt]:
+    async def try_once(self, previous: Attempt | None, findings: Sequence[Finding], *, offer: bool = True) -> Attempt:
         """Let the supervisor try once, and add the tasks it created to the plan."""
-        return self._add_created(task, super().try_once(task, progress, previous, findings, offer=offer))
-
-    async def _add_created(self, task: Task, made: Awaitable[Attempt]) -> Attempt:
-        attempt = await made
-        created = [] if attempt.error is not None else self._turn(task, attempt.number).created
+        attempt = await super().try_once(previous, findings, offer=offer)
+        created = [] if attempt.error is not None else self._turn(attempt.number).created
         if created:
             await self.run.add(partial(list[Task], created))
         return attempt
 
-    def created(self, task: Task) -> list[Task]:
+    def tasks_of_turn(self) -> list[Task]:
         """Return the created tasks of an accepted turn; nothing for an answer."""
-        attempt = self.unreviewed.get(task.id)
-        return [] if attempt is None else self._turn(task, attempt.number).created
+        return [] if self.passed_on is None else self._turn(self.passed_on.number).created
 
-    def _turn(self, task: Task, number: int) -> Turn:
-        return Turn(self._assigned, task, number, may_create=task.id != self._last)
+    def _turn(self, number: int) -> Turn:
+        may_create = self.task.id != max(self._assigned.turns)
+        return Turn(self._assigned, self.task, number, may_create=may_create)

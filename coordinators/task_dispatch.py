@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kairo_team._util.frozen import known_arguments
 from kairo_team.coordinators.failure_policy import FailurePolicy
+from kairo_team.coordinators.review_rounds import ReviewRounds
 from kairo_team.coordinators.reviewers import Reviewers
-from kairo_team.coordinators.task_work import TaskWork
 from kairo_team.engine.run.team_run import TeamRun
 from kairo_team.prompts import Prompts
 from kairo_team.tasks import Task, TaskGraph
@@ -48,7 +48,10 @@ class TaskDispatchCoordinator:
             graph = await run.plan(self.preview(request, team))
             reviewers = Reviewers(team)
             reviewers.check(run, graph)
-            work = TaskWork(run, self.failure_policy, reviewers)
+
+            def work(task: Task) -> Awaitable[None]:
+                return ReviewRounds(run, task, reviewers.of(task), self.failure_policy).finish()
+
             async for task in run.ready(graph):
-                run.go(work.do, task)
+                run.go(work, task)
         return run.result

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from kairo_team.coordinators.task_work import TaskWork
+from kairo_team.coordinators.review_rounds import ReviewRounds
 from kairo_team.tasks import Task, TaskGraph
 
 if TYPE_CHECKING:
-    from kairo_team.coordinators.failure_policy import FailurePolicy
     from kairo_team.coordinators.reviewers import Reviewers
-    from kairo_team.coordinators.task_work import Progress
     from kairo_team.engine.run.team_run import TeamRun
     from kairo_team.results import Attempt
     from kairo_team.team import Member
@@ -127,53 +125,46 @@ class Transcript:
         return _notice(self._count - len(self._shown))
 
 
-class TurnWork(TaskWork):
-    """The body of every turn of one run. Subclasses say which tools are offered, and what is reviewed."""
+class TurnRounds(ReviewRounds):
+    """The rounds of one turn. Subclasses say which tools are offered, and what is an answer."""
 
-    def __init__(self, run: TeamRun, policy: FailurePolicy, reviewers: Reviewers) -> None:
-        super().__init__(run, policy, reviewers)
-        self.unreviewed: dict[str, Attempt] = {}
-        """Attempts that ended a turn without a review, by task id: their member passed the turn on."""
+    passed_on: Attempt | None = None
+    """The attempt that ended the turn without a review: its member passed the turn on."""
 
-    def problem(self, task: Task, attempt: Attempt) -> str | None:
+    def problem(self, attempt: Attempt) -> str | None:
         """Return why an attempt is invalid and so has failed, such as that it names no member."""
         return None
 
-    def is_answer(self, task: Task, attempt: Attempt) -> bool:
+    def is_answer(self, attempt: Attempt) -> bool:
         """Return whether an attempt is an answer, which is reviewed; else the turn was passed on."""
         return attempt.ended_by is None
 
-    def is_reviewed(self, task: Task, attempt: Attempt) -> bool:
+    def is_reviewed(self, attempt: Attempt) -> bool:
         """Keep the attempt of a turn that was passed on; only an answer is reviewed."""
-        if self.is_answer(task, attempt):
-            return True
-        self.unreviewed[task.id] = attempt
+        if self.is_answer(attempt):
+            return super().is_reviewed(attempt)
+        self.passed_on = attempt
         return False
 
-    async def _try_once(self, task: Task, made: Awaitable[Attempt]) -> Attempt:
-        attempt = await made
-        problem = None if attempt.error is not None else self.problem(task, attempt)
+    async def try_once(self, previous: Attempt | None, findings: Sequence[Finding], *, offer: bool = True) -> Attempt:
+        """Let the task's member try once."""
+        attempt = await super().try_once(previous, findings, offer=offer)
+        problem = None if attempt.error is not None else self.problem(attempt)
         return attempt if problem is None else attempt._replace(error=problem)
 
-    def try_once(
-        self,
-        task: Task,
-        progress: Progress,
-        previous: Attempt | None,
-        findings: Sequence[Finding],
-        *,
-        offer: bool = True,
-    ) -> Awaitable[Attempt]:
-        """Let the task's member try once."""
-        return self._try_once(task, super().try_once(task, progress, previous, findings, offer=offer))
+
+T = TypeVar("T", bound=TurnRounds)
 
 
-class Turns:
+class Turns(Generic[T]):
     """The turns of one run, each a task that is added when the one before it has ended."""
 
-    def __init__(self, run: TeamRun, work: TurnWork, reviewers: Reviewers) -> None:
+    def __init__(self, run: TeamRun, make: Callable[[Task], T], reviewers: Reviewers) -> None:
+        """Take a function that makes the rounds of a turn."""
         self._run = run
-        self._work = work
+        self._make = make
+        self.rounds: dict[str, T] = {}
+        """The rounds of every turn, by task id."""
         self._reviewers = reviewers
         self._graph: TaskGraph | None = None
         self.taken = 0
@@ -216,4 +207,8 @@ class Turns:
 
     async def _work_off(self, graph: TaskGraph) -> None:
         async for ready in self._run.ready(graph):
-            self._run.go(self._work.do, ready)
+            self._run.go(self._do, ready)
+
+    def _do(self, task: Task) -> Awaitable[None]:
+        self.rounds[task.id] = rounds = self._make(task)
+        return rounds.finish()

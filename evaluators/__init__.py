@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kairo_team.evaluators.combined import CascadeEvaluationStrategy, all_of, any_of
     from kairo_team.evaluators.criterion import Answer, Applies, Check, Criterion, Example
     from kairo_team.evaluators.installed_evaluators import load_evaluator
+    from kairo_team.evaluators.judge_injection import talks_to_judge
     from kairo_team.evaluators.pairwise import PairwiseStrategy, Preference
     from kairo_team.evaluators.panel import PanelEvaluationStrategy
     from kairo_team.evaluators.review import Review
@@ -59,6 +60,7 @@ __all__ = [
     "read_certificates",
     "read_labelled",
     "score_judge",
+    "talks_to_judge",
     "write_certificates",
 ]
 
@@ -78,6 +80,7 @@ if not TYPE_CHECKING:  # with __getattr__ a type checker would accept any name
         "pairwise": "PairwiseStrategy Preference",
         "panel": "PanelEvaluationStrategy",
         "installed_evaluators": "load_evaluator",
+        "judge_injection": "talks_to_judge",
         "review": "Review",
         "tried": "JudgeCall TriedText",
         "rubric_data": "load_rubric",

@@ -194,7 +194,7 @@ def _check_team_and_goal(team: object, request: object) -> None:
 _EXAMPLES: Final[Mapping[str, tuple[type, str]]] = {
     "budget": (Budget, "kt.Budget(tokens=20_000)"),
     "plan": (TaskGraph, 'kt.TaskGraph([kt.Task("write", "Write it.")])'),
-    "config": (TeamConfig, "kt.TeamConfig(team_timeout=60)"),
+    "config": (TeamConfig, "kt.TeamConfig(task_timeout=60)"),
     "run_id": (str, "'tides-1'"),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import uuid
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -342,7 +343,7 @@ class TeamConfig:
     max_human_rounds: int = 10
     """Revisions that people may request, of one task's work and of the plan; after them the risk profile decides."""
     team_timeout: float | None = None
-    """Seconds for the whole run, including planning; time between two sessions of a run does not count."""
+    """Deprecated, and gone in 1.0: the same limit as `Budget.seconds`, of which the earlier counts."""
     deadline_at: datetime | None = None
     """When the run must have ended, by the wall clock, however long it waited or was down; with a time zone."""
     task_timeout: float | None = 300.0
@@ -357,6 +358,9 @@ class TeamConfig:
     def __post_init__(self) -> None:
         for name in ("team_timeout", "task_timeout", "review_timeout", "max_parallel_tasks"):
             check_positive(f"TeamConfig.{name}", getattr(self, name))
+        if self.team_timeout is not None:
+            instead = f"budget=kt.Budget(seconds={self.team_timeout:g})"
+            warnings.warn(f"TeamConfig.team_timeout goes in 1.0: write {instead}", DeprecationWarning, stacklevel=4)
         if self.deadline_at is not None and self.deadline_at.tzinfo is None:
             raise ValueError(
                 f"TeamConfig.deadline_at needs a time zone, such as datetime.now(UTC) + timedelta(hours=1), not "
@@ -373,7 +377,7 @@ USUAL_CONFIG: Final = trusted(TeamConfig)()
 
 
 def root_budget(config: TeamConfig) -> Budget:
-    """Return a run's budget, with the earlier of its seconds and the team's timeout as deadline."""
+    """Return a run's budget, with the earlier of its seconds and the deprecated `team_timeout` as deadline."""
     budget, timeout = config.budget, config.team_timeout
     if timeout is None or (budget.seconds is not None and budget.seconds <= timeout):
         return budget

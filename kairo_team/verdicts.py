@@ -97,7 +97,7 @@ class Finding:
     observed: str = ""
     expected: str = ""
     recheck: str = ""
-    """How the defect will be checked again."""
+    """How the defect will be checked again; the member's next prompt has it."""
     status: Literal["open", "closed", "regressed", "met"] = "open"
     """closed: it was a defect before and is fixed. regressed: it was right before. met: it is right, and not known to
     have been a defect; a member finds it in `Assignment.met`, not among the findings."""
@@ -148,7 +148,9 @@ class EvaluationVerdict:
     score: float | None = None
     """From 0 to 1; None if nothing was scored."""
     feedback: str = ""
+    """For the report and for people. The next attempt gets that of a REVISE too, unless it repeats a finding."""
     suggestions: Annotated[Sequence[str], AfterValidator(tuple)] = ()
+    """What would make the artifact better; the next attempt gets them as remarks, which it need not follow."""
     findings: Annotated[Sequence[Finding], AfterValidator(tuple)] = ()
     criteria: Annotated[Sequence[CriterionResult], AfterValidator(tuple)] = ()
     cause: Cause | None = None

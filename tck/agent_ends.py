@@ -108,7 +108,7 @@ class EndTests(AgentStage):
     async def test_c04_when_its_governor_is_stopped_it_ends_at_once(self) -> None:
         scene = self.stage([Say(seconds=LONG)])
         began = anyio.current_time()
-        result = await scene.play(team_timeout=SOON)
+        result = await scene.play(budget=Budget(seconds=SOON))
         assert result[TASK].status is TaskStatus.CANCELLED, why(result)
         await _check_cancelled(scene, began)
 
@@ -128,7 +128,7 @@ class EndTests(AgentStage):
     @clause("C7", needs="keeps_partial uses_models")
     async def test_c07_a_kill_leaves_what_it_has_so_far(self) -> None:
         scene = self._two_calls(Say(seconds=LONG))
-        _check_partial(scene, await scene.play(team_timeout=SOON))
+        _check_partial(scene, await scene.play(budget=Budget(seconds=SOON)))
 
     @clause("C7", needs="keeps_partial uses_models")
     async def test_c07_a_failure_leaves_what_it_has_so_far(self) -> None:

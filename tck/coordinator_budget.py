@@ -56,7 +56,7 @@ class BudgetTests(CoordinatorStage):
     @clause("C12")
     async def test_c12_cancelled_attempts_count(self) -> None:
         agent = Watched(_book(hang))
-        result = await self.stage(agent, tasks=tasks(3), team_timeout=5.0, task_timeout=None).play()
+        result = await self.stage(agent, tasks=tasks(3), budget=Budget(seconds=5.0), task_timeout=None).play()
         assert result.status is TeamStatus.TIMEOUT, f"it ended {result!r}"
         _check_booked(result, len(agent.calls))
 

@@ -62,24 +62,23 @@ class CutTests(CoordinatorStage):
     async def test_c10_at_the_deadline_work_is_cancelled_for_real(self) -> None:
         agent = Watched(hang)
         three = [Task(name, "Do it.") for name in "abc"]
-        show, took, result = await self._run_out(agent, tasks=three, team_timeout=5.0)
+        show, took, result = await self._run_out(agent, tasks=three, budget=Budget(seconds=5.0))
         _check_cut(agent, show, result, TeamStatus.TIMEOUT)
         assert 5 <= took <= 5 + self.late(SLACK), f"the deadline was after 5 seconds, it ended after {took:g}"
 
     @clause("C10")
     async def test_c10_the_budgets_seconds_are_a_deadline(self) -> None:
-        for timeout, seconds in ((None, 5), (9.0, 5), (5.0, 9)):
-            agent = Watched(hang)
-            show, took, result = await self._run_out(agent, team_timeout=timeout, budget=Budget(seconds=seconds))
-            _check_cut(agent, show, result, TeamStatus.TIMEOUT)
-            assert 5 <= took <= 5 + self.late(SLACK), f"the earlier deadline was after 5 seconds, not {took:g}"
-            assert result.halt is HaltReason.TIME_BUDGET_EXCEEDED, f"`halt` must say the time is up, not {result.halt}"
+        agent = Watched(hang)
+        show, took, result = await self._run_out(agent, budget=Budget(seconds=5))
+        _check_cut(agent, show, result, TeamStatus.TIMEOUT)
+        assert 5 <= took <= 5 + self.late(SLACK), f"the deadline was after 5 seconds, not {took:g}"
+        assert result.halt is HaltReason.TIME_BUDGET_EXCEEDED, f"`halt` must say the time is up, not {result.halt}"
 
     @clause("C10")
     async def test_c10_whoever_ignores_the_deadline_has_the_grace_and_no_more(self) -> None:
-        _, _, obedient = await self._run_out(Watched(hang), team_timeout=5.0)
+        _, _, obedient = await self._run_out(Watched(hang), budget=Budget(seconds=5.0))
         for ignore in (shield, swallow):
-            _, took, result = await self._run_out(Watched(ignore), team_timeout=5.0)
+            _, took, result = await self._run_out(Watched(ignore), budget=Budget(seconds=5.0))
             assert result.status is TeamStatus.TIMEOUT, f"it ended {result!r}"
             assert took <= 5 + GRACE + self.late(SLACK), f"5 seconds and a grace of {GRACE:g}: it ended after {took:g}"
             names = [outcome.member for outcome in result.outcomes if outcome.member and outcome.attempts]
@@ -99,14 +98,14 @@ class CutTests(CoordinatorStage):
                 cleaned.append(assignment.task.id)
 
         agent = Watched(tidy)
-        show, _, result = await self._run_out(agent, team_timeout=5.0)
+        show, _, result = await self._run_out(agent, budget=Budget(seconds=5.0))
         _check_cut(agent, show, result, TeamStatus.TIMEOUT)
         assert len(cleaned) == len(agent.calls), f"{len(agent.calls)} had to clean up, only {cleaned} could"
 
     @clause("C10")
     async def test_c10_a_deadline_while_trying_again_is_the_same(self) -> None:
         agent = Watched(fail_late)
-        _, took, result = await self._run_out(agent, team_timeout=10.5)
+        _, took, result = await self._run_out(agent, budget=Budget(seconds=10.5))
         wanted = (TeamStatus.TIMEOUT, TeamStatus.FAILED)
         assert result.status in wanted, f"it ended {result!r}"
         assert took <= 10.5 + GRACE + self.late(SLACK), f"the deadline was after 10.5 seconds, it ended after {took:g}"
@@ -115,7 +114,7 @@ class CutTests(CoordinatorStage):
     async def test_c10_what_was_finished_comes_back_in_plan_order(self) -> None:
         tasks = [Task("slow", "Hang."), Task("after", "Wait.", depends_on=["slow"]), *_quick("x", "y")]
         agent = Watched(hang_at("slow"))
-        _, _, result = await self._run_out(agent, tasks=tasks, team_timeout=5.0)
+        _, _, result = await self._run_out(agent, tasks=tasks, budget=Budget(seconds=5.0))
         _check_half_done(result, TeamStatus.TIMEOUT)
 
     # ------------------------------------------------------------------ C10: kill

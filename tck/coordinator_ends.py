@@ -44,7 +44,7 @@ class EndTests(CoordinatorStage):
 
     @clause("C4")
     async def test_c04_a_run_out_of_time_begins_and_ends_once(self) -> None:
-        for limits in ({"team_timeout": 5.0}, {"budget": Budget(seconds=5)}, {"budget": Budget(seconds=0)}):
+        for limits in ({"budget": Budget(seconds=5)}, {"budget": Budget(seconds=0)}):
             fields: dict[str, Any] = limits
             show = self.stage(hang, task_timeout=None, **fields)
             result = await show.play()

@@ -7,6 +7,7 @@ from typing import Any
 import anyio
 from anyio.lowlevel import checkpoint
 
+from kairo_team.budget import Budget
 from kairo_team.engine.work.runtime import Runtime
 from kairo_team.events import HumanDecided, HumanRequested
 from kairo_team.human import HumanDecision, HumanRequest
@@ -164,7 +165,7 @@ class GateTests(ReviewStage):
             for verdict in (OPEN, EvaluationVerdict.escalate(Cause.HUMAN_REQUIRED, "look")):
                 where = f"always sent back, {verdict.cause} under {risk}"
                 person = Person(HumanDecision.revise("another one"))
-                config: Any = {"risk_profile": risk, "max_human_rounds": 2, "team_timeout": 600.0}
+                config: Any = {"risk_profile": risk, "max_human_rounds": 2, "budget": Budget(seconds=600.0)}
                 run = await self.play(Reviewer(verdict), tasks=ONE, gate=person, **config)
                 for outcome in run.outcomes:
                     asked = run.writer.of(outcome.task_id)
@@ -188,7 +189,7 @@ class GateTests(ReviewStage):
     async def test_c10_the_deadline_ends_a_question(self) -> None:
         """A person who never answers does not keep the run open."""
         began = anyio.current_time()
-        run = await self.play(Reviewer(OPEN), gate=Person("hang"), team_timeout=5.0)
+        run = await self.play(Reviewer(OPEN), gate=Person("hang"), budget=Budget(seconds=5.0))
         took = anyio.current_time() - began
         assert run.result.status is TeamStatus.TIMEOUT, f"it ended {run.result.status}"
         assert took <= 5.0 + self.late(1.0), f"the deadline was at 5 s, it ended after {took:g} s"

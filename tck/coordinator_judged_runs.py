@@ -68,7 +68,7 @@ class JudgedRunTests(ReviewStage):
         """The review is cancelled for real and gives no verdict."""
         ended: list[float] = []
         began = anyio.current_time()
-        run = await self.play(Reviewer(hanging(ended)), review_timeout=None, team_timeout=5.0)
+        run = await self.play(Reviewer(hanging(ended)), review_timeout=None, budget=Budget(seconds=5.0))
         assert run.result.status is TeamStatus.TIMEOUT, f"it ended {run.result.status}"
         assert ended, "the review was not cancelled"
         took = max(ended) - began

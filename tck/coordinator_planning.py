@@ -158,7 +158,7 @@ class PlanningTests(CoordinatorStage):
         for fallback in (False, True):
             ended: list[float] = []
             writer, began = Writer(), anyio.current_time()
-            show = self.planned(hanging(ended), writer, fallback=fallback, team_timeout=5.0)
+            show = self.planned(hanging(ended), writer, fallback=fallback, budget=Budget(seconds=5.0))
             result = await show.play()
             show.seen.assert_lawful()
             assert result.status is TeamStatus.TIMEOUT, f"it ended {result.status}"

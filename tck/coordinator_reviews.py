@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 
+from kairo_team.budget import Budget
 from kairo_team.events import EvaluationResult
 from kairo_team.results import TeamStatus
 from kairo_team.tasks import Task
@@ -205,7 +206,9 @@ class ReviewTests(ReviewStage):
             ended: list[float] = []
             began = anyio.current_time()
             reviewer = Reviewer(hanging(ended))
-            run = await self.play(reviewer, tasks=TWO[:1], risk_profile=risk, review_timeout=5.0, team_timeout=600.0)
+            run = await self.play(
+                reviewer, tasks=TWO[:1], risk_profile=risk, review_timeout=5.0, budget=Budget(seconds=600.0)
+            )
             _check_no_review(run, {Cause.EVALUATOR_TIMEOUT}, f"a hanging evaluator, {risk} risk")
             if risk is not LOW:
                 run.check_refused(f"a hanging evaluator, {risk} risk")

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import anyio
 
+from kairo_team.budget import Budget
 from kairo_team.contracts import MemberContext
 from kairo_team.events import (
     AttemptFinished,
@@ -59,7 +60,7 @@ class WorkTests(CoordinatorStage):
 
     @clause("C6")
     async def test_c06_it_is_so_out_of_time_too(self) -> None:
-        show = self.stage(hang, tasks=diamond(), team_timeout=5.0, task_timeout=None)
+        show = self.stage(hang, tasks=diamond(), budget=Budget(seconds=5.0), task_timeout=None)
         _check_events(show, await show.play())
 
     @clause("C6")

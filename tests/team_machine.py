@@ -150,11 +150,10 @@ def configs(draw: st.DrawFn) -> kt.TeamConfig:
         budget=kt.Budget(
             tokens=draw(some(None, None, None, 300, 300, 100, 0)),
             loops=draw(some(None, None, None, 30, 15, 4)),
-            seconds=draw(some(None, None, None, None, None, None, 4.0, 0.0)),
+            seconds=draw(some(None, None, None, None, None, 2.0, 4.0, 9.0, 0.0)),
         ),
         risk_profile=draw(st.sampled_from(kt.RiskProfile)),
         max_feedback_rounds=draw(st.integers(0, 3)),
-        team_timeout=draw(some(None, None, None, None, None, 2.0, 9.0)),
         task_timeout=20.0,
         review_timeout=draw(some(5.0, 5.0, 0.01)),
         max_parallel_tasks=draw(some(None, None, 1, 2)),

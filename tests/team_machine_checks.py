@@ -123,8 +123,8 @@ def tasks_of(session: Session, played: Played) -> Sequence[kt.Task]:
 def check_time(session: Session, played: Played, spent: float) -> None:
     """Check that nothing outlives a kill or the deadline by more than the grace."""
     config, more = played.scenario.config, played.scenario.more
-    limits = [config.team_timeout, None if more is not None and spent else config.budget.seconds]
-    ends = [max(0.0, limit - spent) for limit in limits if limit is not None]
+    limit = None if more is not None and spent else config.budget.seconds
+    ends = [] if limit is None else [max(0.0, limit - spent)]
     ends += [deed.at for deed in session.deeds if deed.what == "kill"]
     if ends and played.scenario.shared is None:  # the time of a shared budget is real
         assert session.took <= min(ends) + config.cancel_grace + 1e-6

@@ -76,7 +76,7 @@ MODULES = {
         labelled thresholds""",
     "evaluators/attacks": "corpus encodings trial",
     "coordinators": """agent_planner best_of expert_team failure_policy group_chat handoff moderators planners
-        proposals reviewers supervision supervisor task_dispatch task_work turns""",
+        proposals review_rounds reviewers supervision supervisor task_dispatch turns""",
     "api": "",
     "views": """agreement_svg eval_page eval_progress eval_table graph_chart graph_layout graph_mermaid graph_svg
         json_lines lines live live_notebook notebook open_tasks plain progress report_budget report_calls

@@ -185,7 +185,7 @@ ENDS: dict[str, End] = {
         "a:\nmade a\n\nhangs:\nkept of hangs",
         "time_budget_exceeded",
         ("a", "hangs"),
-        config=kt.TeamConfig(team_timeout=5),
+        config=kt.TeamConfig(budget=kt.Budget(seconds=5)),
     ),
     "killed": End("cancelled", "a:\nmade a\n\nhangs:\nkept of hangs", "enough", ("a", "hangs"), kill_at=3.0),
     "a person is to decide": End(

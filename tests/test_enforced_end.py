@@ -66,7 +66,7 @@ def request(**config: Any) -> kt.TeamExecutionRequest:
 
 @pytest.mark.parametrize("agent", STUBBORN)
 async def test_at_the_deadline_it_is_closed_after_the_grace_and_named(agent: Agent) -> None:
-    result = await TaskDispatchCoordinator().execute(request(team_timeout=1.0), make(agent))
+    result = await TaskDispatchCoordinator().execute(request(budget=kt.Budget(seconds=1.0)), make(agent))
     assert result.status is kt.TeamStatus.TIMEOUT
     assert result["task"].status is kt.TaskStatus.CANCELLED
     assert 1.0 <= result.duration <= 1.0 + GRACE + 0.4
@@ -94,7 +94,7 @@ async def test_task_groups_around_it_are_left_too(agent: Agent, anyio_backend: t
     """Leaving a task group awaits, in a scope of its own: what stayed in that could never be cancelled again."""
     if anyio_backend[0] == "trio":
         pytest.skip("trio waits for an open nursery: nothing else may close it")
-    result = await TaskDispatchCoordinator().execute(request(team_timeout=1.0), make(agent))
+    result = await TaskDispatchCoordinator().execute(request(budget=kt.Budget(seconds=1.0)), make(agent))
     assert result.status is kt.TeamStatus.TIMEOUT
     assert result.duration <= 1.0 + GRACE + 0.4
 
@@ -143,7 +143,7 @@ async def test_an_agent_that_swallows_even_its_closing_does_not_keep_the_run() -
             except BaseException:  # noqa: BLE001, S112 - what must never be written
                 continue
 
-    result = await TaskDispatchCoordinator().execute(request(team_timeout=1.0), make(immortal))
+    result = await TaskDispatchCoordinator().execute(request(budget=kt.Budget(seconds=1.0)), make(immortal))
     assert result.status is kt.TeamStatus.TIMEOUT
     assert result["task"].status is kt.TaskStatus.CANCELLED
     assert result.duration <= 1.0 + GRACE
@@ -161,7 +161,7 @@ async def test_clean_up_within_the_grace_is_left_alone() -> None:
             done.append("tidied")
         raise AssertionError
 
-    result = await TaskDispatchCoordinator().execute(request(team_timeout=1.0), make(tidy))
+    result = await TaskDispatchCoordinator().execute(request(budget=kt.Budget(seconds=1.0)), make(tidy))
     assert done == ["tidied"]
     assert result.duration == pytest.approx(1.0 + GRACE * 0.9)
     assert not any("closed" in warning for warning in result.warnings)
@@ -184,7 +184,7 @@ async def test_an_orderly_end_gets_its_turns_even_without_any_grace(depth: int) 
         await nest(depth)
         raise AssertionError
 
-    config = kt.TeamConfig(team_timeout=1.0, cancel_grace=0.0)
+    config = kt.TeamConfig(budget=kt.Budget(seconds=1.0), cancel_grace=0.0)
     result = await TaskDispatchCoordinator().execute(kt.TeamExecutionRequest("g", config=config), make(deep))
     assert result.status is kt.TeamStatus.TIMEOUT
     assert result.duration == pytest.approx(1.0)
@@ -202,7 +202,7 @@ async def test_an_evaluator_is_held_too() -> None:
     async def good(assignment: kt.Assignment) -> str:
         return "text"
 
-    result = await ExpertTeamCoordinator(evaluator=Stuck()).execute(request(team_timeout=1.0), make(good))
+    result = await ExpertTeamCoordinator(evaluator=Stuck()).execute(request(budget=kt.Budget(seconds=1.0)), make(good))
     assert result.status is kt.TeamStatus.TIMEOUT
     assert result.outcomes[0].artifact == kt.Artifact("text")
     assert any("'Stuck'" in warning for warning in result.warnings)
@@ -218,7 +218,9 @@ async def test_a_planner_is_held_too() -> None:
                 await anyio.sleep_forever()
             raise AssertionError
 
-    result = await ExpertTeamCoordinator(planner=Stuck()).execute(request(team_timeout=1.0), make(swallows))
+    result = await ExpertTeamCoordinator(planner=Stuck()).execute(
+        request(budget=kt.Budget(seconds=1.0)), make(swallows)
+    )
     assert (result.status, result.outcomes) == (kt.TeamStatus.TIMEOUT, ())
     assert result.duration <= 1.0 + GRACE
 

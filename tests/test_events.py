@@ -193,7 +193,7 @@ async def everything() -> list[Event]:
         await (await play("fickle", fickle, asleep)).result()
         runtime.answer(runtime.pending("fickle")[0].id, kt.HumanDecision.approve())
         await runtime.resume("fickle", fickle, coordinator=asleep)
-        await (await play("late", team, board, kt.Task("long", "do"), team_timeout=1.0)).result()
+        await (await play("late", team, board, kt.Task("long", "do"), budget=kt.Budget(seconds=1.0))).result()
         tight = {"budget": kt.Budget(tokens=100), "budget_policy": kt.BudgetPolicy(reserve=0.0, top_ups=1)}
         tasks = [kt.Task("short", "do"), kt.Task("other", "do"), kt.Task("after", "do", depends_on=["short"])]
         run = await play("short", team, board, *tasks, **tight)

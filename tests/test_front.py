@@ -157,7 +157,7 @@ async def test_audit_g15_a_request_with_a_plan_or_config_beside_it_is_refused(gi
     [
         ({"plan": [kt.Task("t", "do")]}, r"plan must be a TaskGraph, such as kt\.TaskGraph\(.*not \[Task"),
         ({"run_id": 7}, "run_id must be a str, such as 'tides-1', not 7"),
-        ({"config": {"team_timeout": 5}}, "config must be a TeamConfig, such as .*, not {'team_timeout': 5}"),
+        ({"config": {"task_timeout": 5}}, "config must be a TeamConfig, such as .*, not {'task_timeout': 5}"),
     ],
 )
 async def test_audit_g15_a_plan_is_a_graph_and_a_config_a_config(given: Any, message: str) -> None:

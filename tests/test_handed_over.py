@@ -41,7 +41,7 @@ class Shifty(kt.Artifact):
         return "shifty"
 
 
-async def play(member: Any, *, team_timeout: float | None = 5.0) -> kt.TeamResult:
+async def play(member: Any, *, seconds: float | None = 5.0) -> kt.TeamResult:
     """Run a team of three, one of which hands something over, and look at all that came back."""
 
     async def good(assignment: kt.Assignment) -> str:
@@ -52,7 +52,7 @@ async def play(member: Any, *, team_timeout: float | None = 5.0) -> kt.TeamResul
     runtime = kt.Runtime(subscribers=[recorder])
     team = kt.Team("team", [kt.Member("bad", member), kt.Member("good", good)], runtime=runtime)
     tasks = [kt.Task("bad", "do", member="bad"), kt.Task("good", "do", member="good")]
-    config = kt.TeamConfig(team_timeout=team_timeout)
+    config = kt.TeamConfig(budget=kt.Budget(seconds=seconds))
     result = await ONCE.execute(kt.TeamExecutionRequest("goal", plan=kt.TaskGraph(tasks), config=config), team)
     recorder.assert_lawful()
     assert result["good"].status is kt.TaskStatus.COMPLETED

@@ -333,7 +333,7 @@ async def test_the_deadline_does_not_wait_for_a_person() -> None:
             raise AssertionError
 
     office, _ = letter(gate=Never())
-    result = await office.run(team_timeout=60.0)
+    result = await office.run(budget=kt.Budget(seconds=60.0))
     assert (result.status, statuses(result)) == (kt.TeamStatus.TIMEOUT, {"letter": "cancelled"})
     assert result.duration == pytest.approx(60, abs=0.1)
 

@@ -51,8 +51,8 @@ async def play(agent: Any, by: str) -> tuple[EventRecorder, kt.TeamResult | None
     runtime = kt.Runtime(subscribers=[recorder])
     team = kt.Team("team", [kt.Member("m", agent), kt.Member("n", agent)], runtime=runtime)
     plan = kt.TaskGraph([kt.Task("a", "do", member="m"), kt.Task("b", "do", member="n")])
-    timeouts = {"deadline": {"team_timeout": 2.0}, "budget": {"budget": kt.Budget(seconds=2.0)}}
-    config = kt.TeamConfig(cancel_grace=1.0, task_timeout=2.0 if by == "timeout" else None, **timeouts.get(by, {}))  # type: ignore[arg-type]  # of the right kinds
+    budget = kt.Budget(seconds=2.0 if by == "budget" else None)
+    config = kt.TeamConfig(budget, cancel_grace=1.0, task_timeout=2.0 if by == "timeout" else None)
     result: kt.TeamResult | None = None
 
     async def cut() -> None:
@@ -72,7 +72,7 @@ async def play(agent: Any, by: str) -> tuple[EventRecorder, kt.TeamResult | None
     return recorder, result
 
 
-ENDS = ["deadline", "budget", "kill", "caller", "timeout", "task"]
+ENDS = ["budget", "kill", "caller", "timeout", "task"]
 
 
 @pytest.mark.parametrize("shield", [False, True], ids=["", "shielded"])
@@ -103,7 +103,7 @@ async def test_audit_g32_an_attempt_in_flight_has_its_attempt_finished(by: str) 
     assert sorted(ends) == [("a", 1, 7), ("b", 1, 7)]
     assert all(one.error for one in finished)
     over = "'team' halted: time_budget_exceeded (spent 14 tokens, 2 loops)"
-    told = {"deadline": over, "budget": over, "kill": "enough", "caller": "the caller was cancelled"}
+    told = {"budget": over, "kill": "enough", "caller": "the caller was cancelled"}
     if by in told:
         assert {(one.status, one.error) for one in finished} == {("halted", told[by])}
 
@@ -121,7 +121,7 @@ async def test_audit_g32_of_the_second_try_only_what_it_spent_is_told() -> None:
     recorder = EventRecorder()
     team = kt.Team("team", [kt.Member("m", spends)], runtime=kt.Runtime(subscribers=[recorder]))
     coordinator = TaskDispatchCoordinator(failure_policy=FailurePolicy(retries=1, backoff=0.1))
-    config = kt.TeamConfig(team_timeout=3.0)
+    config = kt.TeamConfig(budget=kt.Budget(seconds=3.0))
     await coordinator.execute(kt.TeamExecutionRequest("goal", config=config), team)
     finished = recorder.of(events.AttemptFinished)
     assert [(one.attempt, one.usage.tokens) for one in finished] == [(1, 10), (2, 20)]

@@ -119,7 +119,7 @@ async def test_audit_g03_the_next_try_may_be_in_time() -> None:
 
 
 async def test_audit_g03_a_block_past_the_deadline_of_the_team_ends_the_run() -> None:
-    result = await ONCE.execute(asked(team_timeout=1.0), team_of(steps(("block", 2.0))))
+    result = await ONCE.execute(asked(budget=kt.Budget(seconds=1.0)), team_of(steps(("block", 2.0))))
     assert result.status is kt.TeamStatus.TIMEOUT
     assert result["a"].status is kt.TaskStatus.CANCELLED
 

@@ -173,11 +173,10 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         budget=kt.Budget(
             tokens=draw(st.sampled_from([None, None, 100, 200, 0])),
             loops=draw(st.sampled_from([None, None, 12, 4])),
-            seconds=draw(st.sampled_from([None, None, None, 2.5, 0.0])),
+            seconds=draw(st.sampled_from([None, None, None, 1.5, 2.5, 6.0, 0.0])),
         ),
         risk_profile=draw(st.sampled_from(kt.RiskProfile)),
         max_feedback_rounds=draw(st.integers(0, 2)),
-        team_timeout=draw(st.sampled_from([None, None, 1.5, 6.0])),
         task_timeout=20.0,
         review_timeout=draw(st.sampled_from([None, 0.01, 5.0])),
         max_parallel_tasks=draw(st.sampled_from([None, 1, 2, 3])),
@@ -334,7 +333,7 @@ def check_limits(played: Played) -> None:
 def check_time(played: Played) -> None:
     scenario = played.world.scenario
     config = scenario.config
-    ends = [config.team_timeout, config.budget.seconds, scenario.end_at if scenario.end else None]
+    ends = [config.budget.seconds, scenario.end_at if scenario.end else None]
     deadlines = [end for end in ends if end is not None]
     if deadlines:
         assert played.took <= min(deadlines) + config.cancel_grace + 1e-6

@@ -209,7 +209,7 @@ async def test_kf_u10_a_thread_that_ignores_its_deadline_does_not_keep_the_team(
         return "far too late"
 
     team, _ = make_team(deaf)
-    config = kt.TeamConfig(team_timeout=0.5, cancel_grace=0.1)
+    config = kt.TeamConfig(budget=kt.Budget(seconds=0.5), cancel_grace=0.1)
     with anyio.fail_after(60):
         result = await coordinator.execute(kt.TeamExecutionRequest("goal", config=config), team)
     let_go.set()
@@ -225,7 +225,7 @@ def test_kf_u10_a_thread_that_never_ends_does_not_keep_the_process_alive() -> No
         import threading, kairo_team as kt
         def deaf(assignment): threading.Event().wait()
         team = kt.Team("t", [kt.Member("a", deaf)])
-        request = kt.TeamExecutionRequest("g", config=kt.TeamConfig(team_timeout=0.1, cancel_grace=0.1))
+        request = kt.TeamExecutionRequest("g", config=kt.TeamConfig(budget=kt.Budget(seconds=0.1), cancel_grace=0.1))
         print(kt.run_sync(team, request).status)
     """
     ran = subprocess.run(

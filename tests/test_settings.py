@@ -123,8 +123,13 @@ async def test_max_human_rounds_bounds_what_a_person_sends_back(rounds: int) -> 
 
 @shows(kt.TeamConfig, "team_timeout")
 @pytest.mark.parametrize(("seconds", "status"), [(None, "completed"), (9.0, "timeout"), (11.0, "completed")])
-async def test_team_timeout_ends_the_run(seconds: float | None, status: str) -> None:
-    assert (await run(nap, config=kt.TeamConfig(team_timeout=seconds))).status == status
+async def test_team_timeout_ends_the_run_and_is_deprecated(seconds: float | None, status: str) -> None:
+    """Until 1.0; `Budget.seconds` is the same limit."""
+    assert (await run(nap, config=kt.TeamConfig(budget=kt.Budget(seconds=seconds)))).status == status
+    if seconds is not None:
+        with pytest.warns(DeprecationWarning, match=r"write budget=kt\.Budget\(seconds="):
+            config = kt.TeamConfig(team_timeout=seconds, budget=kt.Budget(seconds=20))
+        assert (await run(nap, config=config)).status == status
 
 
 @shows(kt.TeamConfig, "deadline_at")
@@ -181,7 +186,7 @@ async def test_cancel_grace_is_the_time_for_clean_up(grace: float, tidied: bool)
                 done.append(True)
         raise AssertionError
 
-    result = await run(tidy, config=kt.TeamConfig(team_timeout=1.0, cancel_grace=grace))
+    result = await run(tidy, config=kt.TeamConfig(budget=kt.Budget(seconds=1.0), cancel_grace=grace))
     assert bool(done) is tidied
     assert result.duration == pytest.approx(1 + min(grace, 5))
 

@@ -138,7 +138,7 @@ async def test_a_kill_and_a_deadline_count_whatever_was_exhausted_before(end: st
     runtime = kt.Runtime()
     team = kt.Team("team", [kt.Member("a", greedy), kt.Member("b", slow)], runtime=runtime)
     plan = kt.TaskGraph([kt.Task("a", "do", member="a"), kt.Task("b", "do", member="b")])
-    config = kt.TeamConfig(budget=kt.Budget(tokens=100), team_timeout=5.0)
+    config = kt.TeamConfig(budget=kt.Budget(tokens=100, seconds=5.0))
     result: list[kt.TeamResult] = []
 
     async def run() -> None:
@@ -156,16 +156,16 @@ async def test_a_kill_and_a_deadline_count_whatever_was_exhausted_before(end: st
 
 
 async def test_a_resumed_run_that_is_cut_short_keeps_what_was_finished_and_its_deadline() -> None:
-    """The deadline is the team's, whatever budget it goes on with."""
+    """The seconds of both sessions count."""
     runtime = kt.Runtime(gate=kt.DeferGate())
     team = kt.Team("team", [kt.Member("a", slow), kt.Member("b", slow)], runtime=runtime)
     plan = kt.TaskGraph([kt.Task("a", "do", role="a"), kt.Task("b", "do", role="b")])
     coordinator = ExpertTeamCoordinator(evaluator=ask_about("b"))
-    config = kt.TeamConfig(team_timeout=15.0)
+    config = kt.TeamConfig(budget=kt.Budget(seconds=15.0))
     first = await coordinator.execute(kt.TeamExecutionRequest("g", plan=plan, config=config, run_id="r"), team)
     assert first.status is kt.TeamStatus.SUSPENDED
     runtime.answer(runtime.pending("r")[0].id, kt.HumanDecision.revise("more"))
-    result = await runtime.resume("r", team, coordinator=coordinator, budget=kt.Budget(tokens=500))
+    result = await runtime.resume("r", team, coordinator=coordinator, budget=kt.Budget(tokens=500, seconds=15.0))
     assert (result.status, result["a"].status) == (kt.TeamStatus.TIMEOUT, kt.TaskStatus.COMPLETED)
     assert (result["b"].status, result["b"].attempts) == (kt.TaskStatus.CANCELLED, 2)
     assert result["b"].artifact == kt.Artifact("slow")
@@ -176,7 +176,7 @@ async def test_a_task_that_waited_and_was_not_come_to_again_is_cancelled_with_wh
     team = kt.Team("team", [kt.Member("a", slow)], runtime=runtime)
     plan = kt.TaskGraph([kt.Task("one", "do", weight=2), kt.Task("two", "do")])
     coordinator = ExpertTeamCoordinator(evaluator=ask_about("one", "two"))
-    config = kt.TeamConfig(team_timeout=25.0, max_parallel_tasks=1)
+    config = kt.TeamConfig(budget=kt.Budget(seconds=25.0), max_parallel_tasks=1)
     await coordinator.execute(kt.TeamExecutionRequest("g", plan=plan, config=config, run_id="r"), team)
     question = next(one for one in runtime.pending("r") if one.task_id == "one")
     runtime.answer(question.id, kt.HumanDecision.revise("more"))

@@ -18,8 +18,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import kairo_team as kt
 from kairo_team.coordinators import FailurePolicy, TaskDispatchCoordinator
+from kairo_team.coordinators.review_rounds import ReviewRounds
 from kairo_team.coordinators.reviewers import Reviewers
-from kairo_team.coordinators.task_work import TaskWork
 from kairo_team.engine.live.task_pool import background
 from kairo_team.engine.tasks.ready_tasks import Entry, ReadyTasks
 from kairo_team.engine.tasks.task_run import PENDING
@@ -288,11 +288,14 @@ class Watched(TaskDispatchCoordinator):
     async def execute(self, request: kt.TeamExecutionRequest, team: kt.Team) -> kt.TeamResult:
         async with kt.TeamRun.open(request, team, tolerate_failures=True) as run:
             graph = await run.plan(self.preview(request, team))
-            work = TaskWork(run, self.failure_policy, Reviewers(team))
+            reviewers = Reviewers(team)
             async with background(partial(self.look, run), partial(self.cancel, run)):
                 async for task in run.ready(graph):
-                    run.go(work.do, task)
+                    run.go(self.work, run, task, reviewers)
         return run.result
+
+    async def work(self, run: kt.TeamRun, task: kt.Task, reviewers: Reviewers) -> None:
+        await ReviewRounds(run, task, reviewers.of(task), self.failure_policy).finish()
 
     async def look(self, run: kt.TeamRun) -> None:
         """Note what could go on, whenever everybody has done what there was to do."""

@@ -244,7 +244,7 @@ async def test_third_o6_a_loop_that_is_cut_short_has_what_its_rounds_made() -> N
 
     team, plan = kt.Team("team", [kt.Member("m", hang, max_concurrency=2)]), [polish(), kt.Task("bad", "b")]
     board = TaskDispatchCoordinator(failure_policy=FailurePolicy(retries=0, abort_team=True))
-    for config in (kt.TeamConfig(), kt.TeamConfig(team_timeout=3)):
+    for config in (kt.TeamConfig(), kt.TeamConfig(budget=kt.Budget(seconds=3))):
         result = await kt.run(team, "Do it.", plan=kt.TaskGraph(plan), config=config, coordinator=board)
         assert result["polish"].status in {kt.TaskStatus.CANCELLED, kt.TaskStatus.FAILED}
         assert result["polish"].artifact == result["polish.01.test"].artifact

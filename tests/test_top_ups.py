@@ -150,7 +150,6 @@ async def test_what_the_shared_budget_does_not_have_is_refused_and_changes_nothi
         ({"budget": kt.Budget(seconds=5)}, None, 5),
         ({"budget": kt.Budget(seconds=5)}, 10, None),
         ({"budget": kt.Budget(seconds=5)}, 2, 7),
-        ({"team_timeout": 5.0}, 2, 7),
         ({}, 2, None),
     ],
 )

@@ -36,7 +36,7 @@ TASK = kt.Task(
 )  # fmt: skip
 GRAPH = kt.TaskGraph([kt.Task("fetch", "Get."), TASK])
 CONFIG = kt.TeamConfig(
-    budget=kt.Budget(tokens=5, seconds=1.5), risk_profile=kt.RiskProfile.LOW, team_timeout=9.0, max_parallel_tasks=2
+    budget=kt.Budget(tokens=5, seconds=1.5), risk_profile=kt.RiskProfile.LOW, review_timeout=9.0, max_parallel_tasks=2
 )
 ARTIFACT = kt.Artifact("text", data={"rows": [1, 2], "ok": True}, media_type="application/json", partial=True)
 USAGE = kt.Usage(3, 4, Decimal("0.000001"), 1, 2, 0.5)
@@ -221,7 +221,7 @@ MEMBER = kt.Member("a", agent)
         (lambda: kt.TaskGraph([TASK, TASK]), "task ids must be unique; given twice: 'chart'"),
         (lambda: kt.TeamExecutionRequest(" \n"), "the goal must not be blank"),
         (lambda: kt.TeamExecutionRequest("g", context={"x": {1, 2}}), "at 'x' must be made of JSON values"),
-        (lambda: kt.TeamConfig(team_timeout=0), "TeamConfig.team_timeout must be > 0 and finite, or None"),
+        (lambda: kt.TeamConfig(review_timeout=0), "TeamConfig.review_timeout must be > 0 and finite, or None"),
         (lambda: kt.TeamConfig(task_timeout=float("nan")), "TeamConfig.task_timeout"),
         (lambda: kt.TeamConfig(review_timeout=-3), "TeamConfig.review_timeout"),
         (lambda: kt.TeamConfig(max_parallel_tasks=0), "TeamConfig.max_parallel_tasks"),

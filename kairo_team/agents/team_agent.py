@@ -140,7 +140,10 @@ def _inputs(assignment: Assignment) -> dict[str, Any]:
     if assignment.previous is not None:
         inputs["previous"] = assignment.previous.text
         wrong = [one for one in assignment.findings if not one.is_right]
-        inputs["findings"] = [{"observed": one.observed, "expected": one.expected} for one in wrong]
+        inputs["findings"] = [
+            {"observed": one.observed, "expected": one.expected} | ({"recheck": one.recheck} if one.recheck else {})
+            for one in wrong
+        ]
         right = [one.expected or one.id for one in assignment.findings if one.is_right]
         right += assignment.met
         inputs |= {"leave unchanged": right} if right else {}

@@ -82,7 +82,7 @@ async def test_the_outer_deadline_ends_the_inner_team() -> None:
         return "whole"
 
     recorder = EventRecorder()
-    result = await run(nested(slow, depth=2), recorder, team_timeout=5.0)
+    result = await run(nested(slow, depth=2), recorder, budget=kt.Budget(seconds=5.0))
     assert result.status is kt.TeamStatus.TIMEOUT
     assert result.duration == pytest.approx(5, abs=0.1)
     recorder.assert_lawful()
@@ -189,7 +189,7 @@ async def test_a_halt_of_the_outer_team_ends_the_inner_one_in_the_middle_of_its_
 
 
 @pytest.mark.parametrize("depth", [1, 3])
-@pytest.mark.parametrize("end", ["task_timeout", "team_timeout"])
+@pytest.mark.parametrize("end", ["task_timeout", "budget"])
 @pytest.mark.parametrize("grace", [0.0, 2.0])
 async def test_a_stubborn_agent_inside_ends_within_the_outer_grace_and_its_runs_in_order(
     depth: int, end: str, grace: float
@@ -203,7 +203,9 @@ async def test_a_stubborn_agent_inside_ends_within_the_outer_grace_and_its_runs_
 
     recorder = EventRecorder()
     agent = nested(shields, depth=depth, config=kt.TeamConfig(cancel_grace=50.0))
-    result = await run(agent, recorder, cancel_grace=grace, **{end: 5.0})
+    result = await run(
+        agent, recorder, cancel_grace=grace, **{end: 5.0 if end == "task_timeout" else kt.Budget(seconds=5.0)}
+    )
     assert result.status is (kt.TeamStatus.FAILED if end == "task_timeout" else kt.TeamStatus.TIMEOUT)
     assert result.duration == pytest.approx(5 + grace, abs=0.15)
     recorder.assert_lawful()
@@ -224,8 +226,8 @@ async def test_what_shields_itself_after_a_run_inside_is_closed_too() -> None:
             with anyio.CancelScope(shield=True):
                 await anyio.sleep(100)
 
-    for end in ("task_timeout", "team_timeout"):
-        result = await run(goes_on, cancel_grace=1.0, **{end: 5.0})
+    for end in ("task_timeout", "budget"):
+        result = await run(goes_on, cancel_grace=1.0, **{end: 5.0 if end == "task_timeout" else kt.Budget(seconds=5.0)})
         assert result.duration == pytest.approx(6, abs=0.15)
         assert any("'desk' did not end" in warning for warning in result.warnings)
 

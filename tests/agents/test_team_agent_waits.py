@@ -208,7 +208,7 @@ async def test_an_outer_deadline_gives_up_what_waits_inside() -> None:
     desk, _ = office("asked")
     plan = [*OUTER, kt.Task("beside-2", "do", member="other", depends_on=["beside"])]
     plan += [kt.Task("beside-3", "do", member="other", depends_on=["beside-2"])]
-    result = await desk.run(plan, team_timeout=2.5)
+    result = await desk.run(plan, budget=kt.Budget(seconds=2.5))
     assert (result.status, statuses(result)["desk"]) == (kt.TeamStatus.TIMEOUT, "cancelled")
     assert (len(desk.runtime.runs), desk.runtime.pending()) == (0, ())
 

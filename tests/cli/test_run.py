@@ -62,7 +62,7 @@ def test_a_completed_run_tells_what_happened_what_came_out_and_what_it_cost(kair
             "import anyio\n"
             + BOARD
             + PLANNED.format(agent="lambda a: anyio.sleep(9)")
-            + 'request = kt.TeamExecutionRequest("x", config=kt.TeamConfig(team_timeout=0.2))',
+            + 'request = kt.TeamExecutionRequest("x", config=kt.TeamConfig(budget=kt.Budget(seconds=0.2)))',
             5,
             "TIMEOUT",
             "time_budget_exceeded",
@@ -229,7 +229,9 @@ def test_partial_work_of_a_task_that_was_cut_short_is_shown(kairo: Any, team_fil
 def test_a_thread_that_was_left_to_itself_neither_holds_nor_spoils_the_end(program: Any, team_file: TeamFile) -> None:
     text = "import atexit, time\ndef deaf(a): time.sleep(600)\natexit.register(print, 'registered by the file')\n"
     text += 'team = kt.Team("t", [kt.Member("a", deaf)])\n'
-    text += 'request = kt.TeamExecutionRequest("x", config=kt.TeamConfig(team_timeout=0.1, cancel_grace=0.1))'
+    text += (
+        'request = kt.TeamExecutionRequest("x", config=kt.TeamConfig(budget=kt.Budget(seconds=0.1), cancel_grace=0.1))'
+    )
     said = program("run", team_file(text))
     assert (said.code, said.err) == (5, "")
     assert said.out.endswith("registered by the file\n")

@@ -125,6 +125,8 @@ async def test_nobody_is_warned_of_an_attempt_that_no_worker_began() -> None:
     async with working(new_database("procrastinate"), team, workers=0) as cluster:
         here, runtime = elsewhere(team, cluster)
         with anyio.fail_after(60):
-            result = await kt.run(here, request_of(ONE, team_timeout=0.5, cancel_grace=0.1), runtime=runtime)
+            result = await kt.run(
+                here, request_of(ONE, budget=kt.Budget(seconds=0.5), cancel_grace=0.1), runtime=runtime
+            )
     assert result.status is kt.TeamStatus.TIMEOUT
     assert not [warning for warning in result.warnings if "did not end" in warning]

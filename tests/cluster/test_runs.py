@@ -122,7 +122,7 @@ async def test_a_cancel_reaches_the_worker_and_partial_work_comes_back(way: str)
     team = team_of(work)
     async with working(new_database("procrastinate"), team) as cluster:
         here, runtime = elsewhere(team, cluster)
-        limit: dict[str, Any] = {"team_timeout": 1.5} if way == "deadline" else {}
+        limit: dict[str, Any] = {"budget": kt.Budget(seconds=1.5)} if way == "deadline" else {}
         async with runtime:
             run = await runtime.start(here, request_of(kt.Task("a", "do", member="m0"), **limit))
             with anyio.fail_after(60):

@@ -65,7 +65,8 @@ async def test_a_revision_gets_the_previous_artifact_and_its_findings() -> None:
     await run(evaluator, agent)
     first, second = agent.calls
     assert (first.attempt, first.previous, tuple(first.findings)) == (1, None, ())
-    assert (second.attempt, second.previous, tuple(second.findings)) == (2, kt.Artifact("draft 1"), REVISE.findings)
+    told = (*REVISE.findings, kt.Finding("feedback", severity="info", observed=REVISE.feedback))
+    assert (second.attempt, second.previous, tuple(second.findings)) == (2, kt.Artifact("draft 1"), told)
     assert [context.attempt for context in evaluator.contexts] == [1, 2]
     assert [tuple(context.prior_verdicts) for context in evaluator.contexts] == [(), (REVISE,)]
 

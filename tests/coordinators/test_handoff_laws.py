@@ -119,8 +119,7 @@ def talks(draw: st.DrawFn) -> Talk:
         "failure_policy": FailurePolicy(retries=draw(st.integers(0, 1)), try_others=draw(st.booleans())),
     }
     config: dict[str, Any] = {
-        "budget": draw(st.sampled_from([*[kt.Budget()] * 3, *LIMITS])),
-        "team_timeout": draw(st.sampled_from([None, None, None, 30.0])),
+        "budget": draw(st.sampled_from([*[kt.Budget()] * 3, *LIMITS, kt.Budget(seconds=30.0)])),
         "risk_profile": draw(st.sampled_from(list(kt.RiskProfile))),
     }
     moves = {name: draw(st.lists(MOVES, min_size=1, max_size=3)) for name in names}

@@ -115,13 +115,10 @@ class SlowPlanner:
         return kt.TaskGraph([task("a")])
 
 
-@pytest.mark.parametrize(
-    "limit", [{"team_timeout": 10.0}, {"budget": kt.Budget(seconds=10)}], ids=["timeout", "budget"]
-)
-async def test_kf_t03_the_deadline_covers_planning_and_is_a_timeout(limit: dict[str, Any]) -> None:
+async def test_kf_t03_the_deadline_covers_planning_and_is_a_timeout() -> None:
     """A planner slower than the deadline ends the run at the deadline, TIMEOUT and not FAILED."""
     bench = Bench(a=good)
-    result = await bench.run(ExpertTeamCoordinator(planner=SlowPlanner()), **limit)
+    result = await bench.run(ExpertTeamCoordinator(planner=SlowPlanner()), budget=kt.Budget(seconds=10))
     assert (result.status, result.outcomes) == (kt.TeamStatus.TIMEOUT, ())
     assert result.duration == pytest.approx(10.0)
     assert bench.recorder.types == ["team.started", "team.timed_out"]
@@ -134,7 +131,7 @@ async def test_kf_t04_a_timeout_error_of_a_tool_is_that_attempts_failure(kind: C
     result = await bench.run(
         kind(failure_policy=FailurePolicy(retries=1)),
         [task("a", member="tool"), task("b", member="good")],
-        team_timeout=60.0,
+        budget=kt.Budget(seconds=60.0),
     )
     assert result.status is kt.TeamStatus.COMPLETED
     assert [outcome.attempts for outcome in result.outcomes] == [2, 1]
@@ -281,7 +278,7 @@ WAYS_TO_END: dict[str, tuple[dict[str, Any], list[kt.Task], dict[str, Any], str]
     "all bad": ({"a": bad}, [task("a"), task("b", "a")], {}, "team.failed"),
     "unbound": ({"a": good}, [task("a", role="nobody")], {}, "team.failed"),
     "unknown evaluator": ({"a": good}, [task("a", evaluator="ghost")], {}, "team.failed"),
-    "deadline": ({"a": hang}, [task("a"), task("b", "a")], {"team_timeout": 3.0}, "team.timed_out"),
+    "deadline": ({"a": hang}, [task("a"), task("b", "a")], {"budget": kt.Budget(seconds=3.0)}, "team.timed_out"),
     "no time at all": ({"a": good}, [task("a")], {"budget": kt.Budget(seconds=0)}, "team.timed_out"),
     "no loop at all": ({"a": good}, [task("a")], {"budget": kt.Budget(loops=0)}, "team.failed"),
     "one loop for two": ({"a": good}, [task("a"), task("b", "a")], {"budget": kt.Budget(loops=1)}, "team.failed"),
@@ -371,7 +368,7 @@ async def test_kf_t22_outcomes_come_in_plan_order_also_on_timeout(kind: Coordina
 
     bench = Bench(w=work)
     plan = [task("a"), task("b"), task("c"), task("d", "b"), task("e", "c")]
-    result = await bench.run(kind(), plan, team_timeout=20.0)
+    result = await bench.run(kind(), plan, budget=kt.Budget(seconds=20.0))
     assert result.status is kt.TeamStatus.TIMEOUT
     assert list(statuses(result).items()) == [
         ("a", COMPLETED), ("b", CANCELLED), ("c", COMPLETED), ("d", SKIPPED), ("e", COMPLETED)
@@ -431,7 +428,7 @@ async def test_kf_t29_the_teams_timeout_is_kept_within_the_grace(kind: Coordinat
     """0.5 s is 0.5 s - and the grace, for agents that swallow their cancellation; they are named."""
     bench = Bench(polite=hang, rude=stubborn)
     plan = [task("a", member="polite"), task("b", member="rude")]
-    result = await bench.run(kind(), plan, team_timeout=0.5, cancel_grace=grace)
+    result = await bench.run(kind(), plan, budget=kt.Budget(seconds=0.5), cancel_grace=grace)
     assert result.status is kt.TeamStatus.TIMEOUT
     assert 0.5 <= result.duration <= 0.5 + grace + 0.05
     assert statuses(result) == {"a": CANCELLED, "b": CANCELLED}

@@ -237,7 +237,7 @@ async def test_no_plan_is_made_for_a_cancelled_task_or_after_the_end() -> None:
         group.start_soon(cancel)
     assert len(planner.asked) == 1
     timed_out = Planner([task("t", member="slow")], lambda kept: MENDED)
-    late = await bench(slow=slow).run(expert(timed_out), team_timeout=5.0)
+    late = await bench(slow=slow).run(expert(timed_out), budget=kt.Budget(seconds=5.0))
     assert (late.status, len(timed_out.asked)) == (kt.TeamStatus.TIMEOUT, 1)
 
 
@@ -252,7 +252,7 @@ async def test_a_planner_that_is_interrupted_is_not_asked_again_in_a_replay(end:
             return await super().plan(request, team, context)
 
     team, results = bench(), list[kt.TeamResult]()
-    config = {"team_timeout": 5.0} if end == "deadline" else {}
+    config = {"budget": kt.Budget(seconds=5.0)} if end == "deadline" else {}
 
     async def run() -> None:
         results.append(await team.run(expert(Hangs(FIRST)), **config))

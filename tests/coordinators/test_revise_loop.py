@@ -14,7 +14,7 @@ import kairo_team as kt
 from kairo_team import events
 from kairo_team.agents.team_agent import TeamAgent
 from kairo_team.coordinators import ExpertTeamCoordinator
-from kairo_team.coordinators.task_work import MOST_FINDINGS, findings_for_next_attempt
+from kairo_team.coordinators.review_rounds import MOST_FINDINGS, findings_for_next_attempt
 from kairo_team.evaluators import (
     AgentEvaluationStrategy,
     CascadeEvaluationStrategy,
@@ -194,6 +194,29 @@ def test_kf_e15_at_most_five_of_what_blocks_are_told_the_first_ones(
     assert {name for name, status in named.items() if status == "closed"} == closed & named.keys()
     assert "by a judge" not in str(told)
     assert told[len(told) - len(right) :] == tuple(right), "behind what is wrong"
+
+
+async def test_the_next_prompt_has_suggestions_feedback_and_how_a_defect_is_checked_again() -> None:
+    prompts: list[str] = []
+
+    async def write(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        prompts.append(context.render("task", assignment=assignment, limits=""))
+        return f"version {assignment.attempt}"
+
+    short = kt.Finding("length", observed="one word", expected="two words", recheck="the words are counted")
+    verdicts = [
+        kt.EvaluationVerdict.revise("The tone is right.", findings=[short], suggestions=["Name the moon."]),
+        kt.EvaluationVerdict.revise("one word; no date", findings=[short]),
+        kt.EvaluationVerdict.passed(1.0),
+    ]
+    team = kt.Team("press", [kt.Member("writer", write)])
+    result = await kt.run(team, "Write.", coordinator=ExpertTeamCoordinator(evaluator=Verdicts(verdicts)))
+    assert result.status is kt.TeamStatus.COMPLETED, result.error
+    first, second, third = prompts
+    for told in ("The tone is right.", "Name the moon.", "the words are counted"):
+        assert told not in first
+        assert told in second
+    assert "no date" not in third, "a summary of findings would also tell those that are held back"
 
 
 # ---------------------------------------------------------------- frozen criteria

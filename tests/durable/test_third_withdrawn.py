@@ -114,7 +114,7 @@ async def test_third_o13_a_question_about_an_artifact_is_withdrawn_with_its_task
     journal = make(tmp_path)
     team = kt.Team("desk", [kt.Member("clerk", write)], evaluators={"boss": LeavesOpen("a")})
     plan = kt.TaskGraph([kt.Task("a", "do", evaluator="boss")])
-    config = kt.TeamConfig(team_timeout=1.0 if end == "a deadline" else None)
+    config = kt.TeamConfig(budget=kt.Budget(seconds=1.0 if end == "a deadline" else None))
     async with kt.Runtime(journal=journal, gate=JournalGate(journal)) as runtime:
         run = await runtime.start(team, "Go.", plan=plan, config=config, run_id=RUN)
         question = await asked(journal)

@@ -65,7 +65,7 @@ class SlowPlanningIsAFailure(Reviewing):
     """A planner that is not done by the deadline has failed."""
 
     async def ask_planner(self, run: kt.TeamRun) -> kt.TaskGraph:
-        timeout = run.config.team_timeout
+        timeout = run.config.budget.seconds
         with anyio.fail_after(None if timeout is None else timeout - 1):
             return await super().ask_planner(run)
 

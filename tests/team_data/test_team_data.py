@@ -357,7 +357,7 @@ evaluators:
 constraints: [{timeout: {second: 3}}, 5]
 guardrails: [{pii-redactor: {kinds: EMAIL}}]
 request:
-  config: {risk_profile: none, team_timeout: soon}
+  config: {risk_profile: none, task_timeout: soon}
   plan: {tasks: [{id: a, description: b, wait: 3}]}
   run_id: mine
 """
@@ -382,7 +382,7 @@ def test_all_mistakes_come_at_once_with_their_lines(write: Write) -> None:
         "line 17: constraints[1] must be the name of a constraint, or one name with its arguments",
         'line 18: guardrails[0].pii-redactor.kinds must be a list, not "EMAIL"',
         "line 20: request.config.risk_profile must be 'low', 'medium' or 'high', not \"none\"",
-        'line 20: request.config.team_timeout must be a number or null, not "soon"',
+        'line 20: request.config.task_timeout must be a number or null, not "soon"',
         "line 21: request.plan.tasks[0] takes no 'wait'; did you mean 'weight'?",
         "line 22: request takes no 'run_id'; it takes goal, context, plan, config",
     ]
@@ -412,7 +412,7 @@ def test_all_mistakes_come_at_once_with_their_lines(write: Write) -> None:
             "the team: runtime.gate.callback.decide must",
         ),
         (team_of(constraints=[{"timeout": True}]), "the team: constraints[0].timeout must be a number, not true"),
-        (team_of(request={"config": {"team_timeout": -1}}), "the team: request.config.team_timeout must be > 0"),
+        (team_of(request={"config": {"task_timeout": -1}}), "the team: request.config.task_timeout must be > 0"),
         (team_of(runtime={"secrets": [3]}), "the team: runtime.secrets[0] must be a string, not 3"),
         (team_of(coordinator={"expert": {"plan_approval": "yes"}}), "the team: coordinator.expert.plan_approval must"),
     ],

@@ -14,7 +14,6 @@ from kairo_team.tck import TeamCoordinatorTCK
 
 class TestLangGraphCoordinator(TeamCoordinatorTCK):
     backends = ("asyncio",)
-    supports_gate = False
 
     @classmethod
     def make_coordinator(cls, *, evaluator: kt.EvaluationStrategy | None = None) -> kt.TeamCoordinator:

@@ -5,41 +5,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from langgraph.graph import END, START, StateGraph
 
 import kairo_team as kt
-from kairo_team.coordinators.task_work import Progress, findings_for_next_attempt
+from kairo_team.coordinators import ReviewRounds
 from kairo_team.evaluators import SimpleEvaluationStrategy
-from kairo_team.verdicts import NEVER_BY_RISK
 
 if TYPE_CHECKING:
     from langgraph.graph.state import CompiledStateGraph
 
-    from kairo_team.results import Attempt
-
 __all__ = ["LangGraphCoordinator"]
-
-
-@dataclass
-class Work:
-    """One task on its way."""
-
-    run: kt.TeamRun
-    task: kt.Task
-    progress: Progress
-    attempt: Attempt | None = None
-    """The last one."""
-    verdict: kt.EvaluationVerdict | None = None
-    """What the last review led to."""
 
 
 class State(TypedDict):
     """What LangGraph hands from node to node."""
 
-    work: Work
+    rounds: ReviewRounds
 
 
 class LangGraphCoordinator:
@@ -76,58 +59,31 @@ class LangGraphCoordinator:
 
     async def one(self, run: kt.TeamRun, task: kt.Task) -> None:
         """Let a task go through the graph."""
-        rounds = run.config.max_feedback_rounds
-        await self.graph.ainvoke(
-            {"work": Work(run, task, Progress(rounds))},
-            {"recursion_limit": 2 * rounds + 4},  # steps: a write and a review a round, and the first and last
-        )
+        rounds = ReviewRounds(run, task, self.evaluator)
+        steps = 2 * run.config.max_feedback_rounds + 4  # a write and a review a round, and the first and last
+        await self.graph.ainvoke({"rounds": rounds}, {"recursion_limit": steps})
 
     async def write(self, state: State) -> dict[str, Any]:
         """Let the member try, with what the last review found."""
-        work = state["work"]
-        work.progress.tries += 1
-        previous = None if work.verdict is None or work.attempt is None else work.attempt.artifact
-        work.attempt = await work.run.attempt(
-            work.task,
-            work.progress.tries,
-            artifact_number=len(work.progress.reviewed) + 1,
-            previous=previous,
-            findings=() if work.verdict is None else findings_for_next_attempt(work.verdict),
-        )
+        await state["rounds"].attempt()
         return {}
 
     async def after_write(self, state: State) -> Literal["review", "settle"]:
         """Review what was made."""
-        attempt = state["work"].attempt
-        return "review" if attempt is not None and attempt.error is None else "settle"
+        last = state["rounds"].last
+        return "review" if last is not None and last.error is None else "settle"
 
     async def review(self, state: State) -> dict[str, Any]:
-        """Have the artifact reviewed, unless it was before."""
-        work = state["work"]
-        assert work.attempt is not None
-        verdict = work.progress.standing(work.attempt)
-        if verdict is None:
-            verdict = await work.run.review(work.task, work.attempt, self.evaluator, prior=work.progress.verdicts)
-        work.verdict = work.progress.add(work.attempt, verdict)
+        """Have the artifact reviewed."""
+        await state["rounds"].review()
         return {}
 
     async def after_review(self, state: State) -> Literal["write", "settle"]:
-        """Write again as long as the review leads to a revision."""
-        verdict = state["work"].verdict
+        """Write again as long as the review asks for a revision."""
+        verdict = state["rounds"].verdict
         return "write" if verdict is not None and verdict.outcome is kt.VerdictOutcome.REVISE else "settle"
 
     async def settle(self, state: State) -> dict[str, Any]:
-        """Accept what passed, and under low risk what did not; else the task fails with its best attempt."""
-        work = state["work"]
-        run, attempt, verdict = work.run, work.attempt, work.verdict
-        assert attempt is not None
-        best = work.progress.best()[0] if work.progress.reviewed else attempt
-        if attempt.error is not None or verdict is None:
-            run.fail(work.task, attempt.error or "it was not reviewed", best=best, verdict=verdict)
-        elif verdict.outcome is kt.VerdictOutcome.PASS:
-            run.accept(work.task, attempt, verdict)
-        elif run.config.risk_profile is kt.RiskProfile.LOW and verdict.cause not in NEVER_BY_RISK:
-            run.accept(work.task, best, verdict)
-        else:
-            run.fail(work.task, verdict.feedback or verdict.outcome.value, best=best, verdict=verdict)
+        """Accept the artifact, or let senior, gate and risk decide."""
+        await state["rounds"].settle()
         return {}

@@ -15,7 +15,7 @@ from rubric.autograders import PerCriterionGrader
 
 import kairo_team as kt
 from kairo_team.errors import HaltError, InsufficientBudget
-from kairo_team.evaluators.judge_injection import talks_to_judge
+from kairo_team.evaluators import talks_to_judge
 
 if TYPE_CHECKING:
     from kairo_team.contracts import ChatModel, GovernedChatModel

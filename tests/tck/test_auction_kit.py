@@ -1,0 +1,112 @@
+"""A coordinator of a stranger, made of public names: members bid for tasks, and `ReviewRounds` does the rest."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+import kairo_team as kt
+from kairo_team.coordinators import ReviewRounds
+from kairo_team.evaluators import SimpleEvaluationStrategy
+from kairo_team.tck import TeamCoordinatorTCK
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.sampled("anyio_backend")
+
+
+class Auction:
+    """Each task goes to the member that asks least for it; its work is reviewed, revised and escalated."""
+
+    def __init__(self, evaluator: kt.EvaluationStrategy | None = None, prices: Mapping[str, int] | None = None) -> None:
+        self.evaluator = evaluator or SimpleEvaluationStrategy()
+        self.prices = prices or {}
+
+    async def execute(self, request: kt.TeamExecutionRequest, team: kt.Team) -> kt.TeamResult:
+        sold = Counter[str]()
+        async with kt.TeamRun.open(request, team) as run:
+            plan = request.plan or kt.TaskGraph([kt.Task("task", request.goal)])
+            async for task in run.ready(await run.plan(plan)):
+                run.go(self.sell, run, task, sold)
+        return run.result
+
+    async def sell(self, run: kt.TeamRun, task: kt.Task, sold: Counter[str]) -> None:
+        bidders = [run.member(task) or "", *run.others(task)]
+        bids = await run.step(f"bids:{task.id}", lambda: [self.prices.get(one, 0) + sold[one] for one in bidders])
+        winner = bidders[bids.index(min(bids))]
+        sold[winner] += 1
+        if winner != bidders[0]:
+            await run.hand_over(task, winner)
+        await ReviewRounds(run, task, self.evaluator).finish()
+
+
+class TestAuction(TeamCoordinatorTCK):
+    @classmethod
+    def make_coordinator(cls, *, evaluator: kt.EvaluationStrategy | None = None) -> kt.TeamCoordinator:
+        return Auction(evaluator)
+
+
+async def test_the_lowest_bid_gets_the_task_and_the_senior_what_it_could_not_do() -> None:
+    """Revisions, the senior and the risk profile come with `ReviewRounds`."""
+
+    class Lengths:
+        async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
+            if len(context.artifact.text.split()) > 2:
+                return kt.EvaluationVerdict.passed(1.0)
+            return kt.EvaluationVerdict.revise("too short")
+
+    async def short(assignment: kt.Assignment) -> str:
+        return " ".join(["word"] * min(assignment.attempt, 2))
+
+    async def long(assignment: kt.Assignment) -> str:
+        assert assignment.previous is not None, "a senior revises what there is"
+        return "a longer text"
+
+    def refuse(assignment: kt.Assignment) -> str:
+        raise AssertionError("its bid was higher")
+
+    team = kt.Team(
+        "auction",
+        [kt.Member("expensive", refuse), kt.Member("cheap", short, senior=kt.Member("senior", long))],
+    )
+    config = kt.TeamConfig(max_feedback_rounds=1, risk_profile=kt.RiskProfile.HIGH)
+    result = await kt.run(team, "Write.", coordinator=Auction(Lengths(), {"expensive": 5}), config=config)
+    assert result.status is kt.TeamStatus.COMPLETED, result.error
+    assert (result.output, result.outcomes[0].member) == ("a longer text", "senior")
+
+
+def _imported(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the module and the name of each import from the library."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "kairo_team":
+            yield from ((node.module or "", alias.name) for alias in node.names)
+
+
+def _public() -> set[tuple[str, str]]:
+    """Return the modules and names in `tests/api.txt`."""
+    found: set[tuple[str, str]] = set()
+    module = ""
+    for line in (ROOT / "tests" / "api.txt").read_text("utf-8").splitlines():
+        if line.startswith("# "):
+            module = line.removeprefix("# ")
+        elif name := re.match(r"(?:class |def |enum |module )?(\w+)", line):
+            found.add((module, name[1]))
+    return found
+
+
+def test_packages_of_strangers_import_public_names_alone() -> None:
+    files = [Path(__file__), *(ROOT / "tests" / "third_party").rglob("*.py")]
+    modules = {module for module, _ in _public()}
+    strange = {
+        f"{path.name}: {module}.{name}"
+        for path in files
+        for module, name in _imported(path)
+        if (module, name) not in _public() and f"{module}.{name}" not in modules
+    }
+    assert len(files) > 5
+    assert not strange, "not in tests/api.txt: " + ", ".join(sorted(strange))
