@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kairo_team.coordinators.planners import RolePlanner
     from kairo_team.coordinators.supervisor import SupervisorCoordinator
     from kairo_team.coordinators.task_dispatch import TaskDispatchCoordinator
+    from kairo_team.coordinators.turns import Said
 
 __all__ = [
     "AgentPlanner",
@@ -23,6 +24,7 @@ __all__ = [
     "GroupChatCoordinator",
     "HandoffCoordinator",
     "RolePlanner",
+    "Said",
     "SupervisorCoordinator",
     "TaskDispatchCoordinator",
 ]
@@ -38,6 +40,7 @@ if not TYPE_CHECKING:  # a type checker would accept any name
         "planners": "RolePlanner",
         "supervisor": "SupervisorCoordinator",
         "task_dispatch": "TaskDispatchCoordinator",
+        "turns": "Said",
     }
     """Modules of the names. Each is imported when it is first used: a run has one coordinator."""
     __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -40,8 +40,8 @@ NEVER = {
     "examples": {"tck"},
 }
 MODULES = {
-    "_util": """bad_values child_processes child_watch clock database_url frozen late_pydantic lazy_imports masking
-        open_scopes plugin_shapes reply_json terminal threads trace_context""",
+    "_util": """bad_values child_processes child_watch clock database_url frozen guesses late_pydantic lazy_imports
+        masking open_scopes plugin_shapes reply_json terminal threads trace_context""",
     "vocabulary": """budget conditions constraints contracts errors events gates guardrails human messages
         output_types permissions plugin_calls plugins recorded results tasks team verdicts""",
     "governance": """constraint_chain constraint_limits governor guardrail_config guardrails halts holds ledger plug_ins
