@@ -27,6 +27,7 @@ import anyio.lowlevel
 
 import kairo_team as kt
 from benchmarks.table import Row, compare, draw, silence_runs
+from kairo_team.contracts import TeamCoordinator
 from kairo_team.coordinators import HandoffCoordinator, TaskDispatchCoordinator
 from kairo_team.testing import FunctionModel
 
@@ -79,7 +80,7 @@ def agent(*tools: object) -> kt.MiniAgent:
     return kt.MiniAgent(FunctionModel(reply, name="m"), tools=tools)
 
 
-Case = Mapping[str, tuple[Sequence[kt.Member], kt.TeamCoordinator, kt.TaskGraph | None]]
+Case = Mapping[str, tuple[Sequence[kt.Member], TeamCoordinator, kt.TaskGraph | None]]
 """The members, the coordinator and the plan of a run whose plan does not grow, and of one whose plan does."""
 BARE: Final = [kt.Member("worker", number), kt.Member("clerk", number)]
 REAL: Final = [kt.Member("worker", agent()), kt.Member("clerk", number)]
@@ -112,7 +113,7 @@ class Hops:
 def play(
     runtime: kt.Runtime,
     members: Sequence[kt.Member],
-    coordinator: kt.TeamCoordinator,
+    coordinator: TeamCoordinator,
     plan: kt.TaskGraph | None,
     tasks: int,
 ) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kairo_team.coordinators.review_rounds import ReviewRounds
     from kairo_team.coordinators.supervisor import SupervisorCoordinator
     from kairo_team.coordinators.task_dispatch import TaskDispatchCoordinator
+    from kairo_team.coordinators.turns import Said
 
 __all__ = [
     "AgentPlanner",
@@ -25,6 +26,7 @@ __all__ = [
     "HandoffCoordinator",
     "ReviewRounds",
     "RolePlanner",
+    "Said",
     "SupervisorCoordinator",
     "TaskDispatchCoordinator",
 ]
@@ -41,6 +43,7 @@ if not TYPE_CHECKING:  # a type checker would accept any name
         "review_rounds": "ReviewRounds",
         "supervisor": "SupervisorCoordinator",
         "task_dispatch": "TaskDispatchCoordinator",
+        "turns": "Said",
     }
     """Modules of the names. Each is imported when it is first used: a run has one coordinator."""
     __getattr__, __dir__ = lazy_names(__name__, _HOMES)

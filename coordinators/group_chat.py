@@ -54,7 +54,7 @@ class GroupChatCoordinator:
     how many. A last turn that is longer than that is passed on whole. The goal is never left out.
 
     `moderator` picks the speakers. "round_robin" takes them in the team's order. A function gets the transcript, a
-    sequence of `kt.Said` (`member`, `text`), and returns a member's id, or None to end the talk; it may be async. A
+    sequence of `Said` (`member`, `text`), and returns a member's id, or None to end the talk; it may be async. A
     model, by its name or as an object, or an agent answers with JSON held to a schema of the members and the end. After
     a wrong answer it is asked once more; then the next member in turn speaks, and the result has a warning. The
     moderator is paid from planning's share, its choices are recorded, and each takes at most `TeamConfig.task_timeout`

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kairo_team.evaluators.rubric_data import load_rubric
     from kairo_team.evaluators.score_range import Decision
     from kairo_team.evaluators.tried import JudgeCall, TriedText
+    from kairo_team.verdicts import CriterionResult
 
 __all__ = [
     "AgentEvaluationStrategy",
@@ -35,6 +36,7 @@ __all__ = [
     "Certificate",
     "Check",
     "Criterion",
+    "CriterionResult",
     "Decision",
     "Example",
     "JudgeCall",
@@ -85,6 +87,7 @@ if not TYPE_CHECKING:  # with __getattr__ a type checker would accept any name
         "tried": "JudgeCall TriedText",
         "rubric_data": "load_rubric",
         "rubric": "Rubric SimpleEvaluationStrategy",
+        "kairo_team.verdicts": "CriterionResult",
     }
     """Where the names live. Each is imported when it is first used: a rubric of checks needs no calibration."""
     __getattr__, __dir__ = lazy_names(__name__, _HOMES)

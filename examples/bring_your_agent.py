@@ -20,6 +20,7 @@ from typing import Any
 from pydantic import BaseModel, Field, SecretStr
 
 import kairo_team as kt
+from kairo_team.contracts import Agent
 from kairo_team.coordinators import ExpertTeamCoordinator
 from kairo_team.models.local_server import LocalAddress, local_address
 
@@ -63,7 +64,7 @@ class Log:
     line: str
 
 
-def make_clerk(address: LocalAddress) -> kt.Agent:
+def make_clerk(address: LocalAddress) -> Agent:
     """Make an agent that reads the log, and asks its model again when the answer is not in the log."""
     from pydantic_ai import Agent, ModelRetry, NativeOutput, RunContext
     from pydantic_ai.models.openai import OpenAIChatModel
@@ -100,7 +101,7 @@ def make_clerk(address: LocalAddress) -> kt.Agent:
 # ---------------------------------------------------------------- a graph of LangGraph
 
 
-def make_writer(address: LocalAddress) -> kt.Agent:
+def make_writer(address: LocalAddress) -> Agent:
     """Make a graph that looks up a rule, and writes a sentence until it contains the time."""
     from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
     from langchain_core.tools import StructuredTool

@@ -27,6 +27,7 @@ import anyio
 from pydantic import BaseModel, Field
 
 import kairo_team as kt
+from kairo_team.contracts import ChatModel
 from kairo_team.coordinators import ExpertTeamCoordinator
 from kairo_team.errors import Misuse
 from kairo_team.evaluators import Criterion, Rubric
@@ -187,7 +188,7 @@ def rubric(**checks: Any) -> Rubric:
     return Rubric([Criterion(name, check.__doc__ or name, check) for name, check in checks.items()])
 
 
-def make_team(model: str | kt.ChatModel = "local:smollm2") -> kt.Team:
+def make_team(model: str | ChatModel = "local:smollm2") -> kt.Team:
     """Make the namer and the explainer with their seniors, and the members of plain code."""
 
     def asks(role: kt.Role, senior: Any) -> kt.Member:

@@ -18,6 +18,7 @@ import sys
 from typing import Any
 
 import kairo_team as kt
+from kairo_team.contracts import Planner
 from kairo_team.coordinators import AgentPlanner, ExpertTeamCoordinator
 from kairo_team.evaluators import Criterion, Rubric
 from kairo_team.testing import ScriptedModel
@@ -137,7 +138,7 @@ RUBRIC = Rubric(
 class CheckedPlanner:
     """Asks a planner, and refuses a plan that leaves out a subject of the goal or adds one."""
 
-    def __init__(self, planner: kt.Planner) -> None:
+    def __init__(self, planner: Planner) -> None:
         self.planner = planner
 
     async def plan(self, request: kt.TeamExecutionRequest, team: kt.Team, context: kt.MemberContext) -> kt.TaskGraph:

@@ -16,6 +16,8 @@ import sys
 from collections.abc import Sequence
 
 import kairo_team as kt
+from kairo_team.contracts import ChatModel
+from kairo_team.coordinators import Said
 from kairo_team.testing import ScriptedModel
 
 MODEL = "local:smollm2"
@@ -45,7 +47,7 @@ class Speaker:
 
     reentrant = True
 
-    def __init__(self, name: str, model: str | kt.ChatModel) -> None:
+    def __init__(self, name: str, model: str | ChatModel) -> None:
         self.name = name
         self.model = model
 
@@ -61,19 +63,19 @@ class Speaker:
         return f"At {chosen}."
 
 
-def said_before(assignment: kt.Assignment) -> list[kt.Said]:
+def said_before(assignment: kt.Assignment) -> list[Said]:
     """Return the talk so far with the last turn, oldest first."""
     earlier = re.findall(r"^(\w+):\n  (.*)$", str(assignment.inputs.get("the talk so far", "")), re.MULTILINE)
     last = [(str(assignment.inputs["who spoke last"]), one.text) for one in assignment.upstream.values()]
-    return [kt.Said(member, text) for member, text in (*earlier, *last)]
+    return [Said(member, text) for member, text in (*earlier, *last)]
 
 
-def named(said: Sequence[kt.Said]) -> dict[str, str]:
+def named(said: Sequence[Said]) -> dict[str, str]:
     """Return the time that each member named last."""
     return {one.member: TIME.findall(one.text)[-1] for one in said}
 
 
-def settled(said: Sequence[kt.Said]) -> bool:
+def settled(said: Sequence[Said]) -> bool:
     """Return whether the last three turns name one time."""
     return len(said) >= len(TIMES) and len({TIME.findall(one.text)[-1] for one in said[-len(TIMES) :]}) == 1
 

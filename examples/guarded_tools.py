@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import kairo_team as kt
+from kairo_team.contracts import ChatModel
 from kairo_team.governance.policies import PiiRedactor
 from kairo_team.testing import ScriptedModel
 from kairo_team.tools import Rule, RuleGuard
@@ -80,7 +81,7 @@ def play(tries: list[tuple[str, dict[str, Any]]]) -> ScriptedModel:
     return ScriptedModel([*(kt.ModelResponse("", [call]) for call in calls), "The notice is written."])
 
 
-def build(root: Path, model: kt.ChatModel, turns: int, *, plan_mode: bool = False) -> kt.Team:
+def build(root: Path, model: ChatModel, turns: int, *, plan_mode: bool = False) -> kt.Team:
     """Give a clerk with this model the tools of a workspace, and guard them."""
     desk = Workspace(root)
     clerk = kt.MiniAgent(model, tools=[desk.read_file, desk.write_file, desk.run], max_turns=turns)

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 import anyio
 
 import kairo_team as kt
+from kairo_team.contracts import HumanGate
 from kairo_team.coordinators import ExpertTeamCoordinator
 from kairo_team.tools import SideEffectGuard
 
@@ -77,7 +78,7 @@ plan = kt.TaskGraph(
 )
 
 
-def build(gate: kt.HumanGate) -> tuple[kt.Team, kt.Runtime]:
+def build(gate: HumanGate) -> tuple[kt.Team, kt.Runtime]:
     """Make the desk, and the runtime with its gate."""
     runtime = kt.Runtime(gate=gate)
     members = [

@@ -30,6 +30,7 @@ import anyio
 from pydantic import BaseModel, Field
 
 import kairo_team as kt
+from kairo_team.contracts import ChatModel, HumanGate
 from kairo_team.coordinators import ExpertTeamCoordinator
 from kairo_team.errors import Misuse
 from kairo_team.evaluators import Criterion, Rubric
@@ -231,7 +232,7 @@ def rubric(**checks: Any) -> Rubric:
     return Rubric([Criterion(name, check.__doc__ or name, check) for name, check in checks.items()])
 
 
-def make_team(model: str | kt.ChatModel = "local:smollm2") -> kt.Team:
+def make_team(model: str | ChatModel = "local:smollm2") -> kt.Team:
     """Make the sorter and the drafter with their seniors, and the members of plain code."""
     task = "{% for finding in assignment.findings %}{{ finding.expected }} {% endfor %}\n\n" + ASK.format(
         text="{{ assignment.inputs.text }}", subject="{{ assignment.inputs.subject }}"
@@ -352,7 +353,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--journal", type=Path, help="where the run is recorded; the same file resumes it")
     parser.add_argument("--approve", action="store_true", help="approve every reply without asking at the terminal")
     given = parser.parse_args(arguments)
-    gate: kt.HumanGate = kt.CallbackGate(approve) if given.approve else kt.ConsoleGate()
+    gate: HumanGate = kt.CallbackGate(approve) if given.approve else kt.ConsoleGate()
     runtime = kt.Runtime(journal=kt.SqliteJournal(given.journal) if given.journal else None, gate=gate)
     try:
         messages = read_box(given.box)

@@ -25,6 +25,7 @@ from pathlib import Path
 import anyio
 
 import kairo_team as kt
+from kairo_team.contracts import ChatModel
 from kairo_team.errors import KairoError
 from kairo_team.recorded import ENDED
 from kairo_team.testing import FunctionModel
@@ -39,7 +40,7 @@ THINGS = ("a rope", "an anchor", "a sail", "a lamp", "a net", "a mast", "a buoy"
 class Provider:
     """A model that writes each request to disk before it answers."""
 
-    def __init__(self, model: kt.ChatModel) -> None:
+    def __init__(self, model: ChatModel) -> None:
         self.name, self._model = model.name, model
 
     async def complete(self, request: kt.ModelRequest) -> kt.ModelResponse:
@@ -72,7 +73,7 @@ async def write(assignment: kt.Assignment, context: kt.MemberContext) -> str:
     return (await context.model(MODEL).complete(request)).text or "(nothing)"
 
 
-def provider() -> kt.ChatModel:
+def provider() -> ChatModel:
     """Return the model that the environment names, with its account."""
     model = FunctionModel(script, name="script") if MODEL == "script" else kt.Runtime().models.resolve(MODEL)
     return Provider(model)

@@ -21,6 +21,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 import kairo_team as kt
+from kairo_team.contracts import ChatModel
 from kairo_team.coordinators import FailurePolicy, TaskDispatchCoordinator
 from kairo_team.testing import FunctionModel
 
@@ -86,7 +87,7 @@ PLAYED = FunctionModel(play_model, name="test:reader")
 """A scripted model that counts one token a word."""
 
 
-def build(model: str | kt.ChatModel = PLAYED) -> tuple[kt.Team, kt.TeamExecutionRequest]:
+def build(model: str | ChatModel = PLAYED) -> tuple[kt.Team, kt.TeamExecutionRequest]:
     """Make the team, a task for each document, and the task that sums them up."""
     reader = kt.MiniAgent(model, max_turns=2, settings={"max_tokens": 40})
     role = kt.Role("reader", "Say which harbour the document is from, and the height of its high water.")

@@ -25,6 +25,7 @@ import anyio
 from pydantic import BaseModel, Field
 
 import kairo_team as kt
+from kairo_team.contracts import ChatModel, HumanGate
 from kairo_team.coordinators import ExpertTeamCoordinator
 from kairo_team.evaluators import Criterion, Rubric
 
@@ -167,7 +168,7 @@ def settings(assignment: kt.Assignment) -> dict[str, Any]:
     }
 
 
-def make_team(model: str | kt.ChatModel = "local:smollm2") -> kt.Team:
+def make_team(model: str | ChatModel = "local:smollm2") -> kt.Team:
     """Make the writer, its senior, and the editor."""
     checks = {"place": names_the_place, "wish": says_the_wish, "added": adds_nothing}
     task = """{% for finding in assignment.findings %}{{ finding.expected }} {% endfor %}
@@ -241,7 +242,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not find(diff):
         print("Nothing was found.")
         return 0
-    gate: kt.HumanGate = kt.CallbackGate(approve) if given.approve else kt.ConsoleGate()
+    gate: HumanGate = kt.CallbackGate(approve) if given.approve else kt.ConsoleGate()
     runtime = kt.Runtime(journal=kt.SqliteJournal(given.journal) if given.journal else None, gate=gate)
     result = anyio.run(work, diff, given.model, runtime)
     print(summary(result))

@@ -19,6 +19,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 import kairo_team as kt
+from kairo_team.contracts import TeamCoordinator
 from kairo_team.coordinators import ExpertTeamCoordinator
 from kairo_team.evaluators import Criterion, Rubric
 from kairo_team.examples.release_notes_history import History, curated, past, read
@@ -107,7 +108,7 @@ def make_request(history: History) -> kt.TeamExecutionRequest:
 
 def build(
     repo: Path | None = None, model: str = "local:smollm2"
-) -> tuple[kt.Team, kt.TeamExecutionRequest, kt.TeamCoordinator | None, str]:
+) -> tuple[kt.Team, kt.TeamExecutionRequest, TeamCoordinator | None, str]:
     """Return the team, its request, its coordinator, and a description of the history; None is the curated history."""
     team, history = make_team(model), curated() if repo is None else read(repo)
     return team, make_request(history), team.coordinator, history.describe()

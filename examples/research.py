@@ -28,6 +28,7 @@ import anyio
 from pydantic import BaseModel, Field
 
 import kairo_team as kt
+from kairo_team.contracts import ChatModel
 from kairo_team.coordinators import ExpertTeamCoordinator
 from kairo_team.errors import Misuse
 from kairo_team.evaluators import Criterion, Rubric
@@ -195,7 +196,7 @@ def settings(assignment: kt.Assignment) -> dict[str, Any]:
     }
 
 
-def make_team(found: list[Paragraph], model: str | kt.ChatModel = "local:smollm2") -> kt.Team:
+def make_team(found: list[Paragraph], model: str | ChatModel = "local:smollm2") -> kt.Team:
     """Make the reader, its senior, and the editor, for these documents."""
     checks = {"there": is_there, "answers": answers}
     findings = "{% for finding in assignment.findings %}{{ finding.expected }}\n{% endfor %}"

@@ -21,6 +21,7 @@ from pathlib import Path
 import anyio
 
 import kairo_team as kt
+from kairo_team.contracts import ChatModel
 from kairo_team.errors import Misuse
 from kairo_team.testing import FunctionModel
 
@@ -30,7 +31,7 @@ RUN, FINISHED = "sea-1", 4  # the run's id, and how many calls are finished befo
 class Provider:
     """A model that writes each request to disk before it answers."""
 
-    def __init__(self, model: kt.ChatModel, log: Path) -> None:
+    def __init__(self, model: ChatModel, log: Path) -> None:
         self.name, self._model, self._log = model.name, model, log
 
     async def complete(self, request: kt.ModelRequest) -> kt.ModelResponse:
@@ -45,7 +46,7 @@ class Provider:
         return None if count is None else await count(request)
 
 
-def script(*, hangs: bool) -> kt.ChatModel:
+def script(*, hangs: bool) -> ChatModel:
     """Answer in place of a model; in the first process, the call after the finished ones never returns."""
 
     async def answer(request: kt.ModelRequest) -> str:

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import kairo_team as kt
+from kairo_team.contracts import ChatModel, TeamCoordinator
 from kairo_team.coordinators import ExpertTeamCoordinator, TaskDispatchCoordinator
 from kairo_team.evaluators import Criterion, Rubric
 from kairo_team.testing import FunctionModel
@@ -60,7 +61,7 @@ def holding(*names: str) -> dict[str, Any]:
     return {"type": "object", "properties": {"next": {"enum": [*names]}}, "required": ["next"]}
 
 
-async def choose(context: kt.MemberContext, model: str | kt.ChatModel, told: list[str], *names: str) -> str:
+async def choose(context: kt.MemberContext, model: str | ChatModel, told: list[str], *names: str) -> str:
     """Have the model choose one of these names; `END` means the editor, who answers."""
     missing = [subject for subject in RECORD if subject not in told]
     prompt = f"{CHOICES}\n\n{choice(', '.join(missing) or 'nothing')}"
@@ -78,7 +79,7 @@ class Writer:
 
     reentrant = True
 
-    def __init__(self, subject: str, model: str | kt.ChatModel) -> None:
+    def __init__(self, subject: str, model: str | ChatModel) -> None:
         self.subject = subject
         self.model = model
 
@@ -103,7 +104,7 @@ class Editor:
 
     reentrant = True
 
-    def __init__(self, model: str | kt.ChatModel) -> None:
+    def __init__(self, model: str | ChatModel) -> None:
         self.model = model
 
     async def run(self, assignment: kt.Assignment, context: kt.MemberContext) -> str:
@@ -146,7 +147,7 @@ def whole(artifact: kt.Artifact, context: kt.EvaluationContext) -> bool | str:
     return subject not in RECORD or is_true(subject, artifact.text) or f"say {RECORD[subject]}, and no more"
 
 
-def coordinators(model: str | kt.ChatModel) -> Mapping[str, kt.TeamCoordinator]:
+def coordinators(model: str | ChatModel) -> Mapping[str, TeamCoordinator]:
     """Return the five."""
     return {
         "task board": TaskDispatchCoordinator(),
@@ -168,7 +169,7 @@ PLAN = kt.TaskGraph(
 """The plan of the two coordinators that need one."""
 
 
-def build(name: str, model: str | kt.ChatModel) -> tuple[kt.Team, kt.TeamExecutionRequest]:
+def build(name: str, model: str | ChatModel) -> tuple[kt.Team, kt.TeamExecutionRequest]:
     """Make the team with one of the coordinators, and its request."""
     members = [*(kt.Member(subject, Writer(subject, model)) for subject in RECORD), kt.Member("editor", Editor(model))]
     team = kt.Team("notice", members, coordinator=coordinators(model)[name])
@@ -177,7 +178,7 @@ def build(name: str, model: str | kt.ChatModel) -> tuple[kt.Team, kt.TeamExecuti
     return team, kt.TeamExecutionRequest(GOAL, plan=plan, config=config)
 
 
-def play(name: str, model: str | kt.ChatModel) -> tuple[kt.TeamResult, int]:
+def play(name: str, model: str | ChatModel) -> tuple[kt.TeamResult, int]:
     """Do the job with one of the coordinators; return the result and how often a model was called."""
     calls: list[kt.events.Event] = []
 

@@ -13,25 +13,16 @@ if TYPE_CHECKING:
     from kairo_team import events
     from kairo_team.agents.mini import MiniAgent
     from kairo_team.api import check, run, run_sync
-    from kairo_team.budget import Budget, BudgetNode, BudgetPolicy, HaltReason, Usage
+    from kairo_team.budget import Budget, BudgetPolicy, HaltReason, Usage
     from kairo_team.cluster.cluster import Cluster
-    from kairo_team.conditions import Condition
-    from kairo_team.contracts import (
-        Agent,
-        ChatModel,
-        EvaluationStrategy,
-        HumanGate,
-        MemberContext,
-        Planner,
-        TeamCoordinator,
-    )
+    from kairo_team.contracts import MemberContext
+    from kairo_team.coordinators.expert_team import ExpertTeamCoordinator
     from kairo_team.coordinators.group_chat import GroupChatCoordinator
     from kairo_team.coordinators.handoff import HandoffCoordinator
     from kairo_team.coordinators.supervisor import SupervisorCoordinator
-    from kairo_team.coordinators.turns import Said
+    from kairo_team.coordinators.task_dispatch import TaskDispatchCoordinator
     from kairo_team.durable.journal import SqliteJournal
     from kairo_team.durable.postgres import PostgresJournal
-    from kairo_team.engine.plan.preflight import PlanCheck
     from kairo_team.engine.records.run_handle import Run
     from kairo_team.engine.run.team_run import TeamRun
     from kairo_team.engine.work.runtime import Runtime
@@ -44,23 +35,25 @@ if TYPE_CHECKING:
         RunNotFound,
         TeamFailed,
     )
+    from kairo_team.evaluators import checks
+    from kairo_team.evaluators.criterion import Criterion
+    from kairo_team.evaluators.rubric import Rubric
     from kairo_team.evaluators.rubric_data import load_rubric
     from kairo_team.gates import CallbackGate, ConsoleGate, DeferGate, JournalGate
     from kairo_team.governance.pricing import Price
     from kairo_team.human import HumanDecision, HumanRequest
-    from kairo_team.messages import Message, ModelRequest, ModelResponse, ToolCall, ToolSpec
+    from kairo_team.messages import Message, ModelRequest, ModelResponse, ToolCall
     from kairo_team.models.fallback import Fallback
     from kairo_team.models.limits import ModelLimit
     from kairo_team.models.retries import ModelRetry
     from kairo_team.results import AgentOutput, AgentStatus, Artifact, TaskOutcome, TeamResult, TeamStatus
     from kairo_team.tasks import Assignment, Loop, Task, TaskGraph, TaskStatus
     from kairo_team.team import Member, PlannerFailureMode, RiskProfile, Role, Team, TeamConfig, TeamExecutionRequest
-    from kairo_team.team_data.loading import TeamJob, load_job, load_team, team_schema
+    from kairo_team.team_data.loading import load_job, load_team
     from kairo_team.tools.permissions import ToolPermissions
     from kairo_team.tools.tool import tool
     from kairo_team.verdicts import (
         Cause,
-        CriterionResult,
         EvaluationContext,
         EvaluationVerdict,
         Finding,
@@ -71,25 +64,21 @@ if TYPE_CHECKING:
     from kairo_team.web_console.console import console
 
 __all__ = [
-    "Agent",
     "AgentOutput",
     "AgentStatus",
     "Artifact",
     "Assignment",
     "Budget",
-    "BudgetNode",
     "BudgetPolicy",
     "CallbackGate",
     "Cause",
-    "ChatModel",
     "Cluster",
-    "Condition",
     "ConsoleGate",
-    "CriterionResult",
+    "Criterion",
     "DeferGate",
     "EvaluationContext",
-    "EvaluationStrategy",
     "EvaluationVerdict",
+    "ExpertTeamCoordinator",
     "Fallback",
     "Finding",
     "GroupChatCoordinator",
@@ -97,7 +86,6 @@ __all__ = [
     "HaltReason",
     "HandoffCoordinator",
     "HumanDecision",
-    "HumanGate",
     "HumanRequest",
     "InsufficientBudget",
     "JournalGate",
@@ -113,41 +101,38 @@ __all__ = [
     "ModelResponse",
     "ModelRetry",
     "OpenTelemetry",
-    "PlanCheck",
-    "Planner",
     "PlannerFailureMode",
     "PostgresJournal",
     "Price",
     "RiskProfile",
     "Role",
+    "Rubric",
     "Run",
     "RunExists",
     "RunFinished",
     "RunNotFound",
     "Runtime",
-    "Said",
     "SqliteJournal",
     "SupervisorCoordinator",
     "Task",
+    "TaskDispatchCoordinator",
     "TaskGraph",
     "TaskOutcome",
     "TaskStatus",
     "Team",
     "TeamConfig",
-    "TeamCoordinator",
     "TeamExecutionRequest",
     "TeamFailed",
-    "TeamJob",
     "TeamResult",
     "TeamRun",
     "TeamStatus",
     "ToolCall",
     "ToolPermissions",
-    "ToolSpec",
     "Usage",
     "VerdictOutcome",
     "__version__",
     "check",
+    "checks",
     "console",
     "events",
     "load_job",
@@ -155,7 +140,6 @@ __all__ = [
     "load_team",
     "run",
     "run_sync",
-    "team_schema",
     "tool",
 ]
 
@@ -170,44 +154,54 @@ if not TYPE_CHECKING:  # a type checker would accept any name
     _HOMES = {
         "events": "",
         "agents.mini": "MiniAgent",
-        "budget": "Budget BudgetNode BudgetPolicy HaltReason Usage",
-        "conditions": "Condition",
-        "contracts": "Agent ChatModel EvaluationStrategy HumanGate MemberContext Planner TeamCoordinator",
-        "coordinators.group_chat": "GroupChatCoordinator",
-        "coordinators.handoff": "HandoffCoordinator",
-        "coordinators.supervisor": "SupervisorCoordinator",
-        "coordinators.turns": "Said",
-        "errors": "HaltError InsufficientBudget KairoError RunExists RunFinished RunNotFound TeamFailed",
+        "api": "check run run_sync",
+        "budget": "Budget BudgetPolicy HaltReason Usage",
         "cluster.cluster": "Cluster",
+        "contracts": "MemberContext",
+        "coordinators": (
+            "ExpertTeamCoordinator GroupChatCoordinator HandoffCoordinator SupervisorCoordinator "
+            "TaskDispatchCoordinator"
+        ),
         "durable.journal": "SqliteJournal",
         "durable.postgres": "PostgresJournal",
-        "engine.plan.preflight": "PlanCheck",
-        "api": "check run run_sync",
-        "evaluators.rubric_data": "load_rubric",
+        "engine.records.run_handle": "Run",
+        "engine.run.team_run": "TeamRun",
+        "engine.work.runtime": "Runtime",
+        "errors": "HaltError InsufficientBudget KairoError RunExists RunFinished RunNotFound TeamFailed",
+        "evaluators": "checks Criterion load_rubric Rubric",
         "gates": "CallbackGate ConsoleGate DeferGate JournalGate",
         "governance.pricing": "Price",
         "human": "HumanDecision HumanRequest",
-        "messages": "Message ModelRequest ModelResponse ToolCall ToolSpec",
-        "models.fallback": "Fallback",
-        "models.limits": "ModelLimit",
-        "models.retries": "ModelRetry",
+        "messages": "Message ModelRequest ModelResponse ToolCall",
+        "models": "Fallback ModelLimit ModelRetry",
         "results": "AgentOutput AgentStatus Artifact TaskOutcome TeamResult TeamStatus",
-        "engine.records.run_handle": "Run",
-        "engine.work.runtime": "Runtime",
         "tasks": "Assignment Loop Task TaskGraph TaskStatus",
         "team": "Member PlannerFailureMode RiskProfile Role Team TeamConfig TeamExecutionRequest",
-        "engine.run.team_run": "TeamRun",
-        "team_data.loading": "TeamJob load_job load_team team_schema",
+        "team_data": "load_job load_team",
         "tools.permissions": "ToolPermissions",
         "tools.tool": "tool",
-        "verdicts": "Cause CriterionResult EvaluationContext EvaluationVerdict Finding VerdictOutcome",
+        "verdicts": "Cause EvaluationContext EvaluationVerdict Finding VerdictOutcome",
         "views.json_lines": "JsonLines",
         "views.telemetry": "OpenTelemetry",
         "web_console.console": "console",
     }
     """Modules of the names. Each is imported when it is first used, so that `import kairo_team` is quick."""
-    _BESIDE = ("evaluators", "coordinators", "agents", "tools", "models", "governance", "testing", "gates", "errors")
-    __getattr__, __dir__ = lazy_names(__name__, _HOMES, made={"__version__": _version}, beside=_BESIDE)
+    _BESIDE = (
+        *("evaluators", "coordinators", "contracts", "agents", "tools", "models", "governance", "messages"),
+        *("testing", "gates", "errors"),
+    )
+    _MOVED = {
+        "api": "PlanCheck",
+        "conditions": "Condition",
+        "contracts": "Agent ChatModel EvaluationStrategy HumanGate Planner TeamCoordinator",
+        "coordinators": "Said",
+        "evaluators": "CriterionResult",
+        "governance": "BudgetNode",
+        "messages": "ToolSpec",
+        "team_data": "TeamJob team_schema",
+    }
+    """Names that `kt.` had in 0.2; until 1.0 they work, with a warning. docs/migration.md lists them."""
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES, made={"__version__": _version}, beside=_BESIDE, moved=_MOVED)
 
 register_drawings(
     {

@@ -29,6 +29,8 @@ from kairo_team.team import USUAL_CONFIG, Team, TeamConfig, TeamExecutionRequest
 if TYPE_CHECKING:
     from kairo_team.contracts import TeamCoordinator
 
+__all__ = ["PlanCheck", "check", "run", "run_sync"]
+
 
 async def run(
     team: Team,

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Annotated, Any, Final, overload
 
 from kairo_team._util.frozen import check_kind, known_arguments, quick
+from kairo_team._util.guesses import answers_guesses
 from kairo_team._util.late_pydantic import AfterValidator, WrapSerializer
 
 Money = Decimal | int | str | float
@@ -101,6 +102,7 @@ def check_seconds(field: str, value: object) -> None:
         raise ValueError(f"{field} must be a finite number of seconds >= 0, not {value!r}")
 
 
+@answers_guesses
 @known_arguments
 @dataclass(frozen=True, slots=True, init=False)
 class Budget:

@@ -48,7 +48,8 @@ class Condition:
 
     Raises `ValueError` for a test that does not exist, and for a value that does not fit the test.
 
-    >>> condition = kt.Condition("triage", "equals", "bug", field="kind")
+    >>> from kairo_team.conditions import Condition
+    >>> condition = Condition("triage", "equals", "bug", field="kind")
     >>> print(condition.as_data())
     {'from': 'triage', 'field': 'kind', 'equals': 'bug'}
     """

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, Ty
 
 from kairo_team._util.drawn import drawing
 from kairo_team._util.frozen import checked, freeze, freeze_json, plain_text, quick
+from kairo_team._util.guesses import answers_guesses
 from kairo_team._util.late_pydantic import AfterValidator, IsInstance, Number, to_json, without
 from kairo_team.budget import BudgetNode, HaltReason, Usage
 from kairo_team.errors import BadOutput, TeamFailed, known
@@ -310,6 +311,7 @@ class TaskOutcome:
     __deepcopy__ = _deep_copied
 
 
+@answers_guesses
 @checked
 @dataclass(frozen=True, slots=True)
 class TeamResult:

@@ -21,6 +21,7 @@ from kairo_team._util.frozen import (
     freeze_several,
     quick,
 )
+from kairo_team._util.guesses import answers_guesses
 from kairo_team._util.late_pydantic import AfterValidator, Number, PlainSerializer
 from kairo_team.budget import Budget, check_count
 from kairo_team.conditions import AsCondition, Condition
@@ -69,6 +70,7 @@ def _unique(ids: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(ids))
 
 
+@answers_guesses
 @checked
 @dataclass(frozen=True, slots=True)
 class Task:

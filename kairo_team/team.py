@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from kairo_team._util.drawn import drawing
 from kairo_team._util.frozen import EMPTY, check_kind, checked, freeze, freeze_json, known_arguments, trusted
+from kairo_team._util.guesses import answers_guesses
 from kairo_team._util.late_pydantic import AfterValidator, PlainSerializer
 from kairo_team._util.plugin_shapes import as_list, check_agent, check_plug_in
 from kairo_team.budget import Budget, BudgetPolicy
@@ -91,8 +92,6 @@ def _role_named(name: str) -> Role:
     return (trusted(Role) if type(name) is str and is_id(name) else Role)(name)
 
 
-_RUNS: Final = frozenset({"run", "run_sync", "execute", "start", "invoke", "kickoff", "stream"})
-"""Names that a person may call to run a team."""
 _WRAPPERS: Final = {"pydantic_ai": "PydanticAIAgent", "langgraph": "LangGraphAgent", "agents": "OpenAIAgent"}
 """Wrappers by the package the wrapped object's class is from."""
 
@@ -237,6 +236,7 @@ def _free_name(role: str, taken: set[str], numbers: dict[str, int]) -> str:
     return name
 
 
+@answers_guesses
 @known_arguments
 @dataclass(frozen=True, slots=True, init=False)
 class Team:
@@ -317,13 +317,6 @@ class Team:
             if member.name == name:
                 return member
         raise KeyError(f"team {self.name!r} has no member {name!r}; it has {known(m.id for m in self.everyone)}")
-
-    if not TYPE_CHECKING:  # a type checker would accept any attribute
-
-        def __getattr__(self, name: str) -> Any:
-            """Say how to run a team if the attribute is a method name for that."""
-            hint = ": run it with kt.run_sync(team, 'Explain tides.'), or await kt.run(...)" if name in _RUNS else ""
-            raise AttributeError(f"a Team has no {name!r}{hint}", name=name, obj=self)
 
     def _repr_html_(self) -> str:
         """Return the HTML for a notebook: the members."""

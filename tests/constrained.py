@@ -10,6 +10,7 @@ import anyio
 
 import kairo_team as kt
 from kairo_team import events
+from kairo_team.contracts import TeamCoordinator
 from kairo_team.coordinators import FailurePolicy, TaskDispatchCoordinator
 from kairo_team.governance import (
     ConstraintExit,
@@ -54,7 +55,7 @@ class Bench:
         runtime = kt.Runtime(subscribers=[self.recorder], models=models)
         self.team = kt.Team("team", members, constraints=team, runtime=runtime, **fields)
 
-    async def run(self, *tasks: kt.Task, coordinator: kt.TeamCoordinator | None = None, **config: Any) -> kt.TeamResult:
+    async def run(self, *tasks: kt.Task, coordinator: TeamCoordinator | None = None, **config: Any) -> kt.TeamResult:
         request = kt.TeamExecutionRequest(
             "goal", plan=kt.TaskGraph(tasks or [kt.Task("t", "do")]), config=kt.TeamConfig(**config), run_id="r"
         )

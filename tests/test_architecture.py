@@ -42,7 +42,7 @@ NEVER = {
     "examples": {"tck"},
 }
 MODULES = {
-    "_util": """bad_values child_processes child_watch clock database_url drawn frozen late_pydantic lazy_imports
+    "_util": """bad_values child_processes child_watch clock database_url drawn frozen guesses late_pydantic lazy_imports
         masking open_scopes plugin_shapes reply_json terminal threads trace_context""",
     "vocabulary": """budget conditions constraints contracts errors events gates guardrails human messages
         output_types permissions plugin_calls plugins recorded results tasks team verdicts""",

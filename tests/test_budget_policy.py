@@ -9,6 +9,7 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
+from kairo_team.governance import BudgetNode
 from kairo_team.testing import EventRecorder, FunctionModel
 
 pytestmark = pytest.mark.anyio
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.anyio
 NEVER = FailurePolicy(retries=0)
 
 
-def node(result: kt.TeamResult, *path: str) -> kt.BudgetNode:
+def node(result: kt.TeamResult, *path: str) -> BudgetNode:
     """Return one governor of a result's tree, by the names below the root."""
     found = result.budget
     for name in path:

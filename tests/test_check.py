@@ -8,8 +8,10 @@ import pytest
 from pydantic import TypeAdapter
 
 import kairo_team as kt
+from kairo_team.api import PlanCheck
 from kairo_team.coordinators import ExpertTeamCoordinator, TaskDispatchCoordinator
 from kairo_team.evaluators import AgentEvaluationStrategy, Criterion, Rubric
+from kairo_team.governance import BudgetNode
 
 
 def never(_: kt.Assignment) -> str:
@@ -42,11 +44,11 @@ def request(**config: Any) -> kt.TeamExecutionRequest:
     return kt.TeamExecutionRequest("goal", plan=PLAN, config=kt.TeamConfig(**config))
 
 
-def paths(check: kt.PlanCheck) -> dict[str, int | None]:
+def paths(check: PlanCheck) -> dict[str, int | None]:
     """Return what is guaranteed, in tokens, by path."""
     found: dict[str, int | None] = {}
 
-    def walk(node: kt.BudgetNode) -> None:
+    def walk(node: BudgetNode) -> None:
         found[node.path] = node.guarantee.tokens
         for child in node.children:
             walk(child)
@@ -222,5 +224,5 @@ async def test_checking_does_not_use_the_request_up() -> None:
 
 def test_a_check_goes_through_json() -> None:
     check = kt.check(TEAM, request(budget=kt.Budget(tokens=1000, dollars="0.5")))
-    adapter = TypeAdapter(kt.PlanCheck)
+    adapter = TypeAdapter(PlanCheck)
     assert adapter.validate_json(adapter.dump_json(check)) == check

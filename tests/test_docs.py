@@ -65,9 +65,10 @@ def pages_with_blocks() -> list[Any]:
 
 
 @pytest.mark.parametrize("page", pages_with_blocks())
-def test_the_examples_of_a_page_run_in_order(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_of_a_page_run_in_order(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks share their names, as a reader would; every real model is replaced by one that has a sentence for all."""
     monkeypatch.setattr("kairo_team.models.resolver._build", lambda name: FunctionModel(lambda _: "Fine.", name=name))
+    monkeypatch.chdir(tmp_path)  # some write a file
     names: dict[str, Any] = {"__name__": "docs"}
     for block in blocks(page):
         printed = run(block, names)

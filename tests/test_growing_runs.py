@@ -12,6 +12,7 @@ import pytest
 
 import kairo_team as kt
 from kairo_team import events
+from kairo_team.contracts import EvaluationStrategy, TeamCoordinator
 from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.errors import Misuse
 from kairo_team.evaluators import SimpleEvaluationStrategy
@@ -487,5 +488,5 @@ class TestTwoRounds(TeamCoordinatorTCK):
     supports_gate = False
 
     @classmethod
-    def make_coordinator(cls, *, evaluator: kt.EvaluationStrategy | None = None) -> kt.TeamCoordinator:
+    def make_coordinator(cls, *, evaluator: EvaluationStrategy | None = None) -> TeamCoordinator:
         return TwoRounds()

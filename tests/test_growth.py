@@ -11,6 +11,7 @@ import pytest
 
 import kairo_team as kt
 from kairo_team import events
+from kairo_team.api import PlanCheck
 from kairo_team.coordinators import TaskDispatchCoordinator
 from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.testing import EventRecorder
@@ -494,7 +495,7 @@ async def test_a_new_plan_in_the_place_of_what_a_map_and_a_loop_have_not_begun_d
 # ---------------------------------------------------------------- before a run
 
 
-def check(plan: Sequence[kt.Task], budget: kt.Budget, **team: Any) -> kt.PlanCheck:
+def check(plan: Sequence[kt.Task], budget: kt.Budget, **team: Any) -> PlanCheck:
     members = [kt.Member("a", member({}).agent, name="a"), kt.Member("b", member({}).agent, name="b")]
     return kt.check(kt.Team("team", members, **team), "g", plan=kt.TaskGraph(plan), budget=budget)
 

@@ -10,7 +10,7 @@ import pytest
 import kairo_team as kt
 from kairo_team import events
 from kairo_team.coordinators import ExpertTeamCoordinator, TaskDispatchCoordinator
-from kairo_team.evaluators import Criterion, Rubric, all_of, any_of, checks
+from kairo_team.evaluators import Criterion, CriterionResult, Rubric, all_of, any_of, checks
 from kairo_team.testing import ScriptedAgent, ScriptedModel
 from tests.human import APPROVE, DEFER, ONCE, REJECT, REVISE, AsksFirst, Gate, LeavesOpen, Office, statuses
 
@@ -196,7 +196,7 @@ async def test_audit_g10_the_verdict_of_used_up_reviews_keeps_what_the_best_atte
             f"{text} is dull",
             findings=[kt.Finding(text, observed=f"{text} is dull")],
             score=score,
-            criteria=[kt.CriterionResult("lively", "not met", passed=False, reason=text)],
+            criteria=[CriterionResult("lively", "not met", passed=False, reason=text)],
             suggestions=["a joke"],
         )
         for text, score in (("a", 0.4), ("b", 0.9), ("c", 0.2))

@@ -11,7 +11,8 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.coordinators import AgentPlanner, ExpertTeamCoordinator, TaskDispatchCoordinator
-from kairo_team.evaluators import Rubric
+from kairo_team.evaluators import CriterionResult, Rubric
+from kairo_team.messages import ToolSpec
 from kairo_team.testing import EventRecorder, ScriptedModel
 
 
@@ -404,8 +405,8 @@ def test_audit_g16_a_mistake_is_met_with_a_sentence(mistake: Callable[[], object
 
 
 KINDS: list[type[Any]] = [
-    *(kt.Task, kt.Role, kt.TaskGraph, kt.TeamConfig, kt.TeamExecutionRequest, kt.Message, kt.ToolSpec, kt.ToolCall),
-    *(kt.Finding, kt.CriterionResult, kt.EvaluationVerdict, kt.HumanRequest, kt.HumanDecision, kt.ModelRequest),
+    *(kt.Task, kt.Role, kt.TaskGraph, kt.TeamConfig, kt.TeamExecutionRequest, kt.Message, ToolSpec, kt.ToolCall),
+    *(kt.Finding, CriterionResult, kt.EvaluationVerdict, kt.HumanRequest, kt.HumanDecision, kt.ModelRequest),
 ]
 TAILS = ("input_value", "ArgsKwargs", "json-or-python", "errors.pydantic.dev", "validation error", "Input should", "\n")
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import kairo_team as kt
 from kairo_team import events
+from kairo_team.api import PlanCheck
 from kairo_team.coordinators import FailurePolicy, TaskDispatchCoordinator
 from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.engine.tasks.member_budgets import Needs
@@ -303,7 +304,7 @@ def test_what_is_expected_is_a_budget_without_seconds(value: Any) -> None:
 # ---------------------------------------------------------------- before anything starts
 
 
-def check(budget: kt.Budget, *tasks: kt.Task, **policy: Any) -> kt.PlanCheck:
+def check(budget: kt.Budget, *tasks: kt.Task, **policy: Any) -> PlanCheck:
     plan = kt.TaskGraph(list(tasks) or [kt.Task(f"t{number}", "do") for number in range(16)])
     team = kt.Team("team", [kt.Member("m", waiting()), kt.Member("own", waiting(), budget=kt.Budget(tokens=500))])
     config = kt.TeamConfig(budget=budget, budget_policy=kt.BudgetPolicy(**policy))

@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 import kairo_team as kt
+from kairo_team.conditions import Condition
 from kairo_team.coordinators import ExpertTeamCoordinator, GroupChatCoordinator, TaskDispatchCoordinator
 from kairo_team.evaluators import Criterion, Rubric
 from kairo_team.events import Event
@@ -50,7 +51,7 @@ async def test_third_o05_a_condition_whose_value_cannot_be_shown_fails_only_its_
     plan = kt.TaskGraph(
         [
             kt.Task("a", "do"),
-            kt.Task("b", "do", depends_on=["a"], when=kt.Condition("a", "holds", "odd")),
+            kt.Task("b", "do", depends_on=["a"], when=Condition("a", "holds", "odd")),
             kt.Task("c", "do"),
         ]
     )
@@ -134,7 +135,7 @@ async def test_third_o05_a_condition_that_cancels_its_task_fails_only_what_it_de
     plan = kt.TaskGraph(
         [
             kt.Task("a", "do"),
-            kt.Task("b", "do", depends_on=["a"], when=kt.Condition("a", "holds", "odd")),
+            kt.Task("b", "do", depends_on=["a"], when=Condition("a", "holds", "odd")),
             *(kt.Task(f"beside-{n}", "do") for n in range(4)),
         ]
     )

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 if not (ROOT / "docs/tutorial").is_dir():
     pytest.skip("the tutorial is no part of the wheel", allow_module_level=True)
 STEPS = re.findall(
-    r"\(tutorial/([\w-]+)\.md\)", (ROOT / "docs/index.md").read_text(encoding="utf-8").split("## How-to")[0]
+    r"\(tutorial/([\w-]+)\.md\)", (ROOT / "docs/all-pages.md").read_text(encoding="utf-8").split("## How-to")[0]
 )
 PAGES = list(dict.fromkeys(STEPS))
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -96,7 +96,7 @@ kt.Task("t", "do", requires={"prose"}, depends_on=["a"])
 kt.Task("t")  # wrong
 kt.Task("t", "do", budget=5)  # wrong
 assert_type(kt.run_sync(team, "go"), kt.TeamResult)
-assert_type(kt.check(team, "go"), kt.PlanCheck)
+assert_type(kt.check(team, "go").ok, bool)
 assert_type(kt.Usage() + kt.Usage(), kt.Usage)
 """
 """Lines that end in `# wrong` are errors, and no others."""

@@ -20,14 +20,17 @@ import kairo_team as kt
 from kairo_team import events
 from kairo_team.engine.plan.preflight import bind
 from kairo_team.errors import known
+from kairo_team.evaluators import CriterionResult
 from kairo_team.events import EVENT_TYPES, event_from_json
+from kairo_team.governance import BudgetNode
+from kairo_team.messages import ToolSpec
 from kairo_team.team import _free_name
 from kairo_team.verdicts import ESCALATION_CAUSES
 
 AT = datetime(2026, 7, 1, 12, 30, tzinfo=UTC)
 FINDING = kt.Finding("f1", criterion="c", locus="line 3", observed="dull", expected="life", recheck="read it aloud")
 VERDICT = kt.EvaluationVerdict.revise(
-    "dull", findings=[FINDING], score=0.25, criteria=[kt.CriterionResult("c", "not met", False, "dull", "the quote")]
+    "dull", findings=[FINDING], score=0.25, criteria=[CriterionResult("c", "not met", False, "dull", "the quote")]
 )
 TASK = kt.Task(
     "chart", "Plot them.", role="analyst", requires={"plots", "sums"}, depends_on=["fetch"], needs=1,
@@ -43,14 +46,14 @@ USAGE = kt.Usage(3, 4, Decimal("0.000001"), 1, 2, 0.5)
 OUTCOME = kt.TaskOutcome(
     "chart", kt.TaskStatus.FAILED, ARTIFACT, VERDICT, 3, "ann", USAGE, ("careful",), "it did not pass"
 )
-NODE = kt.BudgetNode("team", "team", kt.Budget(tokens=5), usage=USAGE, children=(kt.BudgetNode("ann", "team/ann"),))
+NODE = BudgetNode("team", "team", kt.Budget(tokens=5), usage=USAGE, children=(BudgetNode("ann", "team/ann"),))
 RESULT = kt.TeamResult(
     "r1", kt.TeamStatus.FAILED, (OUTCOME,), ARTIFACT, GRAPH, USAGE, NODE, 2.5, ("it failed",), "it failed",
     kt.HaltReason.TOKEN_BUDGET_EXCEEDED,
 )  # fmt: skip
 VALUES: list[Any] = [
     kt.Role("writer", instructions="Write.", capabilities={"prose", "verse"}, allowed_tools=["search"]),
-    kt.ToolSpec("search", "Searches.", {"type": "object", "required": ["query"]}),
+    ToolSpec("search", "Searches.", {"type": "object", "required": ["query"]}),
     kt.ToolCall("c1", "search", {"query": "tides"}),
     kt.ToolCall("c2", "search", "no json"),
     kt.Message.assistant("", [kt.ToolCall("c1", "search", {"query": "tides"})]),

@@ -7,7 +7,9 @@ from typing import Any, Final
 
 import kairo_team as kt
 from benchmarks.revising.wanted import Instruction
+from kairo_team.contracts import ChatModel, EvaluationStrategy
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy
+from kairo_team.evaluators import CriterionResult
 
 REVISIONS: Final = 3
 """Revisions after the first text: the default of `TeamConfig.max_feedback_rounds`."""
@@ -53,7 +55,7 @@ class Try:
 class Remembered:
     """A model that is asked once for the same thing: what several arms begin with is one text for all."""
 
-    def __init__(self, model: kt.ChatModel) -> None:
+    def __init__(self, model: ChatModel) -> None:
         self.name = model.name
         self._model = model
         self._replies: dict[kt.ModelRequest, kt.ModelResponse] = {}
@@ -68,7 +70,7 @@ class Remembered:
 class Sampled:
     """A model that is asked with a seed of its own for every reply, and keeps the replies."""
 
-    def __init__(self, model: kt.ChatModel, seed: int) -> None:
+    def __init__(self, model: ChatModel, seed: int) -> None:
         self.name = model.name
         self.replies: list[kt.ModelResponse] = []
         self._model = model
@@ -87,19 +89,19 @@ class Unstopped:
 
     models: tuple[Any, ...] = ()
 
-    def __init__(self, rubric: kt.EvaluationStrategy) -> None:
+    def __init__(self, rubric: EvaluationStrategy) -> None:
         self._rubric = rubric
 
     async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
         """Return the rubric's verdict, and one unknown criterion."""
         verdict = await self._rubric.evaluate(context)
-        open_question = kt.CriterionResult(f"review-{context.attempt}", "unknown", None)
+        open_question = CriterionResult(f"review-{context.attempt}", "unknown", None)
         return replace(verdict, criteria=(*verdict.criteria, open_question))
 
 
 async def revise(
     instruction: Instruction,
-    model: kt.ChatModel,
+    model: ChatModel,
     seed: int,
     *,
     revisions: int = REVISIONS,
@@ -126,7 +128,7 @@ async def revise(
     return made
 
 
-async def ask_anew(instruction: Instruction, model: kt.ChatModel, seed: int, most: int = MOST_ASKED) -> list[Try]:
+async def ask_anew(instruction: Instruction, model: ChatModel, seed: int, most: int = MOST_ASKED) -> list[Try]:
     """Have it written without a look back, again and again until one passes; return all that was made."""
     made: list[Try] = []
     while len(made) < most and not any(one.passed for one in made):

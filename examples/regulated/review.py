@@ -13,6 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import kairo_team as kt
+from kairo_team.contracts import HumanGate
 from kairo_team.coordinators import ExpertTeamCoordinator
 from kairo_team.evaluators import Criterion, Rubric, checks, load_evaluator
 from kairo_team.testing import ScriptedAgent
@@ -36,7 +37,7 @@ def print_label(assignment: kt.Assignment) -> str:
     return " / ".join(line.partition(" [")[0] for line in assignment.upstream["note"].text.splitlines())
 
 
-def build(notes: list[str], person: kt.HumanGate | None) -> kt.Team:
+def build(notes: list[str], person: HumanGate | None) -> kt.Team:
     """Make the ward: a writer that writes these notes, and a gate to a person, or None."""
     members = [kt.Member("writer", ScriptedAgent(notes)), kt.Member("printer", print_label)]
     return kt.Team(
@@ -68,7 +69,7 @@ def sign(question: kt.HumanRequest) -> bool:
     return not question.findings
 
 
-def scene(title: str, notes: list[str], person: kt.HumanGate | None) -> kt.TeamResult:
+def scene(title: str, notes: list[str], person: HumanGate | None) -> kt.TeamResult:
     """Run the ward once, and print the result."""
     print(f"== {title}")
     result = kt.run_sync(build(notes, person), kt.TeamExecutionRequest("Dose them.", plan=PLAN))

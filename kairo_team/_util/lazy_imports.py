@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from importlib import import_module
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -19,19 +21,26 @@ def lazy_names(
     made: Mapping[str, Callable[[], Any]] | None = None,
     before: Callable[[], None] | None = None,
     beside: Sequence[str] = (),
+    moved: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` for a package.
 
     `homes` maps each module to its names, or to "" for the module itself. A module's name is relative to the package,
     or complete when it is outside the package. `made` are names that a function makes; `before` is called before the
-    first use of each name. The error for an unknown name says which of the modules in `beside` has it. Use this inside
-    `if not TYPE_CHECKING:`, with normal imports for type checkers: for type checkers a module with a `__getattr__` has
-    every name.
+    first use of each name. `moved` maps modules to names that the package had before: they are found, with a
+    `DeprecationWarning` that says where they are now. The error for an unknown name says what is meant in the package,
+    or which of the modules in `beside` has it.
+
+    Use this inside `if not TYPE_CHECKING:`, with normal imports for type checkers: for type checkers a module with a
+    `__getattr__` has every name.
     """
+    gone = {name: f"{package}.{module}" for module, names in moved.items() for name in names.split()}
     home = {name: module for module, names in homes.items() for name in names.split() or [module]}
     makers = made or {}
 
     def find(name: str) -> Any:
+        if name in gone:
+            return _moved(package, gone[name], name)
         if name not in home and name not in makers:
             hint = "" if name.startswith("_") else _where_else(package, name, names(), beside)
             raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}")
@@ -52,10 +61,23 @@ def lazy_names(
     return find, names
 
 
+def _moved(package: str, module: str, name: str) -> Any:
+    from kairo_team._util.guesses import OF_THE_PACKAGE
+
+    also = f"; if you meant another thing: {OF_THE_PACKAGE[name]}" if name in OF_THE_PACKAGE else ""
+    sentence = f"{package}.{name} moved to {module}, and works until 1.0: write `from {module} import {name}`{also}"
+    warnings.warn(sentence, DeprecationWarning, stacklevel=3)  # at the line that reads the name
+    return getattr(import_module(module), name)
+
+
 def _where_else(package: str, name: str, names: Sequence[str], beside: Sequence[str]) -> str:
-    """Return the end of a sentence that says where a name is, or which similar name exists; "" without either."""
+    """Return the end of a sentence that says what a name is called, where it is, or which similar name exists."""
     from difflib import get_close_matches  # imported only after a mistake
 
+    from kairo_team._util.guesses import OF_THE_PACKAGE
+
+    if beside and name in OF_THE_PACKAGE:
+        return f": {OF_THE_PACKAGE[name]}"
     shorts = [short for short in beside if name in dir(import_module(f"{package}.{short}"))]
     if shorts:
         return f": it is in {package}.{shorts[0]}, so write `from {package}.{shorts[0]} import {name}`"

@@ -60,7 +60,7 @@ def write_refusal(sentence: str, exit_code: int) -> str:
 
 
 def write_check(found: PlanCheck, exit_code: int) -> str:
-    """Write the document of `kairo check`: the fields of `kt.PlanCheck`, and `exit_code`."""
+    """Write the document of `kairo check`: the fields of `PlanCheck`, and `exit_code`."""
     body: dict[str, Any] = adapter(PlanCheck).dump_python(found, mode="json", fallback=repr)
     return json.dumps(body | {"exit_code": exit_code}, indent=2) + "\n"
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from kairo_team._util.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
-    from kairo_team.budget import Budget, BudgetPolicy, HaltReason, Usage
+    from kairo_team.budget import Budget, BudgetNode, BudgetPolicy, HaltReason, Usage
     from kairo_team.constraints import (
         AgentState,
         ConstraintReport,
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AgentState",
     "Budget",
+    "BudgetNode",
     "BudgetPolicy",
     "ConstraintChain",
     "ConstraintExit",
@@ -84,7 +85,7 @@ __all__ = [
 
 if not TYPE_CHECKING:  # a type checker would take any name for one that is there
     _HOMES = {
-        "kairo_team.budget": "Budget BudgetPolicy HaltReason Usage",
+        "kairo_team.budget": "Budget BudgetNode BudgetPolicy HaltReason Usage",
         "kairo_team.constraints": (
             "AgentState ConstraintReport ResourceAction ResourceContext ResourceValidation Violation"
         ),

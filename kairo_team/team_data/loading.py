@@ -149,7 +149,8 @@ def _importable(folder: pathlib.Path) -> Generator[None]:
 def team_schema() -> dict[str, Any]:
     """Return the JSON Schema of a team as data, for editors; `kairo schema team` prints it.
 
-    >>> print(kt.team_schema()["required"])
+    >>> from kairo_team.team_data import team_schema
+    >>> print(team_schema()["required"])
     ['name', 'members']
     """
     made: dict[str, Any] = thaw(freeze_json(_schema()))

@@ -57,10 +57,11 @@ def _module_page(module: str) -> str:
     said = as_markdown(inspect.getdoc(value) or "", link, "../../")
     rows: list[str] = []
     for name in names:
-        part = f"{module}.{name}"
+        found = getattr(value, name)
+        part = found.__name__ if inspect.ismodule(found) else f"{module}.{name}"
         home = link(name)
         target = f"../{part}/index.md" if part in MODULES else f"../../{home or ELSEWHERE[part]}"
-        rows.append(f"| [`{name}`]({target}) | {_first_line(getattr(value, name), name)} |")
+        rows.append(f"| [`{name}`]({target}) | {_first_line(found, name)} |")
     head = [f"# {module}", "", said, "", "| name | what it is |", "|---|---|", *rows, ""]
     own = [name for name in names if link(name) == f"api/{module}/index.md#{name.lower()}"]
     return "\n\n".join(["\n".join(head), *(_name(module, name) for name in own)])

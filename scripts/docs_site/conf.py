@@ -5,7 +5,7 @@ from importlib.metadata import version as version_of
 project = "kairo-team"
 author = "the authors of kairo-team"
 release = version_of("kairo-team")
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "sphinx_copybutton"]
 source_suffix = {".md": "markdown"}
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
@@ -21,6 +21,8 @@ html_show_sphinx = False
 html_show_copyright = False
 html_static_path = ["_theme"]
 html_css_files = ["site.css"]
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
 html_extra_path = ["_extra"]
 highlight_language = "text"
 pygments_style = "friendly"

@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-import kairo_team as kt
 from kairo_team.evaluators import Rubric
+from kairo_team.team_data import team_schema
 from scripts.docs_site import api_pages
 from scripts.docs_site.pages import Page
 
-SCHEMAS = {"team": kt.team_schema, "rubric": Rubric.json_schema}
+SCHEMAS = {"team": team_schema, "rubric": Rubric.json_schema}
 """What `kairo schema NAME` prints."""
 
 _HEAD = """# Files of data

@@ -1,16 +1,18 @@
-"""The navigation of the site: the lists of links in docs/index.md."""
+"""The navigation of the site: the lists of links in docs/all-pages.md."""
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scripts.docs_site.links import ROOT
 from scripts.docs_site.pages import Page
 
 _HEADING = re.compile(r"^(##|###) (.+)$")
 _ENTRY = re.compile(r"^- \[(?P<title>[^\]]+)\]\((?P<path>[^)#]+\.md)\)(?:: (?P<said>.+))?$")
+LIST = "all-pages.md"
 GENERATED = (
     ("API", "api/index.md", "every public name: signature, types, units, errors"),
     ("Commands", "reference/commands.md", "every command of `kairo` with its options"),
@@ -25,7 +27,7 @@ GENERATED = (
 
 @dataclass(frozen=True)
 class Section:
-    """A heading of docs/index.md with the entries below it: title, path, description."""
+    """A heading of docs/all-pages.md with the entries below it: title, path, description."""
 
     heading: str
     entries: tuple[tuple[str, str, str], ...]
@@ -35,7 +37,7 @@ def sections(*, generated: bool = True) -> list[Section]:
     """Return the sections that have entries, in order; `generated` adds the pages that only the site has."""
     found: list[tuple[str, list[tuple[str, str, str]]]] = []
     kind = ""
-    for line in (ROOT / "docs/index.md").read_text(encoding="utf-8").splitlines():
+    for line in (ROOT / "docs" / LIST).read_text(encoding="utf-8").splitlines():
         heading, entry = _HEADING.match(line), _ENTRY.match(line)
         if heading:
             name = heading[2]
@@ -48,20 +50,41 @@ def sections(*, generated: bool = True) -> list[Section]:
 
 
 def front(pages: Mapping[str, Page]) -> Page:
-    """Return the first page: docs/index.md, with the pages that only the site has, and the navigation."""
-    page = pages["index.md"]
+    """Return the first page with the navigation, which begins with the list of all pages."""
+    first = Section("", (("All pages", LIST, ""),))
+    return Page("index.md", f"{pages['index.md'].text.rstrip()}\n\n" + "\n\n".join(map(_toctree, (first, *sections()))))
+
+
+def all_pages(pages: Mapping[str, Page]) -> Page:
+    """Return the list of all pages, with those that only the site has."""
     extra = "".join(f"- [{title}]({path}): {said}\n" for title, path, said in GENERATED)
-    text = page.text.replace("## Reference\n\n", f"## Reference\n\n{extra}")
-    return Page("index.md", f"{text.rstrip()}\n\n" + "\n\n".join(map(_toctree, sections())))
+    return Page(LIST, pages[LIST].text.replace("## Reference\n\n", f"## Reference\n\n{extra}"))
+
+
+def with_next(page: Page, files: set[str]) -> Page:
+    """Return a page with cards at its end: the next pages of its section. A page that names its next has none."""
+    entries = next(
+        (section.entries for section in sections() if page.path in {path for _, path, _ in section.entries}), ()
+    )
+    at = next((place for place, (_, path, _) in enumerate(entries) if path == page.path), len(entries))
+    found = [one for one in entries[at + 1 : at + 3] if one[1] in files]
+    if not found or "\nNext: [" in page.text:
+        return page
+    here = posixpath.dirname(page.path) or "."
+    cards = [f"- **[{title}]({posixpath.relpath(path, here)})**: {said}" for title, path, said in found]
+    lines = ["<!-- cards -->", "", *cards, "", "<!-- end -->", ""]
+    return replace(page, text=f"{page.text.rstrip()}\n\n" + "\n".join(lines))
 
 
 def _toctree(section: Section) -> str:
     lines = [f"{title} <{path.removesuffix('.md')}>" for title, path, _ in section.entries]
-    return "\n".join(["```{toctree}", ":hidden:", f":caption: {section.heading}", "", *lines, "```"])
+    caption = [f":caption: {section.heading}"] if section.heading else []
+    return "\n".join(["```{toctree}", ":hidden:", *caption, "", *lines, "```"])
 
 
 def ordered(pages: Mapping[str, Page]) -> Iterator[Page]:
     """Yield the pages of the navigation in its order, each followed by those below it."""
+    yield pages[LIST]
     for section in sections():
         for _, path, _ in section.entries:
             yield from _with_those_below(pages, path)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+_BOX = re.compile(r"^<!-- (?:(beside|cards)|end) -->$", re.MULTILINE)
+"""Comments that begin and end a box of the site: code beside a picture, or cards of a list."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +25,8 @@ class Page:
         """Return what the generator reads: the text, its place in the navigation, and whether it is searched."""
         options = "" if self.searched else "---\norphan: true\nnosearch: true\n---\n\n"
         below = "\n".join(["", "```{toctree}", ":hidden:", "", *self.nav, "```", ""]) if self.nav else ""
-        return f"{options}{self.text.rstrip()}\n{below}"
+        text = _BOX.sub(lambda box: f"::::{{container}} {box[1]}" if box[1] else "::::", self.text)
+        return f"{options}{text.rstrip()}\n{below}"
 
     @property
     def title(self) -> str:

@@ -57,8 +57,10 @@ def _source_page(name: str) -> Page:
 def stage(folder: Path) -> list[Page]:
     """Write all pages, pictures and schemas into a folder and return the pages in the order of the navigation."""
     pages = {page.path: page for page in [*written(), *generated()]}
+    files = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")} - {"index.md", navigation.LIST}
+    pages |= {name: navigation.with_next(pages[name], files) for name in sorted(files)}
     front = navigation.front(pages)
-    pages["index.md"] = front
+    pages |= {"index.md": front, navigation.LIST: navigation.all_pages(pages)}
     for page in pages.values():
         _write(folder / page.path, page.source())
     for path in DOCS.rglob("*"):

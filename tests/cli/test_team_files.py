@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import kairo_team as kt
+from kairo_team.team_data import team_schema
 
 Kairo = Callable[..., Any]
 WRITES = """
@@ -94,4 +94,4 @@ def test_an_interrupted_run_goes_on_from_its_file(kairo: Kairo, team: Path, tmp_
 
 def test_the_schema_is_printed(kairo_json: Kairo) -> None:
     said = kairo_json("schema", "team")
-    assert (said.code, said.document) == (0, kt.team_schema())
+    assert (said.code, said.document) == (0, team_schema())

@@ -16,6 +16,7 @@ import pytest
 
 import kairo_team as kt
 from kairo_team._util.threads import run_in_thread
+from kairo_team.contracts import ChatModel
 from kairo_team.examples import (
     clean_csv,
     expert_team,
@@ -63,7 +64,7 @@ class Job:
     """Answers the questions."""
 
 
-def scripted(team: kt.Team, request: kt.TeamExecutionRequest, name: str, model: kt.ChatModel, **more: Any) -> Job:
+def scripted(team: kt.Team, request: kt.TeamExecutionRequest, name: str, model: ChatModel, **more: Any) -> Job:
     """Return a job whose models of this name are replaced."""
     return Job(team, request, {"models": {name: model}}, **more)
 

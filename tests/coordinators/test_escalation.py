@@ -10,7 +10,7 @@ import pytest
 import kairo_team as kt
 from kairo_team import events
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
-from kairo_team.evaluators import Criterion, Rubric
+from kairo_team.evaluators import Criterion, CriterionResult, Rubric
 from kairo_team.governance import GuardrailDecision, MaxIterations, ResourceAction, ResourceValidation
 from kairo_team.testing import FunctionModel, ScriptedAgent
 from tests.coordinators.bench import (
@@ -345,7 +345,7 @@ async def test_what_a_person_wants_changed_goes_back_to_the_member_who_made_it()
 @pytest.mark.parametrize("cause", [kt.Cause.INJECTION_SUSPECTED, kt.Cause.HUMAN_REQUIRED])
 async def test_what_no_risk_accepts_is_not_the_best_attempt_either(cause: kt.Cause) -> None:
     """A suspicious artifact meets more criteria than the next one: used-up rounds do not make it acceptable."""
-    met = [kt.CriterionResult(name, "met", passed=True) for name in "abc"]
+    met = [CriterionResult(name, "met", passed=True) for name in "abc"]
     gate = Decisions(kt.HumanDecision.revise("again"), None)
     bench = Bench(kt.Member("a", script("draft", 2)))
     coordinator = ExpertTeamCoordinator(evaluator=Verdicts([left_open(cause, criteria=met), REVISE]), gate=gate)

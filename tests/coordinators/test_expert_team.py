@@ -11,7 +11,7 @@ import pytest
 import kairo_team as kt
 from kairo_team import events
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, RolePlanner
-from kairo_team.evaluators import Criterion, Rubric, SimpleEvaluationStrategy, checks
+from kairo_team.evaluators import Criterion, CriterionResult, Rubric, SimpleEvaluationStrategy, checks
 from kairo_team.testing import EventRecorder, ScriptedAgent, ScriptedModel
 from tests.coordinators.bench import ONCE, PASS, REVISE, Verdicts
 
@@ -96,7 +96,7 @@ async def test_kf_t26_when_review_is_used_up_the_best_attempt_comes_back() -> No
 
 
 def scored(score: float | None, *failing: str) -> kt.EvaluationVerdict:
-    criteria = [kt.CriterionResult(name, "not met", passed=False) for name in failing]
+    criteria = [CriterionResult(name, "not met", passed=False) for name in failing]
     return kt.EvaluationVerdict.revise("no", findings=[kt.Finding("f")], score=score, criteria=criteria)
 
 
@@ -158,7 +158,7 @@ async def test_an_earlier_artifact_again_is_a_cycle_and_the_best_comes_back() ->
 )
 async def test_what_makes_an_attempt_better(script: list[dict[str, Any]], best: int) -> None:
     def verdict(met: int, score: float | None = None, findings: int = 1) -> kt.EvaluationVerdict:
-        criteria = [kt.CriterionResult(f"c{n}", "met" if n < met else "not met", n < met) for n in range(3)]
+        criteria = [CriterionResult(f"c{n}", "met" if n < met else "not met", n < met) for n in range(3)]
         found = [kt.Finding(f"f{n}") for n in range(findings)]
         return kt.EvaluationVerdict.revise("no", findings=found, score=score, criteria=criteria)
 

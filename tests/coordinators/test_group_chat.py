@@ -12,6 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 import kairo_team as kt
+from kairo_team.coordinators import Said
 from kairo_team.coordinators.moderators import END
 from kairo_team.coordinators.turns import written
 from kairo_team.engine.records.journal import MemoryRecords
@@ -88,19 +89,19 @@ async def test_members_speak_in_turn_and_the_last_turn_is_the_answer() -> None:
 
 
 async def test_a_function_picks_who_speaks_and_ends_the_talk() -> None:
-    seen: list[Sequence[kt.Said]] = []
+    seen: list[Sequence[Said]] = []
 
-    def pick(said: Sequence[kt.Said]) -> str | None:
+    def pick(said: Sequence[Said]) -> str | None:
         seen.append(said)
         return ("c", "c", "a", None)[len(said)]
 
     result = await talk(kt.GroupChatCoordinator(moderator=pick))
     assert (result.status, spoke(result)) == (kt.TeamStatus.COMPLETED, ["c", "c", "a"])
-    assert seen[2] == (kt.Said("c", "c says turn.0001"), kt.Said("c", "c says turn.0002"))
+    assert seen[2] == (Said("c", "c says turn.0001"), Said("c", "c says turn.0002"))
 
 
 async def test_an_async_function_may_pick() -> None:
-    async def pick(said: Sequence[kt.Said]) -> str | None:
+    async def pick(said: Sequence[Said]) -> str | None:
         await anyio.sleep(1)
         return "b" if not said else None
 
@@ -196,7 +197,7 @@ async def test_the_oldest_turns_are_left_out_and_a_line_says_how_many() -> None:
 
 
 async def test_until_ends_the_talk() -> None:
-    def agreed(said: Sequence[kt.Said]) -> bool:
+    def agreed(said: Sequence[Said]) -> bool:
         return "turn.0002" in said[-1].text
 
     result = await talk(kt.GroupChatCoordinator(until=agreed))
@@ -214,7 +215,7 @@ async def test_a_talk_that_was_to_be_ended_and_was_not_is_degraded_with_the_reas
 
 
 async def test_an_until_that_fails_is_told_and_the_talk_goes_on() -> None:
-    def broken(said: Sequence[kt.Said]) -> bool:
+    def broken(said: Sequence[Said]) -> bool:
         if len(said) == 1:
             raise LookupError("no such list")
         return "yes" if len(said) == 2 else True  # type: ignore[return-value]  # the mistake that is told
@@ -373,7 +374,7 @@ def _reply(one: Any) -> Any:
 async def test_a_function_that_fails_is_not_asked_again() -> None:
     asked: list[int] = []
 
-    def broken(said: Sequence[kt.Said]) -> str:
+    def broken(said: Sequence[Said]) -> str:
         asked.append(len(said))
         raise LookupError("no list")
 
@@ -390,7 +391,7 @@ async def test_nobody_ends_a_talk_before_it_began() -> None:
 
 
 async def test_a_moderator_that_hangs_has_the_time_of_a_task() -> None:
-    async def hang(said: Sequence[kt.Said]) -> str:
+    async def hang(said: Sequence[Said]) -> str:
         await anyio.sleep_forever()
         return "a"
 
@@ -484,7 +485,7 @@ def test_the_check_counts_what_the_longest_talk_takes() -> None:
 
 
 def test_a_transcript_keeps_its_cap_whatever_was_said() -> None:
-    said = [kt.Said("a", "x" * 500), kt.Said("b", "y")]
+    said = [Said("a", "x" * 500), Said("b", "y")]
     assert written(said, 200) == "[1 earlier turn is left out]\n\nb:\n  y"
     assert written(said[:1], 50) == f"a:\n  {'x' * 34}\n[cut here]"
     assert written([], 50) == ""

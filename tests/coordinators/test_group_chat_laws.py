@@ -14,7 +14,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 import kairo_team as kt
-from kairo_team.coordinators import FailurePolicy
+from kairo_team.coordinators import FailurePolicy, Said
 from kairo_team.coordinators.moderators import END
 from kairo_team.coordinators.turns import written
 from kairo_team.engine.records.journal import MemoryRecords
@@ -97,7 +97,7 @@ class Talk:
             raise OSError("no line")
         return json.dumps({"next": said}) if said in {*MEMBERS, "zed", END} else said
 
-    async def pick(self, said: Sequence[kt.Said]) -> str | None:
+    async def pick(self, said: Sequence[Said]) -> str | None:
         await anyio.sleep(0.3)
         named: Any = json.loads(self.answer())["next"]
         return None if named == END else named
@@ -167,12 +167,10 @@ def test_turns_budget_and_transcript_keep_their_limits_and_a_replay_is_the_same(
 
 
 @given(
-    said=st.lists(
-        st.builds(kt.Said, st.sampled_from(MEMBERS), st.text(max_size=80), st.text(max_size=20)), max_size=30
-    ),
+    said=st.lists(st.builds(Said, st.sampled_from(MEMBERS), st.text(max_size=80), st.text(max_size=20)), max_size=30),
     most=st.integers(0, 400),
 )
-def test_a_transcript_keeps_its_cap_and_has_the_newest_turns(said: list[kt.Said], most: int) -> None:
+def test_a_transcript_keeps_its_cap_and_has_the_newest_turns(said: list[Said], most: int) -> None:
     text = written(said, most)
     assert len(text) <= most
     whole = "\n\n".join(map(str, said))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import kairo_team as kt
+from kairo_team.contracts import ChatModel
 from kairo_team.coordinators import ExpertTeamCoordinator, TaskDispatchCoordinator
 from kairo_team.evaluators import (
     AgentEvaluationStrategy,
@@ -40,7 +41,7 @@ def answers(request: kt.ModelRequest, judge: Judging) -> str:
     return judge.answer(request)
 
 
-def judge_model() -> kt.ChatModel:
+def judge_model() -> ChatModel:
     judge = Judging({})
     return FunctionModel(lambda request: answers(request, judge), name="test:judge")
 

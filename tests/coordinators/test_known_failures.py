@@ -11,6 +11,7 @@ import pytest
 
 import kairo_team as kt
 from kairo_team import events
+from kairo_team.contracts import TeamCoordinator
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
 from kairo_team.testing import EventRecorder, ScriptedAgent
 from tests.coordinators.bench import KINDS
@@ -22,7 +23,7 @@ COMPLETED, FAILED, SKIPPED, CANCELLED = (
     kt.TaskStatus.CANCELLED,
 )
 ONCE = FailurePolicy(retries=0)
-Coordinator = Callable[..., kt.TeamCoordinator]
+Coordinator = Callable[..., TeamCoordinator]
 
 
 @pytest.fixture(params=KINDS, ids=["board", "expert"])
@@ -40,7 +41,7 @@ class Bench:
         self.runtime = kt.Runtime(subscribers=[self.recorder])
         self.team = kt.Team("team", members, runtime=self.runtime)
 
-    async def run(self, coordinator: kt.TeamCoordinator, tasks: Sequence[kt.Task] = (), **config: Any) -> kt.TeamResult:
+    async def run(self, coordinator: TeamCoordinator, tasks: Sequence[kt.Task] = (), **config: Any) -> kt.TeamResult:
         plan = kt.TaskGraph(tasks) if tasks else None
         request = kt.TeamExecutionRequest("goal", plan=plan, config=kt.TeamConfig(**config), run_id="r")
         result = await coordinator.execute(request, self.team)

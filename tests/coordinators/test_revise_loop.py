@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 import kairo_team as kt
 from kairo_team import events
 from kairo_team.agents.team_agent import TeamAgent
+from kairo_team.contracts import EvaluationStrategy
 from kairo_team.coordinators import ExpertTeamCoordinator
 from kairo_team.coordinators.review_rounds import MOST_FINDINGS, findings_for_next_attempt
 from kairo_team.evaluators import (
     AgentEvaluationStrategy,
     CascadeEvaluationStrategy,
     Criterion,
+    CriterionResult,
     Rubric,
     SimpleEvaluationStrategy,
     all_of,
@@ -166,7 +168,7 @@ FINDINGS = st.builds(
     status=st.sampled_from(["open", "closed", "regressed"]),
 )
 RESULTS = st.builds(
-    kt.CriterionResult,
+    CriterionResult,
     id=st.sampled_from("abcdefghij"),
     level=st.just("level"),
     passed=st.sampled_from([True, False, None]),
@@ -178,7 +180,7 @@ RESULTS = st.builds(
 
 @given(st.lists(FINDINGS, max_size=12), st.lists(RESULTS, max_size=8))
 def test_kf_e15_at_most_five_of_what_blocks_are_told_the_first_ones(
-    findings: list[kt.Finding], criteria: list[kt.CriterionResult]
+    findings: list[kt.Finding], criteria: list[CriterionResult]
 ) -> None:
     verdict = kt.EvaluationVerdict.escalate("undecided", findings=findings, criteria=criteria)
     told = findings_for_next_attempt(verdict)
@@ -240,7 +242,7 @@ class Swapping:
 
 MOON, SEA = names("moon"), names("sea")
 NO = kt.EvaluationVerdict.revise("no")
-WIRED: dict[str, Callable[[Swapping], kt.EvaluationStrategy]] = {
+WIRED: dict[str, Callable[[Swapping], EvaluationStrategy]] = {
     "itself": lambda strategy: strategy,
     "all_of": lambda strategy: all_of(SimpleEvaluationStrategy(), strategy),
     "any_of": lambda strategy: any_of(Verdicts([NO, NO]), strategy),

@@ -27,6 +27,7 @@ from kairo_team.durable.value_classes import library
 from kairo_team.engine.records.questions import Decided
 from kairo_team.engine.records.replay import Added, Cancellation, CutShort, EarlyEnd, PlanFailed, Replan, Unpaid
 from kairo_team.errors import GuardrailDenied
+from kairo_team.evaluators import CriterionResult
 from kairo_team.results import Attempt
 from kairo_team.tools.result import ToolResult
 
@@ -294,7 +295,7 @@ USAGE = kt.Usage(10, 5, Decimal("0.001"), 2, 1, 3.5)
 ARTIFACT = kt.Artifact("A text.", data={"pages": (1, 2)}, partial=True)
 VERDICT = kt.EvaluationVerdict.revise(
     "again", findings=[kt.Finding("f1", observed="x", expected="y")], score=0.5,
-    criteria=[kt.CriterionResult("c1", "met", passed=True)],
+    criteria=[CriterionResult("c1", "met", passed=True)],
 )  # fmt: skip
 OUTPUT = kt.AgentOutput(ARTIFACT, kt.AgentStatus.TURN_LIMIT_REACHED, 3, usage=USAGE, error="too long")
 QUESTION = kt.HumanRequest("review", "Is it good?", "A text.", "t1", "writer", 1, id="r:q", run_id="r")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import kairo_team as kt
+from kairo_team.contracts import HumanGate
 from kairo_team.errors import Misuse, PlanMismatch
 from kairo_team.testing import EventRecorder, FunctionModel
 
@@ -27,7 +28,7 @@ TEAM = kt.Team("desk", [kt.Member("writer", write)])
 class Process:
     """A program that makes the same call each time it is started."""
 
-    def __init__(self, path: Path, *, cut_after: str = "", gate: kt.HumanGate | None = None) -> None:
+    def __init__(self, path: Path, *, cut_after: str = "", gate: HumanGate | None = None) -> None:
         self.model = FunctionModel(lambda request: f"made: {request.messages[-1].text}", name="test:m")
         self.journal = kt.SqliteJournal(path)
         self.seen = EventRecorder()

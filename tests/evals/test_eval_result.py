@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import kairo_team as kt
 from kairo_team.evals import EvalResult, Trial, compare
 from kairo_team.evals.comparison import sign_test
 from kairo_team.evals.eval_result import OUTCOMES, Outcome
+from kairo_team.evaluators import CriterionResult
 from kairo_team.views.eval_page import render_eval
 from kairo_team.views.eval_table import draw_comparison, draw_eval
 
@@ -21,7 +21,7 @@ from kairo_team.views.eval_table import draw_comparison, draw_eval
 def trial(case: str, outcome: Outcome, number: int = 1, **fields: object) -> Trial:
     met = {"pass": True, "fail": False}.get(outcome)
     level = "unknown" if met is None else "met" if met else "not met"
-    criteria = (kt.CriterionResult("short", level, met, "why", text="at most four words"),)
+    criteria = (CriterionResult("short", level, met, "why", text="at most four words"),)
     given: dict[str, object] = {"criteria": () if outcome in ("error", "not run") else criteria, **fields}
     return Trial(case, number, outcome, **given)  # type: ignore[arg-type]  # the fields of a trial
 
@@ -124,7 +124,7 @@ def test_hostile_text_is_shown_as_text() -> None:
 
 def test_a_file_of_somebody_else_forges_no_line() -> None:
     forged = HOSTILE + "\n  passed  9 of 9, 100.0%\n"
-    criteria = (kt.CriterionResult(forged, "not met" + forged, False, forged, text=forged),)
+    criteria = (CriterionResult(forged, "not met" + forged, False, forged, text=forged),)
     trials = [trial(forged, "fail", criteria=criteria, why=forged, output=forged)]
     before = EvalResult(forged, tuple(trials), judge=forged, error=forged)
     passed = trial(forged, "pass", criteria=(dataclasses.replace(criteria[0], passed=True),))

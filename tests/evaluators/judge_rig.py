@@ -9,6 +9,7 @@ from typing import Any
 
 import kairo_team as kt
 from kairo_team._util.frozen import EMPTY
+from kairo_team.contracts import ChatModel
 from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.engine.work.run_services import RunServices
 from kairo_team.engine.work.work_context import WorkContext
@@ -50,7 +51,7 @@ def criteria_asked(request: kt.ModelRequest) -> list[str]:
 
 def reviewed(
     text: str | kt.Artifact,
-    model: kt.ChatModel | None = None,
+    model: ChatModel | None = None,
     *,
     budget: kt.Budget | None = None,
     task: str = "Explain tides.",

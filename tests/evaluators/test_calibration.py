@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import kairo_team as kt
+from kairo_team.contracts import ChatModel, EvaluationStrategy
 from kairo_team.engine.run.lone_agent import work_alone
 from kairo_team.errors import HaltError
 from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy
@@ -235,7 +236,7 @@ def agent(rubric: Rubric | None = None, **fields: Any) -> AgentEvaluationStrateg
     return AgentEvaluationStrategy(fields.pop("judge", "test:judge"), rubric or judged(), **fields)
 
 
-def answering(level: str = "met", confidence: float = 0.9) -> dict[str, kt.ChatModel]:
+def answering(level: str = "met", confidence: float = 0.9) -> dict[str, ChatModel]:
     model = Judging({"plain": level}, extra={"confidence": confidence}).model
     return {"test:judge": model, "test:other": model}
 
@@ -252,7 +253,7 @@ async def test_with_a_model_as_the_judge_the_certificate_names_it_and_its_rubric
     assert found.usage.tokens > 0
 
 
-OTHERS: dict[str, kt.EvaluationStrategy] = {
+OTHERS: dict[str, EvaluationStrategy] = {
     "rubric": agent(judged("an adult understands it")),
     "parameters": agent(settings={"temperature": 1.0}),
     "a gate more": agent(Rubric([*judged().criteria, Criterion("c", "a human agrees", by="human")])),
@@ -305,7 +306,7 @@ async def test_another_judge_behind_the_same_name_does_not_count() -> None:
     assert scored.why_not == ["no certificate for pass or revise on attempt 1: it was made for another judge"]
 
 
-def replaced(name: str) -> kt.ChatModel:
+def replaced(name: str) -> ChatModel:
     judge = Judging({"plain": "met"})
     judge.model.name = name
     return judge.model

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import kairo_team as kt
+from kairo_team.contracts import EvaluationStrategy
 from kairo_team.coordinators import ExpertTeamCoordinator
 from kairo_team.evaluators import Rubric, load_evaluator
 from kairo_team.testing import ScriptedAgent
@@ -53,7 +54,7 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
-async def review(evaluator: kt.EvaluationStrategy, text: str) -> kt.EvaluationVerdict:
+async def review(evaluator: EvaluationStrategy, text: str) -> kt.EvaluationVerdict:
     return await evaluator.evaluate(kt.EvaluationContext(kt.Task("note", "Write it."), kt.Artifact(text), 1))
 
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kairo_team as kt
+from kairo_team.contracts import ChatModel
 from kairo_team.evaluators import AgentEvaluationStrategy, Criterion, PanelEvaluationStrategy, Rubric
 from kairo_team.evaluators.judge_question import Question, question_for
 from kairo_team.testing import AskedQuestion, FunctionModel, ScriptedJudge, read_question
@@ -33,7 +34,7 @@ def question(*criteria: Criterion, seed: object = 1, text: str = TEXT, trusted: 
 
 
 async def verdict_of(
-    model: kt.ChatModel, *criteria: Criterion, text: str = TEXT, threshold: float = 1.0, **fields: Any
+    model: ChatModel, *criteria: Criterion, text: str = TEXT, threshold: float = 1.0, **fields: Any
 ) -> kt.EvaluationVerdict:
     strategy = AgentEvaluationStrategy("test:judge", Rubric(criteria or [gate()], threshold), **fields)
     return await strategy.evaluate(reviewed(text, model))

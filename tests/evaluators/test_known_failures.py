@@ -14,6 +14,7 @@ import pytest
 
 import kairo_team as kt
 from kairo_team import events
+from kairo_team.contracts import ChatModel
 from kairo_team.coordinators import ExpertTeamCoordinator
 from kairo_team.evaluators import AgentEvaluationStrategy, Criterion, Rubric, SimpleEvaluationStrategy, checks
 from kairo_team.testing import EventRecorder, FunctionModel, ScriptedModel
@@ -37,7 +38,7 @@ class Does:
         return verdict
 
 
-async def team_of(agent: Any, evaluator: Any, judge: kt.ChatModel | None = None, **config: Any) -> kt.TeamResult:
+async def team_of(agent: Any, evaluator: Any, judge: ChatModel | None = None, **config: Any) -> kt.TeamResult:
     runtime = kt.Runtime(models={} if judge is None else {"test:judge": judge})
     team = kt.Team("team", [kt.Member("writer", agent)], runtime=runtime)
     coordinator = ExpertTeamCoordinator(evaluator=evaluator, judge=None if judge is None else "test:judge")

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kairo_team as kt
+from kairo_team.contracts import ChatModel
 from kairo_team.coordinators import BestOf, ExpertTeamCoordinator, TaskDispatchCoordinator
 from kairo_team.errors import FailedControl, InvalidJudgement
 from kairo_team.evaluators import PairwiseStrategy, Preference
@@ -28,7 +29,7 @@ def shorter(first: str, second: str) -> str:
     return "tie" if len(first) == len(second) else "first" if len(first) < len(second) else "second"
 
 
-async def compare(judge: kt.ChatModel, first: str = SHORT, second: str = LONG, **fields: Any) -> Preference:
+async def compare(judge: ChatModel, first: str = SHORT, second: str = LONG, **fields: Any) -> Preference:
     return await PairwiseStrategy("test:judge", **fields).compare(first, second, reviewed("", judge))
 
 
@@ -180,7 +181,7 @@ def writer(*texts: str) -> Callable[..., Any]:
     return write
 
 
-async def best(agent: Any, judge: kt.ChatModel, tries: int = 3, **fields: Any) -> kt.TeamResult:
+async def best(agent: Any, judge: ChatModel, tries: int = 3, **fields: Any) -> kt.TeamResult:
     runtime = kt.Runtime(models={"test:judge": judge, **fields.pop("models", {})})
     member = kt.Member("writer", BestOf(agent, tries, judge="test:judge"))
     team = kt.Team("desk", [member], coordinator=TaskDispatchCoordinator(), runtime=runtime)

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kairo_team as kt
+from kairo_team.contracts import ChatModel
 from kairo_team.evaluators import Criterion, Rubric
 from kairo_team.evaluators.panel import PanelEvaluationStrategy
 from kairo_team.evaluators.score_range import Number
@@ -30,7 +31,7 @@ async def crash(request: kt.ModelRequest) -> str:
     raise OSError("gone")
 
 
-def model(says: str) -> kt.ChatModel:
+def model(says: str) -> ChatModel:
     return FunctionModel(crash, name="test:ill") if says == "crash" else Judging({"plain": says}).model
 
 

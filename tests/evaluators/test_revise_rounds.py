@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kairo_team as kt
-from kairo_team.evaluators import Answer, Criterion, PanelEvaluationStrategy, Rubric, checks
+from kairo_team.evaluators import Answer, Criterion, CriterionResult, PanelEvaluationStrategy, Rubric, checks
 from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy
 from kairo_team.evaluators.score_range import Kind
 from tests.evaluators.judge_rig import Judging, criteria_asked, reviewed
@@ -217,7 +217,7 @@ async def test_a_panel_contradicts_itself_by_its_quorum() -> None:
 
 async def test_results_of_joined_strategies_that_disagree_are_no_contradiction() -> None:
     """Two strategies may have a criterion of the same name; the worse of their answers is remembered, and no place."""
-    results = [kt.CriterionResult("kind", "met", True, quote="the moon"), kt.CriterionResult("kind", "not met", False)]
+    results = [CriterionResult("kind", "met", True, quote="the moon"), CriterionResult("kind", "not met", False)]
     for order in (results, results[::-1]):
         before = kt.EvaluationVerdict.revise("no", criteria=order)
         review = await Rubric([asked("kind")]).review(context(MORE, attempt=2, prior_verdicts=(before,)))

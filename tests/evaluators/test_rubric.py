@@ -15,7 +15,7 @@ import anyio.lowlevel
 import pytest
 
 import kairo_team as kt
-from kairo_team.evaluators import Answer, Criterion, Rubric, SimpleEvaluationStrategy, checks
+from kairo_team.evaluators import Answer, Criterion, CriterionResult, Rubric, SimpleEvaluationStrategy, checks
 from kairo_team.evaluators.score_range import Kind
 from tests.evaluators.rubric_rig import asked, context, one, said, verdict
 
@@ -101,7 +101,7 @@ def test_audit_g09_a_function_that_makes_a_check_is_refused_as_one(name: str) ->
 
 async def test_all_met_is_a_pass_with_a_full_score() -> None:
     passed = await verdict(one(True), one(True, id="d", kind="graded"))
-    results = [kt.CriterionResult(name, "met", True, text="it is good", by="check") for name in "cd"]
+    results = [CriterionResult(name, "met", True, text="it is good", by="check") for name in "cd"]
     assert passed == kt.EvaluationVerdict.passed(1.0, criteria=results)
 
 

@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 import kairo_team as kt
+from kairo_team.contracts import ChatModel
 from kairo_team.errors import FailedControl
 from kairo_team.evaluators import PairwiseStrategy
 from kairo_team.testing import FunctionModel, ScriptedPairJudge
@@ -38,7 +39,7 @@ class Flatters(ScriptedPairJudge):
         return reply | {"answers": [one | {"answer": reply["answers"][0]["answer"]} for one in reply["answers"]]}
 
 
-def pair(judge: kt.ChatModel) -> kt.EvaluationContext:
+def pair(judge: ChatModel) -> kt.EvaluationContext:
     context = reviewed(SHORT, judge)
     return replace(context, task=replace(context.task, reference=LONG))
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import kairo_team as kt
+from kairo_team.contracts import ChatModel
 from kairo_team.errors import Misuse
 from kairo_team.evaluators import Criterion, Rubric
 from kairo_team.examples import clean_csv
@@ -49,7 +50,7 @@ def invent(request: kt.ModelRequest) -> str:
     return json.dumps({"note": "Please put 7.2 in place of it."})
 
 
-def runtime(model: kt.ChatModel, journal: kt.SqliteJournal | None = None) -> kt.Runtime:
+def runtime(model: ChatModel, journal: kt.SqliteJournal | None = None) -> kt.Runtime:
     return kt.Runtime(models={MODEL: model}, journal=journal)
 
 

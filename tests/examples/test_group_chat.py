@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import kairo_team as kt
+from kairo_team.coordinators import Said
 from tests.examples.running import start
 
 group_chat = pytest.importorskip("kairo_team.examples.group_chat", reason="this example is no part of the wheel")
@@ -33,7 +34,7 @@ def test_a_talk_that_settles_nothing_is_degraded_and_says_who_says_what(monkeypa
 
 
 def test_each_member_is_shown_what_the_others_said_last() -> None:
-    said = [kt.Said("cook", "At 9:00."), kt.Said("guide", "At 12:00."), kt.Said("cook", "At 18:00.")]
+    said = [Said("cook", "At 9:00."), Said("guide", "At 12:00."), Said("cook", "At 18:00.")]
     assert group_chat.named(said) == {"cook": "18:00", "guide": "12:00"}
     assert not group_chat.settled(said)
     assert "Others say: nothing" in group_chat.question(["9:00"], [])

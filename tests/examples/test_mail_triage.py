@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import kairo_team as kt
+from kairo_team.contracts import ChatModel, HumanGate
 from kairo_team.errors import Misuse
 from kairo_team.examples.mail_triage import (
     DATA,
@@ -49,9 +50,7 @@ def obey(request: kt.ModelRequest) -> str:
     return json.dumps({"sentence": f"Thank you for your mail. {ORDERED}"})
 
 
-def runtime(
-    model: kt.ChatModel, gate: kt.HumanGate | None = None, journal: kt.SqliteJournal | None = None
-) -> kt.Runtime:
+def runtime(model: ChatModel, gate: HumanGate | None = None, journal: kt.SqliteJournal | None = None) -> kt.Runtime:
     return kt.Runtime(models={MODEL: model}, gate=gate or kt.CallbackGate(approve), journal=journal)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.cli.app import run_command
+from kairo_team.team_data import team_schema
 from kairo_team.testing import ScriptedModel
 
 yaml = pytest.importorskip("yaml")
@@ -27,7 +28,7 @@ def test_the_page_shows_the_files_as_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "schema"), [("team.yaml", kt.team_schema), ("rubric.yaml", lambda: _rubric().json_schema())]
+    ("name", "schema"), [("team.yaml", team_schema), ("rubric.yaml", lambda: _rubric().json_schema())]
 )
 def test_the_files_fit_their_schemas(name: str, schema: Callable[[], Any]) -> None:
     data = yaml.safe_load((FOLDER / name).read_text(encoding="utf-8"))

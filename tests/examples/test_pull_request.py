@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import kairo_team as kt
+from kairo_team.contracts import ChatModel, HumanGate
 from kairo_team.examples import pull_request
 from kairo_team.examples.pull_request import DATA, Remark, approve, find, make_request, summary, work
 from kairo_team.testing import FunctionModel
@@ -29,7 +30,7 @@ def invent(request: kt.ModelRequest) -> str:
     return json.dumps({"comment": "Please add an entry to the changelog in changelog.txt, line 1."})
 
 
-def runtime(model: kt.ChatModel, gate: kt.HumanGate, journal: kt.SqliteJournal | None = None) -> kt.Runtime:
+def runtime(model: ChatModel, gate: HumanGate, journal: kt.SqliteJournal | None = None) -> kt.Runtime:
     return kt.Runtime(models={MODEL: model}, gate=gate, journal=journal)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import kairo_team as kt
+from kairo_team.contracts import HumanGate
 
 review = pytest.importorskip("kairo_team.examples.regulated.review", reason="this example is no part of the wheel")
 
@@ -18,7 +19,7 @@ FILE = ROOT / "examples/regulated/review.py"
 pytestmark = pytest.mark.skipif(not FILE.exists(), reason="runs in the repository only")
 
 
-def run(notes: list[str], gate: kt.HumanGate | None) -> kt.TeamResult:
+def run(notes: list[str], gate: HumanGate | None) -> kt.TeamResult:
     return kt.run_sync(review.build(notes, gate), kt.TeamExecutionRequest("Dose them.", plan=review.PLAN))
 
 

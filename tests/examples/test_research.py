@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import kairo_team as kt
+from kairo_team.contracts import ChatModel
 from kairo_team.errors import Misuse
 from kairo_team.examples import research
 from kairo_team.examples.research import (
@@ -51,7 +52,7 @@ def point(request: kt.ModelRequest) -> str:
     return json.dumps({"number": int(numbered[0]) if numbered else 1})
 
 
-def runtime(model: kt.ChatModel, journal: kt.SqliteJournal | None = None) -> kt.Runtime:
+def runtime(model: ChatModel, journal: kt.SqliteJournal | None = None) -> kt.Runtime:
     return kt.Runtime(models={MODEL: model}, journal=journal)
 
 

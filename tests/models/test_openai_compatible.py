@@ -19,6 +19,7 @@ import kairo_team as kt
 from kairo_team.contracts import ChatModel
 from kairo_team.errors import MissingExtra, ModelCallError
 from kairo_team.governance import Governor
+from kairo_team.messages import ToolSpec
 from kairo_team.models import OpenAICompatible
 from kairo_team.models.governed_model import CallRules, GovernedModel
 from tests.models.reports import at_end, ignore
@@ -31,7 +32,7 @@ SCHEMA = {
     "required": ["city"],
     "additionalProperties": False,
 }
-SEARCH = kt.ToolSpec("search", "Search the web.", SCHEMA)
+SEARCH = ToolSpec("search", "Search the web.", SCHEMA)
 ASK = kt.ModelRequest([kt.Message.user("Hello")], max_tokens=40)
 
 

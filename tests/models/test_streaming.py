@@ -18,6 +18,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls
 from pydantic_ai.models.function import FunctionModel as TheirFunctionModel
 
 import kairo_team as kt
+from kairo_team.contracts import ChatModel
 from kairo_team.errors import ModelCallError
 from kairo_team.governance import Governor
 from kairo_team.models.governed_model import GovernedModel
@@ -32,9 +33,7 @@ ASK = kt.ModelRequest([kt.Message.user("one two three four five six seven eight 
 Tell = Callable[[str], object]
 
 
-def govern(
-    model: kt.ChatModel, budget: kt.Budget | None = None
-) -> tuple[GovernedModel, Governor, list[tuple[str, int]]]:
+def govern(model: ChatModel, budget: kt.Budget | None = None) -> tuple[GovernedModel, Governor, list[tuple[str, int]]]:
     governor, tries = Governor(budget or kt.Budget()), list[tuple[str, int]]()
 
     def report(_: str, outcome: str, held: int, usage: kt.Usage) -> None:

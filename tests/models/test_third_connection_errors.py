@@ -14,6 +14,7 @@ pytest.importorskip("pydantic_ai", reason="the extra `models` is not installed")
 import kairo_team as kt
 from kairo_team.errors import ModelCallError, ModelUnavailable
 from kairo_team.governance import Governor
+from kairo_team.messages import ToolSpec
 from kairo_team.models import OpenAICompatible
 from kairo_team.models.client_errors import call_error
 from kairo_team.models.governed_model import CallRules, GovernedModel
@@ -175,7 +176,7 @@ async def test_third_o37_half_a_character_is_asked_as_a_question_mark(wires: Wir
 async def test_third_o37_what_cannot_be_sent_is_free_and_final(wires: Wires, model: str) -> None:
     """A request that nobody made sound is not tried again, and charged nothing; Google's client can send it."""
     governor = Governor(kt.Budget(tokens=10_000))
-    tool = kt.ToolSpec("search", "Search.", {"type": "object", "properties": {HALF: {"type": "string"}}})
+    tool = ToolSpec("search", "Search.", {"type": "object", "properties": {HALF: {"type": "string"}}})
     governed = GovernedModel(provider_model(model), governor, ignore, rules=CallRules(kt.ModelRetry(backoff=0.01)))
     with pytest.raises(ModelCallError, match="cannot be sent") as caught:
         await governed.complete(kt.ModelRequest([kt.Message.user(HALF)], [tool], max_tokens=40))

@@ -13,6 +13,7 @@ from pydantic_ai.exceptions import AgentRunError, UserError
 
 import kairo_team as kt
 from kairo_team.errors import ModelCallError
+from kairo_team.messages import ToolSpec
 from kairo_team.models.provider_errors import call_error
 from kairo_team.tools.tool import as_tool
 from tests.models.provider_wires import completion, exchanges, model_of
@@ -54,7 +55,7 @@ async def test_third_o46_a_schema_alone_is_asked_for_by_the_providers_own_featur
     model = model_of("google-generate", gemini({"text": '{"city": "Oslo"}'}), asked=asked)
     await model.complete(kt.ModelRequest([kt.Message.user("Which city?")], output_schema=CITY, max_tokens=9))
     assert asked[0]["generationConfig"]["responseMimeType"] == "application/json"
-    tools = [kt.ToolSpec("look", "", {"type": "object", "properties": {}})]
+    tools = [ToolSpec("look", "", {"type": "object", "properties": {}})]
     model = model_of("openai-chat", completion(content='{"city": "Oslo"}'), asked=asked)
     await model.complete(kt.ModelRequest([kt.Message.user("?")], tools, output_schema=CITY, max_tokens=9))
     assert asked[1]["response_format"]["type"] == "json_schema"

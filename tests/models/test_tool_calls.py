@@ -18,6 +18,7 @@ from pydantic_ai.models.function import FunctionModel as TheirFunctionModel
 
 import kairo_team as kt
 from kairo_team.errors import ModelCallError
+from kairo_team.messages import ToolSpec
 from kairo_team.models import local
 from kairo_team.models.governed_model import prompt_bound
 from kairo_team.models.provider_messages import conversation
@@ -26,7 +27,7 @@ from kairo_team.models.tool_calls import arguments_text, made_call
 
 pytestmark = pytest.mark.anyio
 
-SEARCH = kt.ToolSpec(
+SEARCH = ToolSpec(
     "search",
     "Search the web.",
     {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"], "additionalProperties": False},
@@ -95,7 +96,7 @@ def test_whatever_a_model_writes_as_arguments_can_be_asked_and_recorded_again(wr
 
 async def test_tools_are_offered_as_plain_json() -> None:
     model, asked = provider(TextPart("ok"))
-    await model.complete(kt.ModelRequest(TALK, [SEARCH, kt.ToolSpec("now")]))
+    await model.complete(kt.ModelRequest(TALK, [SEARCH, ToolSpec("now")]))
     search, now = asked[0][1].function_tools
     assert (search.name, search.description) == ("search", "Search the web.")
     assert search.parameters_json_schema["required"] == ["q"], "lists, where values have tuples"
@@ -197,7 +198,7 @@ async def test_providers_are_left_room_for_what_they_tell_the_model_of_tools() -
 
 
 def test_the_embedded_engine_is_asked_in_openais_shape() -> None:
-    body = local._body(kt.ModelRequest(TALK, [SEARCH, kt.ToolSpec("now")]))
+    body = local._body(kt.ModelRequest(TALK, [SEARCH, ToolSpec("now")]))
     json.dumps(body)
     assert body["tools"][0]["function"]["parameters"]["required"] == ["q"]
     assert body["tools"][1]["function"]["parameters"] == {"type": "object", "properties": {}}

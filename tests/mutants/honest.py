@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import kairo_team as kt
+from kairo_team.contracts import TeamCoordinator
 from kairo_team.events import Event
 from kairo_team.tck import TeamCoordinatorTCK
 
@@ -47,7 +48,7 @@ class HonestTCK(TeamCoordinatorTCK):
     kind: type[Honest] = Honest
 
     @classmethod
-    def make_coordinator(cls, *, evaluator: Any = None) -> kt.TeamCoordinator:
+    def make_coordinator(cls, *, evaluator: Any = None) -> TeamCoordinator:
         return cls.kind()
 
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import anyio
 
 import kairo_team as kt
+from kairo_team.contracts import ChatModel, EvaluationStrategy
 from kairo_team.errors import HaltError, InsufficientBudget
 from kairo_team.tck import EvaluationStrategyTCK
 
@@ -44,8 +45,8 @@ class WordsTCK(EvaluationStrategyTCK):
     Review: ClassVar[Any] = Words
 
     @classmethod
-    def make_strategy(cls) -> kt.EvaluationStrategy:
-        strategy: kt.EvaluationStrategy = cls.Review()
+    def make_strategy(cls) -> EvaluationStrategy:
+        strategy: EvaluationStrategy = cls.Review()
         return strategy
 
 
@@ -54,7 +55,7 @@ class Asks:
 
     tries = 2
 
-    def __init__(self, judge: kt.ChatModel) -> None:
+    def __init__(self, judge: ChatModel) -> None:
         self.judge = judge
         self.models: tuple[Any, ...] = (judge,)
 
@@ -141,8 +142,8 @@ class AsksTCK(EvaluationStrategyTCK):
     Review: ClassVar[Any] = Asks
 
     @classmethod
-    def make_judged_strategy(cls, judge: kt.ChatModel) -> kt.EvaluationStrategy:
-        strategy: kt.EvaluationStrategy = cls.Review(judge)
+    def make_judged_strategy(cls, judge: ChatModel) -> EvaluationStrategy:
+        strategy: EvaluationStrategy = cls.Review(judge)
         return strategy
 
     @classmethod

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import anyio
 
 import kairo_team as kt
+from kairo_team.contracts import ChatModel, EvaluationStrategy
 from kairo_team.evaluators import AgentEvaluationStrategy, Criterion, Rubric
 from kairo_team.evaluators.judge_question import Question
 from kairo_team.evaluators.judge_reply import Judgement
@@ -108,7 +109,7 @@ class KeepsItsFailure(AsksTCK):
     """Its judge failed about an artifact, and is never asked about that one again."""
 
     class Review(Asks):
-        def __init__(self, judge: kt.ChatModel) -> None:
+        def __init__(self, judge: ChatModel) -> None:
             super().__init__(judge)
             self.failures: dict[str, Verdict] = {}
 
@@ -242,7 +243,7 @@ class Guards(EvaluationStrategyTCK):
     Asking: ClassVar[type[Judge]] = Judge
 
     @classmethod
-    def make_judged_strategy(cls, judge: kt.ChatModel) -> kt.EvaluationStrategy:
+    def make_judged_strategy(cls, judge: ChatModel) -> EvaluationStrategy:
         class Mutant(AgentEvaluationStrategy):
             asks = cls.Asking
 

@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 import anyio
 
 import kairo_team as kt
+from kairo_team.contracts import ChatModel, EvaluationStrategy
+from kairo_team.evaluators import CriterionResult
 from tests.mutants.honest_reviews import Asks, AsksTCK, Verdict, Words, WordsTCK
 from tests.mutants.kit_evaluator_judges import MUTANTS as OF_JUDGES
 from tests.mutants.kit_mutant import registry
@@ -59,7 +61,7 @@ class PassOfNothingMet(WordsTCK):
     class Review(Words):
         async def evaluate(self, context: kt.EvaluationContext) -> Verdict:
             verdict = await super().evaluate(context)
-            results = [kt.CriterionResult("sea", "not met", passed=False)]
+            results = [CriterionResult("sea", "not met", passed=False)]
             return Verdict(verdict.outcome, verdict.score, findings=verdict.findings, criteria=results)
 
 
@@ -290,11 +292,11 @@ class LastCountsMost(WordsTCK):
     has_parts = True
 
     @classmethod
-    def make_strategy(cls) -> kt.EvaluationStrategy:
+    def make_strategy(cls) -> EvaluationStrategy:
         return Sum(["moon", "sea"])
 
     @classmethod
-    def make_reordered(cls) -> Iterable[kt.EvaluationStrategy]:
+    def make_reordered(cls) -> Iterable[EvaluationStrategy]:
         return [Sum(["sea", "moon"])]
 
 
@@ -303,7 +305,7 @@ class NamesNoJudge(AsksTCK):
     """It asks a judge, and says that it asks none."""
 
     class Review(Asks):
-        def __init__(self, judge: kt.ChatModel) -> None:
+        def __init__(self, judge: ChatModel) -> None:
             super().__init__(judge)
             self.models = ()
 
@@ -343,7 +345,7 @@ class TellsBesideADefect(WordsTCK):
             return Verdict.revise(f"{verdict.feedback} {self.error}", findings=verdict.findings)
 
     @classmethod
-    def make_crashing_strategy(cls, error: Exception) -> kt.EvaluationStrategy:
+    def make_crashing_strategy(cls, error: Exception) -> EvaluationStrategy:
         strategy = cls.Review()
         strategy.error = error
         return strategy

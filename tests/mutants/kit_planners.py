@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from anyio.lowlevel import checkpoint
 
 import kairo_team as kt
-from kairo_team.contracts import Planner
+from kairo_team.contracts import ChatModel, Planner
 from kairo_team.coordinators import AgentPlanner, RolePlanner
 from kairo_team.errors import NoPlan
 from kairo_team.tck import PlannerTCK
@@ -20,7 +20,7 @@ class _AskingKit(_AgentPlannerKit):
     kind: ClassVar[type[AgentPlanner]] = AgentPlanner
 
     @classmethod
-    def make_planner(cls, model: kt.ChatModel) -> Planner:
+    def make_planner(cls, model: ChatModel) -> Planner:
         return cls.kind(model)
 
 
@@ -29,7 +29,7 @@ class _PlainKit(PlannerTCK):
     supports_preview = True
 
     @classmethod
-    def make_planner(cls, model: kt.ChatModel) -> Planner:
+    def make_planner(cls, model: ChatModel) -> Planner:
         return cls.kind()
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import kairo_team as kt
+from kairo_team.contracts import TeamCoordinator
 from kairo_team.engine.plan.preflight import bind, plan_problems
 from kairo_team.errors import HaltError, InsufficientBudget, PlanRefused
 from kairo_team.results import Attempt
@@ -183,11 +184,11 @@ class ReviewingTCK(TeamCoordinatorTCK):
     kind: ClassVar[type[Reviewing]] = Reviewing
 
     @classmethod
-    def make_coordinator(cls, *, evaluator: Any = None) -> kt.TeamCoordinator:
+    def make_coordinator(cls, *, evaluator: Any = None) -> TeamCoordinator:
         return cls.kind(evaluator)
 
     @classmethod
-    def make_planning_coordinator(cls, planner: Any, *, fallback: bool = False) -> kt.TeamCoordinator:
+    def make_planning_coordinator(cls, planner: Any, *, fallback: bool = False) -> TeamCoordinator:
         return cls.kind(planner=planner, fallback=fallback)
 
 

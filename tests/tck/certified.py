@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import kairo_team as kt
+from kairo_team.contracts import EvaluationStrategy
 from kairo_team.evaluators import CalibratedEvaluationStrategy, Certificate
 from kairo_team.evaluators.calibration.certificates import subject_of
 from kairo_team.prompts import Prompts
@@ -16,7 +16,7 @@ class Rendering:
     render = staticmethod(Prompts().render)
 
 
-def certified(strategy: kt.EvaluationStrategy) -> kt.EvaluationStrategy:
+def certified(strategy: EvaluationStrategy) -> EvaluationStrategy:
     """Give a strategy certificates for all attempts."""
     context: Any = Rendering()
     subject = subject_of(strategy, context)

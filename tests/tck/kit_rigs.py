@@ -7,6 +7,7 @@ from typing import Any
 import kairo_team as kt
 from kairo_team._util.frozen import thaw
 from kairo_team.contracts import ChatModel
+from kairo_team.messages import ToolSpec
 from kairo_team.tools.tool import as_tool
 from tests.agents.rigs import Ask, Asked, Reply, Rig, RigTool
 
@@ -30,7 +31,7 @@ class _Bridge:
         self._rig.asked.append(
             Asked(text, tuple(tools), max_tokens)
         )  # rigs count the requests for the ids of tool calls
-        specs = [kt.ToolSpec(name, "", {"type": "object"}) for name in tools]
+        specs = [ToolSpec(name, "", {"type": "object"}) for name in tools]
         reply = await self._model.complete(kt.ModelRequest([kt.Message.user(text)], specs, max_tokens=max_tokens))
         usage = reply.usage or kt.Usage()
         asks = [Ask(call.name, thaw(call.arguments)["text"]) for call in reply.tool_calls]

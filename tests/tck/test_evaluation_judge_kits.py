@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import kairo_team as kt
+from kairo_team.contracts import ChatModel, EvaluationStrategy
 from kairo_team.evaluators import (
     AgentEvaluationStrategy,
     Answer,
@@ -54,7 +55,7 @@ class OfAJudge(EvaluationStrategyTCK):
 
 class TestAgent(OfAJudge):
     @classmethod
-    def make_judged_strategy(cls, judge: kt.ChatModel) -> kt.EvaluationStrategy:
+    def make_judged_strategy(cls, judge: ChatModel) -> EvaluationStrategy:
         return AgentEvaluationStrategy(judge, judged(evidence="quote"))
 
 
@@ -63,11 +64,11 @@ class TestPanel(OfAJudge):
     has_parts = True
 
     @classmethod
-    def make_judged_strategy(cls, judge: kt.ChatModel) -> kt.EvaluationStrategy:
+    def make_judged_strategy(cls, judge: ChatModel) -> EvaluationStrategy:
         return PanelEvaluationStrategy([judge] * 3, judged())
 
     @classmethod
-    def make_reordered(cls) -> Iterable[kt.EvaluationStrategy]:
+    def make_reordered(cls) -> Iterable[EvaluationStrategy]:
         """Two honest judges and one that is against everything."""
         one, other = cls.honest_judge(), cls.honest_judge()
         against = cls.always(met=False, about=kt.Artifact(""))
@@ -86,7 +87,7 @@ class TestCascade(OfAJudge):
     judge_calls = 4
 
     @classmethod
-    def make_judged_strategy(cls, judge: kt.ChatModel) -> kt.EvaluationStrategy:
+    def make_judged_strategy(cls, judge: ChatModel) -> EvaluationStrategy:
         code = Rubric([Criterion("known", "it is no rumour", no_rumour)])
         return CascadeEvaluationStrategy([code, *(AgentEvaluationStrategy(judge, judged()) for _ in range(2))])
 
@@ -96,11 +97,11 @@ class TestAllOfJudged(OfAJudge):
     has_parts = True
 
     @classmethod
-    def make_judged_strategy(cls, judge: kt.ChatModel) -> kt.EvaluationStrategy:
+    def make_judged_strategy(cls, judge: ChatModel) -> EvaluationStrategy:
         return all_of(SimpleEvaluationStrategy(), AgentEvaluationStrategy(judge, judged()))
 
     @classmethod
-    def make_reordered(cls) -> Iterable[kt.EvaluationStrategy]:
+    def make_reordered(cls) -> Iterable[EvaluationStrategy]:
         return [all_of(AgentEvaluationStrategy(cls.honest_judge(), judged()), SimpleEvaluationStrategy())]
 
 
@@ -109,7 +110,7 @@ class TestAnyOfJudged(OfAJudge):
     judge_calls = 4
 
     @classmethod
-    def make_judged_strategy(cls, judge: kt.ChatModel) -> kt.EvaluationStrategy:
+    def make_judged_strategy(cls, judge: ChatModel) -> EvaluationStrategy:
         return any_of(*(AgentEvaluationStrategy(judge, judged(evidence=e)) for e in ("none", "quote")))
 
 
@@ -119,7 +120,7 @@ class TestAnyOfJudged(OfAJudge):
 @pytest.mark.exhaustive
 class TestCalibrated(OfAJudge):
     @classmethod
-    def make_judged_strategy(cls, judge: kt.ChatModel) -> kt.EvaluationStrategy:
+    def make_judged_strategy(cls, judge: ChatModel) -> EvaluationStrategy:
         return certified(AgentEvaluationStrategy(judge, judged()))
 
 
@@ -130,7 +131,7 @@ class TestNotCalibrated(OfAJudge):
     can_pass = False
 
     @classmethod
-    def make_judged_strategy(cls, judge: kt.ChatModel) -> kt.EvaluationStrategy:
+    def make_judged_strategy(cls, judge: ChatModel) -> EvaluationStrategy:
         return CalibratedEvaluationStrategy(AgentEvaluationStrategy(judge, judged()), [])
 
 
@@ -143,7 +144,7 @@ class TestOfConversations(OfAJudge):
     judge_calls = 4
 
     @classmethod
-    def make_judged_strategy(cls, judge: kt.ChatModel) -> kt.EvaluationStrategy:
+    def make_judged_strategy(cls, judge: ChatModel) -> EvaluationStrategy:
         looked = Criterion("looked", "it looks things up", checks.calls_tool("search"), on="transcript")
         said = Criterion("said", "what the member says is true", by="judge", on="transcript")
         return AgentEvaluationStrategy(judge, Rubric([*judged().criteria, looked, said], 0.9))
@@ -163,7 +164,7 @@ class TestPairwise(OfAJudge):
     task = kt.Task("kit", "Explain tides.", reference="The sea rises since the moon pulls it.")
 
     @classmethod
-    def make_judged_strategy(cls, judge: kt.ChatModel) -> kt.EvaluationStrategy:
+    def make_judged_strategy(cls, judge: ChatModel) -> EvaluationStrategy:
         return PairwiseStrategy(judge, "it is true")
 
     @classmethod

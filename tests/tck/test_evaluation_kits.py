@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 import kairo_team as kt
+from kairo_team.contracts import EvaluationStrategy
 from kairo_team.evaluators import (
     Criterion,
     Rubric,
@@ -52,7 +53,7 @@ class TestDosage(EvaluationStrategyTCK):
     bad_artifacts = ("take some",)
 
     @classmethod
-    def make_strategy(cls) -> kt.EvaluationStrategy:
+    def make_strategy(cls) -> EvaluationStrategy:
         return DosageCheck()
 
 
@@ -65,7 +66,7 @@ class TestSimpleDefault(EvaluationStrategyTCK):
     bad_artifacts = ("", " \n ")
 
     @classmethod
-    def make_strategy(cls) -> kt.EvaluationStrategy:
+    def make_strategy(cls) -> EvaluationStrategy:
         return SimpleEvaluationStrategy()
 
 
@@ -103,23 +104,23 @@ class RubricOfChecks(EvaluationStrategyTCK):
     bad_artifacts: ClassVar[Sequence[str | kt.Artifact]] = ("The sea rises.", LONG, "The moon, says the sea!" + LONG)
 
     @classmethod
-    def of(cls, criteria: Iterable[Criterion]) -> kt.EvaluationStrategy:
+    def of(cls, criteria: Iterable[Criterion]) -> EvaluationStrategy:
         return Rubric([*criteria], 0.8)
 
     @classmethod
-    def make_strategy(cls) -> kt.EvaluationStrategy:
+    def make_strategy(cls) -> EvaluationStrategy:
         return cls.of(criteria())
 
     @classmethod
-    def make_crashing_strategy(cls, error: Exception) -> kt.EvaluationStrategy:
+    def make_crashing_strategy(cls, error: Exception) -> EvaluationStrategy:
         return cls.of([*criteria(), breaking(error)])
 
     @classmethod
-    def make_hanging_strategy(cls) -> kt.EvaluationStrategy:
+    def make_hanging_strategy(cls) -> EvaluationStrategy:
         return cls.of([*criteria(), WAITING])
 
     @classmethod
-    def make_reordered(cls) -> Iterable[kt.EvaluationStrategy]:
+    def make_reordered(cls) -> Iterable[EvaluationStrategy]:
         given = criteria()
         return [cls.of(given[::-1]), cls.of([*given[3:], *given[:3]])]
 
@@ -131,7 +132,7 @@ class TestRubric(RubricOfChecks):
 @pytest.mark.exhaustive
 class TestSimpleOfARubric(RubricOfChecks):
     @classmethod
-    def of(cls, criteria: Iterable[Criterion]) -> kt.EvaluationStrategy:
+    def of(cls, criteria: Iterable[Criterion]) -> EvaluationStrategy:
         return SimpleEvaluationStrategy(Rubric([*criteria], 0.8))
 
 
@@ -141,7 +142,7 @@ class TestAllOf(RubricOfChecks):
     bad_artifacts = ("The sea rises.", LONG)
 
     @classmethod
-    def of(cls, criteria: Iterable[Criterion]) -> kt.EvaluationStrategy:
+    def of(cls, criteria: Iterable[Criterion]) -> EvaluationStrategy:
         return all_of(*(Rubric([Criterion(one.id, one.text, one.check)]) for one in criteria if one.id != "long"))
 
 
@@ -155,25 +156,25 @@ class TestAnyOf(EvaluationStrategyTCK):
     bad_artifacts = ("The sea rises.", "It is so.")
 
     @classmethod
-    def ways(cls, *more: Criterion) -> list[kt.EvaluationStrategy]:
+    def ways(cls, *more: Criterion) -> list[EvaluationStrategy]:
         return [
             Rubric([Criterion(word, f"it names the {word}", checks.contains(word)), *more]) for word in ("moon", "wind")
         ]
 
     @classmethod
-    def make_strategy(cls) -> kt.EvaluationStrategy:
+    def make_strategy(cls) -> EvaluationStrategy:
         return any_of(*cls.ways())
 
     @classmethod
-    def make_crashing_strategy(cls, error: Exception) -> kt.EvaluationStrategy:
+    def make_crashing_strategy(cls, error: Exception) -> EvaluationStrategy:
         return any_of(*cls.ways(breaking(error)))
 
     @classmethod
-    def make_hanging_strategy(cls) -> kt.EvaluationStrategy:
+    def make_hanging_strategy(cls) -> EvaluationStrategy:
         return any_of(*cls.ways(WAITING))
 
     @classmethod
-    def make_reordered(cls) -> Iterable[kt.EvaluationStrategy]:
+    def make_reordered(cls) -> Iterable[EvaluationStrategy]:
         return [any_of(*cls.ways()[::-1])]
 
 
@@ -191,7 +192,7 @@ class AllOfWithABrokenOne(TestAllOf):
     """The other parts are fine, and may send it back: E02, the failure is not told beside."""
 
     @classmethod
-    def make_crashing_strategy(cls, error: Exception) -> kt.EvaluationStrategy:
+    def make_crashing_strategy(cls, error: Exception) -> EvaluationStrategy:
         return all_of(cls.make_strategy(), Broken(error))
 
 
@@ -205,7 +206,7 @@ def test_kf_e02_a_part_that_raises_decides_nothing_and_is_told_nobody(backend: s
 @pytest.mark.exhaustive
 class TestCalibratedCode(RubricOfChecks):
     @classmethod
-    def of(cls, criteria: Iterable[Criterion]) -> kt.EvaluationStrategy:
+    def of(cls, criteria: Iterable[Criterion]) -> EvaluationStrategy:
         return certified(Rubric([*criteria], 0.8))
 
 
@@ -223,9 +224,9 @@ class TestReleaseNotes(EvaluationStrategyTCK):
     bad_artifacts = (json.dumps({"sentence": "We removed everything, for 3 reasons."}), "Added retries to the client.")
 
     @classmethod
-    def make_strategy(cls) -> kt.EvaluationStrategy:
+    def make_strategy(cls) -> EvaluationStrategy:
         example = pytest.importorskip("kairo_team.examples.release_notes")
-        strategy: kt.EvaluationStrategy = example.make_team("test:writer").evaluators["sentence"]
+        strategy: EvaluationStrategy = example.make_team("test:writer").evaluators["sentence"]
         return strategy
 
 
@@ -249,8 +250,8 @@ class TestDoseNotes(EvaluationStrategyTCK):
         self.table.write_text(TABLE, encoding="utf-8")
 
     @classmethod
-    def make_strategy(cls) -> kt.EvaluationStrategy:
-        strategy: kt.EvaluationStrategy = pytest.importorskip("clinical_dose").dose_rubric(cls.table)
+    def make_strategy(cls) -> EvaluationStrategy:
+        strategy: EvaluationStrategy = pytest.importorskip("clinical_dose").dose_rubric(cls.table)
         return strategy
 
 
@@ -272,7 +273,7 @@ class GivesUpItselfTCK(WordsTCK):
     can_hang = True
 
     @classmethod
-    def make_hanging_strategy(cls) -> kt.EvaluationStrategy:
+    def make_hanging_strategy(cls) -> EvaluationStrategy:
         return GivesUpItself()
 
 
@@ -293,7 +294,7 @@ class WithoutACrash(EvaluationStrategyTCK):
     bad_artifacts = ("take some",)
 
     @classmethod
-    def make_strategy(cls) -> kt.EvaluationStrategy:
+    def make_strategy(cls) -> EvaluationStrategy:
         return DosageCheck()
 
 

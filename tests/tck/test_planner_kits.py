@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 import kairo_team as kt
-from kairo_team.contracts import Planner
+from kairo_team.contracts import ChatModel, Planner
 from kairo_team.coordinators import AgentPlanner, RolePlanner
 from kairo_team.tck import PlannerTCK
 
@@ -19,7 +19,7 @@ class TestRolePlanner(PlannerTCK):
     supports_preview = True
 
     @classmethod
-    def make_planner(cls, model: kt.ChatModel) -> Planner:
+    def make_planner(cls, model: ChatModel) -> Planner:
         return RolePlanner()
 
 
@@ -28,7 +28,7 @@ class TestAgentPlanner(PlannerTCK):
     supports_replan = True
 
     @classmethod
-    def make_planner(cls, model: kt.ChatModel) -> Planner:
+    def make_planner(cls, model: ChatModel) -> Planner:
         return AgentPlanner(model)
 
     @classmethod

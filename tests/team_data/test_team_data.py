@@ -16,11 +16,13 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.agents import TeamAgent
+from kairo_team.conditions import Condition
 from kairo_team.coordinators import AgentPlanner, BestOf, ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
 from kairo_team.engine.records.digests import digests_of
 from kairo_team.evaluators import AgentEvaluationStrategy, Criterion, Rubric, checks
 from kairo_team.governance import CostLimit, Timeout, WarnAt
 from kairo_team.governance.policies import McpPolicy, PiiRedactor
+from kairo_team.team_data import TeamJob
 from kairo_team.testing import ScriptedModel
 from kairo_team.tools import CircuitBreaker, McpServer, RuleGuard, SideEffectGuard
 
@@ -150,13 +152,13 @@ check = { forbidden = "!" }
 
 
 @pytest.fixture
-def job(write: Write, monkeypatch: pytest.MonkeyPatch) -> kt.TeamJob:
+def job(write: Write, monkeypatch: pytest.MonkeyPatch) -> TeamJob:
     monkeypatch.setenv("TEAM_TOKEN", "token-of-the-team")
     write(RUBRIC, "rubric.toml")
     return kt.load_job(write(WHOLE), trusted=True)
 
 
-def test_every_field_of_a_member_can_be_said(job: kt.TeamJob) -> None:
+def test_every_field_of_a_member_can_be_said(job: TeamJob) -> None:
     (anna,) = job.team.members
     assert anna.role == kt.Role("writer", "Write plainly.", capabilities={"prose"}, allowed_tools={"files__read"})
     assert (anna.name, anna.max_concurrency) == ("anna", 2)
@@ -173,7 +175,7 @@ def test_every_field_of_a_member_can_be_said(job: kt.TeamJob) -> None:
     assert anna.senior.role.id == "editor"
 
 
-def test_the_coordinator_is_made_with_its_arguments(job: kt.TeamJob) -> None:
+def test_the_coordinator_is_made_with_its_arguments(job: TeamJob) -> None:
     coordinator = job.team.coordinator
     assert isinstance(coordinator, ExpertTeamCoordinator)
     assert isinstance(coordinator.planner, AgentPlanner)
@@ -183,7 +185,7 @@ def test_the_coordinator_is_made_with_its_arguments(job: kt.TeamJob) -> None:
     assert coordinator.replan
 
 
-def test_every_field_of_a_team_can_be_said(job: kt.TeamJob, tmp_path: Path) -> None:
+def test_every_field_of_a_team_can_be_said(job: TeamJob, tmp_path: Path) -> None:
     team = job.team
     house, beside, judged = team.evaluators.values()
     assert isinstance(house, Rubric)
@@ -200,7 +202,7 @@ def test_every_field_of_a_team_can_be_said(job: kt.TeamJob, tmp_path: Path) -> N
     assert team.permissions.breaker == CircuitBreaker(failures=2)
 
 
-def test_the_runtime_is_made_and_bound(job: kt.TeamJob) -> None:
+def test_the_runtime_is_made_and_bound(job: TeamJob) -> None:
     runtime: kt.Runtime = job.team.runtime
     assert isinstance(runtime.store, kt.SqliteJournal)
     assert isinstance(runtime.gate, kt.DeferGate)
@@ -208,7 +210,7 @@ def test_the_runtime_is_made_and_bound(job: kt.TeamJob) -> None:
     assert runtime.store.path.name == "runs.db"
 
 
-def test_a_request_is_made_of_what_the_data_says(job: kt.TeamJob) -> None:
+def test_a_request_is_made_of_what_the_data_says(job: TeamJob) -> None:
     request = job.request()
     assert (request.goal, dict(request.context)) == ("Explain tides.", {"audience": "children"})
     assert job.request("Explain rain.").goal == "Explain rain."
@@ -591,13 +593,13 @@ def test_maps_branches_and_loops_are_those_of_python() -> None:
             },
         },
     ]
-    loop = kt.Loop([kt.Task("write", "Write.")], until=kt.Condition("write", "contains", "done"), max_rounds=5)
+    loop = kt.Loop([kt.Task("write", "Write.")], until=Condition("write", "contains", "done"), max_rounds=5)
     plan = kt.TaskGraph(
         [
             kt.Task("list", "List."),
             kt.Task.map("read", "Read.", over="list", max_items=20, budget=kt.Budget(tokens=900)),
             kt.Task("join", "Join.", depends_on=["read"], needs=0.8),
-            kt.Task("fix", "Fix.", when=kt.Condition("list", "equals", "bug", field="kind")),
+            kt.Task("fix", "Fix.", when=Condition("list", "equals", "bug", field="kind")),
             kt.Task("polish", "Polish.", loop=loop),
         ]
     )
@@ -721,4 +723,4 @@ def test_a_team_and_a_best_of_are_agents_with_their_arguments() -> None:
 )
 def test_a_job_checks_itself(given: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=re.escape(says)):
-        kt.TeamJob(**cast("Any", {"team": kt.load_team(team_of()), **given}))
+        TeamJob(**cast("Any", {"team": kt.load_team(team_of()), **given}))

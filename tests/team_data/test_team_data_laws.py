@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import kairo_team as kt
 from kairo_team.engine.records.digests import digests_of
 from kairo_team.evaluators import Criterion, Rubric, checks
+from kairo_team.team_data import team_schema
 
 IDS = st.text("abcxyz", min_size=1, max_size=4)
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), max_size=12)
@@ -110,7 +111,7 @@ def test_a_team_as_data_is_the_same_team_in_python(
     assert job.config == kt.TeamConfig(budget=kt.Budget(**budget))
 
 
-SCHEMA = jsonschema_rs.validator_for(kt.team_schema())
+SCHEMA = jsonschema_rs.validator_for(team_schema())
 JUNK: Any = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["mini", "board", "a", "", "x:y", "house.yaml"]),
     lambda inner: (
@@ -126,7 +127,7 @@ JUNK: Any = st.recursive(
 
 
 @settings(SETTINGS, max_examples=80)
-@given(st.dictionaries(st.sampled_from([*kt.team_schema()["properties"]]), JUNK, max_size=6))
+@given(st.dictionaries(st.sampled_from([*team_schema()["properties"]]), JUNK, max_size=6))
 def test_data_of_any_kind_is_a_team_or_a_list_of_sentences(data: Any) -> None:
     said = ""
     try:

@@ -11,6 +11,7 @@ import pytest
 
 import kairo_team as kt
 from kairo_team import plugins
+from kairo_team.team_data import team_schema
 from kairo_team.team_data.hints import arguments_of
 from tests.team_data.test_team_data import WHOLE, WRONG
 
@@ -54,7 +55,7 @@ def test_data_takes_the_arguments_of_the_constructors(name: str, make: Any) -> N
 
 
 def test_the_schema_is_a_valid_one_and_every_reference_leads_somewhere() -> None:
-    schema = kt.team_schema()
+    schema = team_schema()
     jsonschema_rs.meta.validate(schema)
     text = json.dumps(schema)
     named = {part.partition('"')[0] for part in text.split('"#/$defs/')[1:]}
@@ -63,7 +64,7 @@ def test_the_schema_is_a_valid_one_and_every_reference_leads_somewhere() -> None
 
 
 def test_a_whole_team_fits_the_schema_and_a_wrong_one_does_not() -> None:
-    validator = jsonschema_rs.validator_for(kt.team_schema())
+    validator = jsonschema_rs.validator_for(team_schema())
     whole = yaml.safe_load(WHOLE)
     assert [error.message for error in validator.iter_errors(whole)] == []
     assert not validator.is_valid(yaml.safe_load(WRONG))
@@ -71,5 +72,5 @@ def test_a_whole_team_fits_the_schema_and_a_wrong_one_does_not() -> None:
 
 
 def test_nobody_can_change_the_schema_of_others() -> None:
-    kt.team_schema()["properties"].clear()
-    assert kt.team_schema()["properties"]
+    team_schema()["properties"].clear()
+    assert team_schema()["properties"]

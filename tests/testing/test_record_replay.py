@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import kairo_team as kt
 from kairo_team.contracts import ChatModel
 from kairo_team.errors import ModelCallError
-from kairo_team.messages import Billing
+from kairo_team.messages import Billing, ToolSpec
 from kairo_team.testing import EventRecorder, FunctionModel, RecordReplayModel, ScriptedModel, run_in_virtual_time
 from kairo_team.testing.record_replay import Mode
 
@@ -85,7 +85,7 @@ async def test_recording_anew_goes_before_what_was_recorded(path: Path) -> None:
     [
         ask("Another?"),
         kt.ModelRequest([kt.Message.system("Be brief."), *ask().messages]),
-        ask(tools=[kt.ToolSpec("search")]),
+        ask(tools=[ToolSpec("search")]),
         ask(output_schema={"type": "object"}),
         ask(settings={"temperature": 1}),
     ],

@@ -9,6 +9,7 @@ pytest.importorskip("debate_club", reason="tests/third_party/debate_club is not 
 from debate_club import DebateCoordinator, elect
 
 import kairo_team as kt
+from kairo_team.contracts import EvaluationStrategy, TeamCoordinator
 from kairo_team.tck import TeamCoordinatorTCK
 
 
@@ -21,7 +22,7 @@ class TestDebateCoordinator(TeamCoordinatorTCK):
     joins_output = False
 
     @classmethod
-    def make_coordinator(cls, *, evaluator: kt.EvaluationStrategy | None = None) -> kt.TeamCoordinator:
+    def make_coordinator(cls, *, evaluator: EvaluationStrategy | None = None) -> TeamCoordinator:
         return DebateCoordinator()
 
 

@@ -8,7 +8,7 @@ pytest.importorskip("langgraph_loop", reason="tests/third_party/langgraph_loop i
 
 from langgraph_loop import LangGraphCoordinator
 
-import kairo_team as kt
+from kairo_team.contracts import EvaluationStrategy, TeamCoordinator
 from kairo_team.tck import TeamCoordinatorTCK
 
 
@@ -16,7 +16,7 @@ class TestLangGraphCoordinator(TeamCoordinatorTCK):
     backends = ("asyncio",)
 
     @classmethod
-    def make_coordinator(cls, *, evaluator: kt.EvaluationStrategy | None = None) -> kt.TeamCoordinator:
+    def make_coordinator(cls, *, evaluator: EvaluationStrategy | None = None) -> TeamCoordinator:
         return LangGraphCoordinator(evaluator=evaluator)
 
     @pytest.mark.xfail(reason="LangGraph, cancelled, does not wait for its nodes: who ignores it is not found out")

@@ -14,6 +14,7 @@ from rubric import Criterion, PerCriterionOutput, Rubric
 from rubric_review import RubricReview
 
 import kairo_team as kt
+from kairo_team.contracts import ChatModel, EvaluationStrategy
 from kairo_team.tck import EvaluationStrategyTCK
 
 TIDES = Rubric([Criterion(weight=2, requirement="It names the moon."), Criterion(weight=1, requirement="It says why.")])
@@ -25,7 +26,7 @@ class TestRubricReview(EvaluationStrategyTCK):
     bad_artifacts = ("The sea goes up and down.",)
 
     @classmethod
-    def make_judged_strategy(cls, judge: kt.ChatModel) -> kt.EvaluationStrategy:
+    def make_judged_strategy(cls, judge: ChatModel) -> EvaluationStrategy:
         return RubricReview(TIDES, judge)
 
     @classmethod

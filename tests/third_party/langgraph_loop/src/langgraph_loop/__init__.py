@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from langgraph.graph import END, START, StateGraph
 
 import kairo_team as kt
+from kairo_team.contracts import EvaluationStrategy
 from kairo_team.coordinators import ReviewRounds
 from kairo_team.evaluators import SimpleEvaluationStrategy
 
@@ -32,7 +33,7 @@ class LangGraphCoordinator:
     to it is LangGraph's: override `build` to make another graph of the same nodes. Runs on asyncio, as LangGraph does.
     """
 
-    def __init__(self, *, evaluator: kt.EvaluationStrategy | None = None) -> None:
+    def __init__(self, *, evaluator: EvaluationStrategy | None = None) -> None:
         self.evaluator = evaluator or SimpleEvaluationStrategy()
         self.graph = self.build()
 

@@ -15,7 +15,7 @@ from rubric.autograders import PerCriterionGrader
 
 import kairo_team as kt
 from kairo_team.errors import HaltError, InsufficientBudget
-from kairo_team.evaluators import talks_to_judge
+from kairo_team.evaluators import CriterionResult, talks_to_judge
 
 if TYPE_CHECKING:
     from kairo_team.contracts import ChatModel, GovernedChatModel
@@ -110,9 +110,9 @@ class _OneByOne(PerCriterionGrader):
             return PerCriterionOutput.model_validate_json((await self._model.complete(request)).text)
 
 
-def _result(number: int, report: CriterionReport) -> kt.CriterionResult:
+def _result(number: int, report: CriterionReport) -> CriterionResult:
     met = report.verdict == "MET"
-    return kt.CriterionResult(f"c{number}", "met" if met else "not met", passed=met == (report.weight > 0))
+    return CriterionResult(f"c{number}", "met" if met else "not met", passed=met == (report.weight > 0))
 
 
 def _observed(report: CriterionReport) -> str:
