@@ -84,7 +84,7 @@ class AgentPlanner:
             if reply.cut_by is not None:  # the same limit would cut off the next one
                 raise NoPlan([f"{reply.cut_by}: allow it more, AgentPlanner(settings={{'max_tokens': ...}})"]) from None
             again = context.render("plan_again", problems=refused.problems)
-        messages += [Message.assistant(reply.text), Message.user(again)]
+        messages += [Message.assistant(reply.text, native=reply.native), Message.user(again)]
         reply = await model.complete(ModelRequest(messages, (), schema, max_tokens, settings))
         return self._read(reply.text, request, team)
 

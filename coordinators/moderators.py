@@ -184,7 +184,7 @@ class _Model:
             if len(messages) > 1:  # the model has answered once
                 messages.append(Message.user(context.render("moderator_again", problem=problem)))
             reply = await model.complete(ModelRequest(messages, (), schema, settings={"temperature": 0.0}))
-            messages.append(Message.assistant(reply.text))
+            messages.append(Message.assistant(reply.text, native=reply.native))
             if reply.cut_by is not None:
                 raise _CutOff(reply.cut_by)
             return _named(reply.text)

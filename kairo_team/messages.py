@@ -48,6 +48,8 @@ class Message:
     """The tool calls that the assistant requested, in order."""
     tool_call_id: str | None = None
     """The call that a tool's message answers."""
+    native: str | None = field(default=None, repr=False)
+    """The `ModelResponse.native` of the reply that this message of the assistant came from; None without one."""
 
     @classmethod
     def system(cls, text: str) -> Message:
@@ -60,9 +62,9 @@ class Message:
         return cls("user", text)
 
     @classmethod
-    def assistant(cls, text: str, tool_calls: Sequence[ToolCall] = ()) -> Message:
-        """Make a message from the model."""
-        return cls("assistant", text, tool_calls)
+    def assistant(cls, text: str, tool_calls: Sequence[ToolCall] = (), native: str | None = None) -> Message:
+        """Make a message from the model; `native` is the reply's, so that reasoning goes back to its provider."""
+        return cls("assistant", text, tool_calls, native=native)
 
     @classmethod
     def tool(cls, call_id: str, text: str) -> Message:
@@ -103,9 +105,11 @@ class Billing:
     served: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
     """How the call was served, in the provider's words, such as `{"service_tier": "priority"}`. `{"cache": "hit"}`: the
     model was not called, and a usage of 0 is true."""
+    reasoning_tokens: int = 0
+    """Tokens of the reply that were reasoning, which its text does not show. `Usage.completion_tokens` has them too."""
 
     def __post_init__(self) -> None:
-        for name in ("cached_tokens", "cache_write_tokens", "cache_write_1h_tokens"):
+        for name in ("cached_tokens", "cache_write_tokens", "cache_write_1h_tokens", "reasoning_tokens"):
             check_count(f"Billing.{name}", getattr(self, name))
 
 
@@ -127,6 +131,10 @@ class ModelResponse:
     """Why the reply ended; `length` means it was cut off at the token limit."""
     billing: Billing = PLAIN
     """What the price depends on besides the tokens, as the provider reports it."""
+    native: str | None = field(default=None, repr=False)
+    """The whole reply in the provider's own form: reasoning, signatures, order of parts. Put it into the `Message` of
+    this reply: a request to the same model is then built from it, one to another model from text and calls. A message
+    whose text or calls were changed since is sent as it is, without this."""
 
     @property
     def cut_by(self) -> str | None:

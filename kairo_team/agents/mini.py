@@ -229,7 +229,7 @@ class _Conversation:
         request = self._request(limits, last=last)
         response = await self._answer(request)
         calls = self._calls_of(response, request, last=last)
-        self._messages += [request.messages[-1], Message.assistant(response.text, calls)]
+        self._messages += [request.messages[-1], Message.assistant(response.text, calls, response.native)]
         self._no_tools = bool(response.tool_calls) and not calls
         if response.finish_reason == "content_filter":
             self._block(response)

@@ -18,11 +18,12 @@ from pydantic_ai.toolsets import FunctionToolset, WrapperToolset
 from pydantic_core import to_json, to_jsonable_python
 
 from kairo_team._util.frozen import thaw
-from kairo_team.agents.pydantic_ai_messages import NativeRequest, ReplyView, RequestView, sound_reply
+from kairo_team.agents.pydantic_ai_messages import NativeRequest, ReplyView, RequestView
 from kairo_team.agents.wrapped import Ending
 from kairo_team.budget import Usage
 from kairo_team.errors import ModelCallError
 from kairo_team.models.governed_model import prompt_bound
+from kairo_team.models.natives import sound_reply
 from kairo_team.models.provider_errors import call_error
 from kairo_team.models.provider_messages import usage_of
 from kairo_team.models.providers import with_key

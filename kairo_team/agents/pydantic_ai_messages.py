@@ -15,13 +15,16 @@ from pydantic_core import to_json, to_jsonable_python
 from kairo_team._util.frozen import thaw
 from kairo_team.budget import Usage
 from kairo_team.messages import Message, ModelRequest, ModelResponse, ToolCall, ToolSpec
+from kairo_team.models.natives import native_of, read_native, with_ids
 from kairo_team.models.provider_messages import billing_of, finish_of, usage_of
-from kairo_team.models.tool_calls import made_call, sound
+from kairo_team.models.tool_calls import made_call
 
 Piece = native.ModelRequestPart | native.ModelResponse | native.InstructionPart
 """The origin of a message: a part of a request, a whole reply, or an instruction."""
 Settings = Mapping[str, Any]
 
+_READER: Final = "pydantic-ai"
+"""Who can read the native form of recorded replies: an agent of pydantic-ai, whatever its model."""
 _TOKENS_OF_A_FILE: Final = 4096
 """Tokens held for each image, sound or document in a prompt, because its bytes do not determine its tokens."""
 
@@ -94,11 +97,13 @@ class ReplyView:
         calls = _calls(reply)
         answers = [_json_text(call.arguments) for call in calls if call.name in self._outputs]
         text = "\n".join(answers) or reply.text or ""
-        return ModelResponse(text, calls, usage_of(reply), reply.model_name or "", finish_of(reply), billing_of(reply))
+        about = (reply.model_name or "", finish_of(reply), billing_of(reply))
+        return ModelResponse(text, calls, usage_of(reply), *about, native_of(reply, _READER))
 
     def native(self, response: ModelResponse, reply: native.ModelResponse | None) -> native.ModelResponse:
         """Return the reply as guardrails changed it; a new reply when it comes from a record."""
-        reply = reply if reply is None else _with_ids(reply, response.tool_calls)
+        reply = read_native(response.native, _READER) if reply is None else reply
+        reply = reply if reply is None else with_ids(reply, response.tool_calls)
         was = self.response(reply) if reply is not None else None
         if reply is not None and was is not None and (was.text, was.tool_calls) == (response.text, response.tool_calls):
             return reply
@@ -125,34 +130,6 @@ class ReplyView:
                     continue  # the call before has the whole text
                 arguments, text = text, None
             yield native.ToolCallPart(call.name, arguments, call.id)
-
-
-def _with_ids(reply: native.ModelResponse, calls: Sequence[ToolCall]) -> native.ModelResponse:
-    """Return the reply with its calls' ids replaced by the ids of `calls` if their numbers are equal."""
-    asked = [part for part in reply.parts if isinstance(part, native.ToolCallPart)]
-    if len(asked) != len(calls) or all(part.tool_call_id == call.id for part, call in zip(asked, calls, strict=True)):
-        return reply
-    left = iter(calls)
-    parts = [
-        replace(part, tool_call_id=next(left).id) if isinstance(part, native.ToolCallPart) else part
-        for part in reply.parts
-    ]
-    return replace(reply, parts=parts)
-
-
-def sound_reply(reply: native.ModelResponse) -> native.ModelResponse:
-    """Return a reply with text that can be encoded: replace lone surrogates by question marks."""
-    return replace(reply, parts=[_sound_part(part) for part in reply.parts])
-
-
-def _sound_part(part: Any) -> Any:
-    content: Any = getattr(part, "content", None)
-    if isinstance(content, str):
-        return part if content == sound(content) else replace(part, content=sound(content))
-    args: Any = getattr(part, "args", None)
-    if isinstance(args, str):
-        return part if args == sound(args) else replace(part, args=sound(args))
-    return part
 
 
 _Said = native.TextPart | native.ToolCallPart

@@ -94,7 +94,10 @@ def prompt_bound(request: ModelRequest) -> int:
 
 def _message_bound(message: Message) -> int:
     calls = sum(map(_call_bound, message.tool_calls)) if message.tool_calls else 0
-    return _bytes(message.text) + _bytes(message.tool_call_id or "") + calls + _PER_MESSAGE
+    own = _bytes(message.text) + calls
+    if message.native is not None:  # it is sent in place of text and calls
+        own = max(own, _bytes(message.native))
+    return own + _bytes(message.tool_call_id or "") + _PER_MESSAGE
 
 
 def _call_bound(call: ToolCall) -> int:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team._util.frozen import thaw
 from kairo_team.budget import Usage
 from kairo_team.messages import Billing
+from kairo_team.models.natives import native_reply, reasoning_tokens
 from kairo_team.models.readings import finish_of_word
-from kairo_team.models.tool_calls import arguments_text
+from kairo_team.models.tool_calls import arguments_text, sound
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelRequestPart, ModelResponse, ModelResponseStreamEvent
@@ -20,8 +21,14 @@ if TYPE_CHECKING:
     from kairo_team.models.readings import Finish
 
 
-def conversation(messages: Sequence[Message]) -> Iterator[ModelMessage]:
+_BETWEEN: Final = "\n\n"
+"""Between parts of a reply's text that something else separates, as pydantic-ai joins them."""
+
+
+def conversation(messages: Sequence[Message], reader: str = "") -> Iterator[ModelMessage]:
     """Yield requests for messages to the model, tool results included, and replies for the model's own messages.
+
+    Replies of `reader` (see `reader_of`) are as they came, all others are text and calls.
 
     Raises `ValueError` for a tool's message that answers no call of an earlier message.
     """
@@ -37,7 +44,7 @@ def conversation(messages: Sequence[Message]) -> Iterator[ModelMessage]:
             yield ModelRequest(asked)
         asked = []
         called.update((call.id, call.name) for call in message.tool_calls)
-        yield _reply(message)
+        yield native_reply(message, reader) or _reply(message)
     if asked:
         yield ModelRequest(asked)
 
@@ -84,13 +91,6 @@ def finish_of(reply: ModelResponse) -> Finish:
     return finish_of_word(str(details.get("finish_reason"))) if known == "stop" else known
 
 
-def text_of(reply: ModelResponse) -> str:
-    """Return the text without the model's thoughts; of a refusal, its words."""
-    details = reply.provider_details or {}
-    said = (reply.text, details.get("refusal"), details.get("block_reason_message"))
-    return next((text for text in said if isinstance(text, str) and text.strip()), "")
-
-
 def billing_of(reply: ModelResponse) -> Billing:
     """Return the facts that the price depends on: cached tokens, and the service that the provider reports."""
     spent, details = reply.usage, reply.provider_details or {}
@@ -99,6 +99,7 @@ def billing_of(reply: ModelResponse) -> Billing:
         max(0, spent.cache_write_tokens - spent.cache_write_1h_tokens),
         spent.cache_write_1h_tokens,
         {name: word for name, word in details.items() if isinstance(word, str)},
+        reasoning_tokens(reply),
     )
 
 
@@ -110,12 +111,53 @@ def tool_definition(tool: ToolSpec) -> ToolDefinition:
     return ToolDefinition(name=tool.name, parameters_json_schema=parameters, description=tool.description or None)
 
 
-def new_text(event: ModelResponseStreamEvent) -> str:
-    """Return the text that an event of a stream adds to the reply."""
-    from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
+class Pieces:
+    """The pieces of a streamed reply: those of its text, joined, are the text; those of its reasoning are separate."""
 
-    if isinstance(event, PartStartEvent):
-        return event.part.content if isinstance(event.part, TextPart) else ""
-    if isinstance(event, PartDeltaEvent):
-        return event.delta.content_delta if isinstance(event.delta, TextPartDelta) else ""
-    return ""
+    def __init__(self, on_text: Callable[[str], object], on_thinking: Callable[[str], object]) -> None:
+        self._on_text, self._on_thinking = on_text, on_thinking
+        self._held = ""
+        """Blank text at the beginning: a reply without more has no text."""
+        self._last: type[Any] | None = None
+        """The class of the part that began last."""
+        self._begun: set[type[Any]] = set()
+        self.text = ""
+        """The pieces of text so far."""
+
+    def take(self, event: ModelResponseStreamEvent) -> None:
+        """Emit what an event adds to the reply."""
+        from pydantic_ai import messages as native
+
+        if isinstance(event, native.PartStartEvent):
+            kind = type(event.part)
+            # The parts of a text are joined like this where something else is between them; thoughts always are.
+            apart = kind in self._begun and (kind is native.ThinkingPart or kind is not self._last)
+            self._last = kind
+            self._begun.add(kind)
+            if isinstance(event.part, native.TextPart):
+                self._add(_BETWEEN * apart + event.part.content)
+            elif isinstance(event.part, native.ThinkingPart):
+                self._think(_BETWEEN * apart + event.part.content)
+        elif isinstance(event, native.PartDeltaEvent):
+            if isinstance(event.delta, native.TextPartDelta):
+                self._add(event.delta.content_delta)
+            elif isinstance(event.delta, native.ThinkingPartDelta):
+                self._think(event.delta.content_delta or "")
+
+    def end(self, text: str) -> str:
+        """Emit the rest of a whole reply's text, such as a refusal's words; return the text that was emitted."""
+        if text.startswith(self.text):
+            self._held = ""
+            self._add(text[len(self.text) :])
+        return self.text
+
+    def _add(self, piece: str) -> None:
+        self._held += sound(piece)
+        if self._held and (self.text or self._held.strip()):
+            piece, self._held = self._held, ""
+            self.text += piece
+            self._on_text(piece)
+
+    def _think(self, piece: str) -> None:
+        if piece:
+            self._on_thinking(sound(piece))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache, partial
 from importlib.util import find_spec
@@ -20,13 +20,13 @@ from kairo_team.governance.halts import current_loop
 from kairo_team.messages import ModelRequest, ModelResponse
 from kairo_team.models.call_keys import headers_with_key
 from kairo_team.models.governed_model import before_sending, prompt_bound
+from kairo_team.models.natives import native_of, reader_of, text_of
 from kairo_team.models.provider_errors import call_error
 from kairo_team.models.provider_messages import (
+    Pieces,
     billing_of,
     conversation,
     finish_of,
-    new_text,
-    text_of,
     tool_definition,
     usage_of,
 )
@@ -118,8 +118,15 @@ class ProviderModel:
             reply = await model_request(client, asked.messages, **asked.options)
         return self._response(reply)
 
-    async def stream(self, request: ModelRequest, on_text: Callable[[str], object]) -> ModelResponse:
+    async def stream(
+        self,
+        request: ModelRequest,
+        on_text: Callable[[str], object],
+        on_thinking: Callable[[str], object] = lambda _: None,
+    ) -> ModelResponse:
         """Answer like `complete`, and call `on_text` with each piece as it comes; its exception ends the call.
+
+        The pieces joined are the text of the reply. Reasoning that the provider shows goes to `on_thinking`.
 
         For the few models that cannot stream, the whole text comes at the end.
         """
@@ -131,21 +138,20 @@ class ProviderModel:
             on_text(response.text)
             return response
         asked = self._asked(request)
-        came: list[str] = []
+        pieces = Pieces(on_text, on_thinking)
         try:
             async with self._connected(request) as client:
                 async with model_request_stream(client, asked.messages, **asked.options) as events:
                     async for event in events:
-                        piece = sound(new_text(event))
-                        if piece:
-                            came.append(piece)
-                            on_text(piece)
+                        pieces.take(event)
                 reply = events.get()
             self._check_whole(reply)
         except ModelCallError as error:
-            error.partial = "".join(came)
+            error.partial = pieces.text
             raise
-        return self._response(reply)
+        response = self._response(reply)
+        said = pieces.end(response.text)
+        return response if said == response.text else replace(response, text=said)
 
     def _check_whole(self, reply: ProviderReply) -> None:
         """Raise `ModelCallError` if a stream broke off: it ended without a finish reason, and without a usage."""
@@ -219,7 +225,8 @@ class ProviderModel:
 
     def _asked(self, request: ModelRequest) -> _Asked:
         with before_sending():
-            return _Asked(list(conversation(request.messages)), self._settings(request), self._parameters(request))
+            messages = list(conversation(request.messages, reader_of(self._model)))
+            return _Asked(messages, self._settings(request), self._parameters(request))
 
     def _settings(self, request: ModelRequest) -> ModelSettings:
         unknown = [name for name in request.settings if not _is_setting(name)]
@@ -271,6 +278,7 @@ class ProviderModel:
             reply.model_name or "",
             finish,
             billing_of(reply),
+            native_of(reply, reader_of(self._model)),
         )
 
 

@@ -44,6 +44,13 @@ def _with_directives(request: ModelRequest, directives: Sequence[str]) -> ModelR
     return replace(request, messages=(*request.messages, added))
 
 
+def _shown(request: ModelRequest) -> ModelRequest:
+    """Return a request for people: without the provider's own form of replies."""
+    if all(message.native is None for message in request.messages):
+        return request
+    return replace(request, messages=[replace(message, native=None) for message in request.messages])
+
+
 class _Pieces:
     """Emits a text while it is written: the new part, every few seconds, never with part of a secret."""
 
@@ -164,7 +171,7 @@ class MemberModel:
             passed = sound_request(await self._guard_request(_with_directives(request, directives)))
             journal.put(key, None)
             if context.services.content is not None:
-                context.report_content("prompt", key, passed)
+                context.report_content("prompt", key, _shown(passed))
             with answering(key):
                 response = await self._ask(passed, key, on_text)
             answer, context.turns = response, context.turns + 1
@@ -174,7 +181,7 @@ class MemberModel:
             await self._refuse(denied)
         await self._record(key, answer, response)
         if context.services.content is not None:
-            context.report_content("reply", key, response)
+            context.report_content("reply", key, replace(response, native=None))
         context.denied = None
         self._note_unfinished(response)
         if constraints is not None:
@@ -243,7 +250,8 @@ class MemberModel:
             return response
         passed: Any = await self._pass(chain, GuardrailPhase.POST_MODEL, ModelOutput(response))
         reply: ModelResponse = passed.response
-        return reply
+        changed = (reply.text, reply.tool_calls) != (response.text, response.tool_calls)
+        return replace(reply, native=None) if changed and reply.native is not None else reply
 
     async def _pass(self, chain: GuardrailChain, phase: GuardrailPhase, payload: GuardrailPayload) -> GuardrailPayload:
         """Return the payload as the guardrails leave it, or raise `GuardrailDenied`."""
