@@ -586,6 +586,7 @@ def _writer() -> Callable[[ModelRequest], bytes]:
 
 
 def _written(request: ModelRequest) -> bytes:
+    request = request.without_asides
     try:
         return _writer()(request)
     except ValueError:  # a lone surrogate in a text, or a setting that JSON cannot hold
