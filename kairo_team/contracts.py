@@ -79,7 +79,8 @@ class ChatModel(Protocol):
     Optional: `async count_tokens(request) -> int`, an upper bound of the prompt's tokens; `price(usage) -> Money`,
     what a reply cost; `async stream(request, on_text) -> ModelResponse`, the same as `complete` but calling
     `on_text(text)` with each piece of the reply's text as it comes; `max_output_tokens`, the most a reply may have when
-    the request sets no limit. `kairo_team.models.idempotency_key()` names the try that is being sent, for a provider
+    the request sets no limit; `context_window`, the most tokens of prompt and reply together, None if unknown: an agent
+    makes its conversation shorter before. `kairo_team.models.idempotency_key()` names the try that is being sent, for a provider
     that answers and charges a repeated try once.
     """
 
@@ -97,7 +98,7 @@ class GovernedChatModel(Protocol):
     """A chat model as a member gets it: every call is held, capped, settled and recorded.
 
     Optional: `async count_tokens(request) -> int | None`, the model's own count of the prompt's tokens; None without
-    one.
+    one; `context_window`, as of the model.
     """
 
     @property

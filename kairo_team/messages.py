@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, cast
 
 from kairo_team._util.frozen import EMPTY, checked, freeze, freeze_json
-from kairo_team._util.late_pydantic import AfterValidator, Number
+from kairo_team._util.late_pydantic import AfterValidator, Number, without
 from kairo_team.budget import Usage, check_count
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler
 
 Json = Annotated[Mapping[str, Any], AfterValidator(freeze_json)]
 """JSON values by name, copied read-only."""
@@ -37,6 +40,10 @@ class ToolCall:
     """Arguments by name; the model's own text if it was not a JSON object."""
 
 
+def _without_aside(_cls: type, source: type, handler: GetCoreSchemaHandler) -> Any:
+    return without("aside", source, handler)
+
+
 @checked
 @dataclass(frozen=True)
 class Message:
@@ -50,6 +57,11 @@ class Message:
     """The call that a tool's message answers."""
     native: str | None = field(default=None, repr=False)
     """The `ModelResponse.native` of the reply that this message of the assistant came from; None without one."""
+    aside: bool = field(default=False, compare=False, repr=False)
+    """Whether it only tells a model its circumstances, such as the turns that are left: a recorded reply is found
+    without it, and no conversation keeps it."""
+
+    __get_pydantic_core_schema__: ClassVar[Any] = classmethod(cast("Any", _without_aside))
 
     @classmethod
     def system(cls, text: str) -> Message:
@@ -90,6 +102,13 @@ class ModelRequest:
     """Most tokens of the reply; None leaves it to the model's own default."""
     settings: Frozen = field(default=EMPTY, hash=False)
     """Sampling settings by the provider's usual names, such as temperature and seed."""
+
+    @property
+    def without_asides(self) -> ModelRequest:
+        """The request by which a recorded reply is found; see `Message.aside`."""
+        if not any(message.aside for message in self.messages):
+            return self
+        return replace(self, messages=[message for message in self.messages if not message.aside])
 
 
 @dataclass(frozen=True, slots=True)

@@ -543,5 +543,5 @@ async def test_audit_g05_an_attempt_that_waited_in_its_middle_pays_each_of_its_t
     second = await desk.resume()
     assert (second.status, second.output) == (kt.TeamStatus.COMPLETED, "bought")
     assert (len(model.asked), buyer.looked, buyer.paid) == (3, 1, [5])
-    assert "Left for this task: 10 turns" in model.asked[0].messages[-1].text
+    assert "Left for this task: 10 turns" in next(one.text for one in model.asked[0].messages if one.aside)
     assert second.usage.tokens == 2 * 330 + 20

@@ -37,7 +37,7 @@ def test_templates_of_one_run_are_not_those_of_another() -> None:
 @pytest.mark.parametrize(
     ("templates", "message"),
     [
-        ({"tusk": "x"}, "templates: unknown templates 'tusk'; there are 'after_tools', 'continue'"),
+        ({"tusk": "x"}, "templates: unknown templates 'tusk'; there are 'after_tools', 'compact'"),
         ({"task": 5}, "templates: the template 'task' must be a text, not 5"),
         (["task"], r"templates are texts by name, such as {'task': '...'}, not \['task'\]"),
         ({"task": "{{ gaol }}"}, "the template 'task' cannot be used: it uses 'gaol'; it receives 'assignment', "),
@@ -82,13 +82,13 @@ async def test_audit_g15_the_agents_templates_go_before_the_coordinators_and_the
         models={"test:m": model},
         templates={"system": "R {{ role.id }}", "task": "R {{ assignment.goal }}", "continue": "R go on"},
     )
-    own = kt.MiniAgent("test:m", templates={"task": "A {{ assignment.goal }}{{ limits }}"})
+    own = kt.MiniAgent("test:m", templates={"task": "A {{ assignment.goal }}"})
     members = [kt.Member("plain", kt.MiniAgent("test:m")), kt.Member("own", own)]
     team = kt.Team("team", members, runtime=runtime)
     plan = kt.TaskGraph([kt.Task("x", "do", member="plain"), kt.Task("y", "do", member="own", depends_on=["x"])])
     board = TaskDispatchCoordinator(templates={"task": "B {{ assignment.goal }}"})
     await kt.run(team, "swim", plan=plan, coordinator=board)
-    assert say(model) == [["R plain", "B swim"], ["R own", "A swimLeft for this task: 10 turns."]]
+    assert say(model) == [["R plain", "B swim"], ["R own", "A swim"]]
     alone = ScriptedModel(["four"])
     await kt.MiniAgent(alone, templates=own.templates, max_turns=1).run("swim alone")
     assert say(alone)[0][1] == "A swim alone"

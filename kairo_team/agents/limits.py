@@ -1,4 +1,4 @@
-"""The text that reports its limits to an agent, so that it can finish in time."""
+"""What an agent has left, so that it can finish in time."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ if TYPE_CHECKING:
 
 _NEXT_MESSAGE: Final = 64
 """Assumed tokens of the message between two replies, such as the errors of the first."""
-LAST_TURN: Final = "This is your last turn: finish now with what you have."
 
 
-def describe_limits(turns_left: int | None, context: MemberContext) -> str:
-    """Return a text with the turns and the budget left; "" when nothing is limited."""
-    left = context.remaining
-    parts = [f"{turns_left} turns"] if turns_left is not None else []
-    parts += [f"{left.tokens} tokens"] if left.tokens is not None else []
-    parts += [f"${left.dollars}"] if left.dollars is not None else []
-    parts += [f"{left.seconds:.0f} seconds"] if left.seconds is not None else []
-    return f"Left for this task: {', '.join(parts)}." if parts else ""
+def left_of(turns: int | None, context: MemberContext) -> dict[str, int | None]:
+    """Return the turns and tokens left, for the template `limits`; None where nothing is limited.
+
+    Tokens are rounded down to two digits: an agent cannot use more of them, and equal work has equal prompts.
+    """
+    tokens = context.remaining.tokens
+    return {"turns": turns, "tokens": None if tokens is None else _round_down(tokens)}
+
+
+def _round_down(number: int) -> int:
+    unit = 10 ** max(0, len(str(number)) - 2)
+    return number // unit * unit
 
 
 def too_little(turn: int, left: Budget) -> str:

@@ -9,7 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from kairo_team._util.frozen import known_arguments
-from kairo_team.agents.limits import LAST_TURN, can_pay_another, describe_limits, too_little, two_turns
+from kairo_team.agents.limits import can_pay_another, left_of, too_little, two_turns
+from kairo_team.agents.mini_compaction import Room, cut_results, in_words, newest_turn
 from kairo_team.budget import Budget, Usage, check_count, difference
 from kairo_team.engine.run.lone_agent import run_alone
 from kairo_team.errors import ConstraintExit, InvalidReply, KairoError, ModelCallError, TurnEnded, known, repeated
@@ -40,15 +41,18 @@ class MiniAgent:
     A turn is one model call and its tools. `tools` are typed functions (see `kairo_team.tool`), MCP servers and
     pydantic-ai toolsets. A reply that was cut off is continued in the next turn; after `max_turns` the text so far is
     returned as TURN_LIMIT_REACHED. On the last turn of several, which is also one after which the budget could not pay
-    another, only tools that end the work (`Tool.ends`) are offered, and the prompt says so. When the task names an
+    another, only tools that end the work (`Tool.ends`) are offered. An agent that can act on it, because it has tools or
+    is past its first turn, is told the turns and tokens that are left, and that a turn is its last; `tell_limits=False`
+    tells it nothing. A conversation that comes near the model's window is made shorter: old results of tools are cut,
+    then one more call sums up what was before the last turn. `compact=False` leaves it as it is. When the task names an
     output type, the reply must match its JSON schema; the model is asked once more for a reply that does not match,
     unless it was cut off. Tool calls of a reply that was cut off are not made, and the model receives the reason. A
     reply that the provider's filter cut off or refused ends the work as BLOCKED. When a constraint ends the attempt, or
     the budget cannot pay another turn, the text so far is returned as GRACEFUL_EXIT with the reason; without a text the
     shortage is raised as `InsufficientBudget` or `HaltError`. With `stream`, subscribers receive replies piece by piece
     as `model.delta` events. `max_turns` applies in addition to all constraints. `templates` replace prompt templates by
-    name (`system`, `task`, `continue`, `after_tools`, `repair`), with priority over the coordinator's and the
-    runtime's.
+    name (`system`, `task`, `continue`, `after_tools`, `repair`, `limits`, `compact`), with priority over the
+    coordinator's and the runtime's.
 
     >>> agent = kt.MiniAgent("openai:gpt-5-mini", max_turns=4)
     >>> output = await agent.run("Explain tides.", budget=kt.Budget(tokens=4_000))
@@ -84,6 +88,8 @@ class MiniAgent:
         settings: Settings | None = None,
         stream: bool = False,
         templates: Mapping[str, str] | None = None,
+        tell_limits: bool = True,
+        compact: bool = True,
     ) -> None:
         check_count("MiniAgent.max_turns", max_turns)
         if max_turns < 1:
@@ -92,6 +98,8 @@ class MiniAgent:
         self.tools = _check_tools(tools)
         self.max_turns = max_turns
         self.stream = stream
+        self.tell_limits = tell_limits
+        self.compact = compact
         self.templates = dict(check_names("MiniAgent.templates", templates or {}, _TEMPLATES))
         self._prompts = Prompts(self.templates)
         self._settings: Settings = _check_settings(settings) if settings is not None else {}
@@ -167,8 +175,17 @@ class MiniAgent:
         return f"MiniAgent({self.model!r}, max_turns={self.max_turns})"
 
 
-_TEMPLATES: Final = ("system", "task", "continue", "after_tools", "repair")
+_TEMPLATES: Final = ("system", "task", "continue", "after_tools", "repair", "limits", "compact")
 """The prompt templates that an agent renders."""
+
+_HEAD: Final = 2
+"""Messages that a conversation keeps at its beginning: the instructions and the task."""
+
+_LEAST_WORDS: Final = 60
+"""Words that a summary may have at least."""
+
+_LEAST_BYTES: Final = 1_000
+"""Bytes of a conversation that a summary reads at least."""
 
 _BYTES_A_TOKEN = 6
 """Bytes that one token rarely exceeds; used for the least cost of a prompt."""
@@ -186,6 +203,8 @@ class _Conversation:
         self._max_tokens: int | None = self._settings.pop("max_tokens", None)
         self._schema = schema_of(context.output_type) if context.output_type is not None else None
         self._messages = [Message.system(agent.render("system", context, role=context.role, schema=self._schema))]
+        self._transcript = list(self._messages)
+        """The whole conversation, also what was cut from it."""
         self._tools: Toolbox | None = None
         self._spent_before = context.governor.usage
         self._ask = "task"
@@ -200,6 +219,11 @@ class _Conversation:
         self._data: Any = None
         self._no_tools = False
         """Whether the last reply called tools and none could be used."""
+        self._task = ""
+        """The message with the task, without a summary."""
+        self._summary: str | None = None
+        """The summary of what is no longer in the conversation."""
+        self._room = Room(getattr(self._model, "context_window", None) if agent.compact else None, self._max_tokens)
         self._wrapped_up = False
         self.complete = False
         self.blocked: str | None = None
@@ -224,12 +248,14 @@ class _Conversation:
 
     async def take_turn(self, turn: int) -> None:
         """Call the model once, take the reply, and run its tool calls."""
+        if self._room.is_full(self._messages):
+            await self._keep_within(self._room.most)
         limits, last = await self._context.recorded(f"turn {turn}", partial(self._outlook, turn))
         self._wrapped_up = last
-        request = self._request(limits, last=last)
-        response = await self._answer(request)
+        request, response = await self._answer(limits, last=last)
         calls = self._calls_of(response, request, last=last)
-        self._messages += [request.messages[-1], Message.assistant(response.text, calls, response.native)]
+        self._add(request.messages[-1], Message.assistant(response.text, calls, response.native))
+        self._task = self._task or self._messages[1].text
         self._no_tools = bool(response.tool_calls) and not calls
         if response.finish_reason == "content_filter":
             self._block(response)
@@ -238,14 +264,76 @@ class _Conversation:
         if calls:
             await self._run_tools(calls)
 
-    async def _answer(self, request: ModelRequest) -> ModelResponse:
+    async def _answer(self, limits: str, *, last: bool) -> tuple[ModelRequest, ModelResponse]:
+        """Call the model, once more with a shorter conversation if the first was too long; return request and reply."""
+        request = self._request(limits, last=last)
+        try:
+            return request, await self._call(request)
+        except ModelCallError as error:
+            most = prompt_bound(request) // 2
+            if error.kind != "context_length" or not self._agent.compact or not await self._keep_within(most):
+                raise
+        self._room.learn(most)
+        request = self._request(limits, last=last)
+        return request, await self._call(request)
+
+    async def _call(self, request: ModelRequest) -> ModelResponse:
         """Call the model; keep the part of a reply that came before its connection broke."""
         try:
-            return await (self._model.stream(request) if self._agent.stream else self._model.complete(request))
+            response = await (self._model.stream(request) if self._agent.stream else self._model.complete(request))
         except ModelCallError as error:
             if error.partial:
                 self._context.keep(self._text + error.partial if self._ask == "continue" else error.partial)
             raise
+        self._room.measure(request, response)
+        return response
+
+    # ------------------------------------------------------------------ compaction
+
+    async def _keep_within(self, most: int) -> bool:
+        """Make a conversation shorter that is longer than `most` bytes; return whether it is shorter now."""
+        before = prompt_bound(self._request("", last=False))
+        tail = newest_turn(self._messages)
+        if before <= most or tail is None:
+            return False
+        target = most * 3 // 4
+        self._messages, cut = cut_results(self._messages, before - target, tail)
+        old, after = tail - _HEAD, prompt_bound(self._request("", last=False))
+        summed_up = old if after > target and old > 0 else 0
+        if summed_up:
+            await self._sum_up(tail, target)
+        after = prompt_bound(self._request("", last=False))
+        if after > most:
+            self._messages, more = cut_results(self._messages, after - most, len(self._messages))
+            cut, after = cut + more, prompt_bound(self._request("", last=False))
+        if after < before:
+            how = {"results_cut": cut, "messages_summed_up": summed_up}
+            about = {"tokens_before": self._room.tokens(before), "tokens_after": self._room.tokens(after)}
+            self._context.emit("the conversation was made shorter", **how, **about)
+        return after < before
+
+    async def _sum_up(self, tail: int, most: int) -> None:
+        """Replace what is between the task and the newest turn by a summary, which one more call writes."""
+        earlier = [] if self._summary is None else [Message.assistant(self._summary)]
+        most = max(_LEAST_BYTES, most - prompt_bound(ModelRequest(self._messages[:_HEAD])))
+        said = in_words([*earlier, *self._messages[_HEAD:tail]], most)
+        words = max(_LEAST_WORDS, self._room.tokens(most) // 12)
+        asked = self._compact(conversation=said, summary=None, words=words)
+        system = self._messages[0]
+        response = await self._model.complete(
+            ModelRequest([system, Message.user(asked)], max_tokens=2 * words, settings=self._settings)
+        )
+        if not response.text.strip() or response.finish_reason == "content_filter":
+            return
+        self._summary = response.text
+        summary = self._compact(conversation="", summary=response.text, words=words)
+        self._messages = [system, Message.user(f"{self._task}\n\n{summary}"), *self._messages[tail:]]
+
+    def _compact(self, **values: object) -> str:
+        assignment, role = self._assignment, self._context.role
+        return self._agent.render("compact", self._context, assignment=assignment, role=role, **values)
+
+    # ------------------------------------------------------------------ ends
 
     def _block(self, response: ModelResponse) -> None:
         """End with a reply that the provider's filter cut off or refused; its tool calls are not made."""
@@ -286,7 +374,7 @@ class _Conversation:
         artifact = Artifact(self._text, self._data, partial=partial)
         usage = difference(self._context.governor.usage, self._spent_before, 0.0)
         counts = (turns, self._agent.max_turns, usage.tool_calls)
-        return AgentOutput(artifact, status, *counts, usage, tuple(self._messages), error)
+        return AgentOutput(artifact, status, *counts, usage, tuple(self._transcript), error)
 
     def _take(self, response: ModelResponse, *, asked_tools: bool, may_repair: bool) -> None:
         """Keep a reply, and choose the next message, or complete the work if it is the answer."""
@@ -325,23 +413,35 @@ class _Conversation:
         assert self._tools is not None, "tools were offered"
         results = await self._tools.run(calls)
         answers = zip(calls, results, strict=True)
-        self._messages += [Message.tool(call.id, result.text) for call, result in answers]
+        self._add(*(Message.tool(call.id, result.text) for call, result in answers))
+
+    def _add(self, *messages: Message) -> None:
+        self._messages += messages
+        self._transcript += messages
 
     async def _outlook(self, turn: int) -> tuple[str, bool]:
         """Return a text on the limits left for a turn, and whether it is the last. It is recorded for replays."""
         most = self._agent.max_turns
-        limits = describe_limits(most - turn + 1 if most > 1 else None, self._context)
+        limits = self._limits(turn, last=False)
         last = most > 1 and (turn == most or not await self._can_pay_another(self._request(limits, last=False)))
-        return (LAST_TURN if last else limits), last
+        return (self._limits(turn, last=True) if last else limits), last
+
+    def _limits(self, turn: int, *, last: bool) -> str:
+        """Return what an agent is told of its limits; "" for one that cannot act on it."""
+        if not self._agent.tell_limits or (turn == 1 and self._tools is None):
+            return ""
+        most = self._agent.max_turns
+        left = left_of(most - turn + 1 if most > 1 else None, self._context)
+        return self._agent.render("limits", self._context, last=last, **left)
 
     def _request(self, limits: str, *, last: bool) -> ModelRequest:
         """Make the request of a turn; on the last turn it offers only tools that end the work."""
-        values: dict[str, Any] = {"problem": self._invalid, "no_tools": self._no_tools, "limits": limits}
+        values: dict[str, Any] = {"problem": self._invalid, "no_tools": self._no_tools}
         values |= {"assignment": self._assignment, "role": self._context.role}
-        ask = self._agent.render(self._ask, self._context, **values)
-        offered = self._offered(last=last)
-        messages = [*self._messages, Message.user(ask)]
-        return ModelRequest(messages, offered, self._schema, self._max_tokens, self._settings)
+        told = [Message("user", limits, aside=True)] if limits else []
+        ask = Message.user(self._agent.render(self._ask, self._context, **values))
+        messages = [*self._messages, *told, ask]
+        return ModelRequest(messages, self._offered(last=last), self._schema, self._max_tokens, self._settings)
 
     def _offered(self, *, last: bool) -> tuple[ToolSpec, ...]:
         if self._tools is None:

@@ -86,7 +86,7 @@ class OpenAIAgent(WrappedAgent):
 
         run = GovernedRun(context, self._side_effects, allow_hosted=self._allow_hosted, output_type=context.output_type)
         with attempt(run):
-            asked = await self._ask(assignment, context, turns=self.max_turns)
+            asked = await self._ask(assignment, context)
             ended = await self._run(run, asked, await shared_or_made(self._shared, assignment, context))
         status, artifact, transcript, error = ended
         counts = (run.turns, self.max_turns, run.tools.executed)

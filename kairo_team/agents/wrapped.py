@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from anyio.lowlevel import current_token
 from pydantic_core import to_json, to_jsonable_python
 
-from kairo_team.agents.limits import describe_limits
 from kairo_team.engine.run.lone_agent import run_alone
 from kairo_team.errors import KairoError
 from kairo_team.results import AgentOutput, AgentStatus, Artifact
@@ -80,12 +79,11 @@ class WrappedAgent(ABC):
         """Return why the agent's model is not available; None if it is, or if that is unknown."""
         return None
 
-    async def _ask(self, assignment: Assignment, context: MemberContext, *, turns: int | None = None) -> Any:
+    async def _ask(self, assignment: Assignment, context: MemberContext) -> Any:
         """Return the agent's input: the text of `prompt`, or the rendered task."""
         if self._prompt is not None:
             return await made(self._prompt, assignment, context)
-        limits = await context.recorded("limits", lambda: describe_limits(turns, context))
-        return context.render("task", assignment=assignment, role=context.role, limits=limits)
+        return context.render("task", assignment=assignment, role=context.role)
 
     def _check_event_loop(self) -> None:
         if "asyncio" not in current_token().backend_class.__module__:

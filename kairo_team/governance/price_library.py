@@ -72,6 +72,19 @@ def find(name: str, settings: Mapping[str, Any]) -> ListedPrice | None:
     return ListedPrice(tuple(possible), lambda served: _tiers(look_up(served).model_price))
 
 
+def listed_window(name: str) -> int | None:
+    """Return the most tokens of prompt and reply of `provider:model`; None without the library or where it is silent."""
+    provider, _, model = name.partition(":")
+    if not model or not installed():
+        return None
+    from genai_prices import Usage, calc_price
+
+    try:
+        return calc_price(Usage(), model, provider_id=provider).model.context_window
+    except LookupError:
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class ListedPrice:
     """The tariff of a listed model, as of the look-up."""

@@ -155,6 +155,12 @@ class GovernedModel:
         """`provider:model`."""
         return self._model.name
 
+    @property
+    def context_window(self) -> int | None:
+        """The most tokens of prompt and reply together, of a fallback the least; None: unknown."""
+        windows = [getattr(model, "context_window", None) for model in single_models(self._model)]
+        return min((window for window in windows if window is not None), default=None)
+
     async def complete(self, request: ModelRequest, listen: Listen | None = None) -> ModelResponse:
         """Answer one request; raises `HaltError` or `InsufficientBudget` instead of overspending.
 

@@ -81,6 +81,9 @@ class LocalModel:
     tools: the model receives no tools and never calls one. It does read the results of calls in a conversation.
     """
 
+    context_window = SLOT_TOKENS
+    """The most tokens of prompt and reply together."""
+
     def __init__(self, name: str = "local:smollm2") -> None:
         if name not in _MODELS:
             raise ModelUnavailable(name, f"the embedded models are {known(_MODELS)}")

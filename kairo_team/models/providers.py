@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 from urllib.parse import unquote, urlsplit
@@ -17,6 +17,7 @@ import anyio
 from kairo_team._util.frozen import thaw
 from kairo_team.errors import MissingExtra, ModelCallError, ModelUnavailable, known
 from kairo_team.governance.halts import current_loop
+from kairo_team.governance.price_library import listed_window
 from kairo_team.messages import ModelRequest, ModelResponse
 from kairo_team.models.call_keys import headers_with_key
 from kairo_team.models.governed_model import before_sending, prompt_bound
@@ -108,6 +109,11 @@ class ProviderModel:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
+
+    @cached_property
+    def context_window(self) -> int | None:
+        """The most tokens of prompt and reply together, by pydantic-ai or the library of prices; None: unknown."""
+        return self._model.profile.get("context_window") or listed_window(self.name)
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer one request; raises `ValueError` for an unknown setting, `ModelCallError` when no answer came."""

@@ -13,13 +13,14 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 TEMPLATES: Final = (
-    *("system", "task", "continue", "after_tools", "repair", "plan", "plan_again", "supervise"),
+    *("system", "task", "continue", "after_tools", "repair", "limits", "compact", "plan", "plan_again", "supervise"),
     *("moderator", "moderator_again", "judge", "judge_ask", "judge_again", "judge_pair", "judge_pair_ask"),
 )
 """Names of the templates: a role's instructions, the task, the request to continue a cut-off reply, the message after
-tool calls, the request for a reply of the right type, the request for a plan and for a corrected plan, a supervisor's
-turn, a moderator's choice of the next speaker and its correction; a judge's messages before an artifact, after it, and
-after a reply that cannot be read; and the first two for a pair of works."""
+tool calls, the request for a reply of the right type, what is left of an agent's limits, the summary of a conversation
+that became too long; the request for a plan and for a corrected plan, a supervisor's turn, a moderator's choice of the
+next speaker and its correction; a judge's messages before an artifact, after it, and after a reply that cannot be read;
+and the first two for a pair of works."""
 
 
 class Prompts:

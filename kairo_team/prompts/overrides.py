@@ -11,11 +11,13 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 _ALWAYS: Final = ("mark", "foreign")
-_TURN: Final = ("assignment", "role", "limits", "problem", "no_tools")
+_TURN: Final = ("assignment", "role", "problem", "no_tools")
 VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "system": ("role", "schema"),
-    "task": ("assignment", "role", "limits"),
+    "task": ("assignment", "role"),
     **dict.fromkeys(("continue", "after_tools", "repair"), _TURN),
+    "limits": ("turns", "tokens", "last"),
+    "compact": ("assignment", "role", "conversation", "summary", "words"),
     "plan": ("request", "team", "max_tasks", "growth"),
     "plan_again": ("problems",),
     "supervise": ("turn", "max_turns", "tasks_left"),

@@ -34,8 +34,8 @@ class RecordReplayModel:
     `mode="replay"` never calls the model; `mode="record"` repeats every call, and uses the new replies before older
     ones. The file has one line of JSON for each call, is only ever appended to, and contains the full texts: do not
     record secrets. A call is identified by its messages, tools, schema and settings, and by the number of equal calls
-    before it. The limit on the reply does not count, because it depends on the rest of a budget; a recorded reply that
-    is longer is refused. Usage and `ModelCallError`s are replayed; other errors are not recorded.
+    before it. The limit on the reply and a `Message.aside` do not count, because they depend on the rest of a budget; a
+    recorded reply that is longer than the limit is refused. Usage and `ModelCallError`s are replayed; other errors are not recorded.
 
     Raises `ValueError` for a file that is not a record, and `NoRecord` for a call that is not in the file, which costs
     nothing and is not retried. A last line that was cut off, for example by a killed process, is skipped with a warning
@@ -206,7 +206,8 @@ def _put(answers: list[Answer], number: int, answer: Answer) -> None:
 
 
 def _digest(request: ModelRequest) -> str:
-    asked = adapter(ModelRequest).dump_python(request, mode="json", exclude={"max_tokens"}, exclude_defaults=True)
+    plain, what = request.without_asides, {"max_tokens"}
+    asked = adapter(ModelRequest).dump_python(plain, mode="json", exclude=what, exclude_defaults=True)
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
 

@@ -14,12 +14,17 @@ pytestmark = pytest.mark.anyio
 LAST = "This is your last turn: finish now with what you have."
 
 
+def told(request: kt.ModelRequest) -> str:
+    """What a prompt says of what is left."""
+    return "".join(message.text for message in request.messages if message.aside)
+
+
 async def asked(budget: kt.Budget, *, max_turns: int = 10, price: kt.Price | None = None, reply: int = 20) -> list[str]:
-    """Run an agent whose replies are always cut off; return what it was told in each turn."""
+    """Run an agent whose replies are always cut off; return what it was told of its limits in each turn."""
     prompts: list[str] = []
 
     def answer(request: kt.ModelRequest) -> kt.ModelResponse:
-        prompts.append(request.messages[-1].text)
+        prompts.append(told(request))
         usage = kt.Usage(prompt_tokens=10, completion_tokens=min(reply, request.max_tokens or reply))
         return kt.ModelResponse("and so on ", usage=usage, finish_reason="length")
 
@@ -53,14 +58,11 @@ async def test_kf_b24_the_last_affordable_turn_is_told_so(
     assert LAST not in prompts[0]
 
 
-async def test_an_agent_of_one_turn_is_told_nothing_of_turns() -> None:
-    (prompt,) = await asked(kt.Budget(), max_turns=1)
-    assert "turn" not in prompt
-
-
-async def test_what_is_left_is_said_before_the_last_turn() -> None:
-    first, *_ = await asked(kt.Budget(tokens=5000, dollars=1), max_turns=2)
-    assert "Left for this task: 2 turns, 5000 tokens, $1." in first
+async def test_who_has_one_turn_and_no_tools_is_told_nothing() -> None:
+    assert await asked(kt.Budget(), max_turns=1) == [""]
+    first, *later = await asked(kt.Budget(tokens=5000, dollars=1, seconds=600), max_turns=4)
+    assert first == ""
+    assert later[0] == "Left for this task: 3 turns, about 4,900 tokens."
 
 
 # ---------------------------------------------------------------- the model's own count
@@ -82,7 +84,7 @@ async def notice(tokens: int, *, reply: int | None = 20, counts: bool = True) ->
     plan = kt.TaskGraph([kt.Task("t", "Write it.", output_type="notice")])
     request = kt.TeamExecutionRequest("Write.", plan=plan, config=kt.TeamConfig(budget=kt.Budget(tokens=tokens)))
     result = await TaskDispatchCoordinator(failure_policy=FailurePolicy(retries=0)).execute(request, team)
-    return result["t"], [call.messages[-1].text for call in model.calls]
+    return result["t"], [told(call) for call in model.calls]
 
 
 @pytest.mark.parametrize("reply", [20, None])
@@ -97,7 +99,7 @@ async def test_a_small_budget_pays_for_a_repair_where_the_model_counts_its_promp
 async def test_without_a_count_a_prompt_is_bounded_by_its_bytes() -> None:
     done, prompts = await notice(800, counts=False)
     assert (done.status, len(prompts)) == (kt.TaskStatus.FAILED, 1)
-    assert LAST in prompts[0]
+    assert prompts == [""], "an agent that was never told of turns needs no words for its only one"
 
 
 @pytest.mark.parametrize(("tokens", "counted"), [(None, 1), (100_000, 1), (600, 2)])
@@ -128,5 +130,5 @@ async def test_who_was_not_told_that_a_turn_is_the_last_can_pay_for_another(repl
         model_calls = model.calls
         team = kt.Team("team", [kt.Member("w", kt.MiniAgent(model, max_turns=6, settings={"max_tokens": reply}))])
         await kt.run(team, "Write " + "very " * 40 + "well.", budget=kt.Budget(tokens=tokens))
-        told = [LAST in call.messages[-1].text for call in model_calls]
-        assert not told or told.count(True) >= 1, f"{tokens} tokens"
+        warned = [LAST in told(call) for call in model_calls]
+        assert len(warned) < 2 or warned.count(True) >= 1, f"{tokens} tokens"

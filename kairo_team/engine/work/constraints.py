@@ -276,6 +276,11 @@ class AskedModel(Protocol):
         """`provider:model`."""
         ...
 
+    @property
+    def context_window(self) -> int | None:
+        """The most tokens of prompt and reply together; None: unknown."""
+        ...
+
     async def complete(self, request: ModelRequest, listen: Listen | None = None) -> ModelResponse:
         """Answer one request; `listen` gets the text of each try of a model that can stream."""
         ...
@@ -302,6 +307,11 @@ class ConstrainedModel:
     def name(self) -> str:
         """`provider:model`."""
         return self._model.name
+
+    @property
+    def context_window(self) -> int | None:
+        """The most tokens of prompt and reply together; None: unknown."""
+        return self._model.context_window
 
     async def complete(self, request: ModelRequest, listen: Listen | None = None) -> ModelResponse:
         """Answer one request, unless a constraint refuses."""

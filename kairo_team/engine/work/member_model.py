@@ -107,6 +107,11 @@ class MemberModel:
         self._guardrails = guardrails
         self._steerable = steerable
 
+    @property
+    def context_window(self) -> int | None:
+        """The most tokens of prompt and reply together; None: unknown."""
+        return self._model.context_window
+
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer one request, from the record if this call was made before."""
         return await self._answer(request, None)

@@ -590,6 +590,7 @@ _NOT_WRITTEN: Final[Any] = {"messages": {"__all__": {"native"}}}
 
 
 def _written(request: ModelRequest) -> bytes:
+    request = request.without_asides
     natives = [f"\n{at}:{one.native}" for at, one in enumerate(request.messages) if one.native is not None]
     try:
         return _writer()(request, exclude=_NOT_WRITTEN) + "".join(natives).encode()

@@ -1,0 +1,126 @@
+"""How long a conversation of `MiniAgent` may be, and what is cut first where it is longer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from kairo_team.messages import Message
+from kairo_team.models.governed_model import prompt_bound
+
+if TYPE_CHECKING:
+    from kairo_team.messages import ModelRequest, ModelResponse
+
+_KEPT: Final = 100
+"""Characters that are left of a result that was cut."""
+_LONG: Final = 240
+"""Characters of a result that are worth cutting."""
+_CUT: Final = "[cut: {} of {} characters are left out]"
+_BYTES_A_TOKEN: Final = 3.0
+"""Bytes of a token, until a reply has shown how many they are."""
+_ROOM_FOR_REPLY: Final = 4
+"""The part of the window that is left for a reply of unknown length: a quarter."""
+
+_MARGIN: Final = 10
+"""The part of the window that is left empty, because tokens are estimated from bytes: a tenth."""
+
+
+class Room:
+    """How long a prompt may be, in bytes as `prompt_bound` counts them.
+
+    Bytes can be counted without the model; each reply shows how many of them are a token.
+    """
+
+    def __init__(self, window: int | None, max_tokens: int | None) -> None:
+        """Take the model's window and the most tokens of a reply; None: unknown."""
+        self._tokens: int | None = None
+        if window is not None:
+            reply = min(max_tokens or window // _ROOM_FOR_REPLY, window // 2)
+            self._tokens = window - reply - window // _MARGIN
+        self._learned: int | None = None
+        self._bytes_a_token = _BYTES_A_TOKEN
+        self._last = self._messages = 0
+        """The bytes and the messages of the last prompt."""
+
+    @property
+    def limited(self) -> bool:
+        """Whether it is known how long a prompt may be."""
+        return self._tokens is not None or self._learned is not None
+
+    def is_full(self, messages: Sequence[Message]) -> bool:
+        """Return whether the last prompt, with the messages that came after it, is too long."""
+        if not self.limited:
+            return False
+        return self._last + sum(_bytes(message.text) for message in messages[self._messages :]) > self.most
+
+    @property
+    def most(self) -> int:
+        """The most bytes of a prompt."""
+        known = [] if self._learned is None else [self._learned]
+        if self._tokens is not None:
+            known.append(int(self._tokens * self._bytes_a_token))
+        return min(known)
+
+    def learn(self, most: int) -> None:
+        """Note a length that a model did not refuse after it had refused a longer one."""
+        self._learned = most
+
+    def measure(self, request: ModelRequest, response: ModelResponse) -> None:
+        """Note the length of a prompt, and how many bytes of it were a token."""
+        if not self.limited:
+            return
+        self._last, self._messages = prompt_bound(request), len(request.messages)
+        if response.usage is not None and response.usage.prompt_tokens:
+            self._bytes_a_token = max(1.0, self._last / response.usage.prompt_tokens)
+
+    def tokens(self, length: int) -> int:
+        """Return the tokens of so many bytes, about."""
+        return int(length / self._bytes_a_token)
+
+
+def newest_turn(messages: Sequence[Message]) -> int | None:
+    """Return where the newest reply is, which stays as it is with its results; None without a reply."""
+    places = (number for number in range(len(messages) - 1, -1, -1) if messages[number].role == "assistant")
+    return next(places, None)
+
+
+def cut_results(messages: Sequence[Message], excess: int, end: int) -> tuple[list[Message], int]:
+    """Cut results of tools before `end`, the oldest first, until `excess` bytes are gone; return how many were cut."""
+    left, cut = list(messages), 0
+    for number, message in enumerate(left[:end]):
+        if excess <= 0:
+            break
+        if message.role != "tool" or len(message.text) <= _LONG:
+            continue
+        kept = message.text[:_KEPT]
+        short = f"{kept} {_CUT.format(len(message.text) - len(kept), len(message.text))}"
+        excess -= _bytes(message.text) - _bytes(short)
+        left[number] = replace(message, text=short)
+        cut += 1
+    return left, cut
+
+
+def in_words(messages: Sequence[Message], most: int) -> str:
+    """Write a conversation as one text of at most `most` characters, the newest part whole; a summary reads it."""
+    lines = [line for message in messages for line in _lines(message)]
+    text = "\n".join(lines)
+    if len(text) <= most:
+        return text
+    return f"{_CUT.format(len(text) - most, len(text))}\n{text[-most:]}"
+
+
+def _lines(message: Message) -> list[str]:
+    lines = [f"{_SPEAKERS[message.role]}: {message.text}"] if message.text.strip() else []
+    for call in message.tool_calls:
+        given = call.arguments if isinstance(call.arguments, str) else json.dumps(dict(call.arguments), default=repr)
+        lines.append(f"called {call.name} {given}")
+    return lines
+
+
+_SPEAKERS: Final = {"system": "instructions", "user": "asked", "assistant": "you", "tool": "result"}
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
