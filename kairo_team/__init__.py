@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         TeamFailed,
     )
     from kairo_team.evaluators.rubric_data import load_rubric
+    from kairo_team.files import File
     from kairo_team.gates import CallbackGate, ConsoleGate, DeferGate, JournalGate
     from kairo_team.governance.pricing import Price
     from kairo_team.human import HumanDecision, HumanRequest
@@ -90,6 +91,7 @@ __all__ = [
     "EvaluationStrategy",
     "EvaluationVerdict",
     "Fallback",
+    "File",
     "Finding",
     "GroupChatCoordinator",
     "HaltError",
@@ -183,6 +185,7 @@ if not TYPE_CHECKING:  # a type checker would accept any name
         "engine.plan.preflight": "PlanCheck",
         "api": "check run run_sync",
         "evaluators.rubric_data": "load_rubric",
+        "files": "File",
         "gates": "CallbackGate ConsoleGate DeferGate JournalGate",
         "governance.pricing": "Price",
         "human": "HumanDecision HumanRequest",

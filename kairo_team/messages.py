@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal
 
 from kairo_team._util.frozen import EMPTY, checked, freeze, freeze_json
-from kairo_team._util.late_pydantic import AfterValidator, Number
+from kairo_team._util.late_pydantic import AfterValidator, Number, omit_empty
 from kairo_team.budget import Usage, check_count
+from kairo_team.files import File
 
 Json = Annotated[Mapping[str, Any], AfterValidator(freeze_json)]
 """JSON values by name, copied read-only."""
@@ -48,6 +49,14 @@ class Message:
     """The tool calls that the assistant requested, in order."""
     tool_call_id: str | None = None
     """The call that a tool's message answers."""
+    files: Annotated[Sequence[File], AfterValidator(tuple)] = field(default=(), repr=False)
+    """Files that the model gets after the text: of the caller, or of a tool's result."""
+
+    __get_pydantic_core_schema__ = omit_empty("files")
+
+    def __post_init__(self) -> None:
+        if self.files and self.role not in ("user", "tool"):
+            raise ValueError(f"files belong to a user's or a tool's message, not to one of the role {self.role!r}")
 
     @classmethod
     def system(cls, text: str) -> Message:
@@ -55,9 +64,9 @@ class Message:
         return cls("system", text)
 
     @classmethod
-    def user(cls, text: str) -> Message:
+    def user(cls, text: str, files: Sequence[File] = ()) -> Message:
         """Make a message from the caller."""
-        return cls("user", text)
+        return cls("user", text, files=files)
 
     @classmethod
     def assistant(cls, text: str, tool_calls: Sequence[ToolCall] = ()) -> Message:
@@ -65,9 +74,9 @@ class Message:
         return cls("assistant", text, tool_calls)
 
     @classmethod
-    def tool(cls, call_id: str, text: str) -> Message:
+    def tool(cls, call_id: str, text: str, files: Sequence[File] = ()) -> Message:
         """Make the answer to a tool call."""
-        return cls("tool", text, tool_call_id=call_id)
+        return cls("tool", text, tool_call_id=call_id, files=files)
 
 
 Frozen = Annotated[Mapping[str, Any], AfterValidator(freeze)]
@@ -88,6 +97,11 @@ class ModelRequest:
     """Most tokens of the reply; None leaves it to the model's own default."""
     settings: Frozen = field(default=EMPTY, hash=False)
     """Sampling settings by the provider's usual names, such as temperature and seed."""
+
+    @property
+    def files(self) -> Sequence[File]:
+        """The files of all messages, in order."""
+        return [file for message in self.messages for file in message.files]
 
 
 @dataclass(frozen=True, slots=True)

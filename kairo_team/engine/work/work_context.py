@@ -589,4 +589,5 @@ def _written(request: ModelRequest) -> bytes:
     try:
         return _writer()(request)
     except ValueError:  # a lone surrogate in a text, or a setting that JSON cannot hold
-        return repr(request).encode("utf-8", "surrogatepass")
+        files = "".join(file.digest for file in request.files)
+        return f"{request!r}{files}".encode("utf-8", "surrogatepass")
