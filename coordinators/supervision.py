@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from kairo_team.coordinators.proposals import ProposedTask, plan_with, sentences, task_schema
 from kairo_team.coordinators.turns import described
+from kairo_team.engine.plan.growth import join
 from kairo_team.errors import PlanRefused, known
 from kairo_team.prompts.quoting import CAP, cap, fence, mark_of
 from kairo_team.results import Artifact
@@ -68,11 +69,7 @@ class Assigned:
         """Return the accepted results that no other accepted task worked on, each under its id if several."""
         accepted = self.accepted()
         used = {name for task, _ in accepted for name in task.depends_on}
-        ends = [(task.id, artifact) for task, artifact in accepted if task.id not in used]
-        if len(ends) <= 1:
-            return ends[0][1] if ends else None
-        text = "\n\n".join(f"{task_id}:\n{artifact.text}" for task_id, artifact in ends)
-        return Artifact(text, partial=any(artifact.partial for _, artifact in ends))
+        return join((task.id, artifact) for task, artifact in accepted if task.id not in used)
 
 
 class Turn:

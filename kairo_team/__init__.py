@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from kairo_team.evaluators.criterion import Criterion
     from kairo_team.evaluators.rubric import Rubric
     from kairo_team.evaluators.rubric_data import load_rubric
+    from kairo_team.files import File
     from kairo_team.gates import CallbackGate, ConsoleGate, DeferGate, JournalGate
     from kairo_team.governance.pricing import Price
     from kairo_team.human import HumanDecision, HumanRequest
@@ -80,6 +81,7 @@ __all__ = [
     "EvaluationVerdict",
     "ExpertTeamCoordinator",
     "Fallback",
+    "File",
     "Finding",
     "GroupChatCoordinator",
     "HaltError",
@@ -169,6 +171,7 @@ if not TYPE_CHECKING:  # a type checker would accept any name
         "engine.work.runtime": "Runtime",
         "errors": "HaltError InsufficientBudget KairoError RunExists RunFinished RunNotFound TeamFailed",
         "evaluators": "checks Criterion load_rubric Rubric",
+        "files": "File",
         "gates": "CallbackGate ConsoleGate DeferGate JournalGate",
         "governance.pricing": "Price",
         "human": "HumanDecision HumanRequest",

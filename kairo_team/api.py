@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +28,7 @@ from kairo_team.team import USUAL_CONFIG, Team, TeamConfig, TeamExecutionRequest
 
 if TYPE_CHECKING:
     from kairo_team.contracts import TeamCoordinator
+    from kairo_team.files import File
 
 __all__ = ["PlanCheck", "check", "run", "run_sync"]
 
@@ -40,14 +41,15 @@ async def run(
     config: TeamConfig | None = None,
     budget: Budget | None = None,
     run_id: str | None = None,
+    files: Sequence[File] = (),
     resume: bool = False,
     coordinator: TeamCoordinator | str | None = None,
     runtime: Runtime | None = None,
 ) -> TeamResult:
     """Run a team on a goal or a request and return its result, however the run ends.
 
-    `plan` (the tasks to run), `config` and `run_id` (None makes one) go with a goal; a request has its own, and none of
-    them may be given with it. `budget` replaces the budget of the request, or of `config`. `coordinator` takes
+    `plan` (the tasks to run), `config`, `run_id` (None makes one) and `files` (which every member gets) go with a goal;
+    a request has its own, and none of them may be given with it. `budget` replaces the budget of the request, or of `config`. `coordinator` takes
     precedence, as an object or by a name such as "expert" or "board" (`kairo plugins coordinator` lists them); else the
     team's is used, else the task board if there is a plan, else the expert team. `runtime` takes precedence, else the
     team's is used, else a new one.
@@ -66,7 +68,7 @@ async def run(
             "resume=True needs a runtime that knows earlier runs: give it one with a journal, such as "
             "runtime=kt.Runtime(journal=kt.SqliteJournal('runs.db'))"
         )
-    request = make_request(team, request, budget, plan, config, run_id)
+    request = make_request(team, request, budget, plan, config, run_id, files)
     given = None if coordinator is None else resolve("coordinator", "coordinator", coordinator)
     chosen, team = pick_coordinator(team, request, given), bind_runtime(team, runtime)
     result = await _go_on(team, request.run_id, given, budget) if resume else None
@@ -107,6 +109,7 @@ def run_sync(
     config: TeamConfig | None = None,
     budget: Budget | None = None,
     run_id: str | None = None,
+    files: Sequence[File] = (),
     resume: bool = False,
     coordinator: TeamCoordinator | str | None = None,
     runtime: Runtime | None = None,
@@ -123,6 +126,7 @@ def run_sync(
         "config": config,
         "budget": budget,
         "run_id": run_id,
+        "files": files,
         "resume": resume,
         "coordinator": coordinator,
         "runtime": runtime,
@@ -144,6 +148,7 @@ def check(
     config: TeamConfig | None = None,
     budget: Budget | None = None,
     run_id: str | None = None,
+    files: Sequence[File] = (),
     coordinator: TeamCoordinator | str | None = None,
     runtime: Runtime | None = None,
 ) -> PlanCheck:
@@ -151,7 +156,7 @@ def check(
 
     Binds the plan and splits the budget. No agent, planner or model is called, and the request can still be run.
     """
-    request = make_request(team, request, budget, plan, config, run_id)
+    request = make_request(team, request, budget, plan, config, run_id, files)
     team = bind_runtime(team, runtime)
     return check_request(request, team, pick_coordinator(team, request, coordinator), team.runtime or Runtime())
 
@@ -163,15 +168,16 @@ def make_request(
     plan: TaskGraph | None = None,
     config: TeamConfig | None = None,
     run_id: str | None = None,
+    files: Sequence[File] = (),
 ) -> TeamExecutionRequest:
     """Make a request from a goal and its arguments, or put the budget into one; `ValueError` for invalid arguments."""
     _check_team_and_goal(team, request)
     _check_kinds(budget=budget, plan=plan, config=config, run_id=run_id)
-    beside: dict[str, Any] = {"plan": plan, "config": config, "run_id": run_id}
+    beside: dict[str, Any] = {"plan": plan, "config": config, "run_id": run_id, "files": files or None}
     given = {name: value for name, value in beside.items() if value is not None}
     if isinstance(request, str):
         given.setdefault("config", USUAL_CONFIG)
-        plain = type(request) is str and request.strip() and run_id is None
+        plain = type(request) is str and request.strip() and run_id is None and not files
         request = (trusted(TeamExecutionRequest) if plain else TeamExecutionRequest)(request, **given)
     elif given:
         name = next(iter(given))

@@ -7,11 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, cast
 
 from kairo_team._util.frozen import EMPTY, checked, freeze, freeze_json
-from kairo_team._util.late_pydantic import AfterValidator, Number, without
+from kairo_team._util.late_pydantic import AfterValidator, Number, omit_empty
 from kairo_team.budget import Usage, check_count
-
-if TYPE_CHECKING:
-    from pydantic import GetCoreSchemaHandler
+from kairo_team.files import File
 
 Json = Annotated[Mapping[str, Any], AfterValidator(freeze_json)]
 """JSON values by name, copied read-only."""
@@ -40,10 +38,6 @@ class ToolCall:
     """Arguments by name; the model's own text if it was not a JSON object."""
 
 
-def _without_aside(_cls: type, source: type, handler: GetCoreSchemaHandler) -> Any:
-    return without("aside", source, handler)
-
-
 @checked
 @dataclass(frozen=True)
 class Message:
@@ -57,11 +51,17 @@ class Message:
     """The call that a tool's message answers."""
     native: str | None = field(default=None, repr=False)
     """The `ModelResponse.native` of the reply that this message of the assistant came from; None without one."""
+    files: Annotated[Sequence[File], AfterValidator(tuple)] = field(default=(), repr=False)
+    """Files that the model gets after the text: of the caller, or of a tool's result."""
     aside: bool = field(default=False, compare=False, repr=False)
     """Whether it only tells a model its circumstances, such as the turns that are left: a recorded reply is found
     without it, and no conversation keeps it."""
 
-    __get_pydantic_core_schema__: ClassVar[Any] = classmethod(cast("Any", _without_aside))
+    __get_pydantic_core_schema__ = omit_empty("native", "files", always="aside")
+
+    def __post_init__(self) -> None:
+        if self.files and self.role not in ("user", "tool"):
+            raise ValueError(f"files belong to a user's or a tool's message, not to one of the role {self.role!r}")
 
     @classmethod
     def system(cls, text: str) -> Message:
@@ -69,9 +69,9 @@ class Message:
         return cls("system", text)
 
     @classmethod
-    def user(cls, text: str) -> Message:
+    def user(cls, text: str, files: Sequence[File] = ()) -> Message:
         """Make a message from the caller."""
-        return cls("user", text)
+        return cls("user", text, files=files)
 
     @classmethod
     def assistant(cls, text: str, tool_calls: Sequence[ToolCall] = (), native: str | None = None) -> Message:
@@ -79,9 +79,9 @@ class Message:
         return cls("assistant", text, tool_calls, native=native)
 
     @classmethod
-    def tool(cls, call_id: str, text: str) -> Message:
+    def tool(cls, call_id: str, text: str, files: Sequence[File] = ()) -> Message:
         """Make the answer to a tool call."""
-        return cls("tool", text, tool_call_id=call_id)
+        return cls("tool", text, tool_call_id=call_id, files=files)
 
 
 Frozen = Annotated[Mapping[str, Any], AfterValidator(freeze)]
@@ -109,6 +109,11 @@ class ModelRequest:
         if not any(message.aside for message in self.messages):
             return self
         return replace(self, messages=[message for message in self.messages if not message.aside])
+
+    @property
+    def files(self) -> Sequence[File]:
+        """The files of all messages, in order."""
+        return [file for message in self.messages for file in message.files]
 
 
 @dataclass(frozen=True, slots=True)

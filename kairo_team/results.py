@@ -11,11 +11,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, TypeVar, cast, overload
 
 from kairo_team._util.drawn import drawing
-from kairo_team._util.frozen import checked, freeze, freeze_json, plain_text, quick
+from kairo_team._util.frozen import checked, freeze, freeze_json, freeze_several, plain_text, quick
 from kairo_team._util.guesses import answers_guesses
-from kairo_team._util.late_pydantic import AfterValidator, IsInstance, Number, to_json, without
+from kairo_team._util.late_pydantic import AfterValidator, IsInstance, Number, omit_empty, to_json, without
 from kairo_team.budget import BudgetNode, HaltReason, Usage
 from kairo_team.errors import BadOutput, TeamFailed, known
+from kairo_team.files import File
 from kairo_team.messages import Message, ToolCall
 from kairo_team.plugin_calls import shown
 from kairo_team.tasks import TaskGraph, TaskStatus, check_id
@@ -75,6 +76,10 @@ class Artifact:
     media_type: str = "text/plain"
     partial: bool = False
     """Whether the work was cut short: by a limit, a deadline or a kill."""
+    files: Sequence[File] = ()
+    """Files that belong to the work: tasks that depend on it get them."""
+
+    __get_pydantic_core_schema__ = omit_empty("files")
 
     def __post_init__(self) -> None:
         if type(self.text) is not str:
@@ -85,11 +90,14 @@ class Artifact:
             raise ValueError(f"Artifact.partial must be True or False, not {self.partial!r}")
         if self.data is not None:
             object.__setattr__(self, "data", freeze(self.data))
+        if self.files:
+            object.__setattr__(self, "files", freeze_several("Artifact.files", self.files, File))
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the text, in hex."""
-        return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()
+        """SHA-256 of the text, in hex; of the text and the files' digests, if there are files."""
+        whole = "\n".join([self.text, *(file.digest for file in self.files)])
+        return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()
 
     @overload
     def data_as(self, kind: type[T]) -> T: ...
@@ -210,7 +218,7 @@ def plain_artifact(given: Artifact) -> Artifact:
     """Return a plain copy of an artifact, so that a subclass cannot change it later."""
     if type(given) is Artifact:
         return given
-    return Artifact(given.text, given.data, given.media_type, given.partial)
+    return Artifact(given.text, given.data, given.media_type, given.partial, given.files)
 
 
 RepeatWrites = Literal["ask", "allow"]

@@ -22,10 +22,11 @@ from kairo_team._util.frozen import (
     quick,
 )
 from kairo_team._util.guesses import answers_guesses
-from kairo_team._util.late_pydantic import AfterValidator, Number, PlainSerializer
+from kairo_team._util.late_pydantic import AfterValidator, Number, PlainSerializer, omit_empty
 from kairo_team.budget import Budget, check_count
 from kairo_team.conditions import AsCondition, Condition
 from kairo_team.errors import known, repeated
+from kairo_team.files import File, unique
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -130,6 +131,10 @@ class Task:
     """For a loop: the tasks of each round, and when it ends."""
     part_of: str | None = None
     """The map or loop that the task grew from; the run sets it."""
+    files: Annotated[Sequence[File], AfterValidator(tuple)] = ()
+    """Files for the member, after the request's."""
+
+    __get_pydantic_core_schema__ = omit_empty("files")
 
     @classmethod
     def map(cls, id: str, description: str, *, over: str, max_items: int, **fields: Any) -> Task:
@@ -213,7 +218,17 @@ class Task:
         return math.ceil(self.needs * count) if isinstance(self.needs, float) else self.needs
 
 
-_OF_MEMBERS: Final = ("role", "member", "requires", "timeout", "evaluator", "output_type", "retries", "reference")
+_OF_MEMBERS: Final = (
+    "role",
+    "member",
+    "requires",
+    "timeout",
+    "evaluator",
+    "output_type",
+    "retries",
+    "reference",
+    "files",
+)
 """Fields that describe a member's work."""
 
 
@@ -537,6 +552,14 @@ class Assignment:
     """What earlier attempts at this work, which failed or were cut short, did with tools, oldest first."""
     met: Sequence[str] = ()
     """Criteria that `previous` meets, in their own words: these parts must stay as they are."""
+    files: Sequence[File] = ()
+    """Files of the request and of the task. Those of other tasks' artifacts are in `upstream`."""
+
+    @property
+    def all_files(self) -> tuple[File, ...]:
+        """Own files, then the files of `upstream` and `previous`; each content once."""
+        before = () if self.previous is None else self.previous.files
+        return unique([*self.files, *(file for one in self.upstream.values() for file in one.files), *before])
 
     def __post_init__(self) -> None:
         from kairo_team.results import Artifact, DoneCall
@@ -548,5 +571,11 @@ class Assignment:
         check_kind("Assignment.previous", self.previous, Artifact, or_none=True)
         for name, kind in (("inputs", None), ("context", None), ("upstream", Artifact)):
             object.__setattr__(self, name, freeze_named(f"Assignment.{name}", getattr(self, name), kind))
-        for name, one in (("findings", Finding), ("directives", str), ("done", DoneCall), ("met", str)):
+        for name, one in (
+            ("findings", Finding),
+            ("directives", str),
+            ("done", DoneCall),
+            ("met", str),
+            ("files", File),
+        ):
             object.__setattr__(self, name, freeze_several(f"Assignment.{name}", getattr(self, name), one))

@@ -9,13 +9,14 @@ import pytest
 
 from kairo_team.contracts import ChatModel
 from kairo_team.errors import ModelCallError, ModelErrorKind
-from kairo_team.messages import ModelRequest, ModelResponse
-from kairo_team.tck.chat_model_stage import LONG, PROMPT, SOON, ChatModelStage, Provider, ask, request_text
+from kairo_team.files import File
+from kairo_team.messages import Message, ModelRequest, ModelResponse
+from kairo_team.tck.chat_model_stage import IMAGE, LONG, PROMPT, SOON, ChatModelStage, Provider, ask, request_text
 from kairo_team.tck.kit import clause
 
 
 class EndTests(ChatModelStage):
-    """C6, C8, C9, C12."""
+    """C6, C8, C9, C12, C13."""
 
     @clause("C6")
     async def test_c06_cancelled_at_once_it_raises_nothing_else(self) -> None:
@@ -137,6 +138,26 @@ class EndTests(ChatModelStage):
         emitted = len(pieces)
         await anyio.sleep(SOON)
         assert len(pieces) == emitted, f"the call was over, and the listener was called again with {pieces[emitted:]}"
+
+    @clause("C13", needs="has_provider")
+    async def test_c13_a_file_reaches_its_provider_or_is_refused(self) -> None:
+        image = File(data=IMAGE, media_type="image/png", name="dot.png")
+        for message in (Message.user("What is this?", [image]), Message.user("", [image])):
+            provider = Provider()
+            model = self.make_model_of(provider)
+            problem = self.optional(model, "file_problem")(image)
+            request = ModelRequest([message], max_tokens=6)
+            if problem is not None:
+                assert isinstance(problem, str), f"file_problem returned {problem!r:.200}, not a sentence or None"
+                assert problem.strip(), "file_problem refuses a file without a reason"
+                with pytest.raises(ModelCallError):
+                    await model.complete(request)
+                assert not provider.requests, "it refused a file, and its provider was asked all the same"
+                continue
+            await model.complete(request)
+            assert provider.requests, "it takes the file, and its provider was not asked"
+            given = list(provider.requests[-1].files)
+            assert given == [image], f"it takes files, was given {image}, and its provider got {given}"
 
 
 def _refuse(request: ModelRequest) -> ModelResponse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
@@ -14,6 +15,10 @@ from kairo_team.messages import Message, ModelRequest, ModelResponse
 from kairo_team.tck.kit import ContractTCK, make_it
 
 ANSWER: Final = ModelResponse("a fine text", usage=Usage(23, 5))
+IMAGE: Final = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNoAAAAggCBd81ytgAAAABJRU5ErkJggg=="
+)
+"""A PNG of one grey pixel."""
 LONG: Final = 1000.0
 """Seconds of a call that the test cuts off."""
 SOON: Final = 0.1

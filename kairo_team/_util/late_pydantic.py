@@ -90,6 +90,29 @@ def without(name: str, kind: type, handler: GetCoreSchemaHandler) -> Any:
     return schema
 
 
+def omit_empty(*names: str, always: str = "") -> Any:
+    """Return a schema hook for a dataclass that omits these fields from its JSON where they are empty.
+
+    A value without them keeps the JSON that it had before the class had such a field. The field `always` is never in
+    the JSON.
+    """
+
+    def schema_of(_cls: type, source: type, handler: GetCoreSchemaHandler) -> Any:
+        schema: Any = handler.resolve_ref_schema(handler(source))
+        for field in schema["schema"]["fields"]:
+            if field["name"] in names:
+                field["serialization_exclude_if"] = _is_empty
+            if field["name"] == always:
+                field["serialization_exclude"] = True
+        return schema
+
+    return classmethod(cast("Any", schema_of))
+
+
+def _is_empty(value: Any) -> bool:
+    return not value
+
+
 def to_json(value: Any, **options: Any) -> bytes:
     """Serialise a value to JSON like pydantic."""
     from pydantic_core import to_json

@@ -15,7 +15,7 @@ from kairo_team.budget import Budget, Usage, check_count, difference
 from kairo_team.engine.run.lone_agent import run_alone
 from kairo_team.errors import ConstraintExit, InvalidReply, KairoError, ModelCallError, TurnEnded, known, repeated
 from kairo_team.messages import Message, ModelRequest
-from kairo_team.models.governed_model import prompt_bound
+from kairo_team.models.governed_model import file_problem, prompt_bound
 from kairo_team.output_types import check_output, schema_of
 from kairo_team.prompts import Prompts
 from kairo_team.prompts.overrides import check_names
@@ -25,6 +25,7 @@ from kairo_team.tools.tool import Tool, as_tool
 
 if TYPE_CHECKING:
     from kairo_team.contracts import ChatModel, MemberContext, Models
+    from kairo_team.files import File
     from kairo_team.messages import ModelResponse, ToolCall, ToolSpec
     from kairo_team.tasks import Assignment
     from kairo_team.team import Role
@@ -116,6 +117,10 @@ class MiniAgent:
         if budget.tokens is not None and budget.tokens < need:
             return [f"its first prompt alone needs about {need} tokens, the budget has {budget.tokens}"]
         return self._useless_tools(role)
+
+    def file_problem(self, file: File, models: Models) -> str | None:
+        """Return why the agent's model does not take a file, in a sentence; None if it does."""
+        return file_problem(models.resolve(self.model), file)
 
     def _useless_tools(self, role: Role) -> list[str]:
         """Return a problem if the role allows none of the agent's tools: probably a name is misspelt."""
@@ -439,7 +444,8 @@ class _Conversation:
         values: dict[str, Any] = {"problem": self._invalid, "no_tools": self._no_tools}
         values |= {"assignment": self._assignment, "role": self._context.role}
         told = [Message("user", limits, aside=True)] if limits else []
-        ask = Message.user(self._agent.render(self._ask, self._context, **values))
+        files = self._assignment.all_files if self._ask == "task" else ()
+        ask = Message.user(self._agent.render(self._ask, self._context, **values), files)
         messages = [*self._messages, *told, ask]
         return ModelRequest(messages, self._offered(last=last), self._schema, self._max_tokens, self._settings)
 

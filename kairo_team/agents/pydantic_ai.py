@@ -39,9 +39,9 @@ class PydanticAIAgent(WrappedAgent):
 
     Model requests are held, capped by `max_tokens`, booked, recorded and shown to guardrails, and each counts as a
     loop; this includes retries after a bad answer, each attempt of a `FallbackModel`, and continuations. A streamed
-    request is made in one piece and then passed to the agent's event handlers. An image, sound or document in a prompt
-    is held as 4096 tokens. The model's name for prices and events is pydantic-ai's `model_id`, such as
-    `openai:gpt-5-mini`.
+    request is made in one piece and then passed to the agent's event handlers. A file in a prompt is held as the most
+    tokens by its provider's rule, one that only the provider has as 4096. The model's name for prices and events is
+    pydantic-ai's `model_id`, such as `openai:gpt-5-mini`.
 
     Calls of function tools, user toolsets and MCP toolsets pass the tool pipeline: a tool declares its side effect in
     its metadata, `metadata={"side_effect": "read"}`; without it the tool is "system". The MCP policy sees an MCP

@@ -25,7 +25,7 @@ from kairo_team.errors import ModelCallError
 from kairo_team.models.governed_model import prompt_bound
 from kairo_team.models.natives import sound_reply
 from kairo_team.models.provider_errors import call_error
-from kairo_team.models.provider_messages import usage_of
+from kairo_team.models.provider_messages import rule_of, usage_of
 from kairo_team.models.providers import with_key
 from kairo_team.models.resolver import modules_of, refuse_real
 from kairo_team.tools.pydantic_toolsets import check_by_function, described, shown, validated, with_servers
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
     from kairo_team.contracts import MemberContext
+    from kairo_team.files import File
     from kairo_team.messages import ModelRequest, ModelResponse
     from kairo_team.tools.pipeline import GovernedTool
     from kairo_team.tools.tool import Tool as OurTool
@@ -166,7 +167,10 @@ class _Call:
 
     async def count_tokens(self, request: ModelRequest) -> int:
         """Return an upper bound of the prompt's tokens."""
-        return prompt_bound(request) + self.request.files_bound
+        return prompt_bound(request, rule_of(_innermost(self._model))) + self.request.files_bound
+
+    def file_problem(self, _file: File) -> None:
+        """Leave it to the library which files its model takes: its agent may have put them there itself."""
 
 
 def _once(model: Model, request: NativeRequest) -> NativeRequest:

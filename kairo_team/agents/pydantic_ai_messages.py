@@ -14,10 +14,11 @@ from pydantic_core import to_json, to_jsonable_python
 
 from kairo_team._util.frozen import thaw
 from kairo_team.budget import Usage
+from kairo_team.files import File
 from kairo_team.messages import Message, ModelRequest, ModelResponse, ToolCall, ToolSpec
 from kairo_team.models.natives import native_of, read_native, with_ids
-from kairo_team.models.provider_messages import billing_of, finish_of, usage_of
-from kairo_team.models.tool_calls import made_call
+from kairo_team.models.provider_messages import billing_of, file_content, file_of, finish_of, usage_of
+from kairo_team.models.tool_calls import made_call, sound
 
 Piece = native.ModelRequestPart | native.ModelResponse | native.InstructionPart
 """The origin of a message: a part of a request, a whole reply, or an instruction."""
@@ -26,7 +27,7 @@ Settings = Mapping[str, Any]
 _READER: Final = "pydantic-ai"
 """Who can read the native form of recorded replies: an agent of pydantic-ai, whatever its model."""
 _TOKENS_OF_A_FILE: Final = 4096
-"""Tokens held for each image, sound or document in a prompt, because its bytes do not determine its tokens."""
+"""Tokens held for each file that only the provider has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,8 @@ class RequestView:
             request.settings.get("max_tokens"),
             self._settings,
         )
-        self.files_bound = _TOKENS_OF_A_FILE * sum(_files(piece) for _, piece in self._pieces)
-        """Tokens held for content that is not text."""
+        self.files_bound = _TOKENS_OF_A_FILE * sum(_unseen(piece) for _, piece in self._pieces)
+        """Tokens held for content whose bytes are not known here."""
 
     def native(self, request: ModelRequest) -> NativeRequest:
         """Return the native request with the changes of guardrails and the `max_tokens` of `request`."""
@@ -171,9 +172,9 @@ def _message(part: native.ModelRequestPart) -> Message:
         case native.SystemPromptPart():
             return Message.system(part.content)
         case native.UserPromptPart():
-            return Message.user("\n".join(_texts(part)))
+            return Message.user("\n".join(_texts(part)), files_of(part))
         case native.ToolReturnPart():
-            return Message.tool(part.tool_call_id, part.model_response_str())
+            return Message.tool(part.tool_call_id, part.model_response_str(), files_of(part))
         case native.RetryFeedbackPart():
             return Message.user(part.model_response())
         case _:
@@ -218,16 +219,27 @@ def _is_json(value: object) -> bool:
             return False
 
 
-def _files(piece: Piece) -> int:
-    """Count the items of a part that are not text."""
+def files_of(piece: Piece) -> list[File]:
+    """Return a part's files, without those that only a provider has."""
+    return [file for file in map(file_of, _items(piece)) if file is not None]
+
+
+def _unseen(piece: Piece) -> int:
+    """Count the items of a part that are neither text nor a file of which the content or the address is known."""
+    items = _items(piece)
+    return len(items) if isinstance(piece, native.ModelResponse) else sum(file_of(item) is None for item in items)
+
+
+def _items(piece: Piece) -> Sequence[object]:
+    """Return the items of a part that are not text."""
     match piece:
         case native.UserPromptPart():
             content = () if isinstance(piece.content, str) else piece.content
-            return sum(not isinstance(item, str | native.TextContent | native.CachePoint) for item in content)
+            return [item for item in content if not isinstance(item, str | native.TextContent | native.CachePoint)]
         case native.ToolReturnPart() | native.ModelResponse():
-            return len(piece.files)
+            return piece.files
         case _:
-            return 0
+            return ()
 
 
 # ---------------------------------------------------------------- from this library to pydantic-ai
@@ -267,7 +279,7 @@ def _reply_parts(message: Message) -> Iterator[_Said]:
 
 _PLAIN: Final[Mapping[str, Callable[[Message], Piece]]] = {
     "system": lambda message: native.SystemPromptPart(message.text),
-    "user": lambda message: native.UserPromptPart(message.text),
+    "user": lambda message: native.UserPromptPart([message.text, *map(file_content, message.files)]),
     "assistant": lambda message: native.ModelResponse(list(_reply_parts(message))),
     "tool": lambda message: native.ToolReturnPart("tool", message.text, message.tool_call_id or ""),
 }

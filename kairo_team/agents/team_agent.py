@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kairo_team._util.frozen import check_kind, known_arguments
 from kairo_team.api import run
-from kairo_team.engine.plan.preflight import bind, plan_problems
+from kairo_team.engine.plan.preflight import bind, file_problems, plan_problems
 from kairo_team.errors import TeamFailed
 from kairo_team.plugins import resolve
 from kairo_team.results import AgentOutput, Artifact, TeamStatus
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kairo_team.budget import Budget
     from kairo_team.contracts import MemberContext, Models, TeamCoordinator
     from kairo_team.engine.work.runtime import Runtime
+    from kairo_team.files import File
     from kairo_team.results import TeamResult
     from kairo_team.tasks import Assignment
 
@@ -75,6 +76,11 @@ class TeamAgent:
             problems += [f"member {member.id!r}: {problem}" for problem in found]
         return [f"in team {self.team.name!r}: {problem}" for problem in problems]
 
+    def file_problem(self, file: File, models: Models) -> str | None:
+        """Return why a member of the inner team cannot be given a file; None if each can."""
+        problems = file_problems(self.plan, [file], self.team, models)
+        return f"in team {self.team.name!r}: {problems[0]}" if problems else None
+
     async def run(
         self, assignment: Assignment | str, context: MemberContext | None = None, *, budget: Budget | None = None
     ) -> AgentOutput:
@@ -110,9 +116,9 @@ class TeamAgent:
             return TeamExecutionRequest(assignment, plan=self.plan, config=self.config)
         goal, inputs = assignment.task.description, _inputs(assignment)
         if context is None:
-            return TeamExecutionRequest(goal, inputs, self.plan, self.config)
+            return TeamExecutionRequest(goal, inputs, self.plan, self.config, files=assignment.all_files)
         run_id = context.name_inner_run(self.team.name, goal)
-        return TeamExecutionRequest(goal, inputs, self.plan, self.config, run_id)
+        return TeamExecutionRequest(goal, inputs, self.plan, self.config, run_id, assignment.all_files)
 
     def team_for(self, context: MemberContext | None) -> Team:
         """Return the team that does a task in a context."""

@@ -37,6 +37,7 @@ from kairo_team.durable.value_classes import (
     name_of,
 )
 from kairo_team.errors import GuardrailDenied
+from kairo_team.files import File
 
 __all__ = ["CorruptRecord", "NotRecordable", "decode", "decode_loaded", "encode", "outline"]
 
@@ -305,6 +306,17 @@ def _moment(value: Any) -> Any:
     return [value.replace(tzinfo=None, fold=0).isoformat(), value.fold, _within("tzinfo", zone)]
 
 
+def _file(value: File) -> dict[str, Any]:
+    return {"media_type": value.media_type, "name": value.name, "url": value.url, "data": _plain(value.data)}
+
+
+def _read_file(content: dict[str, Any]) -> File:
+    try:
+        return File(**content)
+    except (TypeError, ValueError) as error:
+        raise CorruptRecord(f"a file: {error}") from error
+
+
 def _arguments(zone: Any) -> tuple[Any, ...]:
     """Return a zone's offset from UTC, and its name if it has one."""
     arguments: tuple[Any, ...] = zone.__getinitargs__()
@@ -348,6 +360,7 @@ _WRITERS: Final[dict[type, Callable[[Any], Any]]] = {
     timezone: _tagged("timezone", lambda value: _items(_arguments(value))),
     ZoneInfo: _tagged("zone", _zone),
     UUID: _tagged("uuid", str),
+    File: _tagged("file", _file),
     GuardrailDenied: _tagged("denied", lambda value: _items((value.policy, value.phase, value.reason))),
 }
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False, ensure_ascii=False)
@@ -480,6 +493,7 @@ _READERS: Final[Mapping[str, tuple[tuple[type, ...], Callable[[Any], Any]]]] = {
     "timezone": ((list,), lambda content: timezone(*content)),
     "zone": ((str,), ZoneInfo),
     "uuid": ((str,), UUID),
+    "file": ((dict,), _read_file),
     "denied": ((list,), lambda content: GuardrailDenied(*content)),
 }
 """For each tag, the JSON types of its content and the function that reads it."""

@@ -18,6 +18,7 @@ from kairo_team.governance.pricing import FREE, PriceBook
 from kairo_team.messages import ModelResponse, ToolCall
 from kairo_team.models.call_keys import call_key, sending
 from kairo_team.models.fallback import Fallback, single_models
+from kairo_team.models.file_bounds import Rule, file_bound
 from kairo_team.models.limits import ModelLimits, Turn
 from kairo_team.models.retries import ModelRetry
 from kairo_team.plugin_calls import failure_of
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from kairo_team.contracts import CallLog, ChatModel
+    from kairo_team.files import File
     from kairo_team.governance.governor import Governor, Reservation
     from kairo_team.governance.pricing import Tariff
     from kairo_team.messages import Message, ModelRequest, ToolSpec
@@ -84,9 +86,12 @@ def before_sending() -> Generator[None]:
         raise
 
 
-def prompt_bound(request: ModelRequest) -> int:
-    """Return a safe upper bound of a request's prompt tokens: no tokenizer makes more tokens than UTF-8 bytes."""
-    texts = sum(map(_message_bound, request.messages))
+def prompt_bound(request: ModelRequest, rule: Rule = "any") -> int:
+    """Return a safe upper bound of a request's prompt tokens: no tokenizer makes more tokens than UTF-8 bytes.
+
+    Files count by their provider's `rule`.
+    """
+    texts = sum(map(_message_bound, request.messages)) + sum(file_bound(file, rule) for file in request.files)
     tools = sum(map(_tool_bound, request.tools)) if request.tools else 0
     schema = _json_bytes(request.output_schema) if request.output_schema else 0
     return texts + tools + schema + _PER_REQUEST
@@ -118,6 +123,23 @@ def _json_bytes(value: Mapping[str, Any]) -> int:
     """Return the length of the value as JSON."""
     # Everything beyond ASCII is escaped: this is the longest form.
     return len(json.dumps(value, default=repr))
+
+
+def file_problem(model: ChatModel, file: File) -> str | None:
+    """Return why a model, or one of a `Fallback`, does not take a file, in a sentence; None if each takes it."""
+    for one in single_models(model):
+        ask = getattr(one, "file_problem", None)
+        why: str | None = "it takes no files" if ask is None else ask(file)
+        if why is not None:
+            return f"model {one.name!r} cannot be given {file}: {why}"
+    return None
+
+
+def refuse_files(model: ChatModel, request: ModelRequest) -> None:
+    """Raise `ModelCallError` before a call whose files the model does not take: a file is never dropped."""
+    for file in request.files:
+        if (why := file_problem(model, file)) is not None:
+            raise ModelCallError("bad_request", model.name, why, unspent=True)
 
 
 class GovernedModel:
@@ -178,6 +200,10 @@ class GovernedModel:
         """
         return await self._ask(self._model, request, _PieceSender(on_text))
 
+    def file_problem(self, file: File) -> str | None:
+        """Return why the model, or one of a fallback, does not take a file; None if each takes it."""
+        return file_problem(self._model, file)
+
     async def count_tokens(self, request: ModelRequest) -> int | None:
         """Return the model's own count of the prompt's tokens; None without one. Of a fallback, the largest count."""
         counts: list[int] = []
@@ -213,6 +239,7 @@ class GovernedModel:
     async def _try(self, model: ChatModel, request: ModelRequest, sender: _Sender | None) -> ModelResponse:
         """Make one try, inside a turn if the model is limited."""
         self._governor.can_proceed()
+        refuse_files(model, request)
         need = await self._need(model, request)
         gate = self._rules.limits.gate_of(model)
         if gate is None:

@@ -28,9 +28,11 @@ from kairo_team.budget import Usage
 from kairo_team.errors import MissingExtra, ModelCallError, ModelUnavailable, known
 from kairo_team.governance.halts import current_loop, send
 from kairo_team.messages import ModelRequest, ModelResponse
+from kairo_team.models.governed_model import refuse_files
 from kairo_team.models.tool_calls import arguments_text, made_call, sound
 
 if TYPE_CHECKING:
+    from kairo_team.files import File
     from kairo_team.messages import Message, ToolSpec
 
 _OnText = Callable[[str], object]
@@ -101,6 +103,7 @@ class LocalModel:
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer the request; raises `ValueError` for an unknown setting, `ModelCallError` when no answer came."""
         self.check()
+        refuse_files(self, request)
         call = _Call(self.name, _body(request))
         try:
             return await run_in_thread(call.complete)
@@ -110,6 +113,7 @@ class LocalModel:
     async def stream(self, request: ModelRequest, on_text: Callable[[str], object]) -> ModelResponse:
         """Answer like `complete`, and call `on_text` with each piece as it comes; its exception ends the call."""
         self.check()
+        refuse_files(self, request)
         call = _Call(self.name, _body(request))
         sender = _PieceSender(on_text, call.stop)
         try:
@@ -122,6 +126,10 @@ class LocalModel:
             sender.over = True
         sender.check()
         return response
+
+    def file_problem(self, _file: File) -> str:
+        """Return that the model takes no file."""
+        return "it reads text only"
 
     async def count_tokens(self, request: ModelRequest) -> int:
         """Return the exact number of tokens of the request's prompt; load the model if necessary."""

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team._util.frozen import thaw
 from kairo_team.budget import Usage
+from kairo_team.errors import known
+from kairo_team.files import File, media_type_of_name
 from kairo_team.messages import Billing
 from kairo_team.models.natives import native_reply, reasoning_tokens
 from kairo_team.models.readings import finish_of_word
 from kairo_team.models.tool_calls import arguments_text, sound
 
 if TYPE_CHECKING:
-    from pydantic_ai.messages import ModelMessage, ModelRequestPart, ModelResponse, ModelResponseStreamEvent
+    from pydantic_ai.messages import (
+        ModelMessage,
+        ModelRequestPart,
+        ModelResponse,
+        ModelResponseStreamEvent,
+        MultiModalContent,
+    )
+    from pydantic_ai.models import Model
     from pydantic_ai.tools import ToolDefinition
 
     from kairo_team.messages import Message, ToolSpec
+    from kairo_team.models.file_bounds import Rule
     from kairo_team.models.readings import Finish
 
 
@@ -52,6 +62,8 @@ def conversation(messages: Sequence[Message], reader: str = "") -> Iterator[Mode
 def _part(message: Message, called: dict[str, str]) -> ModelRequestPart:
     from pydantic_ai.messages import SystemPromptPart, ToolReturnPart, UserPromptPart
 
+    files = [file_content(file) for file in message.files]
+    text = [message.text] if message.text else []
     match message.role:
         case "system":
             return SystemPromptPart(message.text)
@@ -59,9 +71,107 @@ def _part(message: Message, called: dict[str, str]) -> ModelRequestPart:
             call_id = message.tool_call_id or ""
             if call_id not in called:
                 raise ValueError(f"a tool's message answers the call {call_id!r}, which no message before it makes")
-            return ToolReturnPart(called[call_id], message.text, call_id)
+            return ToolReturnPart(called[call_id], [*text, *files] if files else message.text, call_id)
         case _:
-            return UserPromptPart(message.text)
+            return UserPromptPart([*text, *files] if files else message.text)
+
+
+def file_content(file: File) -> MultiModalContent:
+    """Return a file in pydantic-ai's types: its content, or its URL, which the provider fetches.
+
+    Texts of every kind are sent as plain text, which all providers that take texts know.
+    """
+    from pydantic_ai.messages import AudioUrl, BinaryContent, DocumentUrl, ImageUrl, VideoUrl
+
+    if file.url is not None:
+        kinds = {"image": ImageUrl, "audio": AudioUrl, "video": VideoUrl}
+        kind = kinds.get(file.media_type.partition("/")[0], DocumentUrl)
+        return kind(file.url, media_type=file.media_type)
+    if file.data is None:
+        raise ValueError(f"the content of the file {file} is no longer kept: give it to the task again")
+    return BinaryContent(file.data, media_type="text/plain" if file.is_text else file.media_type, identifier=file.name)
+
+
+def file_of(content: object) -> File | None:
+    """Return a file of pydantic-ai's types as ours; None for anything else, such as a file that a provider keeps."""
+    from pydantic_ai.messages import BinaryContent, FileUrl
+
+    try:
+        if isinstance(content, BinaryContent):
+            named = content.identifier if media_type_of_name(content.identifier) else None
+            return File(data=content.data, media_type=content.media_type, name=named)
+        if isinstance(content, FileUrl):
+            return File(url=content.url, media_type=content.media_type)
+    except ValueError:  # an empty one, or one whose kind is not known
+        return None
+    return None
+
+
+_IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+_SOUNDS: Final[Mapping[str, frozenset[str]]] = {
+    "OpenAIChatModel": frozenset({"audio/wav", "audio/mpeg"}),
+    "GoogleModel": frozenset({"audio/wav", "audio/mpeg", "audio/ogg", "audio/flac", "audio/aiff", "audio/aac"}),
+}
+"""Recordings that a class of models sends."""
+_BY_URL: Final[Mapping[str, frozenset[str]]] = {
+    "OpenAIChatModel": _IMAGES,
+    "OpenAIResponsesModel": _IMAGES | {"application/pdf"},
+    "AnthropicModel": _IMAGES | {"application/pdf"},
+    "GroqModel": _IMAGES,
+    "MistralModel": _IMAGES | {"application/pdf"},
+    "XaiModel": _IMAGES,
+}
+"""What a class of models passes on by its URL; anything else its library would fetch, which is not done here."""
+
+
+def file_problem_of(model: Model[Any], file: File) -> str | None:
+    """Return why a pydantic-ai model does not take a file, by its profile and by what its class sends; else None."""
+    profile: Mapping[str, Any] = model.profile
+    kinds = [kind.__name__ for kind in type(model).__mro__]
+    main, media_type = file.media_type.partition("/")[0], file.media_type
+    if file.url is not None and not any(media_type in _BY_URL.get(kind, ()) for kind in kinds):
+        return f"its provider does not fetch {media_type} from a URL; give the content, File(data=...)"
+    if file.is_image:
+        if not profile.get("supports_image_input", True):
+            return "it does not see images"
+        also = {"image/heic", "image/heif"} if "GoogleModel" in kinds else set[str]()
+        return None if media_type in _IMAGES | also else f"of images it takes {known(_IMAGES | also)}"
+    if main == "audio":
+        takes = frozenset[str]().union(*(_SOUNDS.get(kind, ()) for kind in kinds))
+        if not profile.get("supports_audio_file_input", True) or not takes:
+            return "it does not take recordings"
+        return None if media_type in takes else f"of recordings it takes {known(takes)}"
+    if main == "video":
+        takes_video = "GoogleModel" in kinds and profile.get("supports_video_input", True)
+        return None if takes_video else "it does not take videos"
+    return _document_problem(profile, file, kinds)
+
+
+def _document_problem(profile: Mapping[str, Any], file: File, kinds: Sequence[str]) -> str | None:
+    if not file.is_text and file.media_type != "application/pdf":
+        return "of documents it takes PDFs and texts; convert it"
+    if file.is_text:
+        try:
+            (file.data or b"").decode()
+        except UnicodeDecodeError:
+            return "its text is not UTF-8"
+        if "OpenAIChatModel" in kinds:  # sent as a part of the text
+            return None
+    supported = profile.get("supported_document_media_types")
+    sent_as = "text/plain" if file.is_text else file.media_type
+    if not profile.get("supports_document_input", True) or (supported is not None and sent_as not in supported):
+        return "it does not read texts as files" if file.is_text else "it does not read PDFs"
+    return None
+
+
+def rule_of(model: Model[Any]) -> Rule:
+    """Return by whose rule the tokens of files are bounded."""
+    kinds = {kind.__name__ for kind in type(model).__mro__}
+    if kinds & {"OpenAIChatModel", "OpenAIResponsesModel"} and model.system in ("openai", "azure"):
+        return "openai-mini" if "4o-mini" in model.model_name else "openai"
+    if "AnthropicModel" in kinds:
+        return "anthropic"
+    return "google" if "GoogleModel" in kinds else "any"
 
 
 def _reply(message: Message) -> ModelResponse:

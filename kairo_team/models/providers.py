@@ -20,14 +20,16 @@ from kairo_team.governance.halts import current_loop
 from kairo_team.governance.price_library import listed_window
 from kairo_team.messages import ModelRequest, ModelResponse
 from kairo_team.models.call_keys import headers_with_key
-from kairo_team.models.governed_model import before_sending, prompt_bound
+from kairo_team.models.governed_model import before_sending, prompt_bound, refuse_files
 from kairo_team.models.natives import native_of, reader_of, text_of
 from kairo_team.models.provider_errors import call_error
 from kairo_team.models.provider_messages import (
     Pieces,
     billing_of,
     conversation,
+    file_problem_of,
     finish_of,
+    rule_of,
     tool_definition,
     usage_of,
 )
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from pydantic_ai.messages import ModelResponse as ProviderReply
     from pydantic_ai.models import Model, ModelRequestParameters
     from pydantic_ai.settings import ModelSettings
+
+    from kairo_team.files import File
 
 IN_EXTRA: Final = frozenset({"anthropic", "google", "openai"})
 """Provider libraries that the extra `models` brings."""
@@ -172,7 +176,11 @@ class ProviderModel:
 
     async def count_tokens(self, request: ModelRequest) -> int:
         """Return an upper bound of the prompt's tokens, including the providers' own text about tools."""
-        return prompt_bound(request) + (TOOL_PREAMBLE if request.tools else 0)
+        return prompt_bound(request, rule_of(self._model)) + (TOOL_PREAMBLE if request.tools else 0)
+
+    def file_problem(self, file: File) -> str | None:
+        """Return why the model does not take a file, in a sentence; None if it does."""
+        return file_problem_of(self._model, file)
 
     async def keep_connections(self) -> None:
         """Keep the connections of the running event loop open between calls, until cancelled."""
@@ -231,6 +239,7 @@ class ProviderModel:
 
     def _asked(self, request: ModelRequest) -> _Asked:
         with before_sending():
+            refuse_files(self, request)
             messages = list(conversation(request.messages, reader_of(self._model)))
             return _Asked(messages, self._settings(request), self._parameters(request))
 

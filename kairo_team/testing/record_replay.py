@@ -14,11 +14,12 @@ from anyio.lowlevel import checkpoint
 
 from kairo_team.errors import ModelCallError, ModelErrorKind, NoRecord, known
 from kairo_team.messages import ModelRequest, ModelResponse
-from kairo_team.models.governed_model import prompt_bound
+from kairo_team.models.governed_model import file_problem, prompt_bound
 from kairo_team.results import adapter, read
 
 if TYPE_CHECKING:
     from kairo_team.contracts import ChatModel
+    from kairo_team.files import File
 
 Mode = Literal["auto", "record", "replay"]
 Answer = ModelResponse | ModelCallError
@@ -79,6 +80,10 @@ class RecordReplayModel:
         if response.text:
             on_text(response.text)
         return response
+
+    def file_problem(self, file: File) -> str | None:
+        """Return what the model says; without a model, a record takes every file."""
+        return None if self._model is None else file_problem(self._model, file)
 
     async def count_tokens(self, request: ModelRequest) -> int:
         """Count like the model; without a model return the recorded usage, else the general bound."""

@@ -6,16 +6,20 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable
 from decimal import Decimal
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from anyio.lowlevel import checkpoint
 
 from kairo_team.budget import Money, Usage, picodollars, to_dollars
+from kairo_team.errors import known
 from kairo_team.messages import ModelResponse
+from kairo_team.models.governed_model import refuse_files
 from kairo_team.results import AgentOutput, Artifact
 
 if TYPE_CHECKING:
     from kairo_team.contracts import MemberContext
+    from kairo_team.files import File
     from kairo_team.messages import ModelRequest
     from kairo_team.tasks import Assignment
 
@@ -26,7 +30,8 @@ class FunctionModel:
     """A model that answers with `function(request)`, sync or async.
 
     A string is a reply of one token per word, cut to `request.max_tokens` words like a real one; a `ModelResponse` is
-    returned unchanged. Every token, of prompt or reply, costs `dollars_per_token`. `calls` holds the requests.
+    returned unchanged. Every token, of prompt or reply, costs `dollars_per_token`. `calls` holds the requests. The
+    model takes files whose media type fits one of `files`, such as `("image/*",)`; each counts as 100 tokens.
     """
 
     def __init__(
@@ -35,14 +40,17 @@ class FunctionModel:
         *,
         name: str = "test:function",
         dollars_per_token: Money = 0,
+        files: Iterable[str] = ("*",),
     ) -> None:
         self.name = name
+        self._files = tuple(files)
         self.calls: list[ModelRequest] = []
         self._function = function
         self._picos = picodollars(dollars_per_token)
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer one request; yield once to the event loop, as a real call does."""
+        refuse_files(self, request)
         self.calls.append(request)
         await checkpoint()
         reply = self._function(request)
@@ -58,8 +66,14 @@ class FunctionModel:
             on_text(word)
         return response
 
+    def file_problem(self, file: File) -> str | None:
+        """Return why the model does not take a file; None if it does."""
+        if any(fnmatchcase(file.media_type, pattern) for pattern in self._files):
+            return None
+        return f"it takes {known(self._files)}" if self._files else "it takes no files"
+
     async def count_tokens(self, request: ModelRequest) -> int:
-        """Count the words of the prompt."""
+        """Count the words of the prompt, and 100 for each file."""
         return _words(request)
 
     def price(self, usage: Usage) -> Decimal:
@@ -90,10 +104,15 @@ class ScriptedModel(FunctionModel):
     """
 
     def __init__(
-        self, replies: Iterable[Reply | Failure], *, name: str = "test:scripted", dollars_per_token: Money = 0
+        self,
+        replies: Iterable[Reply | Failure],
+        *,
+        name: str = "test:scripted",
+        dollars_per_token: Money = 0,
+        files: Iterable[str] = ("*",),
     ) -> None:
         self._script: Script[Reply] = Script(replies, f"ScriptedModel {name!r}")
-        super().__init__(lambda _: self._script.take(), name=name, dollars_per_token=dollars_per_token)
+        super().__init__(lambda _: self._script.take(), name=name, dollars_per_token=dollars_per_token, files=files)
 
     def assert_complete(self) -> None:
         """Raise `AssertionError` unless there was exactly one call for each reply."""
@@ -101,7 +120,7 @@ class ScriptedModel(FunctionModel):
 
 
 def _words(request: ModelRequest) -> int:
-    return sum(len(message.text.split()) for message in request.messages)
+    return sum(len(message.text.split()) + 100 * len(message.files) for message in request.messages)
 
 
 Output = AgentOutput | Artifact | str

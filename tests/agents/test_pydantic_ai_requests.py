@@ -26,6 +26,7 @@ from kairo_team.agents.pydantic_ai import PydanticAIAgent
 from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.errors import GuardrailDenied
 from kairo_team.governance import GuardrailDecision, GuardrailPhase
+from kairo_team.models.file_bounds import file_bound
 from kairo_team.testing import virtual_time
 from kairo_team.testing.clocks import Backend
 from tests.agents.pydantic_ai_double import Weather, model, reports, says
@@ -68,7 +69,8 @@ async def test_a_hold_covers_tools_schemas_and_files() -> None:
     picture = native.BinaryContent(b"\x89PNG" * 10_000, media_type="image/png")
     stage = Stage(PydanticAIAgent(Agent(says("done")), prompt=lambda *_: ["Go.", picture, picture]))
     await stage.run()
-    assert stage.recorder.of(events.ModelCalled)[0].held == plain + 2 * 4096
+    most = file_bound(kt.File(data=picture.data))
+    assert stage.recorder.of(events.ModelCalled)[0].held == plain + 2 * most
 
 
 async def test_settings_reach_the_model_and_max_tokens_only_gets_smaller() -> None:

@@ -73,9 +73,9 @@ def completion(finish: str | None = "stop", **message: Any) -> dict[str, Any]:
     return {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], "usage": usage}
 
 
-def events(*sent: Any, done: bool = True) -> str:
-    """A stream of server-sent events."""
-    lines = [f"data: {json.dumps(one)}\n\n" for one in sent]
+def events(*sent: Any, done: bool = True, named: bool = False) -> str:
+    """A stream of server-sent events, each with its type as its name if they are `named`."""
+    lines = [f"event: {one['type']}\n" * named + f"data: {json.dumps(one)}\n\n" for one in sent]
     return "".join([*lines, "data: [DONE]\n\n" if done else ""])
 
 

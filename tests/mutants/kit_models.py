@@ -47,6 +47,9 @@ class Good:
     def price(self, usage: kt.Usage) -> Any:
         return Decimal(usage.tokens) / 1000
 
+    def file_problem(self, file: kt.File) -> str | None:
+        return None
+
 
 class Kit(ChatModelTCK):
     """The good model, unchanged."""
@@ -349,3 +352,27 @@ class HidesTheCut(Kit):
     """A reply that was cut off is told as a whole one."""
 
     model = _HidesTheCut
+
+
+class _DropsFiles(Good):
+    async def complete(self, request: kt.ModelRequest) -> kt.ModelResponse:
+        return await self.ask(replace(request, messages=[replace(one, files=()) for one in request.messages]))
+
+
+@mutant(clause="C13")
+class DropsFiles(Kit):
+    """A picture is left out without a word, and the model answers what it cannot have seen."""
+
+    model = _DropsFiles
+
+
+class _RefusesInWordsOnly(Good):
+    def file_problem(self, file: kt.File) -> str | None:
+        return "it reads text only"
+
+
+@mutant(clause="C13")
+class RefusesInWordsOnly(Kit):
+    """It says that it takes no file, and sends it all the same."""
+
+    model = _RefusesInWordsOnly

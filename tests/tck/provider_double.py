@@ -10,6 +10,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.usage import RequestUsage
 
 import kairo_team as kt
+from kairo_team.models.provider_messages import file_of
 
 Answer = Callable[[kt.ModelRequest], Awaitable[kt.ModelResponse]]
 
@@ -30,10 +31,17 @@ class Double(Model[Any]):
     async def request(
         self, messages: list[native.ModelMessage], model_settings: Any, model_request_parameters: Any, *_: Any
     ) -> native.ModelResponse:
-        said = [str(getattr(part, "content", "")) for message in messages for part in message.parts]
+        said, files = list[str](), list[kt.File]()
+        for content in [getattr(part, "content", "") for message in messages for part in message.parts]:
+            for item in content if isinstance(content, list) else [content]:
+                file = file_of(item)
+                files += [] if file is None else [file]
+                said += [str(item)] if file is None else []
         told = [str(getattr(message, "instructions", None) or "") for message in messages]
         settings: dict[str, Any] = model_settings or {}
-        asked = kt.ModelRequest([kt.Message.user("\n".join([*told, *said]))], max_tokens=settings.get("max_tokens"))
+        asked = kt.ModelRequest(
+            [kt.Message.user("\n".join([*told, *said]), files)], max_tokens=settings.get("max_tokens")
+        )
         return _reply(await self._answer(asked))
 
 

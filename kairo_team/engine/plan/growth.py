@@ -10,6 +10,7 @@ from kairo_team.conditions import Unreadable, items_of
 from kairo_team.engine.plan.grown_tasks import round_id, tasks_of_items, tasks_of_round
 from kairo_team.engine.records.replay import MISSING
 from kairo_team.engine.tasks.task_run import COMPLETED, FAILED, IN_FLIGHT, PENDING, TaskState
+from kairo_team.files import unique
 from kairo_team.plugin_calls import PLAIN_CALL, failure_of, problem_of, shown
 from kairo_team.results import Artifact
 
@@ -251,7 +252,8 @@ def join(made: Iterable[tuple[str, Artifact | None]]) -> Artifact | None:
     if len(artifacts) <= 1:
         return artifacts[0][1] if artifacts else None
     text = "\n\n".join(f"{task_id}:\n{artifact.text}" for task_id, artifact in artifacts)
-    return Artifact(text, partial=any(artifact.partial for _, artifact in artifacts))
+    files = unique(file for _, artifact in artifacts for file in artifact.files)
+    return Artifact(text, partial=any(artifact.partial for _, artifact in artifacts), files=files)
 
 
 def made_by_loop(entry: Entry, tasks: Mapping[str, TaskRun], *, accepted: bool) -> Artifact | None:

@@ -12,7 +12,7 @@ import anyio
 
 from kairo_team._util.masking import masked
 from kairo_team.budget import NO_USAGE
-from kairo_team.engine.plan.preflight import bind, binding, plan_problems, team_problems
+from kairo_team.engine.plan.preflight import bind, binding, file_problems, plan_problems, team_problems
 from kairo_team.engine.records.journal import within
 from kairo_team.engine.records.replay import MISSING, NO_STEPS, Added, NewPlanRecords, PlanFailed, PlanRecords, Replan
 from kairo_team.engine.tasks.member_budgets import PLAN
@@ -110,7 +110,9 @@ class RunPlan:
         scope, key = self._scope, f"plan:{self.number + 1}"
         self._book_if_cut(key)
         await self.reach(key)
-        problems = team_problems(scope.team, scope.config, self._services.models, self._services.prices)
+        models, files = self._services.models, scope.request.files
+        problems = team_problems(scope.team, scope.config, models, self._services.prices)
+        problems += file_problems(None, files, scope.team, models) if callable(make) and files else []
         if self._budget_problem or problems:
             raise PlanRefused([*([self._budget_problem] if self._budget_problem else []), *problems])
         self._budgets.set_aside(scope.team)
@@ -126,6 +128,7 @@ class RunPlan:
             self._on_new_plan()
         bound = self._bind(graph.tasks)
         problems = [*plan_problems(graph, scope.team, bound), *_grown_before(graph)]
+        problems += file_problems(graph, files, scope.team, models)
         if problems:
             raise PlanRefused(problems)
         return graph, bound
@@ -243,6 +246,7 @@ class RunPlan:
         # Nothing is awaited from here on, so that no other change comes in between.
         bound = self._bind(new)
         problems = _addition_problems(new, dispatcher.tasks) or plan_problems(new, self._scope.team, bound)
+        problems += file_problems(new, self._scope.request.files, self._scope.team, self._services.models)
         if problems:
             raise PlanRefused(problems)
         try:

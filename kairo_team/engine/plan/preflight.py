@@ -15,12 +15,13 @@ from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.engine.records.suspension import EarlierSessions
 from kairo_team.engine.tasks.member_budgets import EVALUATE, PLAN, BudgetSplit
 from kairo_team.errors import InsufficientBudget, KairoError, PlanRefused, known
+from kairo_team.files import unique
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.guardrails import GuardrailChain
 from kairo_team.governance.ledger import DIMENSIONS
 from kairo_team.models.fallback import single_models
 from kairo_team.output_types import output_type_problem
-from kairo_team.tasks import TaskGraph, exact_weight
+from kairo_team.tasks import TaskGraph, done_by_members, exact_weight
 from kairo_team.team import root_budget
 from kairo_team.tools.permissions import ToolPermissions
 from kairo_team.tools.sources import blocked_sources
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from kairo_team.conditions import Condition
     from kairo_team.contracts import ChatModel, Models, Planner, TeamCoordinator
     from kairo_team.engine.work.runtime import Runtime
+    from kairo_team.files import File
     from kairo_team.governance.pricing import PriceBook
     from kairo_team.tasks import Task
     from kairo_team.team import Member, Team, TeamConfig, TeamExecutionRequest
@@ -176,6 +178,38 @@ def team_problems(team: Team, config: TeamConfig, models: Models, prices: PriceB
     return problems
 
 
+def file_problems(
+    plan: TaskGraph | Sequence[Task] | None, files: Sequence[File], team: Team, models: Models
+) -> list[str]:
+    """Return one sentence for each file that a member cannot be given, although a task of its may bring it.
+
+    `files` are the request's, which every task brings. Agents that say nothing about files are not asked.
+    """
+    if plan is None:
+        return [problem for file in files for one in team.everyone for problem in _file_problem(one, file, models)]
+    found: list[str] = []
+    for task in done_by_members(_tasks(plan)):
+        if not (given := unique([*files, *task.files])):
+            continue
+        able = set(able_members(task, team))
+        for one in [member for member in team.members if member.id in able]:
+            member: Member | None = one
+            while member is not None:
+                found += [f"task {task.id!r}: {why}" for file in given for why in _file_problem(member, file, models)]
+                member = member.senior
+    return found
+
+
+def _file_problem(member: Member, file: File, models: Models) -> Iterator[str]:
+    ask: Any = getattr(member.agent, "file_problem", None)
+    try:
+        why = None if ask is None else ask(file, models)
+    except KairoError:  # the member's own check reports a model that cannot be found
+        return
+    if why is not None:
+        yield f"member {member.id!r}: {why}; to give files to some tasks only, write Task(files=[...])"
+
+
 def _guardrail_problems(team: Team) -> Iterator[str]:
     owners = [(f"team {team.name!r}", team.guardrails)] if team.guardrails else []
     owners += [(f"member {member.id!r}", member.guardrails) for member in team.everyone if member.guardrails]
@@ -311,6 +345,7 @@ def check_request(
     problems += team_problems(team, request.config, runtime.models, prices)
     if plan is not None:
         problems += plan_problems(plan, team, bind(plan, team))
+    problems += file_problems(plan, request.files, team, runtime.models)
     problems += _shortage(runtime, request)
     if problems:
         return PlanCheck(ok=False, problems=tuple(dict.fromkeys(problems)))

@@ -194,5 +194,7 @@ def _written(part: object) -> str:
     if isinstance(part, frozenset):
         return repr(sorted(map(repr, cast("frozenset[object]", part))))
     if is_dataclass(part) and not isinstance(part, type):
-        return repr([(one.name, _written(getattr(part, one.name))) for one in fields(part)])
+        held = [(one.name, getattr(part, one.name)) for one in fields(part)]
+        # Without files a task is written as before it could have any.
+        return repr([(name, _written(value)) for name, value in held if name != "files" or value])
     return repr(part)

@@ -39,6 +39,7 @@ from kairo_team.errors import (
     is_met_again,
     kinds_of,
 )
+from kairo_team.files import unique
 from kairo_team.governance.halts import REASONS
 from kairo_team.governance.ledger import DIMENSIONS
 from kairo_team.human import HumanRequest
@@ -213,7 +214,8 @@ class AttemptRunner:
         about = (given, request.goal, task.inputs, request.context, upstream)
         met = tuple(one.expected or one.criterion or one.id for one in findings if one.status == "met")
         findings = tuple(one for one in findings if one.status != "met") if met else findings
-        return _make_assignment(*about, number, previous, findings, directives, done, met)
+        files = unique([*request.files, *task.files]) if request.files or task.files else ()
+        return _make_assignment(*about, number, previous, findings, directives, done, met, files)
 
     async def _take_recorded(self, task_run: TaskRun, key: str, recorded: Attempt | CutShort) -> Any:
         """Book a recorded attempt and return it; `MISSING` if it can be repeated now, after an interruption.

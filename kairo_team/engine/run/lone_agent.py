@@ -20,6 +20,7 @@ from kairo_team.engine.work.constraints import RunConstraints
 from kairo_team.engine.work.run_services import RunServices
 from kairo_team.engine.work.work_context import WorkContext
 from kairo_team.errors import ConstraintExit, GuardrailDenied, HaltError, InsufficientBudget, PlanRefused, innermost
+from kairo_team.files import File, unique
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.pricing import PriceBook
 from kairo_team.models.resolver import ModelResolver
@@ -58,19 +59,22 @@ async def run_alone(
     permissions: ToolPermissions | None = None,
     journal: Journal | None = None,
     run_id: str | None = None,
+    files: Sequence[File] = (),
 ) -> AgentOutput:
     """Run an agent by itself and return how it ended, with the text so far and the usage.
 
-    `budget` is all it may spend (None: no limit). `output_type` is the type of its answer: a type pydantic can
-    validate, or a JSON Schema. `constraints` guard the work like a member's: a graceful exit comes back as
-    GRACEFUL_EXIT, an emergency stop as HALTED, and a warning goes to the logger `kairo_team`. A halt comes back as
-    HALTED, a guardrail's refusal as BLOCKED; exceptions of a model or a tool source are raised. With a `journal` the
+    `budget` is all it may spend (None: no limit). `files` come with the task. `output_type` is the type of its answer:
+    a type pydantic can validate, or a JSON Schema. `constraints` guard the work like a member's: a graceful exit comes
+    back as GRACEFUL_EXIT, an emergency stop as HALTED, and a warning goes to the logger `kairo_team`. A halt comes back
+    as HALTED, a guardrail's refusal as BLOCKED; exceptions of a model or a tool source are raised. With a `journal` the
     work is recorded under `run_id`: the same call in another process resumes interrupted work, and returns the output
     of ended work. Ended work without an answer is then HALTED, and `error` says why. Raises `PlanRefused` for an MCP
     server none of whose tools may be used.
     """
     role = Role(role) if isinstance(role, str) else role
     assignment = Assignment(Task("task", task), task, {}, {}, {}) if isinstance(task, str) else task
+    if files:
+        assignment = replace(assignment, files=unique([*assignment.files, *files]))
     _check(assignment, role, output_type, permissions)
     if problems := list(blocked_sources(getattr(agent, "tools", ()), permissions)):
         raise PlanRefused(problems)

@@ -72,7 +72,12 @@ async def _begin(assignment: Assignment, team: Team, runtime: Runtime, config: T
     kind = _ANSWER if team.output_types else None
     task = replace(assignment.task, member=None, role=None, depends_on=(), retries=0, output_type=kind)
     request = TeamExecutionRequest(
-        assignment.goal, context=assignment.context, plan=TaskGraph([task]), config=config, run_id=run_id
+        assignment.goal,
+        context=assignment.context,
+        plan=TaskGraph([task]),
+        config=config,
+        run_id=run_id,
+        files=assignment.files,
     )
     async with runtime:
         run = await runtime.start(team, request)

@@ -585,14 +585,10 @@ def _writer() -> Callable[..., bytes]:
     return adapter(ModelRequest).dump_json
 
 
-_NOT_WRITTEN: Final[Any] = {"messages": {"__all__": {"native"}}}
-"""Left out of the JSON of a request and written after it, so that requests without it keep the keys they had before."""
-
-
 def _written(request: ModelRequest) -> bytes:
     request = request.without_asides
-    natives = [f"\n{at}:{one.native}" for at, one in enumerate(request.messages) if one.native is not None]
     try:
-        return _writer()(request, exclude=_NOT_WRITTEN) + "".join(natives).encode()
+        return _writer()(request)
     except ValueError:  # a lone surrogate in a text, or a setting that JSON cannot hold
-        return repr(request).encode("utf-8", "surrogatepass")
+        files = "".join(file.digest for file in request.files)
+        return f"{request!r}{files}".encode("utf-8", "surrogatepass")

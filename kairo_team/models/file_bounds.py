@@ -1,0 +1,175 @@
+"""Upper bounds of the tokens that a file takes in a prompt, by the rules that providers document.
+
+Sources, read in November 2026: OpenAI "Images and vision" (tiles of 512 pixels, patches of 32), Anthropic "Vision"
+(width x height / 750, at most 4,784) and "PDF support" (each page as text of 1,500 to 3,000 tokens and as an image),
+Google "Image understanding" and "Audio understanding" (258 tokens a tile of 768 pixels, at most 2,240 an image on
+Gemini 3; 32 a second).
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from math import ceil
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from kairo_team.files import File
+
+Rule = Literal["openai", "openai-mini", "anthropic", "google", "any"]
+"""Whose rule applies. `openai-mini` is gpt-4o-mini, whose tiles cost 33 times as much; `any` is the most expensive."""
+
+_AROUND: Final = 200
+"""Tokens around a file: its name, separators, what a provider says about it."""
+_PAGE_TEXT: Final = 6_000
+"""Tokens of the text of one page: twice the most that Anthropic documents."""
+_MOST_PAGES: Final = 600
+"""Pages of a PDF that cannot be counted: the most that a provider takes."""
+_SECOND: Final = 50
+"""Tokens of a second of sound; Google's are 32."""
+_SLOWEST: Final = 750
+"""Bytes of a second of sound, at least: Opus at 6 kbit/s."""
+_FRAME_SECOND: Final = 300
+"""Tokens of a second of video with sound, on Gemini."""
+_SLOWEST_VIDEO: Final = 4_000
+"""Bytes of a second of video, at least."""
+_UNSEEN: Final[dict[Rule, int]] = {
+    "openai": 24_700, "openai-mini": 48_169, "anthropic": 4_884, "google": 20_000, "any": 50_000,
+}  # fmt: skip
+"""Tokens of an image whose width and height are not known, such as one at a URL."""
+_PAGE_IMAGE: Final[dict[Rule, int]] = {
+    "openai": 3_879, "openai-mini": 48_169, "anthropic": 4_884, "google": 2_240, "any": 8_192,
+}  # fmt: skip
+"""Tokens of the image of one page."""
+
+
+def file_bound(file: File, rule: Rule = "any") -> int:
+    """Return the most tokens that a file takes in a prompt; by the most expensive rule for an unknown provider."""
+    data = file.data
+    if file.is_image:
+        seen = None if data is None else image_size(data)
+        return _AROUND + (_UNSEEN[rule] if seen is None else _IMAGES[rule](*seen))
+    if file.is_text and data is not None:
+        return _AROUND + len(data)
+    if file.media_type.startswith("audio/") and data is not None:
+        return _AROUND + ceil(_seconds(data) * _SECOND)
+    if file.media_type.startswith("video/") and data is not None:
+        return _AROUND + ceil(len(data) / _SLOWEST_VIDEO * _FRAME_SECOND)
+    pages = _MOST_PAGES if data is None else page_count(data)
+    return _AROUND + pages * (_PAGE_TEXT + _PAGE_IMAGE[rule])
+
+
+def _openai(width: int, height: int) -> int:
+    """Tiles: 85 and at most 8 of 170. Patches of 32 pixels: at most 10,000, of up to 2.46 tokens."""
+    patches = min(10_000, ceil(width / 32) * ceil(height / 32))
+    return max(1_445, ceil(patches * 2.46))
+
+
+def _openai_mini(width: int, height: int) -> int:
+    return 2_833 + min(8, max(4, ceil(width / 512) * ceil(height / 512))) * 5_667
+
+
+def _anthropic(width: int, height: int) -> int:
+    return min(4_784, ceil((width + 28) * (height + 28) / 750)) + 100
+
+
+def _google(width: int, height: int) -> int:
+    side = min(768, max(256, int(min(width, height) / 1.5)))
+    return max(2_240, ceil(width / side) * ceil(height / side) * 258)
+
+
+def _any(width: int, height: int) -> int:
+    """Patches of 14 pixels, the smallest of known encoders; small images are scaled up, to 4 tiles of 1,601 tokens."""
+    return max(8_192, ceil(width / 14) * ceil(height / 14))
+
+
+_IMAGES: Final[dict[Rule, Callable[[int, int], int]]] = {
+    "openai": _openai, "openai-mini": _openai_mini, "anthropic": _anthropic, "google": _google, "any": _any,
+}  # fmt: skip
+
+
+_WIDEST: Final = 32_768
+"""Pixels of a side; providers refuse larger images."""
+
+
+def image_size(data: bytes) -> tuple[int, int] | None:
+    """Return width and height in pixels of a PNG, GIF, JPEG or WebP; None for anything else."""
+    try:
+        if data.startswith(b"\x89PNG"):
+            width, height = struct.unpack(">II", data[16:24])
+        elif data.startswith(b"GIF8"):
+            width, height = struct.unpack("<HH", data[6:10])
+        elif data.startswith(b"\xff\xd8"):
+            width, height = _jpeg_size(data)
+        elif data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+            width, height = _webp_size(data)
+        else:
+            return None
+    except (struct.error, IndexError, ValueError):
+        return None
+    return (width, height) if 0 < width <= _WIDEST and 0 < height <= _WIDEST else None
+
+
+def _jpeg_size(data: bytes) -> tuple[int, int]:
+    place = 2
+    while True:
+        while data[place] == 0xFF:  # noqa: PLR2004 - begins a marker, and may be repeated
+            place += 1
+        marker, place = data[place], place + 1
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):  # noqa: PLR2004 - a start of frame
+            height, width = struct.unpack(">HH", data[place + 3 : place + 7])
+            return width, height
+        if marker not in (0x01, *range(0xD0, 0xD9)):
+            place += struct.unpack(">H", data[place : place + 2])[0]
+        if data[place] != 0xFF:  # noqa: PLR2004 - no marker where one must be
+            raise ValueError("not a JPEG")
+
+
+def _webp_size(data: bytes) -> tuple[int, int]:
+    match data[12:16]:
+        case b"VP8 ":
+            width, height = struct.unpack("<HH", data[26:30])
+            return width & 0x3FFF, height & 0x3FFF
+        case b"VP8L":
+            bits = struct.unpack("<I", data[21:25])[0]
+            return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+        case b"VP8X":
+            return 1 + int.from_bytes(data[24:27], "little"), 1 + int.from_bytes(data[27:30], "little")
+        case _:
+            raise ValueError("not a WebP image")
+
+
+_PAGE: Final = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
+_COUNT: Final = re.compile(rb"/Count\s+(\d{1,6})")
+_PACKED: Final = re.compile(rb"/ObjStm.{0,300}?stream\r?\n", re.DOTALL)
+_MOST_UNPACKED: Final = 4 * 1024 * 1024
+"""Bytes that are unpacked of one stream at most: a small stream can unpack to gigabytes."""
+
+
+def page_count(data: bytes) -> int:
+    """Return at least the number of pages of a PDF, at most 600; 600 if none can be counted."""
+    found = 0
+    for text in (data, *_unpacked(data)):
+        counts = [int(one) for one in _COUNT.findall(text)]
+        found = max(found, sum(1 for _ in _PAGE.finditer(text)), *counts, 0)
+    return min(found, _MOST_PAGES) or _MOST_PAGES
+
+
+def _unpacked(data: bytes) -> Iterator[bytes]:
+    """Yield the packed objects of a PDF, in which its pages may be described."""
+    for found in _PACKED.finditer(data):
+        try:
+            yield zlib.decompressobj().decompress(data[found.end() :], _MOST_UNPACKED)
+        except zlib.error:  # another filter
+            continue
+
+
+def _seconds(data: bytes) -> float:
+    """Return at least the seconds of a recording: of a WAV by its header, else at the lowest rate."""
+    if data[:4] == b"RIFF" and data[8:12] == b"WAVE" and data[12:16] == b"fmt ":
+        rate = int.from_bytes(data[28:32], "little")
+        if rate:
+            return len(data) / rate
+    return len(data) / _SLOWEST
