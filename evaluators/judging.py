@@ -141,7 +141,9 @@ class Judge:
             if reply.finish_reason == "length":
                 raise
             again = self._member.render("judge_again", problem=str(invalid), token=question.token)
-        reply = await self._reply([*messages, Message.assistant(reply.text, native=reply.native), Message.user(again)], question)
+        reply = await self._reply(
+            [*messages, Message.assistant(reply.text, native=reply.native), Message.user(again)], question
+        )
         return self._read(reply, question)
 
     def _of_conversation(self) -> Judge:

@@ -42,14 +42,14 @@ NEVER = {
     "examples": {"tck"},
 }
 MODULES = {
-    "_util": """bad_values child_processes child_watch clock database_url drawn frozen guesses late_pydantic lazy_imports
-        masking open_scopes plugin_shapes reply_json terminal threads trace_context""",
+    "_util": """bad_values child_processes child_watch clock database_url drawn frozen guesses late_pydantic
+        lazy_imports masking open_scopes plugin_shapes reply_json terminal threads trace_context""",
     "vocabulary": """budget conditions constraints contracts errors events files gates guardrails human messages
         output_types permissions plugin_calls plugins recorded results tasks team verdicts""",
     "governance": """constraint_chain constraint_limits governor guardrail_config guardrails halts holds ledger plug_ins
         policies price_library pricing scope slices""",
-    "models": """call_keys client_errors fallback file_bounds governed_model limits local local_server natives openai_compatible
-        provider_errors provider_messages providers readings resolver retries tool_calls""",
+    "models": """call_keys client_errors fallback file_bounds governed_model limits local local_server natives
+        openai_compatible provider_errors provider_messages providers readings resolver retries tool_calls""",
     "tools": """arguments circuit commands globs guards made_calls mcp mcp_schema mcp_session mcp_transport passing
         paths permissions pipeline pydantic_toolsets result sanitize shell_words signature sources tool toolbox""",
     "prompts": "bounds filters overrides quoting",

@@ -18,7 +18,7 @@ from kairo_team.files import File
 from kairo_team.messages import Message, ModelRequest, ModelResponse, ToolCall, ToolSpec
 from kairo_team.models.natives import native_of, read_native, with_ids
 from kairo_team.models.provider_messages import billing_of, file_content, file_of, finish_of, usage_of
-from kairo_team.models.tool_calls import made_call, sound
+from kairo_team.models.tool_calls import made_call
 
 Piece = native.ModelRequestPart | native.ModelResponse | native.InstructionPart
 """The origin of a message: a part of a request, a whole reply, or an instruction."""

@@ -11,6 +11,7 @@ import asyncio
 import selectors
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
 from typing import Any, Final, TypeVar, TypeVarTuple
 
 import anyio
@@ -93,7 +94,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         """Return the virtual time, in seconds."""
         return self._jumping.now
 
-    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+    def run_in_executor(self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
         """Run `func` in a thread; until it ends, the clock keeps real time."""
         call = super().run_in_executor(executor, func, *args)
         self._jumping.in_executors += 1

@@ -141,8 +141,10 @@ async def test_a_newest_result_that_is_too_long_is_cut_at_last() -> None:
 
 
 async def test_its_words_are_a_template_of_their_own() -> None:
-    words = {"compact": "{% if summary is none %}Write a summary of the work so far. {{ conversation }}"
-             "{% else %}SO FAR: {{ summary }}{% endif %}"}
+    words = {
+        "compact": "{% if summary is none %}Write a summary of the work so far. {{ conversation }}"
+        "{% else %}SO FAR: {{ summary }}{% endif %}"
+    }
     clerk = Clerk()
     await agent(clerk, templates=words).run("Add up the codes.")
     assert any("SO FAR: " in message.text for message in clerk.calls[-1].messages)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import kairo_team as kt
+from kairo_team.contracts import EvaluationStrategy, TeamCoordinator
 from kairo_team.coordinators import ReviewRounds
 from kairo_team.evaluators import SimpleEvaluationStrategy
 from kairo_team.tck import TeamCoordinatorTCK
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.sampled("anyio_backend")
 class Auction:
     """Each task goes to the member that asks least for it; its work is reviewed, revised and escalated."""
 
-    def __init__(self, evaluator: kt.EvaluationStrategy | None = None, prices: Mapping[str, int] | None = None) -> None:
+    def __init__(self, evaluator: EvaluationStrategy | None = None, prices: Mapping[str, int] | None = None) -> None:
         self.evaluator = evaluator or SimpleEvaluationStrategy()
         self.prices = prices or {}
 
@@ -47,7 +48,7 @@ class Auction:
 
 class TestAuction(TeamCoordinatorTCK):
     @classmethod
-    def make_coordinator(cls, *, evaluator: kt.EvaluationStrategy | None = None) -> kt.TeamCoordinator:
+    def make_coordinator(cls, *, evaluator: EvaluationStrategy | None = None) -> TeamCoordinator:
         return Auction(evaluator)
 
 
