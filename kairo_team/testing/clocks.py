@@ -61,7 +61,7 @@ def _waits_for_threads() -> bool:
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """A selector that never sleeps for a timer: if no file is ready and no thread is at work, the time jumps at once."""
+    """A selector that never sleeps for a timer: the time jumps if no file is ready and no thread is at work."""
 
     now = 0.0
     in_executors = 0
@@ -111,7 +111,7 @@ def _trio_clock() -> Any:
     from trio.testing import MockClock
 
     clock: Any = MockClock(autojump_threshold=0)
-    jump_to_next_timer = clock._autojump
+    jump_to_next_timer = clock._autojump  # noqa: SLF001 - the class is final, and has no public place for a condition
 
     def autojump() -> None:
         waited, clock.autojump_threshold = clock.autojump_threshold, _LOOK if _waits_for_threads() else 0
@@ -120,7 +120,7 @@ def _trio_clock() -> Any:
         elif waited:
             clock.jump(min(waited, max(0.0, trio.lowlevel.current_statistics().seconds_to_next_deadline)))
 
-    clock._autojump = autojump  # the class is final, and trio has no public place for a condition
+    clock._autojump = autojump  # noqa: SLF001 - as above
     return clock
 
 
