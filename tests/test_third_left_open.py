@@ -10,7 +10,9 @@ import anyio
 import pytest
 
 import kairo_team as kt
+from kairo_team.agents import MiniAgent
 from kairo_team.coordinators import ExpertTeamCoordinator, GroupChatCoordinator, TaskDispatchCoordinator
+from kairo_team.engine.run.lone_agent import run_alone
 from kairo_team.events import Event
 from kairo_team.messages import ModelRequest
 from kairo_team.testing import EventRecorder, FunctionModel
@@ -250,6 +252,20 @@ async def test_third_o03_a_watch_that_does_not_end_is_closed_after_the_grace(of:
     assert result.status is kt.TeamStatus.COMPLETED, result.error
     assert result.duration == pytest.approx(1.0 + 2.0)  # the work and the grace
     assert any("the watch of bad' did not end when it was cancelled and was closed" in one for one in result.warnings)
+
+
+async def test_third_o03_a_watch_of_a_lone_agent_that_does_not_end_is_closed_after_the_grace() -> None:
+    async def watch() -> Any:
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep_forever()
+
+    constraint: Any = Constraint(watch=watch)
+    agent = MiniAgent(FunctionModel(lambda request: "the answer", name="test:m"))
+    began = anyio.current_time()
+    with anyio.fail_after(60):
+        output = await run_alone(agent, "goal", constraints=[constraint])
+    assert (output.status, output.artifact.text) == (kt.AgentStatus.COMPLETED, "the answer")
+    assert anyio.current_time() - began == pytest.approx(1.0)  # the grace
 
 
 @pytest.mark.parametrize("leave", WAYS)

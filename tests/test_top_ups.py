@@ -12,7 +12,10 @@ import pytest
 import kairo_team as kt
 from kairo_team import events
 from kairo_team.coordinators import FailurePolicy, TaskDispatchCoordinator
+from kairo_team.engine.records.journal import MemoryRecords
+from kairo_team.errors import Misuse
 from kairo_team.testing import EventRecorder, FunctionModel
+from tests.team_machine_play import Recorded
 
 BOARD = TaskDispatchCoordinator(failure_policy=FailurePolicy(retries=0))
 
@@ -126,6 +129,26 @@ async def test_a_task_that_waits_for_a_top_up_of_its_own_goes_on_when_the_run_ge
     )
     assert result.status is kt.TeamStatus.COMPLETED, result.error
     assert tries[-1] - start <= 3
+
+
+async def test_a_run_that_the_shared_budget_refused_is_not_topped_up_and_refused_again_in_a_replay() -> None:
+    """What it was topped up by would be its whole budget then, which fits: the replay would begin to work."""
+    refused: list[str] = []
+    journal = MemoryRecords()
+
+    def top_up(event: events.Event) -> None:
+        if isinstance(event, events.TeamStarted):
+            with pytest.raises(Misuse) as it:
+                runtime.runs["r"].top_up(kt.Budget(tokens=30))
+            refused.append(str(it.value))
+
+    runtime = Recorded(journal, subscribers=[top_up], budget=kt.Budget(tokens=200))
+    team = kt.Team("team", [kt.Member("m", spending(10))], runtime=runtime)
+    config = kt.TeamConfig(budget=kt.Budget(tokens=300))
+    request = kt.TeamExecutionRequest("goal", plan=kt.TaskGraph([kt.Task("one", "do")]), config=config, run_id="r")
+    result = await BOARD.execute(request, team)
+    assert (result.refused, dict(journal)) == (True, {})
+    assert [one.partition(": the runtime's budget")[0] for one in refused] == ["run 'r' cannot be topped up"]
 
 
 async def test_what_the_shared_budget_does_not_have_is_refused_and_changes_nothing() -> None:

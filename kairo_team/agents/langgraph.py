@@ -75,9 +75,9 @@ class LangGraphAgent(WrappedAgent):
     A halt, a constraint, a guardrail's denial or an insufficient budget ends the graph at once and is raised from the
     agent as the original exception, even if nodes or retry policies converted it. Each model call counts as a loop.
     When the graph has a checkpointer, every attempt is a thread of its own. A compiled graph cannot get more tools for
-    one run, so its models do not have the tools that a coordinator offers, such as one for handing over. Reaching the
-    recursion limit is a failed attempt. So is an interrupt, which nothing here could answer: it ends as BLOCKED and is
-    not retried. The graph runs only on asyncio.
+    one run, so its models do not have the tools that a coordinator offers, such as one for handing over. A graph
+    that reaches its recursion limit ends as TURN_LIMIT_REACHED, with the text so far. An interrupt, which nothing here
+    could answer, is a failed attempt: it ends as BLOCKED and is not retried. The graph runs only on asyncio.
     """
 
     library = "LangGraph"
@@ -113,21 +113,27 @@ class LangGraphAgent(WrappedAgent):
         self._config = dict(config or {})
 
     async def _attempt(self, assignment: Assignment, context: MemberContext) -> AgentOutput:
-        """Do the task; raises `RecursionError` when the graph reaches its limit of steps."""
+        """Do the task."""
         attempt = GraphAttempt(context)
-        state = await attempt.run(lambda: self._run_graph(attempt, assignment, context))
+        state, limit = await attempt.run(lambda: self._run_graph(attempt, assignment, context))
         spent: dict[str, Any] = {
             "turns_completed": attempt.turns, "tool_calls_executed": attempt.tool_calls, "usage": attempt.usage
         }  # fmt: skip
         if isinstance(state, dict) and _INTERRUPT in state:
             return AgentOutput(Artifact(_text(state), partial=True), AgentStatus.BLOCKED, error=_INTERRUPTED, **spent)
+        if limit is not None:
+            kept, status = Artifact(context.kept, partial=True), AgentStatus.TURN_LIMIT_REACHED
+            return AgentOutput(kept, status, transcript=_transcript(state), error=limit, **spent)
         _check_calls(state)
         status, cut_by = end_of(None if self._output is not None else _last_reply(state))
         artifact = self._artifact(state, context)
         artifact = artifact if cut_by is None else replace(artifact, partial=True)
         return AgentOutput(artifact, status, transcript=_transcript(state), error=cut_by, **spent)
 
-    async def _run_graph(self, attempt: GraphAttempt, assignment: Assignment, context: MemberContext) -> Any:
+    async def _run_graph(
+        self, attempt: GraphAttempt, assignment: Assignment, context: MemberContext
+    ) -> tuple[Any, str | None]:
+        """Run the graph; return its last state, and a sentence on its limit of steps if that ended it."""
         from langchain_core.runnables.config import merge_configs, var_child_runnable_config
         from langgraph.errors import GraphRecursionError
 
@@ -144,15 +150,15 @@ class LangGraphAgent(WrappedAgent):
                     self._keep(values, context)
                     await context.put_off()  # before the next step of the graph sees results of such calls
                     state = state if namespace else values
-        except GraphRecursionError as error:
-            limit = config.get("recursion_limit")
-            raise RecursionError(
-                f"the graph did not end within the {limit} steps that are allowed: let it end earlier, or allow "
+        except GraphRecursionError:
+            allowed = config.get("recursion_limit")
+            return state, (
+                f"the graph did not end within the {allowed} steps that are allowed: let it end earlier, or allow "
                 "more by LangGraphAgent(graph, config={'recursion_limit': ...})"
-            ) from error
+            )
         finally:
             var_child_runnable_config.reset(outside)
-        return state
+        return state, None
 
     async def _state_in(self, assignment: Assignment, context: MemberContext) -> Any:
         """Return the graph's input; by default the packaged prompts, as for every agent of the library."""

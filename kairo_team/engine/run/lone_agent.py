@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from kairo_team._util.clock import LoopClock
 from kairo_team.budget import Budget
 from kairo_team.contracts import check_constraints, check_guardrails
+from kairo_team.engine.live.enforced_end import CallSupervisor
 from kairo_team.engine.live.event_bus import discard_event
 from kairo_team.engine.live.task_pool import background
 from kairo_team.engine.records.journal import MemoryRecords
@@ -95,9 +96,10 @@ async def run_alone(
         )
     context = WorkContext(services, governor, role, step="alone", task_id=assignment.task.id, member=role.id)
     context.output_type = output_type
+    supervisor = CallSupervisor(services.clock, services.grace)  # a watch that does not end would hold the agent up
     try:
-        async with background(*services.watches) as services.start_soon:
-            return await _run_in_scope(agent, assignment, context)
+        async with background(supervisor.watch) as services.start_soon:
+            return await _run_in_scope(agent, assignment, context, supervisor)
     except Exception as error:  # noqa: BLE001 - raised again, unless an output can report it
         cause = innermost(error)
         if not isinstance(cause, HaltError | InsufficientBudget | GuardrailDenied | ConstraintExit):
@@ -179,12 +181,14 @@ def _services(
     )
 
 
-async def _run_in_scope(agent: Runnable, assignment: Assignment, context: WorkContext) -> AgentOutput:
+async def _run_in_scope(
+    agent: Runnable, assignment: Assignment, context: WorkContext, supervisor: CallSupervisor
+) -> AgentOutput:
     output: AgentOutput | None = None
     constraints = context.constraints
     async with context.governor.scope():
         work = partial(agent.run, assignment, context)
-        output = await (work() if constraints is None else constraints.around(work))
+        output = await (work() if constraints is None else constraints.around(work, supervisor))
     assert output is not None, "a scope that was halted raises"
     if constraints is None or constraints.refusal is None or output.status is not AgentStatus.COMPLETED:
         return output

@@ -115,7 +115,7 @@ class TeamRun:
         self._earlier = EarlierSessions(self.governor, earlier)
         self._supervisor = CallSupervisor(self.clock.read, min(self.config.cancel_grace, runtime.grace))
         self._questions = Questions(scope, gate, earlier.inbox if earlier else Inbox(), self._supervisor)
-        self._steering = Steering(scope)
+        self._steering = Steering(scope, budget_problem)
         self._services = open_services(
             scope, runtime, prompts, self._questions, self._steering, kill=self.cancel, warn=self.warn
         )

@@ -26,7 +26,9 @@ _WARN_AT: Final = 0.8
 class Steering:
     """Carries out the requests of a run's watchers: directives, cancellations, higher limits."""
 
-    def __init__(self, scope: RunScope) -> None:
+    def __init__(self, scope: RunScope, refused: str | None = None) -> None:
+        """`refused` says why the run has no budget, if so: it ends at once, and is not topped up."""
+        self._refused = refused
         self.directives: list[tuple[str | None, str]] = []
         """Task id, or None for all tasks, and the directive; oldest first."""
         self._run_id = scope.request.run_id
@@ -99,6 +101,8 @@ class Steering:
         self._check_running()
         if not isinstance(budget, Budget):
             raise ValueError(f"top_up takes a Budget, such as kt.Budget(tokens=500), not {budget!r}")
+        if self._refused is not None:
+            raise Misuse(f"run {self._run_id!r} cannot be topped up: {self._refused}")
         self._set_aside(budget)
         self._governor.top_up(budget)
         self._journal.put(RAISED_BUDGET, self._governor.budget)
