@@ -56,7 +56,7 @@ MODULES = {
     "engine/records": """digests earlier_calls journal questions recovery replay run_handle run_scope
         suspension""",
     "engine/tasks": "dispatcher member_budgets ready_tasks task_run",
-    "engine/work": "constraints member_model run_services runtime steering work_context",
+    "engine/work": "constraints member_model run_arguments run_services runtime steering work_context",
     "engine/plan": "grown_tasks growth planning preflight",
     "engine/run": "attempts ending lone_agent recorded_agent team_run",
     "agents": """dead_connections langgraph langgraph_attempt langgraph_models langgraph_tools langgraph_views
@@ -96,7 +96,7 @@ ENGINE_IN_ORDER = {
     "live": "timers enforced_end task_pool function_agent event_bus",
     "records": "journal replay run_scope questions digests earlier_calls suspension run_handle recovery",
     "tasks": "ready_tasks member_budgets task_run dispatcher",
-    "work": "steering constraints runtime run_services member_model work_context",
+    "work": "steering constraints run_arguments runtime run_services member_model work_context",
     "plan": "grown_tasks preflight planning growth",
     "run": "attempts ending recorded_agent lone_agent team_run",
 }
@@ -115,7 +115,6 @@ ON_ASYNCIO = {
 """Modules that know one event loop, and why."""
 LATE = {
     ("agents/team_agent.py", "kairo_team.api"): "a team inside a team is run as `kairo_team.run` runs it",
-    ("engine/work/runtime.py", "kairo_team.api"): "so is one that a runtime starts",
     ("results.py", "kairo_team.views.report_html"): "a result writes its report",
     ("results.py", "kairo_team.views.notebook"): "a notebook asks a value for its own picture: a result",
     ("evals/eval_result.py", "kairo_team.views.eval_page"): "so it asks an eval",
