@@ -13,7 +13,7 @@ from kairo_team.coordinators.review_rounds import ReviewRounds
 from kairo_team.coordinators.reviewers import Reviewers, check_judge, default_evaluator, named_evaluator
 from kairo_team.engine.plan.preflight import planner_problems
 from kairo_team.engine.run.team_run import TeamRun
-from kairo_team.engine.work.runtime import Runtime
+from kairo_team.engine.work.runtime import runtime_of
 from kairo_team.errors import PlanRefused
 from kairo_team.prompts import Prompts
 from kairo_team.tasks import Task, TaskGraph
@@ -101,7 +101,7 @@ class ExpertTeamCoordinator:
     def _problems(
         self, request: TeamExecutionRequest, team: Team, reviewers: Reviewers, plan: TaskGraph | None
     ) -> list[str]:
-        runtime: Runtime = team.runtime or Runtime()
+        runtime = runtime_of(team)
         problems: list[str] = []
         if request.plan is None or self.replan:
             problems += planner_problems(self.planner, request.config, runtime)
@@ -117,6 +117,7 @@ class ExpertTeamCoordinator:
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
         """Run the request to its end."""
         async with TeamRun.open(request, team, templates=self.templates, gate=self.gate) as run:
+            team = run.team
             reviewers = self._reviewers(team)
             self._check_gate(team)
             known = self._known_plan(request, team)

@@ -17,7 +17,7 @@ from kairo_team.coordinators.moderators import ROUND_ROBIN, Choice, Rule, Talk, 
 from kairo_team.coordinators.reviewers import Reviewers, check_judge, default_evaluator, named_evaluator
 from kairo_team.coordinators.turns import Said, TurnRounds, Turns, turn_id, written
 from kairo_team.engine.run.team_run import TeamRun
-from kairo_team.engine.work.runtime import Runtime
+from kairo_team.engine.work.runtime import runtime_of
 from kairo_team.errors import PlanRefused, innermost, known
 from kairo_team.plugin_calls import AWAITED_CALL, shown, words_of
 from kairo_team.prompts import Prompts
@@ -141,8 +141,7 @@ class GroupChatCoordinator:
             reviewers = self._reviewers(team)
         except PlanRefused as refused:
             return [*problems, *refused.problems]
-        runtime: Runtime = team.runtime or Runtime()
-        gated = self.gate is not None or runtime.gate is not None
+        gated = self.gate is not None or runtime_of(team).gate is not None
         answer = TaskGraph([Task(CLOSING, request.goal)])
         return problems + reviewers.problems(answer, request.config, gated=gated)
 
@@ -155,10 +154,10 @@ class GroupChatCoordinator:
         unreviewed = self.evaluator is None
         opened = TeamRun.open(request, team, tolerate_failures=unreviewed, templates=self.templates, gate=self.gate)
         async with opened as run:
-            problems = self.preflight(request, team)
+            problems = self.preflight(request, run.team)
             if problems:
                 raise PlanRefused(problems)
-            await _Talk(self, run, self._reviewers(team)).hold()
+            await _Talk(self, run, self._reviewers(run.team)).hold()
         return run.result
 
     def speakers(self, team: Team) -> Sequence[Member]:
@@ -178,7 +177,7 @@ class GroupChatCoordinator:
         elif not self.speakers(team):
             yield f"closing names {self.closing!r}, the only member: no member is left to talk"
         if self.moderates is not None:
-            yield from self.moderates.problems(request.config, team.runtime or Runtime())
+            yield from self.moderates.problems(request.config, runtime_of(team))
 
 
 class _Talk:

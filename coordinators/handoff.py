@@ -13,7 +13,7 @@ from kairo_team.coordinators.failure_policy import FailurePolicy
 from kairo_team.coordinators.reviewers import Reviewers, check_judge, default_evaluator, named_evaluator
 from kairo_team.coordinators.turns import Said, Transcript, TurnRounds, Turns, described, longest, turn_id
 from kairo_team.engine.run.team_run import TeamRun
-from kairo_team.engine.work.runtime import Runtime
+from kairo_team.engine.work.runtime import runtime_of
 from kairo_team.errors import PlanRefused, known
 from kairo_team.prompts import Prompts
 from kairo_team.tasks import Task, TaskGraph
@@ -117,10 +117,10 @@ class HandoffCoordinator:
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
         """Run the request to its end."""
         async with TeamRun.open(request, team, templates=self.templates, gate=self.gate) as run:
-            problems = self.preflight(request, team)
+            problems = self.preflight(request, run.team)
             if problems:
                 raise PlanRefused(problems)
-            await _Conversation(self, run, self._reviewers(team)).hold()
+            await _Conversation(self, run, self._reviewers(run.team)).hold()
         return run.result
 
     def targets(self, member: str, team: Team) -> list[Member]:
@@ -137,8 +137,7 @@ class HandoffCoordinator:
         return Reviewers(team, named_evaluator(team, given) if isinstance(given, str) else given, self.judge)
 
     def _unreviewable(self, request: TeamExecutionRequest, team: Team) -> list[str]:
-        runtime: Runtime = team.runtime or Runtime()
-        gated = self.gate is not None or runtime.gate is not None
+        gated = self.gate is not None or runtime_of(team).gate is not None
         return self._reviewers(team).problems(self.preview(request, team), request.config, gated=gated)
 
     def _problems(self, request: TeamExecutionRequest, team: Team) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kairo_team._util.plugin_shapes import check_plug_in
 from kairo_team.engine.plan.preflight import judge_problems
 from kairo_team.engine.tasks.member_budgets import EVALUATE
-from kairo_team.engine.work.runtime import Runtime
+from kairo_team.engine.work.runtime import runtime_of
 from kairo_team.errors import PlanRefused, known
 from kairo_team.evaluators import Criterion, Rubric, SimpleEvaluationStrategy, checks
 from kairo_team.evaluators.wired import compared, wired
@@ -82,10 +82,9 @@ class Reviewers:
 
     def problems(self, graph: TaskGraph, config: TeamConfig, *, gated: bool) -> list[str]:
         """Return a sentence, once, for each reason why a task cannot be reviewed as required."""
-        runtime: Runtime = self._team.runtime or Runtime()
         found = list(self._unreviewable(graph, gated=gated, risk=config.risk_profile))
         for model in self.models(graph):
-            found += judge_problems(model, config, runtime)
+            found += judge_problems(model, config, runtime_of(self._team))
         self._reviewable = None if found else graph
         return list(dict.fromkeys(found))
 

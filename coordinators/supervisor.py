@@ -15,7 +15,7 @@ from kairo_team.coordinators.reviewers import Reviewers, check_judge, default_ev
 from kairo_team.coordinators.supervision import Assigned, Turn
 from kairo_team.coordinators.turns import TurnRounds, turn_id
 from kairo_team.engine.run.team_run import TeamRun
-from kairo_team.engine.work.runtime import Runtime
+from kairo_team.engine.work.runtime import bind_runtime, runtime_of
 from kairo_team.errors import PlanRefused, known
 from kairo_team.prompts import Prompts
 from kairo_team.tasks import Task, TaskGraph, TaskStatus
@@ -113,11 +113,11 @@ class SupervisorCoordinator:
 
     def preflight(self, request: TeamExecutionRequest, team: Team) -> list[str]:
         """Return what keeps the answer, and a created task, from being reviewed."""
-        reviewers, runtime = self._reviewers(team), team.runtime or Runtime()
+        reviewers = self._reviewers(team)
         plan = _with_created(self.preview(request, team))
         if not reviewers.know(plan):
             return []
-        gated = self.gate is not None or runtime.gate is not None
+        gated = self.gate is not None or runtime_of(team).gate is not None
         return reviewers.problems(plan, request.config, gated=gated)
 
     def judges(self, plan: TaskGraph | None, team: Team) -> tuple[Any, ...]:
@@ -127,6 +127,7 @@ class SupervisorCoordinator:
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
         """Run the request to its end."""
         async with TeamRun.open(request, team, tolerate_failures=True, templates=self.templates, gate=self.gate) as run:
+            team = run.team
             first, reviewers = self.preview(request, team), self._reviewers(team)
             turns = self._turns(request, team)
             problems = [*self.preflight(request, team)]
@@ -157,8 +158,7 @@ class SupervisorCoordinator:
         return problems
 
     def _turns(self, request: TeamExecutionRequest, team: Team) -> _Turns:
-        runtime: Runtime = team.runtime or Runtime()
-        prompts = Prompts({**runtime.templates, **self.templates})
+        prompts = Prompts({**runtime_of(bind_runtime(team)).templates, **self.templates})
         return _Turns(self, request.goal, _leader(team, self.supervisor), prompts)
 
     def _reviewers(self, team: Team) -> Reviewers:

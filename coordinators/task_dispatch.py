@@ -46,7 +46,7 @@ class TaskDispatchCoordinator:
         """Run the request to its end."""
         async with TeamRun.open(request, team, tolerate_failures=True, templates=self.templates) as run:
             graph = await run.plan(self.preview(request, team))
-            reviewers = Reviewers(team)
+            reviewers = Reviewers(run.team)
             reviewers.check(run, graph)
 
             def work(task: Task) -> Awaitable[None]:

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from anyio import NoEventLoopError
 from anyio.lowlevel import current_token
 
-from kairo_team._util.frozen import trusted
-from kairo_team._util.plugin_shapes import check_instance
 from kairo_team._util.threads import run_in_thread
-from kairo_team.budget import Budget
 from kairo_team.engine.live.task_pool import in_own_task
 from kairo_team.engine.plan.preflight import PlanCheck, check_request
 from kairo_team.engine.records.digests import executing
-from kairo_team.engine.work.runtime import Runtime
+from kairo_team.engine.work.run_arguments import make_request, pick_coordinator
+from kairo_team.engine.work.runtime import Runtime, bind_runtime, runtime_of
 from kairo_team.errors import ContractBreach, Misuse, RunFinished, RunNotFound
 from kairo_team.plugin_calls import shown
-from kairo_team.plugins import make, resolve
+from kairo_team.plugins import resolve
 from kairo_team.results import TeamResult
-from kairo_team.tasks import TaskGraph
-from kairo_team.team import USUAL_CONFIG, Team, TeamConfig, TeamExecutionRequest
 
 if TYPE_CHECKING:
+    from kairo_team.budget import Budget
     from kairo_team.contracts import TeamCoordinator
     from kairo_team.files import File
+    from kairo_team.tasks import TaskGraph
+    from kairo_team.team import Team, TeamConfig, TeamExecutionRequest
 
 __all__ = ["PlanCheck", "check", "run", "run_sync"]
 
@@ -87,9 +85,7 @@ async def _go_on(
     team: Team, run_id: str, coordinator: TeamCoordinator | None, budget: Budget | None
 ) -> TeamResult | None:
     """Resume the run or return its recorded result; None for an unknown run."""
-    runtime: Runtime | None = team.runtime
-    if runtime is None:
-        return None
+    runtime = runtime_of(team)
     try:
         return await runtime.resume(run_id, team, coordinator=coordinator, budget=budget)
     except RunNotFound:
@@ -158,85 +154,4 @@ def check(
     """
     request = make_request(team, request, budget, plan, config, run_id, files)
     team = bind_runtime(team, runtime)
-    return check_request(request, team, pick_coordinator(team, request, coordinator), team.runtime or Runtime())
-
-
-def make_request(
-    team: Team,
-    request: TeamExecutionRequest | str,
-    budget: Budget | None = None,
-    plan: TaskGraph | None = None,
-    config: TeamConfig | None = None,
-    run_id: str | None = None,
-    files: Sequence[File] = (),
-) -> TeamExecutionRequest:
-    """Make a request from a goal and its arguments, or put the budget into one; `ValueError` for invalid arguments."""
-    _check_team_and_goal(team, request)
-    _check_kinds(budget=budget, plan=plan, config=config, run_id=run_id)
-    beside: dict[str, Any] = {"plan": plan, "config": config, "run_id": run_id, "files": files or None}
-    given = {name: value for name, value in beside.items() if value is not None}
-    if isinstance(request, str):
-        given.setdefault("config", USUAL_CONFIG)
-        plain = type(request) is str and request.strip() and run_id is None and not files
-        request = (trusted(TeamExecutionRequest) if plain else TeamExecutionRequest)(request, **given)
-    elif given:
-        name = next(iter(given))
-        raise Misuse(
-            f"{name}= goes with a goal in words, and a TeamExecutionRequest has a {name} of its own: give it that, "
-            f"TeamExecutionRequest(goal, {name}=...)"
-        )
-    if budget is not None:
-        request = replace(request, config=replace(request.config, budget=budget))
-    return request
-
-
-def _check_team_and_goal(team: object, request: object) -> None:
-    if isinstance(request, Team) and not isinstance(team, Team):
-        raise ValueError(f"the team comes first, then the goal: kt.run(team, {team!r:.80})")
-    if not isinstance(team, Team):
-        raise ValueError(f"the team must be a Team, such as kt.Team('desk', [kt.Member(...)]), not {team!r:.80}")
-    if not isinstance(request, str | TeamExecutionRequest):
-        raise ValueError(f"the goal must be a string or a TeamExecutionRequest, not {request!r:.80}")
-
-
-_EXAMPLES: Final[Mapping[str, tuple[type, str]]] = {
-    "budget": (Budget, "kt.Budget(tokens=20_000)"),
-    "plan": (TaskGraph, 'kt.TaskGraph([kt.Task("write", "Write it.")])'),
-    "config": (TeamConfig, "kt.TeamConfig(task_timeout=60)"),
-    "run_id": (str, "'tides-1'"),
-}
-
-
-def _check_kinds(**given: object) -> None:
-    for name, argument in given.items():
-        kind, example = _EXAMPLES[name]
-        if argument is not None and not isinstance(argument, kind):
-            raise ValueError(f"{name} must be a {kind.__name__}, such as {example}, not {argument!r:.200}")
-
-
-def pick_coordinator(
-    team: Team, request: TeamExecutionRequest, coordinator: TeamCoordinator | str | None = None
-) -> TeamCoordinator:
-    """Return the coordinator given, as an object or by name, else the team's, else the default for the request."""
-    if coordinator is not None:
-        given: TeamCoordinator = resolve("coordinator", "coordinator", coordinator)
-        return given
-    return team.coordinator or _usual_coordinator(planned=request.plan is not None)
-
-
-@cache
-def _usual_coordinator(*, planned: bool) -> TeamCoordinator:
-    usual: TeamCoordinator = make("coordinator", "board" if planned else "expert")
-    return usual
-
-
-def bind_runtime(team: Team, runtime: Runtime | None) -> Team:
-    """Return the team bound to the runtime; refuse a team that is bound to another."""
-    if runtime is not None and not isinstance(runtime, Runtime):
-        check_instance("runtime", "a runtime", runtime)
-        raise ValueError(f"runtime must be a Runtime, such as kt.Runtime(subscribers=[...]), not {runtime!r:.80}")
-    if runtime is None or team.runtime is runtime:
-        return team
-    if team.runtime is not None:
-        raise Misuse(f"team {team.name!r} is bound to another runtime: run it there, or build it without runtime=")
-    return replace(team, runtime=runtime)
+    return check_request(request, team, pick_coordinator(team, request, coordinator), runtime_of(team))

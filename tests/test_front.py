@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 import kairo_team as kt
-from kairo_team.api import pick_coordinator
 from kairo_team.coordinators import ExpertTeamCoordinator, TaskDispatchCoordinator
+from kairo_team.engine.work.run_arguments import pick_coordinator
 from kairo_team.errors import Misuse
 from kairo_team.testing import EventRecorder, ScriptedAgent, ScriptedModel, forbid_real_models
 

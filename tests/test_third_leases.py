@@ -288,7 +288,7 @@ class Watched(TaskDispatchCoordinator):
     async def execute(self, request: kt.TeamExecutionRequest, team: kt.Team) -> kt.TeamResult:
         async with kt.TeamRun.open(request, team, tolerate_failures=True) as run:
             graph = await run.plan(self.preview(request, team))
-            reviewers = Reviewers(team)
+            reviewers = Reviewers(run.team)
             async with background(partial(self.look, run), partial(self.cancel, run)):
                 async for task in run.ready(graph):
                     run.go(self.work, run, task, reviewers)

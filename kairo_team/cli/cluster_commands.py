@@ -35,7 +35,7 @@ from kairo_team.cli.options import (
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.cli.run_table import show_commands
 from kairo_team.cli.sources import file_source, loaded, with_id
-from kairo_team.engine.work.runtime import Runtime
+from kairo_team.engine.work.runtime import bind_runtime, runtime_of
 from kairo_team.errors import InsufficientBudget, JournalError, MissingExtra, Misuse, RunExists
 from kairo_team.recorded import ENDED
 
@@ -203,9 +203,9 @@ def _send(cluster: Cluster, job: Job, account: str | None) -> None:
     found = check(job)
     if not found.ok:
         raise Refusal(f"nothing was submitted: {'; '.join(found.problems)}")
-    runtime: Runtime = job.team.runtime or Runtime()
+    templates = runtime_of(bind_runtime(job.team)).templates
     try:
-        cluster.submit(job.team, job.request, runtime.templates, account=account)
+        cluster.submit(job.team, job.request, templates, account=account)
     except RunExists as error:
         there = command("show", quoted(error.run_id), journal=cluster.journal)
         raise Refusal(f"run {error.run_id!r} is recorded already: give --run-id another id; {there} shows it") from None

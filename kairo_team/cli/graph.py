@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from kairo_team import api as front
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.engine.plan.preflight import bind, plan_problems
+from kairo_team.engine.work.run_arguments import pick_coordinator
 from kairo_team.errors import PlanRefused
 from kairo_team.tasks import TaskGraph
 
@@ -42,7 +42,7 @@ def _preview(job: Job) -> Any:
     The coordinator decides first, as in `kairo check`, because it need not follow the request's plan.
     """
     team, request = replace(job.team, runtime=None), job.request
-    coordinator = front.pick_coordinator(team, request, job.coordinator)
+    coordinator = pick_coordinator(team, request, job.coordinator)
     preview = getattr(coordinator, "preview", None)
     try:
         plan = None if preview is None else preview(request, team)

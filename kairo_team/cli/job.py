@@ -22,7 +22,8 @@ from kairo_team.cli.journals import command, go_on_commands, quoted
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.durable.sql_journal import SqlJournal
 from kairo_team.engine.live.task_pool import background
-from kairo_team.engine.work.runtime import Runtime
+from kairo_team.engine.work.run_arguments import pick_coordinator
+from kairo_team.engine.work.runtime import Runtime, bind_runtime, runtime_of
 from kairo_team.errors import HaltError, InsufficientBudget, JournalError, KairoError, Misuse, PlanMismatch, RunExists
 from kairo_team.gates import DeferGate
 from kairo_team.models.fallback import Fallback
@@ -228,8 +229,7 @@ def _explain_not_resumed(error: BaseException) -> str:
 
 def _runtime(job: Job, subscribers: Sequence[Subscriber]) -> Runtime:
     """Return a runtime for the run, with the settings of the team's own runtime."""
-    own: Runtime = job.team.runtime or Runtime()
-    runtime = own.with_subscribers(subscribers)
+    runtime = runtime_of(bind_runtime(job.team)).with_subscribers(subscribers)
     runtime.store = job.journal or runtime.store
     runtime.engine = job.cluster or runtime.engine
     # Without a gate, questions of a recorded run wait in the journal for `kairo answer`.
@@ -249,7 +249,7 @@ def describe_unreplaced(job: Job) -> str:
     """Describe the owners of model objects, which --model does not replace; empty if every model is a name."""
     if job.model is None:
         return ""
-    coordinator = front.pick_coordinator(job.team, job.request, job.coordinator)
+    coordinator = pick_coordinator(job.team, job.request, job.coordinator)
     asked = {"the planner": getattr(coordinator, "planner", None)}
     asked |= {f"member {member.id!r}": member.agent for member in job.team.everyone}
     owners = [who for who, agent in asked.items() if not _is_named(getattr(agent, "model", None))]

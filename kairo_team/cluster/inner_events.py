@@ -36,16 +36,17 @@ class InnerEvents:
         own = tuple(getattr(event, one.name) for one in fields(event)[_COMMON:])
         bus.seq = event.seq - 1
         with without_span():  # the current span belongs to the attempt, not to this event
-            bus.emit(type(event), *(self._runtime.masker.value(own) if self._runtime.secrets else own))
+            bus.emit(type(event), *own)
         if isinstance(event, TeamEnded):
             del self._buses[event.run_id]
             ended.set()
 
     def _open(self, run_id: str) -> tuple[Bus, anyio.Event]:
-        bus, ended = Bus(run_id, self._runtime.subscribers), anyio.Event()
+        runtime, ended = self._runtime, anyio.Event()
+        bus = Bus(run_id, runtime.subscribers, runtime.masker if runtime.secrets else None)
 
         async def pump() -> None:
-            async with bus.pumping(self._runtime.grace):
+            async with bus.pumping(runtime.grace):
                 await ended.wait()
 
         self._start_soon(pump)

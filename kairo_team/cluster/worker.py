@@ -22,7 +22,7 @@ from kairo_team.cluster.run_host import RunHost, Unrecorded
 from kairo_team.cluster.units import Claimed, Unit, claim, kind_of
 from kairo_team.durable.processes import check_not_dead
 from kairo_team.engine.records.digests import digests_of
-from kairo_team.engine.work.runtime import Runtime
+from kairo_team.engine.work.runtime import bind_runtime, runtime_of
 from kairo_team.errors import JournalError, known
 
 if TYPE_CHECKING:
@@ -69,8 +69,7 @@ class Worker:
         self._cluster = cluster
         self._team = team
         self._concurrency = concurrency
-        base: Runtime = team.runtime or Runtime()
-        self._base = base
+        self._base = base = runtime_of(bind_runtime(team))
         version = version_of(team, digests_of(team, base.templates))
         self.version = version
         self.serves: Sequence[str] = [*(members or names), *([] if members else [RUNS])]

@@ -18,6 +18,7 @@ from typing import Any, Final, cast
 import anyio
 
 from kairo_team._util.frozen import maker
+from kairo_team._util.masking import Masker
 from kairo_team.contracts import Subscriber, Surrounding
 from kairo_team.events import Content, Event, Lagged, WorkEvent
 from kairo_team.plugin_calls import (
@@ -250,11 +251,18 @@ class Bus:
     """One run's events. Events are made only for listeners; without any, an event costs a counter."""
 
     def __init__(
-        self, run_id: str, subscribers: Sequence[Subscriber] = (), *, seq: int = 0, log: EventLog | None = None
+        self,
+        run_id: str,
+        subscribers: Sequence[Subscriber] = (),
+        masker: Masker | None = None,
+        *,
+        seq: int = 0,
+        log: EventLog | None = None,
     ) -> None:
-        """Continue after event number `seq`; `log` keeps every event."""
+        """Continue after event number `seq`; `masker` masks what events say; `log` keeps every event."""
         self.run_id = run_id
         self.seq = seq
+        self._masker = masker
         self.ended_before: frozenset[str | None] = frozenset()
         """Tasks whose end was emitted in an earlier session: no more events of them are emitted."""
         self._mailboxes = [_Mailbox(subscriber) for subscriber in subscribers if _is_async(subscriber)]
@@ -291,6 +299,8 @@ class Bus:
         self.seq += 1
         if not self._listeners:
             return None
+        if self._masker is not None:
+            own = self._masker.value(own)
         tick = monotonic()
         if tick - self._tick > _MILLISECOND:
             self._tick, self._at = tick, datetime.now(UTC)

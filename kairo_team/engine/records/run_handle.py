@@ -13,6 +13,7 @@ from kairo_team.engine.records.suspension import WAITING
 from kairo_team.errors import Misuse, RunExists, RunFinished, RunNotFound
 
 if TYPE_CHECKING:
+    from kairo_team._util.masking import Masker
     from kairo_team.budget import Budget
     from kairo_team.contracts import Subscriber
     from kairo_team.engine.records.suspension import Suspension
@@ -206,10 +207,10 @@ class Run:
         """Wait for the first session to begin, or for the end of a run that never begins."""
         await self._begun.wait()
 
-    def open_bus(self, subscribers: Sequence[Subscriber]) -> Bus:
+    def open_bus(self, subscribers: Sequence[Subscriber], masker: Masker | None) -> Bus:
         """Make the bus of a session: numbering continues, and task ends that were emitted are not emitted again."""
         earlier = self.suspension
-        bus = Bus(self.run_id, subscribers, seq=earlier.seq if earlier else 0, log=self.log)
+        bus = Bus(self.run_id, subscribers, masker, seq=earlier.seq if earlier else 0, log=self.log)
         if earlier is not None:
             bus.ended_before = frozenset(name for name, one in earlier.outcomes.items() if one.status not in WAITING)
         return bus

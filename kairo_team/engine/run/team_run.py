@@ -36,7 +36,7 @@ from kairo_team.engine.tasks.ready_tasks import ReadyTasks
 from kairo_team.engine.tasks.task_run import COMPLETED, FAILED, RunState, TaskRun, TaskState, check_move
 from kairo_team.engine.work.constraints import ENDED_EARLY
 from kairo_team.engine.work.run_services import interruptible, open_services
-from kairo_team.engine.work.runtime import ContentMode, Runtime
+from kairo_team.engine.work.runtime import ContentMode, bind_runtime, runtime_of
 from kairo_team.engine.work.steering import Steering
 from kairo_team.engine.work.work_context import WorkContext
 from kairo_team.errors import Interrupted, JournalError, Misuse, TeamAborted
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from kairo_team.engine.records.earlier_calls import SentCall
     from kairo_team.engine.records.run_handle import Run
     from kairo_team.engine.tasks.ready_tasks import Entry
+    from kairo_team.engine.work.runtime import Runtime
     from kairo_team.results import RepeatWrites, TaskOutcome
     from kairo_team.team import Team, TeamExecutionRequest
     from kairo_team.tools.tool import Tool
@@ -104,11 +105,11 @@ class TeamRun:
         """Ids of the run around this one, and of its task that contains this run."""
         self._kept = cast("RunJournal", journal) if journal.durable else None
         """The journal, if it outlives the process."""
-        self.bus = handle.open_bus(runtime.subscribers)
+        self.bus = handle.open_bus(runtime.subscribers, runtime.masker if runtime.secrets else None)
         self._runs = runtime.runs
         content = self._be_kept(runtime.content)
-        self._masker = runtime.masker if runtime.secrets else None
-        self.emit: Callable[..., object] = self.bus.emit if self._masker is None else self._emit_masked
+        self._masker = runtime.masker
+        self.emit: Callable[..., object] = self.bus.emit
         """Emit an event: takes its class and its own fields in order; run id, number and time are filled in."""
         self._scope = scope = self._open_scope()
         self._handle = handle
@@ -160,7 +161,7 @@ class TeamRun:
             self.clock.read(),
             recorded_end(self.journal),
             self.emit,
-            self.bus.begin if self._masker is None else self._begin_masked,
+            self.bus.begin,
         )
 
     # ------------------------------------------------------------------ lifecycle
@@ -183,7 +184,8 @@ class TeamRun:
         DEGRADED instead of FAILED. `templates` replace prompt templates by name, before the runtime's. `gate` asks
         people; None takes the runtime's, if it has one. Raises `RunExists` for a run id that was used before.
         """
-        runtime: Runtime = team.runtime or Runtime()
+        team = bind_runtime(team)
+        runtime = runtime_of(team)
         handle = runtime.enter(request.run_id)
         run: TeamRun | None = None
         try:
@@ -272,7 +274,7 @@ class TeamRun:
         if result.status is not TeamStatus.SUSPENDED:
             self._questions.withdraw(f"its run has ended: {result.status}")
         self._handle.suspension = self._suspension(result) if result.status is TeamStatus.SUSPENDED else None
-        self._result = result = result if self._masker is None else self._masker.value(result)
+        self._result = result = self._masker.value(result)
         log_end(result, self.team.name)
         self._move(RunState(result.status))
         kind = events.TeamInterrupted if self.bus.closed else LAST_EVENT[result.status]
@@ -296,12 +298,6 @@ class TeamRun:
 
     def _record_end(self, task_run: TaskRun) -> None:
         self.journal.put(f"outcome:{task_run.task.id}", without_secrets(task_run.outcome()))
-
-    def _emit_masked(self, kind: type[events.Event], *own: Any) -> None:
-        self.bus.emit(kind, *(own if self._masker is None else self._masker.value(own)))
-
-    def _begin_masked(self, kind: type[events.Event], *own: Any) -> Around:
-        return self.bus.begin(kind, *(own if self._masker is None else self._masker.value(own)))
 
     def _suspension(self, result: TeamResult) -> Suspension:
         """Return everything that the run resumes from."""

@@ -25,6 +25,7 @@ from kairo_team.engine.records.digests import check_unchanged, digests_of, execu
 from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.engine.records.recovery import suspensions_of
 from kairo_team.engine.records.run_handle import Run, Runs
+from kairo_team.engine.work.run_arguments import make_request, pick_coordinator
 from kairo_team.errors import JournalError, Misuse, NoQuestion, RunFinished, RunNotFound, known
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.guardrails import GuardrailChain
@@ -262,8 +263,6 @@ class Runtime:
         The arguments are those of `kairo_team.run`. Raises `RunExists` for a request that was run before here, and
         `Misuse` outside `async with Runtime(...)`. If `start` is cancelled before it returns, so is the run.
         """
-        from kairo_team.api import make_request
-
         run = self._begin(team, make_request(team, request, budget, plan, config, run_id), coordinator)
         try:
             await run.wait_until_begun()
@@ -288,8 +287,6 @@ class Runtime:
 
         Use it as `async with runtime.stream(team, request) as run: async for event in run.events(): ...`.
         """
-        from kairo_team.api import make_request
-
         run = self._begin(team, make_request(team, request, budget, plan, config, run_id), coordinator)
         try:
             await run.wait_until_begun()
@@ -443,8 +440,6 @@ class Runtime:
 
     def _executing(self, team: Team, request: TeamExecutionRequest, coordinator: TeamCoordinator | str | None) -> Any:
         """Return the call that executes a request of a team in this runtime."""
-        from kairo_team.api import bind_runtime, pick_coordinator
-
         chosen, bound = pick_coordinator(team, request, coordinator), bind_runtime(team, self)
 
         async def execute() -> Any:
@@ -515,6 +510,28 @@ class Runtime:
     def journal_for(self, run_id: str) -> Records:
         """Return where the run's steps are recorded: an internal seam without a promise."""
         return MemoryRecords()
+
+
+def bind_runtime(team: Team, runtime: Runtime | None = None) -> Team:
+    """Return the team bound to the runtime, else to its own, else to a new one; refuse a team bound to another."""
+    if runtime is not None and not isinstance(runtime, Runtime):
+        check_instance("runtime", "a runtime", runtime)
+        raise ValueError(f"runtime must be a Runtime, such as kt.Runtime(subscribers=[...]), not {runtime!r:.80}")
+    if team.runtime is not None:
+        if runtime is not None and team.runtime is not runtime:
+            raise Misuse(f"team {team.name!r} is bound to another runtime: run it there, or build it without runtime=")
+        return team
+    bound = copy(team)  # `replace` would check every member again
+    object.__setattr__(bound, "runtime", Runtime() if runtime is None else runtime)
+    return bound
+
+
+def runtime_of(team: Team) -> Runtime:
+    """Return the runtime that a team was bound to; `Misuse` for a team without one."""
+    if team.runtime is None:
+        raise Misuse(f"team {team.name!r} has no runtime yet: call kt.run or kt.check, or give it runtime=kt.Runtime()")
+    runtime: Runtime = team.runtime
+    return runtime
 
 
 def _give_back_begun(begun: RunJournal | None, _error: BaseException | None) -> None:
