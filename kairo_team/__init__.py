@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kairo_team.coordinators.handoff import HandoffCoordinator
     from kairo_team.coordinators.supervisor import SupervisorCoordinator
     from kairo_team.coordinators.turns import Said
+    from kairo_team.data.teams.loading import TeamJob, load_job, load_team, team_schema
     from kairo_team.durable.journal import SqliteJournal
     from kairo_team.durable.postgres import PostgresJournal
     from kairo_team.engine.plan.preflight import PlanCheck
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from kairo_team.results import AgentOutput, AgentStatus, Artifact, TaskOutcome, TeamResult, TeamStatus
     from kairo_team.tasks import Assignment, Loop, Task, TaskGraph, TaskStatus
     from kairo_team.team import Member, PlannerFailureMode, RiskProfile, Role, Team, TeamConfig, TeamExecutionRequest
-    from kairo_team.team_data.loading import TeamJob, load_job, load_team, team_schema
     from kairo_team.tools.permissions import ToolPermissions
     from kairo_team.tools.tool import tool
     from kairo_team.verdicts import (
@@ -197,7 +197,7 @@ if not TYPE_CHECKING:  # a type checker would accept any name
         "tasks": "Assignment Loop Task TaskGraph TaskStatus",
         "team": "Member PlannerFailureMode RiskProfile Role Team TeamConfig TeamExecutionRequest",
         "engine.run.team_run": "TeamRun",
-        "team_data.loading": "TeamJob load_job load_team team_schema",
+        "data.teams.loading": "TeamJob load_job load_team team_schema",
         "tools.permissions": "ToolPermissions",
         "tools.tool": "tool",
         "verdicts": "Cause CriterionResult EvaluationContext EvaluationVerdict Finding VerdictOutcome",

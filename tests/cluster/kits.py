@@ -68,7 +68,7 @@ class Workers:
         """
         made = Crew(new_database("procrastinate"))
         assert made.here.mailbox is not None, "it is read at the beat of the others"
-        made.here.beat = 60.0
+        made.here.journal.beat = 60.0
         return made
 
     @property
