@@ -58,7 +58,7 @@ MODULES = {
     "engine/live": "enforced_end event_bus function_agent task_pool timers",
     "engine/records": """digests earlier_calls journal questions recovery replay run_handle run_scope
         suspension""",
-    "engine/tasks": "dispatcher member_budgets ready_tasks task_run",
+    "engine/tasks": "dispatcher member_budgets ready_tasks task_budgets task_run",
     "engine/work": "constraints member_model run_services runtime steering work_context",
     "engine/plan": "grown_tasks growth planning preflight",
     "engine/run": "attempts ending lone_agent recorded_agent team_run",
@@ -99,7 +99,7 @@ MODULES = {
 ENGINE_IN_ORDER = {
     "live": "timers enforced_end task_pool function_agent event_bus",
     "records": "journal replay run_scope questions digests earlier_calls suspension run_handle recovery",
-    "tasks": "ready_tasks member_budgets task_run dispatcher",
+    "tasks": "ready_tasks member_budgets task_run task_budgets dispatcher",
     "work": "steering constraints runtime run_services member_model work_context",
     "plan": "grown_tasks preflight planning growth",
     "run": "attempts ending recorded_agent lone_agent team_run",
