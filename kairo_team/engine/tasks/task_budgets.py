@@ -144,7 +144,7 @@ class TaskBudgets:
         return got
 
     def learn(self, task_run: TaskRun, *, ran_out: bool) -> None:
-        """Learn from a task that has ended how much the next ones need; `ran_out`: it failed for lack of budget."""
+        """Update the expected needs from a task that has ended; `ran_out`: it failed because its budget ran out."""
         governor, member = task_run.governor, task_run.member
         group = group_of(task_run.entry)
         if governor is None or member is None or (member not in self._limited and group is None):
