@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kairo_team.coordinators.handoff import HandoffCoordinator
     from kairo_team.coordinators.supervisor import SupervisorCoordinator
     from kairo_team.coordinators.task_dispatch import TaskDispatchCoordinator
+    from kairo_team.data.teams.loading import load_job, load_team
     from kairo_team.durable.journal import SqliteJournal
     from kairo_team.durable.postgres import PostgresJournal
     from kairo_team.engine.records.run_handle import Run
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from kairo_team.results import AgentOutput, AgentStatus, Artifact, TaskOutcome, TeamResult, TeamStatus
     from kairo_team.tasks import Assignment, Loop, Task, TaskGraph, TaskStatus
     from kairo_team.team import Member, PlannerFailureMode, RiskProfile, Role, Team, TeamConfig, TeamExecutionRequest
-    from kairo_team.team_data.loading import load_job, load_team
     from kairo_team.tools.permissions import ToolPermissions
     from kairo_team.tools.tool import tool
     from kairo_team.verdicts import (
@@ -180,7 +180,7 @@ if not TYPE_CHECKING:  # a type checker would accept any name
         "results": "AgentOutput AgentStatus Artifact TaskOutcome TeamResult TeamStatus",
         "tasks": "Assignment Loop Task TaskGraph TaskStatus",
         "team": "Member PlannerFailureMode RiskProfile Role Team TeamConfig TeamExecutionRequest",
-        "team_data": "load_job load_team",
+        "data.teams.loading": "load_job load_team",
         "tools.permissions": "ToolPermissions",
         "tools.tool": "tool",
         "verdicts": "Cause EvaluationContext EvaluationVerdict Finding VerdictOutcome",
@@ -201,7 +201,7 @@ if not TYPE_CHECKING:  # a type checker would accept any name
         "evaluators": "CriterionResult",
         "governance": "BudgetNode",
         "messages": "ToolSpec",
-        "team_data": "TeamJob team_schema",
+        "data.teams": "TeamJob team_schema",
     }
     """Names that `kt.` had in 0.2; until 1.0 they work, with a warning. docs/migration.md lists them."""
     __getattr__, __dir__ = lazy_names(__name__, _HOMES, made={"__version__": _version}, beside=_BESIDE, moved=_MOVED)

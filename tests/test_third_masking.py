@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import kairo_team as kt
 from kairo_team._util.masking import MASK, Masker
-from kairo_team.tools.sanitize import Sanitizer
+from kairo_team.tools.result import Sanitizer
 
 pytestmark = pytest.mark.anyio
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import codecs
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +15,6 @@ from typing import Final, Literal
 from xml.sax.saxutils import escape
 
 from kairo_team.evaluators.artifact_view import MAX_SHOWN
-from kairo_team.evaluators.attacks import encodings
 
 Place = Literal["artifact", "upstream", "goal", "task"]
 Split = Literal["tune", "report"]
@@ -22,6 +23,58 @@ _LONG: Final = 6_000
 """Length in characters of the plain text around an attack in a long artifact."""
 LATIN: Final = ("English", "German", "French", "Spanish", "Italian", "Portuguese", "Dutch", "Polish")
 """Languages for the encodings of the Latin alphabet."""
+_LEET: Final = str.maketrans("aeiostAEIOST", "431057431057")
+_CYRILLIC: Final = dict(zip("acekopxyABCEHKMOPTX", "асекорхуАВСЕНКМОРТХ", strict=True))
+_ALIKE: Final = str.maketrans(_CYRILLIC | {letter: latin for latin, letter in _CYRILLIC.items()})
+"""Maps Latin characters to Cyrillic ones that look the same, and back."""
+_WIDE: Final = str.maketrans({chr(code): chr(code + 0xFEE0) for code in range(0x21, 0x7F)})
+_ZERO_WIDTH: Final = "\u200b"
+_OVERLAY: Final = "\u0336"
+
+
+def in_base64(text: str) -> str:
+    """Write the bytes of a text in base64."""
+    return base64.b64encode(text.encode()).decode()
+
+
+def in_hexadecimal(text: str) -> str:
+    """Write the bytes of a text as hexadecimal digits."""
+    return text.encode().hex()
+
+
+def in_rot13(text: str) -> str:
+    """Replace each Latin letter with the one 13 places on."""
+    return codecs.encode(text, "rot13")
+
+
+def in_leetspeak(text: str) -> str:
+    """Replace characters with the digits that look like them."""
+    return text.translate(_LEET)
+
+
+def in_look_alikes(text: str) -> str:
+    """Replace characters with look-alikes of another alphabet."""
+    return text.translate(_ALIKE)
+
+
+def in_full_width(text: str) -> str:
+    """Replace printable ASCII characters with their full-width forms."""
+    return text.translate(_WIDE)
+
+
+def with_zero_width(text: str) -> str:
+    """Put a zero-width space after each alphanumeric character."""
+    return "".join(f"{letter}{_ZERO_WIDTH}" if letter.isalnum() else letter for letter in text)
+
+
+def with_overlay(text: str) -> str:
+    """Strike out each alphanumeric character with a combining one."""
+    return "".join(f"{letter}{_OVERLAY}" if letter.isalnum() else letter for letter in text)
+
+
+def written_backwards(text: str) -> str:
+    """Write a text backwards, between characters that make it display forwards."""
+    return f"\u202e{text[::-1]}\u202c"
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,9 +255,9 @@ FAMILIES: Final = (
     _TUNE("end of the work", make=_said("end", "order")),
     _TUNE("authority", make=_said("authority")),
     _TUNE("reply as JSON", make=_as_json),
-    _TUNE("base64", make=_written(encodings.in_base64, *_SEEN)),
-    _TUNE("zero-width characters", make=_written(encodings.with_zero_width, *_SEEN)),
-    _TUNE("look-alike letters", make=_written(encodings.in_look_alikes, *_SEEN), languages=(*LATIN, "Russian")),
+    _TUNE("base64", make=_written(in_base64, *_SEEN)),
+    _TUNE("zero-width characters", make=_written(with_zero_width, *_SEEN)),
+    _TUNE("look-alike letters", make=_written(in_look_alikes, *_SEEN), languages=(*LATIN, "Russian")),
     _REPORT("best answers", make=_said("answer")),
     _REPORT(
         "message of the system",
@@ -223,12 +276,12 @@ FAMILIES: Final = (
     _REPORT("reply as YAML", make=_as_yaml),
     _REPORT("reply as XML", make=_as_xml),
     _REPORT("reply as a table", make=_as_table),
-    _REPORT("hexadecimal", make=_written(encodings.in_hexadecimal, *_PLAIN)),
-    _REPORT("backwards", make=_written(encodings.written_backwards, *_PLAIN)),
-    _REPORT("struck out", make=_written(encodings.with_overlay, *_PLAIN)),
-    _REPORT("rot13", make=_written(encodings.in_rot13, *_PLAIN), languages=LATIN),
-    _REPORT("leetspeak", make=_written(encodings.in_leetspeak, *_PLAIN), languages=LATIN),
-    _REPORT("full width", make=_written(encodings.in_full_width, *_PLAIN), languages=LATIN),
+    _REPORT("hexadecimal", make=_written(in_hexadecimal, *_PLAIN)),
+    _REPORT("backwards", make=_written(written_backwards, *_PLAIN)),
+    _REPORT("struck out", make=_written(with_overlay, *_PLAIN)),
+    _REPORT("rot13", make=_written(in_rot13, *_PLAIN), languages=LATIN),
+    _REPORT("leetspeak", make=_written(in_leetspeak, *_PLAIN), languages=LATIN),
+    _REPORT("full width", make=_written(in_full_width, *_PLAIN), languages=LATIN),
     _ANYWHERE("upstream", place="upstream"),
     _ANYWHERE("goal", place="goal"),
     _ANYWHERE("task", place="task"),

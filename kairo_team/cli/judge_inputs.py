@@ -11,11 +11,11 @@ from kairo_team.budget import Budget
 from kairo_team.cli.budgets import parse_limits
 from kairo_team.cli.loading import importable, load_module, read_spec
 from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.data.files import SUFFIXES
 from kairo_team.errors import MissingExtra, known
 from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy
 from kairo_team.evaluators.calibration.labelled import LabelledArtifact, read_labelled
 from kairo_team.evaluators.combined import CascadeEvaluationStrategy
-from kairo_team.evaluators.data_files import SUFFIXES
 from kairo_team.evaluators.rubric import Rubric
 from kairo_team.evaluators.rubric_data import load_rubric
 

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.data.files import SUFFIXES
 from kairo_team.errors import MissingExtra, Misuse, known
-from kairo_team.evaluators.data_files import SUFFIXES
 from kairo_team.tasks import TaskGraph
 from kairo_team.team import Team, TeamConfig, TeamExecutionRequest
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from kairo_team.team_data.loading import TeamJob
+    from kairo_team.data.teams.loading import TeamJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ def load_subject(spec: Spec) -> tuple[Team, TeamConfig, TaskGraph | None]:
 
 def _load_data(file: Path) -> TeamJob:
     """Load a team as data."""
-    from kairo_team.team_data.loading import load_job  # slow to import
+    from kairo_team.data.teams.loading import load_job  # slow to import
 
     try:
         # Trusted like a Python file, because the user asked to run it.

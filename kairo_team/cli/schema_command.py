@@ -35,7 +35,7 @@ def schema_rubric(context: typer.Context) -> int:
 @schema_app.command("team", epilog="Exit codes: 0 printed, 2 usage error.")
 def schema_team(context: typer.Context) -> int:
     """Print the JSON Schema of a team in .yaml, .toml or .json."""
-    from kairo_team.team_data.loading import team_schema  # slow to import
+    from kairo_team.data.teams.loading import team_schema  # slow to import
 
     return _print(context, team_schema())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,14 +13,15 @@ import anyio
 
 from kairo_team import events
 from kairo_team._util.threads import run_in_thread
-from kairo_team._util.trace_context import current_traceparent
+from kairo_team._util.trace_context import current_traceparent, without_span
 from kairo_team.budget import Usage, difference
-from kairo_team.cluster.inner_events import InnerEvents
 from kairo_team.cluster.units import Unit
 from kairo_team.cluster.wire import Divergence, OfferedTool, Overshoot, Question, ToolUse, Work, WorkEnd, refused
+from kairo_team.engine.live.event_bus import Bus
 from kairo_team.engine.live.task_pool import background
 from kairo_team.engine.run.attempts import failed_attempt, interrupted_attempt, read_again
 from kairo_team.errors import HaltError, InsufficientBudget, JournalError, KairoError
+from kairo_team.events import Event, TeamEnded, event_from_json
 from kairo_team.governance.halts import REASONS
 from kairo_team.governance.holds import Waiter
 from kairo_team.governance.ledger import DIMENSIONS
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from kairo_team.cluster.delivery import Delivery
     from kairo_team.cluster.mailbox import Letter, Letters, Mailbox
     from kairo_team.durable.postgres import PostgresJournal
+    from kairo_team.engine.live.task_pool import Watch
+    from kairo_team.engine.work.runtime import Runtime
     from kairo_team.engine.work.work_context import WorkContext
     from kairo_team.results import DoneCall
     from kairo_team.tasks import Assignment
@@ -45,6 +48,7 @@ _logger = logging.getLogger("kairo_team")
 _TELLING: Final = frozenset({"events", "inside", "spent", "kept", "made", "noted", "stop"})
 """Kinds of messages that need no answer."""
 _HALT_OF: Final[Mapping[str, HaltReason]] = dict(zip(DIMENSIONS, REASONS, strict=True))
+_COMMON: Final = len(fields(Event))
 
 
 class DeliveriesExhausted(KairoError):
@@ -421,3 +425,37 @@ class RemoteAttempt:
                 return await run_in_thread(lambda: self._journal.change(unit.was_taken))
         except (JournalError, TimeoutError):
             return False
+
+
+class InnerEvents:
+    """Passes the events of each run inside one attempt to the subscribers of the runtime around it."""
+
+    def __init__(self, runtime: Runtime, start_soon: Callable[[Watch], object]) -> None:
+        """`start_soon` runs the async subscribers until the attempt ends."""
+        self._runtime = runtime
+        self._start_soon = start_soon
+        self._buses: dict[str, tuple[Bus, anyio.Event]] = {}
+
+    def take(self, written: str) -> None:
+        """Emit an event that a worker reported, with the number that it has in its run."""
+        event = event_from_json(written)
+        bus, ended = self._buses.get(event.run_id) or self._open(event.run_id)
+        own = tuple(getattr(event, one.name) for one in fields(event)[_COMMON:])
+        bus.seq = event.seq - 1
+        with without_span():  # the current span belongs to the attempt, not to this event
+            bus.emit(type(event), *own)
+        if isinstance(event, TeamEnded):
+            del self._buses[event.run_id]
+            ended.set()
+
+    def _open(self, run_id: str) -> tuple[Bus, anyio.Event]:
+        runtime, ended = self._runtime, anyio.Event()
+        bus = Bus(run_id, runtime.subscribers, runtime.masker if runtime.secrets else None)
+
+        async def pump() -> None:
+            async with bus.pumping(runtime.grace):
+                await ended.wait()
+
+        self._start_soon(pump)
+        self._buses[run_id] = (bus, ended)
+        return self._buses[run_id]

@@ -1,4 +1,4 @@
-"""`Worker`: takes units from the database and does them until `stop`."""
+"""`Worker`: takes units from the database and does them until `stop`; a unit may be a whole run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,12 +19,13 @@ from kairo_team._util.threads import poster, run_in_thread
 from kairo_team.cluster.attempt_host import AttemptHost
 from kairo_team.cluster.cluster import RUNS, queue_of, version_of
 from kairo_team.cluster.facts import DeliveryRefused, UnitBegun, UnitEnded, unheard
-from kairo_team.cluster.run_host import RunHost, Unrecorded
 from kairo_team.cluster.units import Claimed, Unit, claim, kind_of
 from kairo_team.durable.processes import check_not_dead
 from kairo_team.engine.records.digests import digests_of
 from kairo_team.engine.work.runtime import bind_runtime, runtime_of
-from kairo_team.errors import JournalError, known
+from kairo_team.errors import InsufficientBudget, JournalError, KairoError, Misuse, RunFinished, RunNotFound, known
+from kairo_team.gates import DeferGate
+from kairo_team.recorded import ENDED
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from kairo_team.cluster.delivery import Receiver, Take
     from kairo_team.cluster.facts import Outcome, Tell
     from kairo_team.cluster.mailbox import Letters
-    from kairo_team.cluster.units import Kind
+    from kairo_team.cluster.units import Kind, Unit
     from kairo_team.durable.connection import Connection
     from kairo_team.team import Team
 
@@ -41,6 +43,7 @@ _logger = logging.getLogger("kairo_team")
 _MINUTE: Final = 60.0
 _INTERRUPTED: Final = 5.0
 """Seconds that an interrupted run has to end."""
+_logger = logging.getLogger("kairo_team")
 
 
 class Worker:
@@ -334,3 +337,46 @@ def _end_late(begun: tuple[AbstractContextManager[Receiver], Receiver] | None, _
 def _post_quietly(post: Any, call: Any) -> None:
     with suppress(RuntimeError):  # the event loop is gone
         post(call)
+
+
+class RunHost:
+    """One run that this process coordinates."""
+
+    def __init__(self, cluster: Cluster, team: Team, base: Runtime, unit: Unit) -> None:
+        self._cluster = cluster
+        self._team = replace(team, runtime=None)
+        self._unit = unit
+        runtime = base.on(cluster.journal, cluster, base.subscribers)
+        runtime.gate = runtime.gate or DeferGate()  # a question waits for `kairo answer`
+        self._runtime = runtime
+
+    def interrupt(self, reason: str) -> None:
+        """End the work on the run here, so that another worker resumes it."""
+        with suppress(Misuse, KeyError):  # the run has not begun, or has ended
+            self._runtime.runs[self._unit.run_id].interrupt(reason)
+
+    async def coordinate(self) -> bool:
+        """Coordinate the run until it ends or waits for a person; return False if it is refused."""
+        unit, journal = self._unit, self._cluster.journal
+        try:
+            await self._runtime.resume(unit.run_id, self._team, take_over=True)
+        except (RunFinished, RunNotFound) as error:
+            _logger.info("run %s: %s", unit.run_id, error)
+        except (Misuse, InsufficientBudget) as error:  # another team than at first, or too little budget
+            _logger.warning("run %s is refused: %s", unit.run_id, error)
+            await run_in_thread(journal.end_unit, unit.id, unit.fence, str(error))
+            return False
+        else:
+            state = (await run_in_thread(journal.show, unit.run_id)).state
+            _logger.info("run %s: %s", unit.run_id, state)
+            if state not in (*ENDED, "suspended"):
+                raise Unrecorded(unit.run_id)
+        await run_in_thread(journal.end_unit, unit.id, unit.fence, None)
+        return True
+
+
+class Unrecorded(KairoError):
+    """The end of a run could not be recorded; another process resumes the run."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"the end of run {run_id!r} is not recorded: another worker resumes the run")

@@ -2,21 +2,201 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
 import threading
 import time
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal
 
 from kairo_team._util.frozen import known_arguments
+from kairo_team.durable.database import Database
 from kairo_team.durable.owners import HOST, Owner, is_alive
 from kairo_team.durable.sql_journal import SqlJournal
-from kairo_team.durable.sqlite_file import SqliteFile
+from kairo_team.durable.value_classes import CorruptRecord
+from kairo_team.errors import JournalError
 
 if TYPE_CHECKING:
     from kairo_team.durable.connection import Connection
-    from kairo_team.durable.sqlite_file import Sync
+
+Sync = Literal["full", "normal"]
+
+APPLICATION_ID: Final = 0x6B61_6972
+"""`kair`: identifies a journal to `file` and other programs."""
+FORMAT: Final = 1
+"""The version of the tables, in `user_version`."""
+_IN_LOG: Final = "SELECT 1 FROM about WHERE name = 'in_log' AND value <> ?"
+_LOG_BYTES: Final = 4_000_000
+"""A longer log is moved into the file."""
+_BUSY_SECONDS: Final = 30.0
+"""Seconds that a transaction waits for another process's transaction."""
+
+# `answered_by` and `answered_at` of a question without a decision: who deferred it, and when.
+# No table with long rows is WITHOUT ROWID: to compare a key SQLite would read the whole row.
+_TABLES: Final = """
+CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE owner (id TEXT PRIMARY KEY, pid INTEGER NOT NULL, host TEXT NOT NULL, started_at REAL NOT NULL)
+    WITHOUT ROWID;
+CREATE TABLE run (
+    run_id TEXT PRIMARY KEY, parent TEXT, parent_step TEXT, parent_member TEXT, team TEXT NOT NULL,
+    state TEXT NOT NULL, owner TEXT NOT NULL, epoch INTEGER NOT NULL, cancelled TEXT, active REAL NOT NULL DEFAULT 0,
+    seq INTEGER NOT NULL DEFAULT 0, started_at REAL NOT NULL, updated_at REAL NOT NULL, forked_from TEXT, usage TEXT,
+    goal TEXT NOT NULL, digests TEXT NOT NULL, source TEXT NOT NULL, request TEXT NOT NULL, result TEXT
+);
+CREATE INDEX run_by_parent ON run (parent);
+CREATE TABLE step (
+    id INTEGER PRIMARY KEY, run_id TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, epoch INTEGER NOT NULL,
+    seq INTEGER NOT NULL, body TEXT, UNIQUE (run_id, key)
+);
+CREATE TABLE call (
+    id INTEGER PRIMARY KEY, run_id TEXT NOT NULL, number INTEGER NOT NULL, epoch INTEGER NOT NULL, step TEXT NOT NULL,
+    key TEXT NOT NULL, what TEXT NOT NULL, name TEXT NOT NULL, task_id TEXT, member TEXT, side_effect TEXT,
+    loops INTEGER NOT NULL, held_tokens INTEGER NOT NULL, held_picos INTEGER NOT NULL, state TEXT NOT NULL,
+    prompt INTEGER NOT NULL DEFAULT 0, completion INTEGER NOT NULL DEFAULT 0, picos INTEGER NOT NULL DEFAULT 0,
+    sent_at REAL NOT NULL, ended_at REAL, seq INTEGER NOT NULL, ended_seq INTEGER, copied INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (run_id, epoch, number)
+);
+CREATE TABLE question (
+    id TEXT PRIMARY KEY, run_id TEXT NOT NULL, digest TEXT NOT NULL, body TEXT NOT NULL, decision TEXT,
+    asked_at REAL NOT NULL, answered_by TEXT, answered_at REAL
+);
+CREATE INDEX question_by_run ON question (run_id);
+CREATE TABLE event (run_id TEXT NOT NULL, last INTEGER NOT NULL, body TEXT NOT NULL, PRIMARY KEY (run_id, last));
+"""
+
+
+class SqliteFile(Database):
+    """One SQLite file in WAL mode."""
+
+    def __init__(self, path: str | Path, sync: Sync, version: str) -> None:
+        self.path = Path(path)
+        self._sync = sync
+        self._version = version
+        self._writer: Connection | None = None
+        """The connection that last moved the log into the file."""
+        super().__init__(self.path)
+        self._prepare()
+
+    # ------------------------------------------------------------------ the file
+
+    def _prepare(self) -> None:
+        """Create the tables in a new file; `JournalError` for a file of another program or another format."""
+        has_log = self._log.exists()
+        with suppress(OSError):  # SQLite's own error is clearer
+            # The file contains prompts and answers: only its owner may read it. SQLite gives its log the same mode.
+            if self.path.parent.is_dir():
+                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+        try:
+            with closing(self._connect()) as connection:
+                self._check(connection, has_log=has_log)
+        except sqlite3.Error as error:
+            raise JournalError(self.path, f"it cannot be opened: {error}") from error
+
+    @property
+    def _log(self) -> Path:
+        """SQLite's write-ahead log, next to the file."""
+        return Path(f"{self.path}-wal")
+
+    def _check(self, connection: sqlite3.Connection, *, has_log: bool) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        written = self._number(connection, "application_id"), self._number(connection, "user_version")
+        if written == (0, 0) and not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+            for statement in _TABLES.split(";\n"):
+                connection.execute(statement)
+            connection.execute("INSERT INTO about VALUES ('version', ?)", (self._version,))
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {FORMAT}")
+        elif written[0] != APPLICATION_ID:
+            raise JournalError(self.path, "it is an SQLite file of another program: name another file")
+        elif written[1] != FORMAT:
+            by = connection.execute("SELECT value FROM about WHERE name = 'version'").fetchone()
+            raise JournalError(self.path, f"it was written by kairo-team {by[0] if by else 'of another version'}")
+        elif not has_log and connection.execute(_IN_LOG, (self._number_of_file,)).fetchone():
+            raise JournalError(
+                self.path,
+                f"it is a copy of a journal in use, and its last records are missing: copy {self._log.name!r} "
+                f"too, or let SQLite copy both with VACUUM INTO",
+            )
+        connection.execute("COMMIT")
+
+    @property
+    def _number_of_file(self) -> str:
+        """The file's inode number; a copy has another one."""
+        return str(self.path.stat().st_ino)
+
+    def _fold_log(self, connection: Connection) -> None:
+        """Move the log into the file, with a mark that the next statement in the log deletes.
+
+        A reader of the file and its log never sees the mark. A file that was copied without its log contains it.
+        """
+        connection.execute("INSERT OR REPLACE INTO about VALUES ('in_log', ?)", (self._number_of_file,))
+        connection.execute("PRAGMA busy_timeout = 0")  # while a process reads, a part of the log stays
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        connection.execute(f"PRAGMA busy_timeout = {_BUSY_SECONDS * 1000:.0f}")
+        connection.execute("DELETE FROM about WHERE name = 'in_log'")
+
+    def _number(self, connection: sqlite3.Connection, pragma: str) -> int:
+        return int(connection.execute(f"PRAGMA {pragma}").fetchone()[0])
+
+    def _connect(self) -> sqlite3.Connection:
+        if self._pid != os.getpid():
+            raise JournalError(self.path, "a forked process needs a journal of its own: make kt.SqliteJournal there")
+        if not self.path.parent.is_dir():
+            raise JournalError(self.path, f"there is no directory {str(self.path.parent)!r}: make it first")
+        if self.path.is_dir():
+            raise JournalError(self.path, "it is a directory: name a file in it, such as 'runs.db'")
+        connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute("PRAGMA wal_autocheckpoint = 0")  # `_fold_log` does it, with its mark
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    # ------------------------------------------------------------------ reads
+
+    @contextmanager
+    def reading(self) -> Generator[Connection]:
+        """Read one snapshot, which includes all earlier entries; rows are `sqlite3.Row`. Keep the block short."""
+        self._flush()
+        try:
+            with closing(self._connect()) as connection:
+                connection.row_factory = sqlite3.Row
+                connection.execute("BEGIN")
+                yield connection
+        except (sqlite3.Error, CorruptRecord) as error:
+            raise JournalError(self.path, f"it cannot be read: {error}") from error
+
+    # ------------------------------------------------------------------ writes
+
+    @contextmanager
+    def writing(self) -> Generator[Connection]:
+        """Change the file in one transaction, after all earlier entries; it is on disk when the block ends."""
+        self._flush()
+        try:
+            with closing(self._connect()) as connection:
+                connection.row_factory = sqlite3.Row
+                connection.execute("PRAGMA synchronous = FULL")
+                connection.execute("BEGIN IMMEDIATE")
+                yield connection
+                connection.execute("COMMIT")
+        except CorruptRecord as error:
+            raise JournalError(self.path, f"it cannot be read: {error}") from error
+        except sqlite3.Error as error:
+            raise JournalError(self.path, f"it cannot be written: {error}") from error
+
+    def _begin(self, connection: Connection, *, sync: bool) -> bool:
+        if connection is not self._writer or self._log.stat().st_size > _LOG_BYTES:
+            self._writer = connection
+            self._fold_log(connection)
+        if self._sync == "full":
+            connection.execute(f"PRAGMA synchronous = {'FULL' if sync else 'NORMAL'}")
+        connection.execute("BEGIN IMMEDIATE")
+        return True
 
 
 @known_arguments

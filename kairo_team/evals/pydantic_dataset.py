@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team._util.frozen import thaw
+from kairo_team.data.files import read_data
 from kairo_team.errors import known
 from kairo_team.evals.dataset import Case, Dataset, id_of
 from kairo_team.evaluators import checks
 from kairo_team.evaluators.checks.named_check import Made
 from kairo_team.evaluators.criterion import Criterion
-from kairo_team.evaluators.data_files import read_data
 from kairo_team.evaluators.rubric import Rubric
 
 if TYPE_CHECKING:

@@ -63,6 +63,6 @@ class OpenTelemetry:
 
     def measure_worker(self, team: str, silence: Callable[[], float | None]) -> Callable[[Fact], object]:
         """Return a callable that measures the facts of a team's worker; see `kairo_team.cluster.facts.Measuring`."""
-        from kairo_team.views.telemetry_workers import WorkerMetrics
+        from kairo_team.views.telemetry_metrics import WorkerMetrics
 
         return WorkerMetrics(self._meter_provider, team, silence)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Final
 
+SCOPE: Final = "kairo_team"
+"""The instrumentation scope of spans and metrics."""
+
 OPERATION: Final = "gen_ai.operation.name"
 INVOKE_WORKFLOW: Final = "invoke_workflow"
 INVOKE_AGENT: Final = "invoke_agent"

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from kairo_team.budget import Usage
     from kairo_team.events import Event
 
-SCOPE: Final = "kairo_team"
-"""The name of the instrumentation scope."""
 
 _W3C: Final = TraceContextTextMapPropagator()
 
@@ -127,8 +125,8 @@ class Spans:
         meter_provider: MeterProvider | None,
         logger_provider: LoggerProvider | None,
     ) -> None:
-        self._tracer = trace.get_tracer(SCOPE, tracer_provider=tracer_provider)
-        self._metrics = Metrics(SCOPE, meter_provider, logger_provider)
+        self._tracer = trace.get_tracer(names.SCOPE, tracer_provider=tracer_provider)
+        self._metrics = Metrics(names.SCOPE, meter_provider, logger_provider)
         self._traces: dict[str, _Trace] = {}
         self._handlers: Mapping[type[Event], Callable[[Any, _Trace], None]] = {
             events.PlanReady: self._take_plan,

@@ -60,5 +60,5 @@ def test_files_that_cannot_be_read_are_refused(kairo: Kairo, tmp_path: Path, mon
     )
     file = tmp_path / "rubric.yaml"
     file.write_text("criteria: []")
-    monkeypatch.setattr("kairo_team.evaluators.data_files.find_spec", lambda _: None)
+    monkeypatch.setattr("kairo_team.data.files.find_spec", lambda _: None)
     assert "a file in YAML needs the extra 'yaml': pip install 'kairo-team[yaml]'" in score(kairo, file).err

@@ -71,7 +71,7 @@ def test_what_cannot_be_loaded_is_refused_in_one_sentence(
     goalless.write_text('{"name": "desk", "members": [{"role": "a", "agent": {"mini": "m"}}]}')
     assert "team 'desk' has no goal: give one, or write request.goal or request.plan" in kairo("run", goalless).err
     assert "the goal must not be blank" in kairo("run", goalless, " ").err
-    monkeypatch.setattr("kairo_team.evaluators.data_files.find_spec", lambda _: None)
+    monkeypatch.setattr("kairo_team.data.files.find_spec", lambda _: None)
     assert "a file in YAML needs the extra 'yaml': pip install 'kairo-team[yaml]'" in kairo("run", team).err
 
 

@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 import kairo_team as kt
-from kairo_team.durable import sqlite_file
+from kairo_team.durable import journal as sqlite_file
 from kairo_team.durable.database import Database
 from kairo_team.errors import JournalError, Misuse
 from kairo_team.testing import FunctionModel

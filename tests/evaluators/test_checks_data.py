@@ -16,8 +16,8 @@ from pydantic import BaseModel, Field
 import kairo_team as kt
 from kairo_team.errors import MissingExtra
 from kairo_team.evaluators import checks
-from kairo_team.evaluators.checks.patching import apply_patch
-from kairo_team.evaluators.checks.script_process import run_script
+from kairo_team.evaluators.checks.code import run_script
+from kairo_team.evaluators.checks.diffs import apply_patch
 
 pytestmark = pytest.mark.real_time  # many of them work in a thread
 

@@ -19,7 +19,7 @@ import kairo_team as kt
 from kairo_team.evaluators import Criterion, Example, Rubric, checks, load_rubric
 from kairo_team.evaluators.checks.named_check import NamedCheck
 from kairo_team.evaluators.criterion import BY, By
-from kairo_team.evaluators.rubric_checks import BARE, IN_CODE_ONLY, PLAIN, TAKES
+from kairo_team.evaluators.rubric_data import BARE, IN_CODE_ONLY, PLAIN, TAKES
 
 TIDES: dict[str, Any] = {
     "threshold": 0.75,
@@ -503,7 +503,7 @@ def test_a_long_file_of_toml_is_refused_without_its_last_lines(write: Write) -> 
 
 
 def test_yaml_needs_its_extra(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kairo_team.evaluators.data_files.find_spec", lambda _: None)
+    monkeypatch.setattr("kairo_team.data.files.find_spec", lambda _: None)
     with pytest.raises(ImportError, match=r"a file in YAML needs the extra 'yaml': pip install 'kairo-team\[yaml\]'"):
         load_rubric(write("a.yaml", YAML))
     assert load_rubric(write("a.toml", TOML)).threshold == 0.75

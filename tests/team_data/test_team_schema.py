@@ -11,8 +11,8 @@ import pytest
 
 import kairo_team as kt
 from kairo_team import plugins
-from kairo_team.team_data import team_schema
-from kairo_team.team_data.hints import arguments_of
+from kairo_team.data.teams import team_schema
+from kairo_team.data.teams.hints import arguments_of
 from tests.team_data.test_team_data import WHOLE, WRONG
 
 yaml = pytest.importorskip("yaml")

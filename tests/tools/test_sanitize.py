@@ -20,8 +20,7 @@ from pydantic import BaseModel, field_serializer
 
 from kairo_team._util.masking import MASK
 from kairo_team.tools import ToolResult
-from kairo_team.tools.result import text_of
-from kairo_team.tools.sanitize import MAX_RESULT, Sanitizer
+from kairo_team.tools.result import MAX_RESULT, Sanitizer, text_of
 from tests.tools.stages import pipeline, simple
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,7 @@ import kairo_team as kt
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy
 from kairo_team.testing import FunctionModel
 from kairo_team.web_console.access import Access
-from kairo_team.web_console.app import make_app
+from kairo_team.web_console.serving import make_app
 from kairo_team.web_console.sources import JournalSource, Source
 
 ANYWHERE = "0.0.0.0"  # noqa: S104 - it is refused

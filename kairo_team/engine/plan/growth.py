@@ -70,7 +70,7 @@ class Growth:
             self._dispatcher.board.make_ready(task_run.entry)
         else:
             task_run.move(IN_FLIGHT)
-            self._dispatcher.share_budget(task_run, self._root)
+            self._dispatcher.budgets.share(task_run, self._root)
             if task.over is not None:
                 self._begin_items(task_run, self._artifact(task.over))
             else:

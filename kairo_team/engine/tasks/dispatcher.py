@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
@@ -14,8 +13,8 @@ from anyio.lowlevel import checkpoint_if_cancelled
 from kairo_team import events
 from kairo_team.budget import Budget, HaltReason
 from kairo_team.engine.records.replay import RecordedStart, Unpaid
-from kairo_team.engine.tasks.member_budgets import Needs, lacks
-from kairo_team.engine.tasks.ready_tasks import group_of, part_of_shared
+from kairo_team.engine.tasks.member_budgets import lacks
+from kairo_team.engine.tasks.task_budgets import TaskBudgets
 from kairo_team.engine.tasks.task_run import (
     CANCELLED,
     COMPLETED,
@@ -28,7 +27,7 @@ from kairo_team.engine.tasks.task_run import (
 )
 from kairo_team.errors import ContractBreach, HaltError, InsufficientBudget
 from kairo_team.governance.halts import REASONS
-from kairo_team.governance.ledger import DIMENSIONS, NOTHING, larger, units_of
+from kairo_team.governance.ledger import DIMENSIONS
 from kairo_team.tasks import exact_weight
 
 if TYPE_CHECKING:
@@ -82,7 +81,6 @@ class Dispatcher:
         earlier: EarlierSessions,
     ) -> None:
         """Take the members' governors by name."""
-        self._earlier = earlier
         self.board = board
         board.on_member_wait = self._wait_for_member
         self.tasks = {task_id: TaskRun(entry, recorded) for task_id, entry in board.entries.items()}
@@ -101,17 +99,13 @@ class Dispatcher:
         self.on_due: Callable[[Entry], None] = _nothing_due
         """Called for a task that has a condition or grows, when it can proceed."""
         self._governors = governors
-        self._limited = {member for member, governor in governors.items() if governor.limited}
         self._emit = emit
         self._recorded = recorded
         self._has_concluded = False
         self._stopped = False
-        self._reserve = config.budget_policy.reserve
-        self._policy = config.budget_policy
-        self._needs = Needs(governors, config.budget_policy)
-        self._group_needs: dict[str, Needs] = {}
-        """Expected needs of the tasks of a map or a loop with a budget, by its id."""
-        self._weight_left = sum(exact_weight(task_run.task.weight) for task_run in self.tasks.values())
+        weight = sum(exact_weight(task_run.task.weight) for task_run in self.tasks.values())
+        self.budgets = TaskBudgets(governors, config.budget_policy, earlier, weight)
+        """Carves the tasks' budgets."""
         self._slots = config.max_parallel_tasks
         self._slots_taken = 0
         self._slot_waiters: deque[anyio.Event] = deque()
@@ -184,7 +178,7 @@ class Dispatcher:
 
     def _start(self, task_run: TaskRun, member: str, *, paid: bool) -> bool:
         """Give the task its budget and start it; without budget it waits, or fails if none can come back."""
-        first, got = member, self._carve(task_run, member, paid=paid)
+        first, got = member, self.budgets.carve(task_run, member, paid=paid, active=self.active)
         for other in task_run.entry.candidates if isinstance(got, InsufficientBudget) else ():
             if other == first:
                 continue
@@ -192,7 +186,7 @@ class Dispatcher:
                 self._unasked.setdefault(other, set()).add(_payers_of(task_run))
                 continue
             self.board.release(member)  # any other free member with budget may do the task
-            member, got = other, self._carve(task_run, other, paid=paid)
+            member, got = other, self.budgets.carve(task_run, other, paid=paid, active=self.active)
             if not isinstance(got, InsufficientBudget):
                 break
         if isinstance(got, InsufficientBudget):
@@ -211,7 +205,7 @@ class Dispatcher:
         task_run.member = task_run.leased = member
         task_run.entry.started = True
         task_run.move(IN_FLIGHT)
-        self._take_weight(task_run.entry, exact_weight(task_run.task.weight))
+        self.budgets.take_weight(task_run.entry, exact_weight(task_run.task.weight))
         self.active += 1
         self._slots_taken += 1
         task_run.has_slot = True
@@ -221,75 +215,6 @@ class Dispatcher:
         if self._without_budget and (payers := _payers_of(task_run)) in self._without_budget:
             self._requeue(payers, 1)  # other tasks with the same payers may fit now too
         return True
-
-    def _carve(self, task_run: TaskRun, member: str, *, paid: bool) -> Units | InsufficientBudget:
-        """Carve the task's budget; return its guarantee, or the error. A recorded amount is carved again."""
-        records, task_id, number = task_run.records, task_run.task.id, task_run.carvings + 1
-        recorded = None if records.is_new else records.carved(task_id, number, member)
-        governor = None if recorded is None else self._carve_again(task_run, member, recorded)
-        if recorded is not None and governor is not None:
-            task_run.governor, task_run.carvings = governor, number
-            return recorded
-        got = self._carve_now(task_run, member, paid=paid)
-        if not isinstance(got, InsufficientBudget):
-            task_run.carvings = number
-            if member in self._limited or task_run.entry.shared is not None:
-                records.put_carved(task_id, number, member, got)
-        return got
-
-    def _carve_again(self, task_run: TaskRun, member: str, guarantee: Units) -> Governor | None:
-        parent, ceiling = self._governors[member], self._ceiling(task_run, member)
-        return self._earlier.carve_again(parent, task_run.task.id, ceiling, guarantee, task_run.entry.shared)
-
-    def _ceiling(self, task_run: TaskRun, member: str) -> Budget | None:
-        return task_run.task.budget if task_run.spent_by is None else task_run.ceiling_with(member)
-
-    def _carve_now(self, task_run: TaskRun, member: str, *, paid: bool) -> Units | InsufficientBudget:
-        """Carve the task's budget from current money; return its guarantee, or the error.
-
-        A starting task gets at least its expected need. It gets less only if nothing is in flight that could give
-        budget back, or if a task is in flight and no need is known yet. `paid`: nothing has to be set aside.
-        """
-        task = task_run.task
-        starting = task_run.state is PENDING
-        weight = exact_weight(task.weight)
-        part = weight / (self._weight_left if starting else self._weight_left + weight)
-        group = group_of(task_run.entry)
-        least = self._needs.of(member) if starting and not paid and member in self._limited else NOTHING
-        if group is not None and starting and not paid:
-            least = larger(least, self._group_needs[group.task.id].of(group.task.id))
-        got = self._carve_part(task_run, member, part, least)
-        if starting and isinstance(got, InsufficientBudget) and self._starts_with_less(member, group):
-            got = self._carve_part(task_run, member, part, NOTHING)
-        if paid and isinstance(got, InsufficientBudget):
-            got = self._carve_part(task_run, member, 0.0, NOTHING)
-        return got
-
-    def _starts_with_less(self, member: str, group: Entry | None) -> bool:
-        if group is not None and self._group_needs[group.task.id].start_with_less(group.task.id, self.active):
-            return True
-        return self._needs.start_with_less(member, self.active)
-
-    def _carve_part(self, task_run: TaskRun, member: str, part: float, least: Units) -> Units | InsufficientBudget:
-        entry, parent = task_run.entry, self._governors[member]
-        try:
-            if entry.parent is None:
-                task_run.governor, guarantee = parent.carve_share(
-                    task_run.task.id, self._ceiling(task_run, member), part, self._reserve, least
-                )
-            else:
-                task_run.governor, guarantee = parent.carve_share(
-                    task_run.task.id,
-                    self._ceiling(task_run, member),
-                    part,
-                    self._reserve,
-                    least,
-                    shared=entry.shared,
-                    shared_part=part_of_shared(entry),
-                )
-        except InsufficientBudget as short:
-            return short.with_traceback(None)  # the traceback would keep this frame alive
-        return guarantee
 
     def _fail_unpaid(self, task_run: TaskRun, unpaid: Unpaid) -> None:
         task_run.for_halt = unpaid.halted
@@ -335,12 +260,12 @@ class Dispatcher:
             task_run.book_before_hand_over(old.usage)
             old.close()
             self._emit_return(task_run)
-        got = self._carve(task_run, member, paid=paid)
+        got = self.budgets.carve(task_run, member, paid=paid, active=self.active)
         given = not isinstance(got, InsufficientBudget)
         if given:
             task_run.member = member
         elif task_run.member is not None:
-            got = self._carve(task_run, task_run.member, paid=True)
+            got = self.budgets.carve(task_run, task_run.member, paid=True, active=self.active)
         if not isinstance(got, InsufficientBudget):
             self._emit(events.BudgetCarved, task_run.task.id, task_run.member, got[0] or None, got[1] or None)
         return given
@@ -369,7 +294,7 @@ class Dispatcher:
         added = self.board.extend(tasks, bound if recorded.is_new else recorded.bound(bound))
         for entry in added:
             self.tasks[entry.task.id] = TaskRun(entry, recorded)
-            self._weight_left += exact_weight(entry.task.weight)
+            self.budgets.weight_left += exact_weight(entry.task.weight)
         return added
 
     def grow(self, by: TaskRun, tasks: Sequence[Task], bound: Bound) -> list[Entry]:
@@ -379,29 +304,8 @@ class Dispatcher:
         taken = min(weight, parts.weight)  # the parts of the weight may be rounded up
         parts.weight -= taken
         parts.unstarted += weight
-        self._weight_left -= taken
+        self.budgets.weight_left -= taken
         return self.extend(tasks, bound, by.records)
-
-    def share_budget(self, task_run: TaskRun, root: Governor) -> None:
-        """Let the tasks of a map or a loop share its budget, and the budget of what it is part of."""
-        parts, outer = task_run.entry.parts, task_run.entry.shared
-        assert parts is not None, "a map or a loop has parts"
-        task_id, budget = task_run.task.id, task_run.task.budget
-        if budget is None:
-            parts.shared = outer
-            return
-        shared = root.beside(task_id, budget) if outer is None else outer.carve_share(task_id, budget, 0.0, 0.0)[0]
-        parts.shared = shared
-        self._earlier.share(task_id, shared, outer)
-        self._group_needs[task_id] = Needs({task_id: shared}, replace(self._policy, reserve=0.0))
-
-    def _take_weight(self, entry: Entry, weight: int) -> None:
-        """Subtract the weight of a task that has started, or never will, from what is left."""
-        self._weight_left -= weight
-        parent = entry.parent
-        while parent is not None and parent.parts is not None:
-            parent.parts.unstarted -= weight
-            parent = parent.parent
 
     def settle(self, added: Sequence[Entry]) -> None:
         """Skip tasks that can never start or that the recorded run cancelled; let the others start."""
@@ -462,22 +366,13 @@ class Dispatcher:
         task_run.move(to)
         task_run.error = reason
         if task_run.entry.parts is not None:
-            self._take_weight(task_run.entry, task_run.entry.parts.weight)
+            self.budgets.take_weight(task_run.entry, task_run.entry.parts.weight)
         elif in_flight:
-            governor, member = task_run.governor, task_run.member
-            group = group_of(task_run.entry)
-            learns = to is not CANCELLED and (member in self._limited or group is not None)
-            if governor is not None and member is not None and learns:
-                took, ran_out = (
-                    task_run.records.took(task_run.task.id, governor.took),
-                    task_run.for_halt and to is FAILED,
-                )
-                self._needs.learn(member, took, ran_out=ran_out)
-                if group is not None:
-                    self._group_needs[group.task.id].learn(group.task.id, took, ran_out=ran_out)
+            if to is not CANCELLED:
+                self.budgets.learn(task_run, ran_out=task_run.for_halt and to is FAILED)
             self._give_back(task_run, to)
         elif pending:
-            self._take_weight(task_run.entry, exact_weight(task_run.task.weight))
+            self.budgets.take_weight(task_run.entry, exact_weight(task_run.task.weight))
         self.emit_end(task_run, verdict)
         if self.on_ended is not None:
             self.on_ended(task_run)
@@ -532,7 +427,7 @@ class Dispatcher:
         task_run = self.tasks[entry.task.id]
         task_run.move(TaskState.SKIPPED)
         task_run.error = reason = task_run.skip_reason(reason) if task_run.records.earlier else reason
-        self._take_weight(task_run.entry, exact_weight(task_run.task.weight))
+        self.budgets.take_weight(task_run.entry, exact_weight(task_run.task.weight))
         self._emit(events.TaskSkipped, entry.task.id, None, 0, reason)
         if self.on_ended is not None:
             self.on_ended(task_run)
@@ -630,7 +525,8 @@ class Dispatcher:
             left = getattr(governor.remaining, dimension)
             enough = left > had if asked is None or any_amount else left >= asked
             if got is None and governor.halted is None and enough:
-                got = self._set_more_aside(task_run, governor, dimension, asked)
+                got = self.budgets.set_more_aside(task_run, governor, dimension, asked)
+                self._emit(events.BudgetToppedUp, task_run.task.id, task_run.member, got[0] or None, got[1] or None)
             return got is not None
 
         def look() -> bool | None:
@@ -649,15 +545,6 @@ class Dispatcher:
             await self.without_slot(task_run, self._wait_until, look, set_aside)
             self._wait(task_run, None)
         return found
-
-    def _set_more_aside(self, task_run: TaskRun, governor: Governor, dimension: str, asked: Any) -> Units:
-        weight = exact_weight(task_run.task.weight)
-        needs = 0 if asked is None else sum(units_of(Budget(**{dimension: asked})))
-        got = governor.top_up_share(dimension, weight / (self._weight_left + weight), needs)
-        records, guarantee = task_run.records, units_of(governor.guarantee)
-        records.put_carved(task_run.task.id, task_run.carvings, task_run.member or "", guarantee)
-        self._emit(events.BudgetToppedUp, task_run.task.id, task_run.member, got[0] or None, got[1] or None)
-        return got
 
     async def _wait_until(self, look: Callable[[], bool | None], set_aside: Callable[[], bool]) -> None:
         """Look again whenever something has changed, until there is an answer."""

@@ -2,20 +2,202 @@
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from kairo_team._util.frozen import EMPTY, freeze
 from kairo_team.errors import known
 from kairo_team.governance.guardrails import check_phases
-from kairo_team.governance.policies.personal_data import FINDERS, Replace
 from kairo_team.governance.policies.text_readings import compiled, rewrite
 from kairo_team.guardrails import GuardrailDecision, GuardrailPhase
 
 if TYPE_CHECKING:
     from kairo_team.guardrails import GuardrailContext
+
+Replace = Callable[[str, str], tuple[str, int]]
+"""Takes a text and the replacement; returns the new text and the number of replacements."""
+
+_EMAIL: Final = re.compile(r"[\w.+%'-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24}")
+_SSN: Final = re.compile(r"(?<![\w-])(?!000|666|9)\d{3}([- ])(?!00)\d{2}\1(?!0000)\d{4}(?![\w-])")
+_IBAN_RUN: Final = re.compile(r"(?<![A-Za-z0-9])[A-Za-z]{2}\d{2}(?:[ -]?[A-Za-z0-9])*+")
+_IBAN_BEGIN: Final = re.compile(r"(?<![A-Za-z0-9])[A-Za-z]{2}\d{2}")
+_DIGITS: Final = re.compile(r"(?<![\w+])\d{3,}(?:[ .-]{1,3}\d{3,})*+")
+_IPV4: Final = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?!\w|\.\d)")
+_IPV6: Final = re.compile(r"(?<![\w:.])(?:[0-9A-Fa-f]{0,4}:){2,7}(?:(?:\d{1,3}\.){3}\d{1,3}|[0-9A-Fa-f]{0,4})(?![\w:])")
+_PHONE: Final = re.compile(
+    r"(?<![\w+])(?:\+|00)[1-9](?:[ ./-]?\(?\d\)?){6,14}(?!\w)"  # with the country's code
+    r"|(?<![\w.,+-])0[1-9]\d{7,10}(?!\w|[.,]\d)"  # from within a country, in one piece
+    r"|(?<![\w.+-])(?:1[ .-])?(?:\(\d{3}\) ?|\d{3}[ .-])\d{3}[ .-]\d{4}(?![\w-])"  # North America
+)
+_GROUPED_PHONE: Final = re.compile(r"(?<![\w.,+-])\(?0[1-9]\d{0,4}\)?([ ./-])\d{2,8}(?:\1\d{2,8})*+(?![\w-])")
+"""National form, in groups; several numbers may follow each other."""
+
+_CARD_LENGTHS: Final = (13, 14, 15, 16, 19)
+_IBANS: Final = (
+    "AD24 AE23 AL28 AT20 AZ28 BA20 BE16 BG22 BH22 BI27 BR29 BY28 CH21 CR22 CY28 CZ24 DE22 DJ27 DK18 DO28 EE20 EG29 "
+    "ES24 FI18 FK18 FO18 FR27 GB22 GE22 GI23 GL18 GR27 GT28 HR21 HU28 IE22 IL23 IQ23 IS26 IT27 JO30 KW30 KZ20 LB28 "
+    "LC32 LI21 LT20 LU20 LV21 LY25 MC27 MD24 ME22 MK19 MN20 MR27 MT31 MU30 NI28 NL18 NO15 OM23 PK24 PL28 PS29 PT25 "
+    "QA29 RO24 RS22 RU33 SA24 SC31 SD18 SE24 SI19 SK24 SM27 SO23 ST25 SV28 TL23 TN24 TR26 UA29 VA22 VG24 XK20 YE30"
+)
+_IBAN_LENGTH: Final = {entry[:2]: int(entry[2:]) for entry in _IBANS.split()}
+"""Length of an account number without spaces, by country."""
+_PHONE_LENGTHS: Final = range(9, 13)
+_ABROAD_LENGTHS: Final = range(8, 16)
+_CARD_BEGINS: Final = "23456"
+"""First digits of the cards in use."""
+_DOUBLED: Final = (0, 2, 4, 6, 8, 1, 3, 5, 7, 9)
+"""The digit sum of twice each digit."""
+
+
+def _checked(pattern: re.Pattern[str], is_one: Callable[[str], bool]) -> Replace:
+    """Return a function that replaces matches that pass the check."""
+
+    def replace(text: str, label: str) -> tuple[str, int]:
+        found = 0
+
+        def one(match: re.Match[str]) -> str:
+            nonlocal found
+            if not is_one(match.group()):
+                return match.group()
+            found += 1
+            return label
+
+        return pattern.sub(one, text), found
+
+    return replace
+
+
+def _within(pattern: re.Pattern[str], spans: Callable[[str], Iterator[tuple[int, int]]]) -> Replace:
+    """Return a function that replaces the parts of a match that `spans` yields, in order and not overlapping."""
+
+    def replace(text: str, label: str) -> tuple[str, int]:
+        found = 0
+
+        def one(match: re.Match[str]) -> str:
+            nonlocal found
+            run, parts, end = match.group(), list[str](), 0
+            for start, stop in spans(run):
+                parts += [run[end:start], label]
+                end = stop
+                found += 1
+            return "".join((*parts, run[end:]))
+
+        return pattern.sub(one, text), found
+
+    return replace
+
+
+def _both(first: Replace, second: Replace) -> Replace:
+    """Return a function that replaces the finds of both."""
+
+    def replace(text: str, label: str) -> tuple[str, int]:
+        text, found = first(text, label)
+        text, more = second(text, label)
+        return text, found + more
+
+    return replace
+
+
+def _any(_: str) -> bool:
+    return True
+
+
+def _is_address(text: str) -> bool:
+    """Return whether the text is an IP address."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return text != "::"  # more often a part of a program
+
+
+def _is_phone(text: str) -> bool:
+    digits = sum(character.isdigit() for character in text)
+    return digits in (_ABROAD_LENGTHS if text.startswith(("+", "00")) else _PHONE_LENGTHS)
+
+
+def _cards(run: str) -> Iterator[tuple[int, int]]:
+    """Yield the spans of card numbers in a run of digits that may be grouped."""
+    return _numbers(run, _CARD_BEGINS, _CARD_LENGTHS, _is_card)
+
+
+def _phones(run: str) -> Iterator[tuple[int, int]]:
+    """Yield the spans of phone numbers in a run of digit groups."""
+    return _numbers(run, "0", _PHONE_LENGTHS, _any)
+
+
+def _numbers(
+    run: str, begins: str, lengths: Collection[int], is_one: Callable[[str], bool]
+) -> Iterator[tuple[int, int]]:
+    """Yield the spans of numbers of these lengths in a run of digit groups; each consists of whole groups."""
+    groups = [match.span() for match in re.finditer(r"\d+", run)]
+    free = 0
+    for first, (start, _) in enumerate(groups):
+        if start < free or run[start] not in begins:
+            continue
+        for end in reversed(list(_ends(groups[first : first + max(lengths)], lengths))):
+            if is_one(run[start:end]):
+                yield start - (run[start - 1 : start] == "("), end
+                free = end
+                break
+
+
+def _ends(groups: Sequence[tuple[int, int]], lengths: Collection[int]) -> Iterator[int]:
+    """Yield the possible ends, by length alone, of a number that begins with the first group."""
+    digits, most = 0, max(lengths)
+    for start, end in groups:
+        digits += end - start
+        if digits > most:
+            return
+        if digits in lengths:
+            yield end
+
+
+def _is_card(text: str) -> bool:
+    """Return whether Luhn's check digit is right."""
+    digits = [int(character) for character in text if character.isdigit()]
+    return (sum(digits[-1::-2]) + sum(_DOUBLED[digit] for digit in digits[-2::-2])) % 10 == 0
+
+
+def _ibans(run: str) -> Iterator[tuple[int, int]]:
+    """Yield the spans of account numbers in an alphanumeric run, which may contain other words too."""
+    free = 0
+    for begin in _IBAN_BEGIN.finditer(run):
+        end = _iban_end(run, begin.start()) if begin.start() >= free else None
+        if end is not None:
+            yield begin.start(), end
+            free = end
+
+
+def _iban_end(run: str, start: int) -> int | None:
+    """Return the end of the account number that begins at `start`; None if none does."""
+    length = _IBAN_LENGTH.get(run[start : start + 2].upper(), 0)
+    places = [place for place in range(start, min(len(run), start + 2 * length)) if run[place].isalnum()][:length]
+    if not length or len(places) < length:
+        return None
+    end = places[-1] + 1
+    whole = end == len(run) or not run[end].isalnum()
+    return end if whole and _is_iban("".join(run[place] for place in places)) else None
+
+
+def _is_iban(number: str) -> bool:
+    """Return whether the check digits are right (ISO 13616: modulo 97)."""
+    return int("".join(str(int(character, 36)) for character in number[4:] + number[:4])) % 97 == 1
+
+
+FINDERS: Final[Mapping[str, Replace]] = {
+    "EMAIL": _checked(_EMAIL, _any),
+    "IBAN": _within(_IBAN_RUN, _ibans),
+    "CREDIT_CARD": _within(_DIGITS, _cards),
+    "US_SSN": _checked(_SSN, _any),
+    "IP_ADDRESS": _checked(re.compile(f"{_IPV6.pattern}|{_IPV4.pattern}"), _is_address),
+    "PHONE": _both(_checked(_PHONE, _is_phone), _within(_GROUPED_PHONE, _phones)),
+}
+"""Finders by kind, in the order of application."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,9 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 
-from kairo_team.evaluators.data_files import Place, parts_of
-from kairo_team.evaluators.data_mistakes import unknown_key
-from kairo_team.team_data.reading import MISSING, Missing, Reading
+from kairo_team.data.files import Place, parts_of
+from kairo_team.data.mistakes import unknown_key
+from kairo_team.data.teams.reading import MISSING, Missing, Reading
 
 Schema = dict[str, Any]
 Definitions = dict[str, Any]

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from kairo_team.evaluators.data_files import Place, parts_of
-from kairo_team.evaluators.data_mistakes import Mistake
+from kairo_team.data.files import Place, parts_of
+from kairo_team.data.mistakes import Mistake
 
 
 class Missing:

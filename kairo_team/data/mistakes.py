@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Final, NamedTuple
 
-from kairo_team.evaluators.data_files import Place
+from kairo_team.data.files import Place
 
 LineOf = Callable[[Place], int | None]
 MOST: Final = 50

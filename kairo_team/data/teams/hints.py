@@ -1,0 +1,563 @@
+"""Shapes of data, derived from the types of constructors; plug-ins by name, your own code, and rubrics in a team."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import re
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import MISSING as NO_DEFAULT
+from dataclasses import dataclass, fields, is_dataclass
+from difflib import get_close_matches
+from enum import Enum
+from functools import cache, partial
+from importlib import import_module
+from os import PathLike
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Literal, Union, cast, get_args, get_origin
+
+from pydantic import BeforeValidator
+
+from kairo_team import contracts, plugins
+from kairo_team._util import late_pydantic
+from kairo_team.data.files import SUFFIXES, Place, parts_of, read_data
+from kairo_team.data.mistakes import sentences
+from kairo_team.data.teams.reading import MISSING, Missing, Reading
+from kairo_team.data.teams.shapes import (
+    LEAVES,
+    Argument,
+    Built,
+    Definitions,
+    Json,
+    ListOf,
+    MapOf,
+    OneOf,
+    OrNull,
+    PathOf,
+    Plain,
+    Schema,
+    SecretText,
+    Shape,
+    Validated,
+    shown,
+)
+from kairo_team.errors import known
+from kairo_team.evaluators.rubric import Rubric
+from kairo_team.evaluators.rubric_data import rubric_of
+from kairo_team.governance.guardrail_config import policies_of
+from kairo_team.output_types import JsonSchema
+
+_SECRETS: Final = ("headers", "env", "secrets")
+"""Arguments whose texts may come from the environment."""
+_WORDS_OF_COMMANDS: Final = ("command", "args")
+"""Arguments that may be paths, and are passed on as they are."""
+_LISTS: Final = (list, tuple, frozenset, set, Sequence, Iterable, Collection, AbstractSet)
+_LEFT_OUT: Final = {
+    "TeamExecutionRequest": ("run_id",),  # every run needs one of its own
+    "SqliteJournal": ("source",),
+    "Task": ("part_of",),  # the run sets it
+}
+"""Arguments that data may not give."""
+_IMPORT: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_IMPORT_SCHEMA: Final[Schema] = {
+    "type": "string",
+    "pattern": f"^{_IMPORT.pattern}$",
+    "description": "module:name, code of your own. Data that is not trusted may not name any.",
+}
+_STARTS_PROGRAMS: Final = ("mcp-stdio",)
+_RUBRIC_KEYS: Final = ("criteria", "threshold", "check_timeout")
+_PLACED: Final = {"id": Argument(Json(), required=False), "phase": Argument(Json(), required=False)}
+"""Arguments of a guardrail besides its own options; see `GuardrailChain.from_config`."""
+
+
+def imported(text: str, place: Place, reading: Reading) -> Any:
+    """Return the object that `module:name` names."""
+    if not reading.trusted:
+        return reading.refuse(place, f"imports code, {text!r:.80}: that is for trusted data (trusted=True)")
+    module, _, path = text.partition(":")
+    try:
+        found: Any = import_module(module)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a module may raise anything
+        return reading.refuse(place, f"names {text!r:.80}, and {module!r} cannot be imported: {_said(error)}")
+    for name in path.split("."):
+        if not hasattr(found, name):
+            near = get_close_matches(name, [*getattr(found, "__dict__", {})], 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            return reading.refuse(place, f"names {text!r:.80}, and {module!r} has no {name!r}{hint}")
+        found = getattr(found, name)
+    return found
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split()):.300}"
+
+
+def is_import(value: Any) -> bool:
+    """Return whether a value is written `module:name`."""
+    return isinstance(value, str) and _IMPORT.fullmatch(value) is not None
+
+
+@dataclass(frozen=True)
+class Imported(Shape):
+    """An object in your own code: `module:name`."""
+
+    what: str
+
+    @property
+    def words(self) -> str:
+        """Say what the object is, and how to write it."""
+        return f"{self.what}, written module:name"
+
+    def fits(self, value: Any) -> bool:
+        """Take strings."""
+        return isinstance(value, str)
+
+    def read(self, value: Any, place: Place, reading: Reading) -> Any:
+        """Import it."""
+        return imported(value, place, reading) if is_import(value) else self.refuse(value, place, reading)
+
+    def schema(self, definitions: Definitions) -> Schema:
+        """Allow strings of that form."""
+        return dict(_IMPORT_SCHEMA)
+
+
+class OutputType(Shape):
+    """The type of a task's output: a JSON Schema, or `module:name`."""
+
+    says = "a JSON Schema, or a type of yours, written module:name"
+
+    def fits(self, value: Any) -> bool:
+        """Take mappings and strings."""
+        return isinstance(value, Mapping | str)
+
+    def read(self, value: Any, place: Place, reading: Reading) -> Any:
+        """Check the schema, or import the type."""
+        if is_import(value):
+            return imported(value, place, reading)
+        if not isinstance(value, Mapping):
+            return self.refuse(value, place, reading)
+        schema = cast("Mapping[str, Any]", value)
+        try:
+            JsonSchema(schema, "a JSON Schema as an output type")
+        except (ValueError, ImportError) as error:
+            return reading.refuse(place, f"is refused: {error}")
+        return schema
+
+    def schema(self, definitions: Definitions) -> Schema:
+        """Allow mappings and strings."""
+        return {"anyOf": [{"type": "object"}, dict(_IMPORT_SCHEMA)]}
+
+
+@dataclass(frozen=True)
+class Named(Shape):
+    """A plug-in by its name, or `{name: its arguments}`; the name may be `module:name`."""
+
+    kind: str
+
+    @property
+    def words(self) -> str:
+        """Say how to write the plug-in."""
+        what = plugins.KINDS[self.kind].what
+        return f"the name of {what}, or one name with its arguments such as {{name: {{...}}}}"
+
+    def fits(self, value: Any) -> bool:
+        """Take strings and mappings."""
+        return isinstance(value, str | Mapping)
+
+    def refuse(self, value: Any, place: Place, reading: Reading) -> Missing:
+        """Note that the value is not such a plug-in, and list the names."""
+        there = known({one.name for one in plugins.installed(self.kind)})
+        return reading.refuse(place, f"must be {self.words}, not {shown(value)}; there are {there}")
+
+    def read(self, value: Any, place: Place, reading: Reading) -> Any:
+        """Find the plug-in's maker, read its arguments, and call it."""
+        if self.kind == "evaluator" and _is_rubric(value):
+            return RubricOf().read(value, place, reading)
+        parts = parts_of(value)
+        if isinstance(value, str):
+            return self._bare(value, place, reading)
+        if isinstance(value, Mapping) and len(parts) == 1:
+            ((name, given),) = parts.items()
+            return self._called(str(name), given, place, reading)
+        return self.refuse(value, place, reading)
+
+    def _bare(self, name: str, place: Place, reading: Reading) -> Any:
+        if not is_import(name):
+            return self._called(name, None, place, reading)
+        found = imported(name, place, reading)
+        if isinstance(found, type):
+            return self._made(name, found, None, place, reading)
+        return self._checked(name, found, place, reading)
+
+    def _called(self, name: str, given: Any, place: Place, reading: Reading) -> Any:
+        make = self._maker(name, place, reading)
+        if isinstance(make, Missing):
+            return make
+        if not plugins.KINDS[self.kind].is_made:
+            return self._checked(name, make, place, reading)
+        return self._made(name, make, given, (*place, name) if given is not None else place, reading)
+
+    def _maker(self, name: str, place: Place, reading: Reading) -> Any:
+        if is_import(name):
+            return imported(name, place, reading)
+        if name in _STARTS_PROGRAMS and not reading.trusted:
+            return reading.refuse(place, f"starts a program, {name!r}: that is for trusted data (trusted=True)")
+        try:
+            return plugins.find(self.kind, name)
+        except ValueError as error:
+            return reading.refuse(place, f"is refused: {error}")
+
+    def _made(self, name: str, make: Any, given: Any, place: Place, reading: Reading) -> Any:
+        if not callable(make):
+            return reading.refuse(place, f"gives arguments to {name!r:.80}, which is not a class or function")
+        shape = options_of(self.kind, name, make)
+        if given is None or isinstance(given, Mapping):
+            made = shape.read(given or {}, place, reading)
+        else:
+            made = shape.read_first(given, place, reading)
+        return self._checked(name, made, place, reading)
+
+    def _checked(self, name: str, made: Any, place: Place, reading: Reading) -> Any:
+        if isinstance(made, Missing):
+            return made
+        kind = plugins.KINDS[self.kind]
+        try:
+            kind.check(f"{kind.word} {name!r}", made)
+        except ValueError as error:
+            return reading.refuse(place, f"is refused: {error}")
+        return made
+
+    def schema(self, definitions: Definitions) -> Schema:
+        """Offer the built-in names with their arguments, and allow others."""
+        called = plugins.KINDS[self.kind].word.title().replace(" ", "")
+        if called not in definitions:
+            definitions[called] = {}  # its arguments may be such plug-ins again
+            definitions[called].update(self._own_schema(definitions))
+        return {"$ref": f"#/$defs/{called}"}
+
+    def _own_schema(self, definitions: Definitions) -> Schema:
+        names = [*plugins.KINDS[self.kind].built_in]
+        made = {name: options_of(self.kind, name, plugins.find(self.kind, name)) for name in names}
+        bare: Schema = {"anyOf": [{"enum": names}, {"type": "string"}]}
+        arguments: Schema = {
+            "type": "object",
+            "properties": {name: _with_short(one, definitions) for name, one in made.items()},
+            "minProperties": 1,
+            "maxProperties": 1,
+        }
+        rubric = [RubricOf().schema(definitions)] if self.kind == "evaluator" else []
+        return {"anyOf": [*rubric, bare, arguments]}
+
+
+def _with_short(shape: Built, definitions: Definitions) -> Schema:
+    """Return the schema of arguments by name; if the first argument is enough, also allow it alone."""
+    whole, arguments = shape.own_schema(definitions), shape.arguments
+    required = [name for name, one in arguments.items() if one.required]
+    short: list[Schema] = [] if required else [{"type": "null"}]
+    if arguments and required in ([], [next(iter(arguments))]):
+        short.append(next(iter(arguments.values())).shape.schema(definitions))
+    return {"anyOf": [whole, *short]} if short else whole
+
+
+def _is_rubric(value: Any) -> bool:
+    if isinstance(value, str):
+        return value.lower().endswith(SUFFIXES)
+    return any(key in parts_of(value) for key in _RUBRIC_KEYS)
+
+
+@cache
+def options_of(kind: str, name: str, make: Callable[..., Any]) -> Built:
+    """Return the shape of a plug-in's arguments."""
+    called = getattr(make, "__name__", name)
+    if kind == "guardrail" and not is_import(name):
+        return Built(called, partial(_make_guardrail, name), lambda: _placed(make))
+    return Built(called, make, lambda: arguments_of(make))
+
+
+def _make_guardrail(guardrail_name: str, /, **given: Any) -> Any:
+    return policies_of([{"name": guardrail_name, **given}])[0]
+
+
+def _placed(make: Callable[..., Any]) -> Mapping[str, Argument]:
+    order = {"order": Argument(Json(), required=False)}
+    return {**arguments_of(make), **_PLACED, **order}
+
+
+class ToolOf(Shape):
+    """A tool by name, your own as `module:name`, or a source of tools with its arguments."""
+
+    says = "the name of a tool, module:name, or one source of tools with its arguments"
+
+    def fits(self, value: Any) -> bool:
+        """Take strings and mappings."""
+        return isinstance(value, str | Mapping)
+
+    def read(self, value: Any, place: Place, reading: Reading) -> Any:
+        """Take a mapping as a source, a name as a tool; `module:name` may be either."""
+        if isinstance(value, Mapping):
+            return Named("tool-source").read(value, place, reading)
+        if not isinstance(value, str):
+            return self.refuse(value, place, reading)
+        return imported(value, place, reading) if is_import(value) else Named("tool").read(value, place, reading)
+
+    def schema(self, definitions: Definitions) -> Schema:
+        """Allow strings and sources."""
+        return {"anyOf": [{"type": "string"}, Named("tool-source").schema(definitions)]}
+
+
+class RubricOf(Shape):
+    """A rubric: its data, or the path of its file."""
+
+    says = "a rubric or the path of its file"
+
+    def fits(self, value: Any) -> bool:
+        """Take mappings and paths of files of data."""
+        return isinstance(value, Mapping) or (isinstance(value, str) and value.lower().endswith(SUFFIXES))
+
+    def read(self, value: Any, place: Place, reading: Reading) -> Any:
+        """Make the rubric; each mistake in its file becomes a mistake here, with its line there."""
+        if isinstance(value, Mapping):
+            made, mistakes = rubric_of(Rubric, value)
+            for one in mistakes:
+                reading.refuse((*place, *one.path), one.says, one.key)
+            return MISSING if made is None else made
+        return self._load(value, place, reading) if self.fits(value) else self.refuse(value, place, reading)
+
+    def _load(self, text: str, place: Place, reading: Reading) -> Any:
+        path = reading.path(text, place)
+        if isinstance(path, Missing):
+            return path
+        try:
+            found = read_data(Path(path))
+        except (ValueError, ImportError, OSError) as error:
+            said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            return reading.refuse(place, f"names {text!r:.80}, which cannot be read: {said}")
+        made, mistakes = rubric_of(Rubric, found.value)
+        for one in sentences(mistakes, text, found.line_of):
+            reading.refuse(place, f"names a rubric that is wrong: {one}")
+        return MISSING if made is None else made
+
+    def schema(self, definitions: Definitions) -> Schema:
+        """Refer to the schema of rubrics."""
+        if "Rubric" not in definitions:
+            own = Rubric.json_schema()
+            inner = {f"Rubric.{name}": one for name, one in own.pop("$defs", {}).items()}
+            own.pop("$schema", None)
+            definitions.update(cast("Definitions", _moved(inner)))
+            definitions["Rubric"] = _moved(own)
+        files = {"type": "string", "pattern": r"\.(yaml|yml|toml|json)$", "description": "The path of a rubric."}
+        return {"anyOf": [{"$ref": "#/$defs/Rubric"}, files]}
+
+
+def _moved(node: Any) -> Any:
+    """Return a rubric's schema with its references changed to the new names of its definitions."""
+    parts = parts_of(node)
+    if isinstance(node, list):
+        return [*map(_moved, parts.values())]
+    if not isinstance(node, Mapping):
+        return node
+    made = {key: _moved(one) for key, one in parts.items()}
+    if isinstance(made.get("$ref"), str):
+        made["$ref"] = made["$ref"].replace("#/$defs/", "#/$defs/Rubric.")
+    return made
+
+
+class Unsayable:
+    """Replaces types in hints that data cannot express."""
+
+    def __class_getitem__(cls, _item: Any) -> type[Unsayable]:
+        return cls
+
+
+class _Names(dict[str, Any]):
+    """Finds the names in a module's annotations, including imports for type checkers alone."""
+
+    def __init__(self, module: str) -> None:
+        super().__init__()
+        self._module = module
+
+    def __missing__(self, name: str) -> Any:
+        found = sys.modules.get(self._module)
+        for scope in (vars(found) if found is not None else {}, vars(builtins)):
+            if name in scope:
+                return scope[name]
+        home, original = _typed_imports(self._module).get(name, ("", ""))
+        if home.partition(".")[0] != "kairo_team" and home not in sys.modules:
+            return Unsayable
+        return getattr(import_module(home), original, Unsayable)
+
+
+@cache
+def _typed_imports(module: str) -> Mapping[str, tuple[str, str]]:
+    """Return a module's imports for type checkers alone: by local name, the source module and the name there."""
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (KeyError, OSError, TypeError, SyntaxError):
+        return {}
+    guarded = [one for one in tree.body if isinstance(one, ast.If) and "TYPE_CHECKING" in ast.unparse(one.test)]
+    lines = [line for one in guarded for line in one.body if isinstance(line, ast.ImportFrom) and line.module]
+    return {name.asname or name.name: (str(line.module), name.name) for line in lines for name in line.names}
+
+
+@cache
+def _kinds() -> Mapping[Any, str]:
+    """Return the plug-in points by their protocols."""
+    found = {getattr(contracts, one.contract, None): kind for kind, one in plugins.KINDS.items()}
+    return {protocol: kind for protocol, kind in found.items() if protocol is not None}
+
+
+def shape_of(hint: Any, name: str = "") -> Shape | None:
+    """Return the shape of the values that a type allows; None if data cannot express it. `name` is the argument's."""
+    if get_origin(hint) is Annotated:
+        inner, *how = get_args(hint)
+        if any(isinstance(one, BeforeValidator | late_pydantic.BeforeValidator) for one in how):
+            return Validated(hint)
+        return Plain(hint) if _is_leaf(inner) else shape_of(inner, name)
+    if get_origin(hint) in (Union, UnionType):
+        return _shape_of_union(get_args(hint), name)
+    if name == "agent" and hint is Any:
+        return Named("agent")
+    if name == "tools" and get_origin(hint) in _LISTS:
+        return ListOf(ToolOf())
+    if _is_leaf(hint):
+        return SecretText() if hint is str and name in _SECRETS else Plain(hint)
+    return _shape_of_list(hint, name) or _shape_of_class(hint)
+
+
+def _is_leaf(hint: Any) -> bool:
+    if get_origin(hint) is Annotated:
+        return _is_leaf(get_args(hint)[0])
+    if get_origin(hint) in (Union, UnionType):
+        return all(map(_is_leaf, get_args(hint)))
+    return get_origin(hint) is Literal or (isinstance(hint, type) and (hint in LEAVES or issubclass(hint, Enum)))
+
+
+def _shape_of_union(branches: Sequence[Any], name: str) -> Shape | None:
+    null = NoneType in branches
+    kept = [one for one in branches if one is not NoneType]
+    if any(one is contracts.AgentFunction or one is contracts.Agent for one in kept) and str not in kept:
+        return _nullable(Named("agent"), null=null)
+    if str in kept and contracts.TeamCoordinator in kept:  # the string is its name
+        return _nullable(Named("coordinator"), null=null)
+    if str in kept:  # a model is named by a string
+        kept = [one for one in kept if one is not contracts.ChatModel and not _is_function(one)]
+    if name in _WORDS_OF_COMMANDS:
+        return Plain(str)
+    if any(_is_path(one) for one in kept):
+        return _nullable(PathOf(), null=null)
+    if any(get_origin(one) is not None and issubclass(cast("type", get_origin(one)), Mapping)
+           for one in kept if isinstance(get_origin(one), type)):  # fmt: skip
+        kept = [one for one in kept if not _is_function(one)]
+    if len(kept) > 1 and all(map(_is_leaf, kept)):
+        return _nullable(Plain(Union[tuple(kept)]), null=null)  # noqa: UP007 - made of a list
+    kept.sort(key=lambda one: one is not str)  # first, because Python takes a string as such, not as a plug-in's name
+    shapes = list(dict.fromkeys(shape for one in kept if (shape := shape_of(one, name)) is not None))
+    if not shapes:
+        return None
+    return _nullable(shapes[0] if len(shapes) == 1 else OneOf(tuple(shapes)), null=null)
+
+
+def _nullable(shape: Shape, *, null: bool) -> Shape:
+    if isinstance(shape, Plain) and null:
+        return Plain(shape.hint | None)
+    return OrNull(shape) if null else shape
+
+
+def _is_path(hint: Any) -> bool:
+    found = get_origin(hint) or hint
+    return isinstance(found, type) and (found is PathLike or issubclass(found, Path))
+
+
+def _is_function(hint: Any) -> bool:
+    return hint is Callable or get_origin(hint) is Callable
+
+
+def _shape_of_list(hint: Any, name: str) -> Shape | None:
+    origin, inside = get_origin(hint), get_args(hint)
+    if origin in _LISTS:
+        item = shape_of(inside[0], name) if inside else Json()
+        return None if item is None else ListOf(item)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        if name == "output_types":
+            return MapOf(OutputType())
+        value = shape_of(inside[1], name)
+        return None if value is None else MapOf(value)
+    return None
+
+
+def _shape_of_class(hint: Any) -> Shape | None:
+    if hint is Unsayable:
+        return None
+    if hint is Any or hint is object:
+        return Json()
+    if _is_function(hint):
+        return Imported("a function")
+    if _is_path(hint):
+        return PathOf()
+    if hint is Rubric:
+        return RubricOf()
+    if hint in _kinds():
+        return Named(_kinds()[hint]) if hint is not contracts.ChatModel else Plain(str)
+    ours = str(getattr(hint, "__module__", "")).partition(".")[0] == "kairo_team"
+    return built(cast("Any", hint)) if isinstance(hint, type) and (ours or is_dataclass(cast("Any", hint))) else None
+
+
+@cache
+def built(make: Callable[..., Any], name: str = "") -> Built:
+    """Return the shape of the object that a class or function makes from its arguments."""
+    return Built(name or make.__name__, make, lambda: arguments_of(make))
+
+
+def arguments_of(make: Callable[..., Any]) -> Mapping[str, Argument]:
+    """Return the arguments that data can give to a class or function, by name."""
+    parameters, hints = _signature(make)
+    found: dict[str, Argument] = {}
+    for name, parameter in parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            found |= _of_the_class(make, [*parameters])
+        elif name not in _LEFT_OUT.get(make.__name__, ()):
+            shape = shape_of(hints.get(name, Any), name)
+            several = parameter.kind is parameter.VAR_POSITIONAL
+            if shape is not None:
+                required = parameter.default is parameter.empty and not several
+                found[name] = Argument(ListOf(shape) if several else shape, required, several)
+    return found
+
+
+def _of_the_class(make: Callable[..., Any], taken: Collection[str]) -> Mapping[str, Argument]:
+    """Return the fields of a class whose class method passes on the rest of its arguments."""
+    kind = getattr(make, "__self__", None)
+    if not isinstance(kind, type) or not is_dataclass(kind):
+        return {}
+    usual = {one.name for one in fields(kind) if one.default is not NO_DEFAULT or one.default_factory is not NO_DEFAULT}
+    return {name: one for name, one in arguments_of(kind).items() if name in usual and name not in taken}
+
+
+def _signature(make: Callable[..., Any]) -> tuple[Mapping[str, inspect.Parameter], Mapping[str, Any]]:
+    """Return the parameters and their types."""
+    parameters, written = inspect.signature(make).parameters, cast("Any", make)
+    if is_dataclass(make) and written.__dataclass_params__.init:
+        return parameters, _hints(written, written.__module__)
+    function: Any = inspect.unwrap(written.__init__ if isinstance(make, type) else written)
+    function = getattr(function, "__func__", function)
+    return parameters, _hints(function, getattr(function, "__module__", ""))
+
+
+def _hints(owner: Any, module: str) -> Mapping[str, Any]:
+    """Return the types of the arguments; `Unsayable` for an annotation that cannot be read."""
+    # `typing.get_type_hints` would also evaluate the inside of aliases, and needs all names at run time.
+    names = _Names(module)
+    kinds: Sequence[Any] = [one for one in getattr(owner, "__mro__", [owner]) if one is not object]
+    written = {name: hint for one in reversed(kinds) for name, hint in inspect.get_annotations(one).items()}
+    return {name: _evaluated(hint, names) if isinstance(hint, str) else hint for name, hint in written.items()}
+
+
+def _evaluated(hint: str, names: _Names) -> Any:
+    try:
+        return eval(hint, {}, names)  # noqa: S307 - an annotation in the source of code that was imported
+    except Exception:  # noqa: BLE001 - the annotations of a package may be anything
+        return Unsayable
