@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_BOX = re.compile(r"^<!-- (?:(beside|cards)|end) -->$", re.MULTILINE)
-"""Comments that begin and end a box of the site: code beside a picture, or cards of a list."""
+_BOX = re.compile(r"^<!-- (?:(columns|wide|cards)|end) -->$", re.MULTILINE)
+"""Comments that begin and end a box of the site: columns, a wide picture, or a list as cards."""
 
 
 @dataclass(frozen=True)
