@@ -69,7 +69,7 @@ def with_next(page: Page, files: set[str]) -> Page:
         return page
     here = posixpath.dirname(page.path) or "."
     cards = [f"- **[{title}]({posixpath.relpath(to, here)})**{said and f': {said}'}" for title, to, said in found]
-    lines = ["<!-- cards -->", "", *cards, "", "<!-- end -->", ""]
+    lines = ["<!-- cards -->", "", *cards, "", "<!-- /cards -->", ""]
     return replace(page, text=f"{page.text.rstrip()}\n\n" + "\n".join(lines))
 
 
