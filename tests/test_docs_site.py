@@ -174,3 +174,28 @@ def test_the_files_for_language_models_have_every_page() -> None:
     assert all(f"]({path})" in listed for section in navigation.sections() for _, path, _ in section.entries)
     whole = llms.full([front, Page("a.md", "# A\n\n:::::{py:class} B(c: int)\n:module: m\n\nWhat.\n:::::")])
     assert whole.endswith("<!-- a.md -->\n\n# A\n\n## class `B(c: int)`\n\nWhat.\n")
+
+
+def test_the_first_page_and_the_ends_of_pages_have_boxes_that_other_readers_do_not_see() -> None:
+    front = Page("index.md", read("docs/index.md"))
+    assert front.source().count("::::{container} ") == 3 == len(re.findall(r"^::::$", front.source(), re.MULTILINE))
+    assert "container" not in llms.plain(front.text)
+    assert "<!--" not in llms.plain(front.text)
+    scale = Page("scale.md", read("docs/scale.md"))
+    assert "<!-- end -->" in scale.text
+    assert "::::" not in scale.source()
+
+
+def test_a_page_ends_with_cards_of_the_next_pages_of_its_section() -> None:
+    files = {path for section in navigation.sections(generated=False) for _, path, _ in section.entries}
+    page = navigation.with_next(Page("mini-agent.md", "# MiniAgent\n"), files)
+    assert page.text == (
+        "# MiniAgent\n\n<!-- cards -->\n\n"
+        "- **[Agents of other libraries](wrappers.md)**: pydantic-ai, LangGraph, the OpenAI Agents SDK\n"
+        "- **[Models](models.md)**: how models are named, limited, retried and replaced\n\n<!-- /cards -->\n"
+    )
+    nested = navigation.with_next(Page("coming-from/crewai.md", "# C\n"), files)
+    assert "- **[Coming from pydantic-ai](pydantic-ai.md)**: agents that stay as they are\n" in nested.text
+    last = Page("plug-ins.md", "# Plug-ins\n")
+    tutorial = Page("tutorial/budget.md", "# 2\n\nNext: [3. A review](review.md).\n")
+    assert [navigation.with_next(one, files) for one in (last, tutorial)] == [last, tutorial]

@@ -1,4 +1,4 @@
-"""Names that people guess: what they are called here, said in one sentence."""
+"""Answers to guessed names: a sentence with the name to write."""
 
 from __future__ import annotations
 

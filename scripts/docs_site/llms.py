@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from scripts.docs_site.navigation import sections
-from scripts.docs_site.pages import Page
+from scripts.docs_site.pages import BOX, Page
 
 _OPENING = re.compile(r"^:{3,}\{py:(\w+)\} (.+)$")
 _OPTION = re.compile(r"^:(?:module:.*|async:|classmethod:|staticmethod:)$")
@@ -46,5 +46,5 @@ def _plain_lines(lines: Sequence[str]) -> Iterator[str]:
             yield f"{'##' if kind in {'class', 'function', 'data'} else '###'} {_WORDS.get(kind, kind)} `{head}`"
         elif line.startswith((":type:", ":value:")):
             yield f"`{line.partition(': ')[2]}`"
-        elif not _OPTION.match(line) and not re.fullmatch(r":{4,}", line):
+        elif not _OPTION.match(line) and not BOX.match(line) and not re.fullmatch(r":{4,}", line):
             yield line

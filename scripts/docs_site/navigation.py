@@ -63,16 +63,13 @@ def all_pages(pages: Mapping[str, Page]) -> Page:
 
 def with_next(page: Page, files: set[str]) -> Page:
     """Return a page with cards at its end: the next pages of its section. A page that names its next has none."""
-    entries = next(
-        (section.entries for section in sections() if page.path in {path for _, path, _ in section.entries}), ()
-    )
-    at = next((place for place, (_, path, _) in enumerate(entries) if path == page.path), len(entries))
-    found = [one for one in entries[at + 1 : at + 3] if one[1] in files]
+    places = [(one.entries, at) for one in sections() for at, entry in enumerate(one.entries) if entry[1] == page.path]
+    found = [one for entries, at in places for one in entries[at + 1 : at + 3] if one[1] in files]
     if not found or "\nNext: [" in page.text:
         return page
     here = posixpath.dirname(page.path) or "."
-    cards = [f"- **[{title}]({posixpath.relpath(path, here)})**: {said}" for title, path, said in found]
-    lines = ["<!-- cards -->", "", *cards, "", "<!-- end -->", ""]
+    cards = [f"- **[{title}]({posixpath.relpath(to, here)})**{said and f': {said}'}" for title, to, said in found]
+    lines = ["<!-- cards -->", "", *cards, "", "<!-- /cards -->", ""]
     return replace(page, text=f"{page.text.rstrip()}\n\n" + "\n".join(lines))
 
 

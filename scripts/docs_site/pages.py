@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_BOX = re.compile(r"^<!-- (?:(beside|cards)|end) -->$", re.MULTILINE)
-"""Comments that begin and end a box of the site: code beside a picture, or cards of a list."""
+BOX = re.compile(r"^<!-- (/?)(columns|wide|cards) -->$", re.MULTILINE)
+"""Comments that begin and end a box of the site: columns, a wide picture, or a list as cards."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Page:
         """Return what the generator reads: the text, its place in the navigation, and whether it is searched."""
         options = "" if self.searched else "---\norphan: true\nnosearch: true\n---\n\n"
         below = "\n".join(["", "```{toctree}", ":hidden:", "", *self.nav, "```", ""]) if self.nav else ""
-        text = _BOX.sub(lambda box: f"::::{{container}} {box[1]}" if box[1] else "::::", self.text)
+        text = BOX.sub(lambda box: "::::" if box[1] else f"::::{{container}} {box[2]}", self.text)
         return f"{options}{text.rstrip()}\n{below}"
 
     @property
