@@ -75,6 +75,8 @@ class ChatModel(Protocol):
     C10. `count_tokens` is never less than the tokens of the prompt that the provider counts.
     C11. `price` is a finite amount, not negative, the same for the same usage, and not smaller for more tokens.
     C12. `stream` passes on the text of the reply it returns, in order; an exception of `on_text` ends the call.
+    C14. A message's `native` form reaches the provider if it came with a reply of this model and the message still says
+        the same. Any other is ignored, and the message's text and calls are sent.
 
     Optional: `async count_tokens(request) -> int`, an upper bound of the prompt's tokens; `price(usage) -> Money`,
     what a reply cost; `async stream(request, on_text) -> ModelResponse`, the same as `complete` but calling

@@ -161,6 +161,7 @@ class TeamRun:
             recorded_end(self.journal),
             self.emit,
             self.bus.begin if self._masker is None else self._begin_masked,
+            self.bus.by_model,
         )
 
     # ------------------------------------------------------------------ lifecycle
