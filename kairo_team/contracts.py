@@ -76,6 +76,8 @@ class ChatModel(Protocol):
     C11. `price` is a finite amount, not negative, the same for the same usage, and not smaller for more tokens.
     C12. `stream` passes on the text of the reply it returns, in order; an exception of `on_text` ends the call.
     C13. A file of a message reaches the provider whole, or the call is refused: it is never left out.
+    C14. A message's `native` form reaches the provider if it came with a reply of this model and the message still says
+        the same. Any other is ignored, and the message's text and calls are sent.
 
     Optional: `async count_tokens(request) -> int`, an upper bound of the prompt's tokens; `price(usage) -> Money`,
     what a reply cost; `file_problem(file) -> str | None`, why it takes no such file (without it, it gets none); `async

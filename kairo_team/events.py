@@ -502,6 +502,10 @@ class ModelCalled(WorkEvent):
     duration: float = 0.0
     """Seconds since the try was sent."""
     held_picodollars: int = 0
+    cached_tokens: int = 0
+    """Tokens of the prompt that came from the provider's cache; `usage` has them too."""
+    reasoning_tokens: int = 0
+    """Tokens of the reply that were reasoning; `usage` has them too."""
 
 
 @dataclass(frozen=True, slots=True)

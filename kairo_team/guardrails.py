@@ -270,7 +270,7 @@ class ModelInput(_Payload):
                 f"({BETWEEN_MESSAGES!r}), use map_text(function), or make a ModelInput of other messages"
             )
         changed = tuple(
-            message if piece == message.text else replace(message, text=piece)
+            message if piece == message.text else replace(message, text=piece, native=None)
             for message, piece in zip(self.messages, pieces, strict=True)
         )
         return ModelInput(changed, self.settings)
@@ -305,7 +305,7 @@ class ModelOutput(_Payload):
 
     def with_text(self, text: str) -> ModelOutput:
         """Return the payload with another text and the same tool calls."""
-        return ModelOutput(replace(self.response, text=_checked(text)))
+        return ModelOutput(replace(self.response, text=_checked(text), native=None))
 
     def map_text(self, function: TextFunction) -> ModelOutput:
         """Apply `function` to every piece of text; return self if nothing changed."""
@@ -313,7 +313,7 @@ class ModelOutput(_Payload):
         calls = tuple(_map_call(call, function) for call in self.response.tool_calls)
         if text == self.response.text and _same(calls, self.response.tool_calls):
             return self
-        return ModelOutput(replace(self.response, text=text, tool_calls=calls))
+        return ModelOutput(replace(self.response, text=text, tool_calls=calls, native=None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,7 +397,7 @@ def _map_message(message: Message, function: TextFunction) -> Message:
     calls = tuple(_map_call(call, function) for call in message.tool_calls)
     if text == message.text and _same(calls, message.tool_calls):
         return message
-    return replace(message, text=text, tool_calls=calls)
+    return replace(message, text=text, tool_calls=calls, native=None)
 
 
 def _map_call(call: ToolCall, function: TextFunction) -> ToolCall:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, TypeVar, cast, overload
 
 from kairo_team._util.drawn import drawing
-from kairo_team._util.frozen import checked, freeze, freeze_json, freeze_several, plain_text, quick
+from kairo_team._util.frozen import EMPTY, checked, freeze, freeze_json, freeze_several, plain_text, quick
 from kairo_team._util.guesses import answers_guesses
 from kairo_team._util.late_pydantic import AfterValidator, IsInstance, Number, omit_empty, to_json, without
 from kairo_team.budget import BudgetNode, HaltReason, Usage
@@ -319,6 +319,29 @@ class TaskOutcome:
     __deepcopy__ = _deep_copied
 
 
+@quick
+@dataclass(frozen=True, slots=True)
+class ModelUsage:
+    """What the calls of one model have used."""
+
+    calls: int = 0
+    """Tries, also those without a reply."""
+    usage: Usage = Usage()
+    """The charges of all of them."""
+    cached_tokens: int = 0
+    """Tokens of the prompts that came from the provider's cache, included in `usage`."""
+    reasoning_tokens: int = 0
+    """Tokens of the replies that were reasoning, included in `usage`."""
+
+    def __add__(self, other: ModelUsage) -> ModelUsage:
+        return ModelUsage(
+            self.calls + other.calls,
+            self.usage + other.usage,
+            self.cached_tokens + other.cached_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
+        )
+
+
 @answers_guesses
 @checked
 @dataclass(frozen=True, slots=True)
@@ -349,6 +372,11 @@ class TeamResult:
     """The work of a run without an output: what the coordinator set, else, in plan order, the artifacts of accepted
     tasks without an accepted dependent, and of tasks that were not accepted. Always `partial`. None if there is an
     output, or no work, or the run is COMPLETED."""
+    usage_by_model: Annotated[Mapping[str, ModelUsage], AfterValidator(freeze)] = field(
+        default=EMPTY, compare=False, hash=False
+    )
+    """What the calls of each model have used, by its name, with the shares of cache and reasoning. It has the calls of
+    this process and its workers: not those before a resumption, and not those inside a nested team."""
     exception: Raised = field(default=None, compare=False, repr=False)
     """The error that kept the run from completing, with its traceback: of the planner or coordinator, else of the work
     on the first task that failed. `check` raises its error from it. Kept like `TaskOutcome.exception`."""

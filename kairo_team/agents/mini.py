@@ -53,7 +53,9 @@ class MiniAgent:
     shortage is raised as `InsufficientBudget` or `HaltError`. With `stream`, subscribers receive replies piece by piece
     as `model.delta` events. `max_turns` applies in addition to all constraints. `templates` replace prompt templates by
     name (`system`, `task`, `continue`, `after_tools`, `repair`, `limits`, `compact`), with priority over the
-    coordinator's and the runtime's.
+    coordinator's and the runtime's. `thinking` says how much a model that can think does so before it replies, with any
+    provider: True, False, or "minimal", "low", "medium", "high", "xhigh", "max"; None leaves it to the model. Turns of
+    an agent with tools are cached at Anthropic, which makes a repeated prompt cheaper; `cache=False` turns that off.
 
     >>> agent = kt.MiniAgent("openai:gpt-5-mini", max_turns=4)
     >>> output = await agent.run("Explain tides.", budget=kt.Budget(tokens=4_000))
@@ -87,6 +89,8 @@ class MiniAgent:
         tools: Iterable[Any] = (),
         max_turns: int = 10,
         settings: Settings | None = None,
+        thinking: bool | str | None = None,
+        cache: bool = True,
         stream: bool = False,
         templates: Mapping[str, str] | None = None,
         tell_limits: bool = True,
@@ -104,6 +108,7 @@ class MiniAgent:
         self.templates = dict(check_names("MiniAgent.templates", templates or {}, _TEMPLATES))
         self._prompts = Prompts(self.templates)
         self._settings: Settings = _check_settings(settings) if settings is not None else {}
+        self._own = _own_settings(thinking, cache=cache)
 
     def preflight(self, role: Role, models: Models, budget: Budget) -> list[str]:
         """Return why the agent could not work, such as an unavailable model or a first prompt that cannot be paid."""
@@ -164,7 +169,8 @@ class MiniAgent:
 
     def settings_for(self, assignment: Assignment) -> dict[str, Any]:
         """Return the sampling settings for one assignment."""
-        return dict(_check_settings(self._settings(assignment)) if callable(self._settings) else self._settings)
+        given = _check_settings(self._settings(assignment)) if callable(self._settings) else self._settings
+        return {**self._own, **given}
 
     def render(self, template: str, context: MemberContext, **values: object) -> str:
         """Render a prompt template: the agent's own, else the run's."""
@@ -191,6 +197,9 @@ _LEAST_WORDS: Final = 60
 
 _LEAST_BYTES: Final = 1_000
 """Bytes of a conversation that a summary reads at least."""
+
+THINKING: Final = ("minimal", "low", "medium", "high", "xhigh", "max")
+"""How much a model thinks, in pydantic-ai's words."""
 
 _BYTES_A_TOKEN = 6
 """Bytes that one token rarely exceeds; used for the least cost of a prompt."""
@@ -489,6 +498,15 @@ def _check_settings(settings: Any) -> Any:
     if most is not None and (type(most) is not int or most < 1):
         raise ValueError(f"MiniAgent.settings: max_tokens must be a whole number >= 1, not {most!r}")
     return cast("Mapping[str, Any]", settings)
+
+
+def _own_settings(thinking: bool | str | None, *, cache: bool) -> dict[str, Any]:
+    """Return the settings for how much the model thinks and whether prompts are cached, in pydantic-ai's words."""
+    if thinking is not None and thinking is not True and thinking is not False and thinking not in THINKING:
+        raise ValueError(f"MiniAgent.thinking must be True, False or one of {known(THINKING)}, not {thinking!r}")
+    if not isinstance(cache, bool):  # pyright: ignore[reportUnnecessaryIsInstance]  # agents may be untyped
+        raise ValueError(f"MiniAgent.cache must be True or False, not {cache!r}: settings={{'cache': ...}} takes more")
+    return ({} if thinking is None else {"thinking": thinking}) | ({} if cache else {"cache": False})
 
 
 def _check_tools(tools: Iterable[Any]) -> tuple[Any, ...]:

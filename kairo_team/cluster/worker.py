@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from kairo_team.cluster.mailbox import Letters
     from kairo_team.cluster.units import Kind, Unit
     from kairo_team.durable.connection import Connection
+    from kairo_team.engine.work.runtime import Runtime
     from kairo_team.team import Team
 
 _logger = logging.getLogger("kairo_team")

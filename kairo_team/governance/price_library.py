@@ -64,7 +64,7 @@ def find(name: str, settings: Mapping[str, Any]) -> ListedPrice | None:
         return None
     if _rate(found.model_price, _INPUT, _ANY) is None or _rate(found.model_price, _OUTPUT, _ANY) is None:
         return None
-    if any(word in setting for setting in settings for word in _MAY_COST_MORE):
+    if any(word in setting for setting, given in settings.items() if given is not False for word in _MAY_COST_MORE):
         variants = [look_up(variant.when) for variant in found.model.price_variants or ()]
         possible = [_tiers(each.model_price) for each in (found, *variants)]
     else:

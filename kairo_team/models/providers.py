@@ -254,6 +254,8 @@ class ProviderModel:
         limits = [limit for limit in (request.max_tokens, settings.get("max_tokens")) if limit is not None]
         if limits:
             settings["max_tokens"] = min(limits)
+        if request.tools and self._writes_cache:  # a conversation with tools has further turns, which read the cache
+            settings.setdefault("cache", True)
         return cast("ModelSettings", with_key(self._model, settings))
 
     def _parameters(self, request: ModelRequest) -> ModelRequestParameters:
@@ -268,6 +270,11 @@ class ProviderModel:
         native = self._model.profile.get("supports_json_schema_output", False) and (not tools or self._combines)
         mode: Literal["native", "prompted"] = "native" if native else "prompted"
         return ModelRequestParameters(function_tools=tools, output_mode=mode, output_object=wanted)
+
+    @property
+    def _writes_cache(self) -> bool:
+        """Return whether the provider caches a prompt only where it is asked to: Anthropic."""
+        return any(kind.__name__ == "AnthropicModel" for kind in type(self._model).__mro__)
 
     @property
     def _combines(self) -> bool:

@@ -88,6 +88,8 @@ class Calls:
         reason = ": ".join(one for one in (call.refused_by, call.reason) if one)
         tries = f", try {call.number}" if call.number > 1 else ""
         facts = [count(call.usage.tokens, "token")] if call.what == "model" else []
+        facts += [f"reasoning, {count(call.reasoning, 'token')}"] if call.reasoning else []
+        facts += [f"cached, {count(call.cached, 'token')}"] if call.cached else []
         facts += [] if call.end is None or call.outcome == "refused" else [seconds(call.end - call.start)]
         what = (call.what if call.purpose in ("generate", "tool") else call.purpose) + tries
         said = [Said(of, *cut(text, self._most)) for of, text in self._said.get(call.call_id, ())] if told else []

@@ -50,6 +50,10 @@ class CallStory:
     """Tokens held for the call."""
     held_dollars: Decimal = _NOTHING
     usage: Usage = NO_USAGE
+    cached: int = 0
+    """Tokens of the prompt that came from a cache."""
+    reasoning: int = 0
+    """Tokens of the reply that were reasoning."""
     refused_by: str | None = None
     reason: str | None = None
 
@@ -398,6 +402,7 @@ class RunStory:
         call.end, call.outcome = at, event.outcome
         if isinstance(event, events.ModelCalled):
             call.held, call.usage = event.held, event.usage
+            call.cached, call.reasoning = event.cached_tokens, event.reasoning_tokens
         else:
             call.refused_by, call.reason = event.refused_by, event.reason
 

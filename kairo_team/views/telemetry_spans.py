@@ -318,7 +318,8 @@ class Spans:
         self._metrics.record_call(event, kind)
         if known:
             counts = {names.INPUT_TOKENS: usage.prompt_tokens, names.OUTPUT_TOKENS: usage.completion_tokens}
-            work.span.set_attributes(counts)
+            shares = {names.CACHED_TOKENS: event.cached_tokens, names.REASONING_TOKENS: event.reasoning_tokens}
+            work.span.set_attributes(counts | {name: tokens for name, tokens in shares.items() if tokens})
         if kind is not None:
             why = "its usage is unknown" if work.error is None else masked(words_of(work.error))
             _fail(work, kind, why)

@@ -35,7 +35,7 @@ MODULES = (
     "kairo_team.tck",
     "kairo_team.tck.human_gate",
     "kairo_team.tck.resource_constraint",
-    "kairo_team.team_data",
+    "kairo_team.data.teams",
     "kairo_team.testing",
     "kairo_team.tools",
     "kairo_team.views",

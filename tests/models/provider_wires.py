@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,12 +12,18 @@ import httpx2
 import pytest
 from pydantic_ai.models import Model
 from pydantic_ai.models.anthropic import AnthropicModel
+from pydantic_ai.models.cerebras import CerebrasModel
 from pydantic_ai.models.google import GoogleModel
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+from pydantic_ai.models.openrouter import OpenRouterModel
+from pydantic_ai.profiles.openai import OpenAIModelProfile
 from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.azure import AzureProvider
+from pydantic_ai.providers.cerebras import CerebrasProvider
+from pydantic_ai.providers.deepseek import DeepSeekProvider
 from pydantic_ai.providers.google import GoogleProvider
 from pydantic_ai.providers.openai import OpenAIProvider
+from pydantic_ai.providers.openrouter import OpenRouterProvider
 
 from kairo_team.models.providers import ProviderModel
 
@@ -53,6 +60,36 @@ def _native(wire: str, http: Any) -> Model[Any]:
             return OpenAIResponsesModel("m", provider=OpenAIProvider(api_key="k", http_client=http))
         case _:
             return OpenAIChatModel("m", provider=OpenAIProvider(api_key="k", http_client=http))
+
+
+def client_of(exchange: dict[str, Any], answer: Callable[[httpx2.Request], httpx2.Response]) -> Model[Any]:
+    """The client that a user gets for the model of a recorded exchange; `answer` is its server."""
+    http = httpx2.AsyncClient(transport=httpx2.MockTransport(answer), timeout=1200)
+    path: str = exchange["path"]
+    name: str = exchange["request"].get("model") or path.rpartition("/")[2].partition(":")[0]
+    match exchange["api"]:
+        case "anthropic-messages":
+            return AnthropicModel(name, provider=AnthropicProvider(api_key="k", http_client=http))
+        case "google-generate":
+            return GoogleModel(name, provider=GoogleProvider(api_key="k", http_client=http))
+        case "openai-responses":
+            return OpenAIResponsesModel(name, provider=OpenAIProvider(api_key="k", http_client=http))
+        case "openai-chat":
+            return OpenAIChatModel(name, provider=OpenAIProvider(api_key="k", http_client=http))
+        case _:
+            return _compatible(path, name, http)
+
+
+def _compatible(path: str, name: str, http: httpx2.AsyncClient) -> Model[Any]:
+    """The client of a provider with an interface like OpenAI's, by the path that it was asked at."""
+    if path.startswith("api/v1/"):
+        return OpenRouterModel(name, provider=OpenRouterProvider(api_key="k", http_client=http))
+    if path == "chat/completions":
+        return OpenAIChatModel(name, provider=DeepSeekProvider(api_key="k", http_client=http))
+    if path == "v1/chat/completions" and not re.match("mistral|magistral|ministral", name):
+        return CerebrasModel(name, provider=CerebrasProvider(api_key="k", http_client=http))
+    profile = OpenAIModelProfile(openai_chat_supports_max_completion_tokens=False)
+    return OpenAIChatModel(name, provider=OpenAIProvider(api_key="k", http_client=http), profile=profile)
 
 
 def exchanges() -> Iterator[tuple[str, dict[str, Any]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from decimal import Decimal
@@ -376,3 +377,48 @@ class RefusesInWordsOnly(Kit):
     """It says that it takes no file, and sends it all the same."""
 
     model = _RefusesInWordsOnly
+
+
+class _LosesReasoning(Good):
+    async def complete(self, request: kt.ModelRequest) -> kt.ModelResponse:
+        messages = [replace(message, native=None) for message in request.messages]
+        return await self.ask(replace(request, messages=messages))
+
+
+@mutant(clause="C14")
+class LosesReasoning(Kit):
+    """Its replies have the native form, and the next request has only text."""
+
+    model = _LosesReasoning
+
+
+class _TrustsTheOld(Good):
+    async def complete(self, request: kt.ModelRequest) -> kt.ModelResponse:
+        messages = [
+            replace(message, text=json.loads(message.native)["text"]) if message.native in self.notes else message
+            for message in request.messages
+        ]
+        response = await self.ask(replace(request, messages=messages))
+        self.notes += [response.native] if response.native else []
+        return response
+
+
+@mutant(clause="C14")
+class TrustsTheOld(Kit):
+    """It sends a reply as it was, although a guardrail has changed it."""
+
+    model = _TrustsTheOld
+
+
+class _ReadsEveryForm(Good):
+    async def complete(self, request: kt.ModelRequest) -> kt.ModelResponse:
+        for message in request.messages:
+            json.loads(message.native or "{}")
+        return await self.ask(request)
+
+
+@mutant(clause="C14")
+class ReadsEveryForm(Kit):
+    """It fails at a native form that another model wrote."""
+
+    model = _ReadsEveryForm

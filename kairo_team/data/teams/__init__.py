@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from kairo_team._util.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
-    from kairo_team.team_data.loading import TeamJob, load_job, load_team, team_schema
+    from kairo_team.data.teams.loading import TeamJob, load_job, load_team, team_schema
 
 __all__ = ["TeamJob", "load_job", "load_team", "team_schema"]
 

@@ -149,7 +149,7 @@ def _importable(folder: pathlib.Path) -> Generator[None]:
 def team_schema() -> dict[str, Any]:
     """Return the JSON Schema of a team as data, for editors; `kairo schema team` prints it.
 
-    >>> from kairo_team.team_data import team_schema
+    >>> from kairo_team.data.teams import team_schema
     >>> print(team_schema()["required"])
     ['name', 'members']
     """

@@ -20,7 +20,7 @@ import anyio
 from kairo_team._util.frozen import maker
 from kairo_team._util.masking import Masker
 from kairo_team.contracts import Subscriber, Surrounding
-from kairo_team.events import Content, Event, Lagged, WorkEvent
+from kairo_team.events import Content, Event, Lagged, ModelCalled, WorkEvent
 from kairo_team.plugin_calls import (
     asyncio_task,
     cancelled_error,
@@ -29,6 +29,7 @@ from kairo_team.plugin_calls import (
     plain_failure_of,
     tidy_block,
 )
+from kairo_team.results import ModelUsage
 
 BUFFER: Final = 10_000
 """Events an async subscriber may fall behind before the oldest are dropped for it."""
@@ -280,7 +281,16 @@ class Bus:
         self._tick = -inf
         self._at = datetime.now(UTC)
         """The wall clock's time at `_tick` of the monotonic clock."""
+        self.by_model: dict[str, ModelUsage] = {}
+        """What the calls of each model have used in this session."""
         self.closed = False
+
+    def _count(self, *called: Any) -> None:
+        """Add a call to its model's usage; takes the fields of `ModelCalled`."""
+        call = ModelCalled(self.run_id, self.seq, self._at, *called)
+        used = ModelUsage(1, call.usage, call.cached_tokens, call.reasoning_tokens)
+        before = self.by_model.get(call.model)
+        self.by_model[call.model] = used if before is None else before + used
 
     @property
     def heard(self) -> bool:
@@ -294,6 +304,8 @@ class Bus:
 
     def emit(self, kind: type[Event], *own: Any) -> Event | None:
         """Deliver an event under the next number and return it; do nothing once the bus is closed."""
+        if kind is ModelCalled:
+            self._count(*own)
         if self.closed or (self.ended_before and own and issubclass(kind, WorkEvent) and own[0] in self.ended_before):
             return None
         self.seq += 1

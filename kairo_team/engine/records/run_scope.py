@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from kairo_team.engine.live.event_bus import Around
     from kairo_team.engine.records.replay import EarlyEnd
     from kairo_team.governance.governor import Governor
+    from kairo_team.results import ModelUsage
     from kairo_team.team import Team, TeamConfig, TeamExecutionRequest
 
 
@@ -34,3 +35,5 @@ class RunScope:
     """Emit an event: takes its class and its own fields in order; run id, number and time are filled in."""
     begin: Callable[..., Around]
     """Emit the first event of some work; return what the subscribers put around that work."""
+    by_model: Mapping[str, ModelUsage]
+    """What the calls of each model have used so far."""

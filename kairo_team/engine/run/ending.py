@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, cast
 import anyio
 
 from kairo_team import events
-from kairo_team._util.frozen import FrozenDict, maker
+from kairo_team._util.frozen import EMPTY, FrozenDict, maker
 from kairo_team.budget import HaltReason
 from kairo_team.engine.plan.growth import ends_of, join, made_by_loop
 from kairo_team.engine.records.replay import NO_STEPS, EarlyEnd, NewPlanRecords, without_secrets
@@ -337,6 +337,7 @@ def finish(
         halt=halt,
         refused=ending.refused and halt is None,
         partial_artifact=partial,
+        usage_by_model=FrozenDict(scope.by_model) if scope.by_model else EMPTY,
         exception=None if status is TeamStatus.COMPLETED else ending.exception(outcomes),
     )
 

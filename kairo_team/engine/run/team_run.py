@@ -162,6 +162,7 @@ class TeamRun:
             recorded_end(self.journal),
             self.emit,
             self.bus.begin,
+            self.bus.by_model,
         )
 
     # ------------------------------------------------------------------ lifecycle

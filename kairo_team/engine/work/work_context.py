@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.guardrails import GuardrailPhase, GuardrailRuling
     from kairo_team.governance.scope import GovernorScope
+    from kairo_team.messages import Billing
     from kairo_team.models.governed_model import CallOutcome
     from kairo_team.team import Role
     from kairo_team.tools.permissions import ToolPermissions
@@ -514,9 +515,11 @@ class WorkContext:
         around = services.begin(ModelStarted, self.task_id, self.member, model, *about, held, held_picodollars)
         began = services.clock()
 
-        def end(outcome: CallOutcome, usage: Usage) -> None:
+        def end(outcome: CallOutcome, usage: Usage, billing: Billing) -> None:
             duration = services.clock() - began
-            ended = (model, outcome, held, usage, *about, duration, held_picodollars)
+            cached = min(billing.cached_tokens, usage.prompt_tokens)
+            reasoning = min(billing.reasoning_tokens, usage.completion_tokens)
+            ended = (model, outcome, held, usage, *about, duration, held_picodollars, cached, reasoning)
             services.emit(ModelCalled, self.task_id, self.member, *ended)
             services.warn_of_budget()
 

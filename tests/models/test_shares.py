@@ -1,0 +1,103 @@
+"""The shares of cache and reasoning, from the provider's reply to the result, the events, the traces and the report."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+import kairo_team as kt
+from kairo_team.events import ModelCalled
+from kairo_team.messages import Billing
+from kairo_team.results import ModelUsage
+from kairo_team.testing import EventRecorder, FunctionModel
+from tests.models.provider_wires import model_of
+from tests.models.test_natives import ASK, LOOK, THOUGHT, after, claude, text
+
+pytestmark = pytest.mark.anyio
+on_asyncio = pytest.mark.parametrize("anyio_backend", ["asyncio"])
+
+
+def thinks(request: kt.ModelRequest) -> kt.ModelResponse:
+    billing = Billing(cached_tokens=70, reasoning_tokens=1204)
+    return kt.ModelResponse("Tides.", usage=kt.Usage(100, 1300), billing=billing)
+
+
+async def test_events_and_result_show_the_shares_and_the_usage_stays_what_is_charged() -> None:
+    recorder = EventRecorder()
+    model = FunctionModel(thinks, name="house:m")
+    members = [kt.Member("a", kt.MiniAgent(model)), kt.Member("b", kt.MiniAgent(model))]
+    plan = kt.TaskGraph([kt.Task("a", "Explain.", role="a"), kt.Task("b", "Explain.", role="b")])
+    request = kt.TeamExecutionRequest("Explain.", plan=plan)
+    result = await kt.run(kt.Team("t", members), request, runtime=kt.Runtime(subscribers=[recorder]))
+    calls = recorder.of(ModelCalled)
+    assert [(call.usage, call.cached_tokens, call.reasoning_tokens) for call in calls] == [
+        (kt.Usage(100, 1300), 70, 1204)
+    ] * 2
+    assert result.usage_by_model == {"house:m": ModelUsage(2, kt.Usage(200, 2600), 140, 2408)}
+    assert result.usage.tokens == 2800
+
+
+async def test_a_run_without_calls_has_no_usage_by_model() -> None:
+    async def write(assignment: Any, context: Any) -> str:
+        return "Tides."
+
+    assert (await kt.run(kt.Team("t", [kt.Member("a", write)]), "Explain.")).usage_by_model == {}
+
+
+@on_asyncio
+@pytest.mark.real_time
+async def test_turns_with_tools_are_cached_at_anthropic_unless_that_is_turned_off() -> None:
+    spec = kt.ToolSpec("look", "Look something up.", {"type": "object", "properties": {}})
+    for settings, tools, marked in (({}, [spec], True), ({"cache": False}, [spec], False), ({}, [], False)):
+        asked: list[Any] = []
+        request = kt.ModelRequest(ASK.messages, tools, max_tokens=500, settings=settings)
+        await model_of("anthropic-messages", claude(text("Paris.")), asked=asked).complete(request)
+        assert ("cache_control" in str(asked[0])) is marked
+
+
+@on_asyncio
+@pytest.mark.real_time
+async def test_an_agent_says_how_much_its_model_thinks_and_whether_prompts_are_cached() -> None:
+    def look(city: str) -> str:
+        """Look up the weather."""
+        return f"It rains in {city}."
+
+    asked: list[Any] = []
+    model = model_of("anthropic-messages", claude(text("Paris.")), asked=asked)
+    agent = kt.MiniAgent(model, tools=[look], settings={"max_tokens": 9000}, thinking="low", cache=False)
+    assert (await agent.run("Which city?")).text == "Paris."
+    assert "thinking" in asked[0]
+    assert "cache_control" not in str(asked[0])
+    wrong: Any = "a lot"
+    with pytest.raises(ValueError, match=r"MiniAgent.thinking must be True, False or one of .*not 'a lot'"):
+        kt.MiniAgent(model, thinking=wrong)
+
+
+def test_a_cached_call_is_held_at_its_dearest_and_the_word_false_is_not_dear() -> None:
+    from kairo_team.governance import price_library
+
+    plain = price_library.find("anthropic:claude-sonnet-4-5", {})
+    off = price_library.find("anthropic:claude-sonnet-4-5", {"cache": False})
+    hour = price_library.find("anthropic:claude-sonnet-4-5", {"cache": "1h"})
+    assert plain is not None
+    assert off is not None
+    assert hour is not None
+    assert plain.most(10**6, 0) == off.most(10**6, 0) < hour.most(10**6, 0)
+    written = Billing(cache_write_tokens=1000)
+    assert plain.most(1000, 0) == plain.cost(kt.Usage(1000, 0), written) > Decimal(0)
+
+
+@on_asyncio
+@pytest.mark.real_time
+async def test_thoughts_come_as_pieces_of_their_own() -> None:
+    for blocks in ([THOUGHT, text("Paris.")], [text("I look. "), THOUGHT, text("Paris.")], [THOUGHT, THOUGHT, LOOK]):
+        said: list[str] = []
+        thought: list[str] = []
+        from tests.models.recorded_wires import streamed
+
+        model = model_of("anthropic-messages", streamed("anthropic-messages", claude(*blocks)))
+        reply = await model.stream(after(kt.ModelResponse("Which?")), said.append, thought.append)
+        assert "".join(said) == reply.text
+        assert "".join(thought) == "\n\n".join(block["thinking"] for block in blocks if block["type"] == "thinking")
