@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from kairo_team.models.limits import ModelLimit
     from kairo_team.models.retries import ModelRetry
     from kairo_team.results import AgentOutput, AgentStatus, Artifact, TaskOutcome, TeamResult, TeamStatus
-    from kairo_team.tasks import Assignment, Loop, Task, TaskGraph, TaskStatus
+    from kairo_team.tasks import Assignment, Loop, Task, TaskGraph, TaskRef, TaskStatus
     from kairo_team.team import Member, PlannerFailureMode, RiskProfile, Role, Team, TeamConfig, TeamExecutionRequest
     from kairo_team.team_data.loading import TeamJob, load_job, load_team, team_schema
     from kairo_team.tools.permissions import ToolPermissions
@@ -130,6 +130,7 @@ __all__ = [
     "Task",
     "TaskGraph",
     "TaskOutcome",
+    "TaskRef",
     "TaskStatus",
     "Team",
     "TeamConfig",
@@ -193,7 +194,7 @@ if not TYPE_CHECKING:  # a type checker would accept any name
         "results": "AgentOutput AgentStatus Artifact TaskOutcome TeamResult TeamStatus",
         "engine.records.run_handle": "Run",
         "engine.work.runtime": "Runtime",
-        "tasks": "Assignment Loop Task TaskGraph TaskStatus",
+        "tasks": "Assignment Loop Task TaskGraph TaskRef TaskStatus",
         "team": "Member PlannerFailureMode RiskProfile Role Team TeamConfig TeamExecutionRequest",
         "engine.run.team_run": "TeamRun",
         "team_data.loading": "TeamJob load_job load_team team_schema",

@@ -24,7 +24,7 @@ from kairo_team.plugin_calls import shown
 from kairo_team.plugins import make, resolve
 from kairo_team.results import TeamResult
 from kairo_team.tasks import TaskGraph
-from kairo_team.team import USUAL_CONFIG, Team, TeamConfig, TeamExecutionRequest
+from kairo_team.team import USUAL_CONFIG, Team, TeamConfig, TeamExecutionRequest, name_types
 
 if TYPE_CHECKING:
     from kairo_team.contracts import TeamCoordinator
@@ -67,6 +67,7 @@ async def run(
     request = make_request(team, request, budget, plan, config, run_id)
     given = None if coordinator is None else resolve("coordinator", "coordinator", coordinator)
     chosen, team = pick_coordinator(team, request, given), bind_runtime(team, runtime)
+    team, request = name_types(team, request)
     result = await _go_on(team, request.run_id, given, budget) if resume else None
     if result is None:
         with executing(given):
@@ -150,7 +151,7 @@ def check(
     Binds the plan and splits the budget. No agent, planner or model is called, and the request can still be run.
     """
     request = make_request(team, request, budget, plan, config, run_id)
-    team = bind_runtime(team, runtime)
+    team, request = name_types(bind_runtime(team, runtime), request)
     return check_request(request, team, pick_coordinator(team, request, coordinator), team.runtime or Runtime())
 
 
