@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 
 from kairo_team._util.frozen import EMPTY, checked, freeze, freeze_json
 from kairo_team._util.late_pydantic import AfterValidator, Number, without
@@ -44,6 +44,9 @@ def _without_aside(_cls: type, source: type, handler: GetCoreSchemaHandler) -> A
     return without("aside", source, handler)
 
 
+_aside_left_out: Final[Any] = classmethod(cast("Any", _without_aside))
+
+
 @checked
 @dataclass(frozen=True)
 class Message:
@@ -59,7 +62,7 @@ class Message:
     """Whether it only tells a model its circumstances, such as the turns that are left: a recorded reply is found
     without it, and no conversation keeps it."""
 
-    __get_pydantic_core_schema__: ClassVar[Any] = classmethod(cast("Any", _without_aside))
+    __get_pydantic_core_schema__ = _aside_left_out
 
     @classmethod
     def system(cls, text: str) -> Message:
