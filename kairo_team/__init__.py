@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from kairo_team.models.limits import ModelLimit
     from kairo_team.models.retries import ModelRetry
     from kairo_team.results import AgentOutput, AgentStatus, Artifact, TaskOutcome, TeamResult, TeamStatus
-    from kairo_team.tasks import Assignment, Loop, Task, TaskGraph, TaskStatus
+    from kairo_team.tasks import Assignment, Loop, Task, TaskGraph, TaskRef, TaskStatus
     from kairo_team.team import Member, PlannerFailureMode, RiskProfile, Role, Team, TeamConfig, TeamExecutionRequest
     from kairo_team.tools.permissions import ToolPermissions
     from kairo_team.tools.tool import tool
@@ -120,6 +120,7 @@ __all__ = [
     "TaskDispatchCoordinator",
     "TaskGraph",
     "TaskOutcome",
+    "TaskRef",
     "TaskStatus",
     "Team",
     "TeamConfig",
@@ -178,7 +179,7 @@ if not TYPE_CHECKING:  # a type checker would accept any name
         "messages": "Message ModelRequest ModelResponse ToolCall",
         "models": "Fallback ModelLimit ModelRetry",
         "results": "AgentOutput AgentStatus Artifact TaskOutcome TeamResult TeamStatus",
-        "tasks": "Assignment Loop Task TaskGraph TaskStatus",
+        "tasks": "Assignment Loop Task TaskGraph TaskRef TaskStatus",
         "team": "Member PlannerFailureMode RiskProfile Role Team TeamConfig TeamExecutionRequest",
         "data.teams.loading": "load_job load_team",
         "tools.permissions": "ToolPermissions",

@@ -20,6 +20,7 @@ from kairo_team.errors import ContractBreach, Misuse, RunFinished, RunNotFound
 from kairo_team.plugin_calls import shown
 from kairo_team.plugins import resolve
 from kairo_team.results import TeamResult
+from kairo_team.team import name_types
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
@@ -47,10 +48,10 @@ async def run(
     """Run a team on a goal or a request and return its result, however the run ends.
 
     `plan` (the tasks to run), `config`, `run_id` (None makes one) and `files` (which every member gets) go with a goal;
-    a request has its own, and none of them may be given with it. `budget` replaces the budget of the request, or of `config`. `coordinator` takes
-    precedence, as an object or by a name such as "expert" or "board" (`kairo plugins coordinator` lists them); else the
-    team's is used, else the task board if there is a plan, else the expert team. `runtime` takes precedence, else the
-    team's is used, else a new one.
+    a request has its own, and none of them may be given with it. `budget` replaces the budget of the request, or of
+    `config`. `coordinator` takes precedence, as an object or by a name such as "expert" or "board" (`kairo plugins
+    coordinator` lists them); else the team's is used, else the task board if there is a plan, else the expert team.
+    `runtime` takes precedence, else the team's is used, else a new one.
 
     With `resume` the same call begins a run, resumes it after its process died, and returns the result of an ended run.
     It looks for the run of that id in the runtime's journal, else among the runtime's suspended runs. A resumed run
@@ -69,6 +70,7 @@ async def run(
     request = make_request(team, request, budget, plan, config, run_id, files)
     given = None if coordinator is None else resolve("coordinator", "coordinator", coordinator)
     chosen, team = pick_coordinator(team, request, given), bind_runtime(team, runtime)
+    team, request = name_types(team, request)
     result = await _go_on(team, request.run_id, given, budget) if resume else None
     if result is None:
         with executing(given):
@@ -153,5 +155,5 @@ def check(
     Binds the plan and splits the budget. No agent, planner or model is called, and the request can still be run.
     """
     request = make_request(team, request, budget, plan, config, run_id, files)
-    team = bind_runtime(team, runtime)
+    team, request = name_types(bind_runtime(team, runtime), request)
     return check_request(request, team, pick_coordinator(team, request, coordinator), runtime_of(team))

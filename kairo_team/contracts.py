@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from kairo_team.messages import ModelRequest, ModelResponse
     from kairo_team.permissions import PermissionDecision, SideEffect
     from kairo_team.recorded import Place, RecoveredRun
-    from kairo_team.results import AgentOutput, Artifact, Attempt, TeamResult
+    from kairo_team.results import AgentOutput, Artifact, Attempt, Data, TeamResult
     from kairo_team.tasks import Assignment, TaskGraph
     from kairo_team.team import Role, Team, TeamExecutionRequest
     from kairo_team.tools.pipeline import GovernedTool, Toolbox
     from kairo_team.tools.tool import Tool
     from kairo_team.verdicts import EvaluationContext, EvaluationVerdict
 
-Made: TypeAlias = "AgentOutput | Artifact | str"
-"""What an agent returns."""
+Made: TypeAlias = "AgentOutput | Artifact | str | Data"
+"""What an agent returns; data becomes an artifact, whose text is its JSON."""
 Subscriber = Callable[["Event"], Awaitable[None] | None]
 """Called with every event of a run, in order. A plain function is called at once and must be quick; an async one has
 its own bounded buffer. A subscriber that raises is removed and reported.
@@ -229,8 +229,8 @@ class MemberContext(Protocol):
 class Agent(Protocol):
     """Does a task.
 
-    C1. `run` returns an `AgentOutput`, an `Artifact` or a string that is not blank; None or anything else is a
-        failed attempt, which is not retried.
+    C1. `run` returns an `AgentOutput`, an `Artifact`, a string that is not blank, or data (a pydantic model, dataclass,
+        dict or list). None or anything else is a failed attempt, which is not retried.
     C2. An agent made for any task gives its model the whole assignment: goal, context, task, inputs, upstream
         artifacts, directives and, on a revision, the previous artifact and the findings.
     C3. `HaltError` and `InsufficientBudget` leave it as they were raised: not swallowed, not replaced by another error,
@@ -256,7 +256,7 @@ class Agent(Protocol):
     `takes_tools = False` if it cannot use the tools that a coordinator offers, which `context.tools` has.
     """
 
-    async def run(self, assignment: Assignment, context: MemberContext) -> AgentOutput | Artifact | str:
+    async def run(self, assignment: Assignment, context: MemberContext) -> Made:
         """Make the artifact that the assignment asks for."""
         ...
 

@@ -27,6 +27,7 @@ KairoError
 |  +- FailedControl       a judge answered a question wrongly whose answer is known
 |  +- InvalidReply        a model's reply, or an artifact, is not of the type it must have
 |  +- TeamFailed          `TeamResult.check()` on a run that did not complete
+|  +- NoAnswer            the data of a task, or of an agent, that has no accepted answer
 +- JournalError           a journal cannot be used, or another process has taken the run over
 +- ContractBreach         a plug-in or the library broke its contract
    +- BadOutput           a member returned what is not an output
@@ -426,6 +427,15 @@ class TeamFailed(Outcome):
         self.result = result
         reason = f": {result.error}" if result.error else ""
         super().__init__(f"run {result.run_id!r} ended {result.status.value}{reason}")
+
+
+class NoAnswer(Outcome):
+    """A task, or an agent alone, has no accepted answer; the message says how it ended."""
+
+    def __init__(self, who: str, end: str, why: str | None) -> None:
+        self.end = end
+        """The status in which it ended."""
+        super().__init__(f"{who} has no answer: it ended {end}{f', {why}' if why else ''}")
 
 
 class BadOutput(ContractBreach, TypeError):

@@ -3,33 +3,44 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import StrEnum
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, NamedTuple, cast, overload
 
 from kairo_team._util.drawn import drawing
-from kairo_team._util.frozen import EMPTY, checked, freeze, freeze_json, freeze_several, plain_text, quick
+from kairo_team._util.frozen import EMPTY, checked, freeze, freeze_json, freeze_several, plain_text, quick, thaw
 from kairo_team._util.guesses import answers_guesses
-from kairo_team._util.late_pydantic import AfterValidator, IsInstance, Number, omit_empty, to_json, without
+from kairo_team._util.late_pydantic import (
+    AfterValidator,
+    IsInstance,
+    Number,
+    omit_empty,
+    to_json,
+    to_jsonable_python,
+    without,
+)
 from kairo_team.budget import BudgetNode, HaltReason, Usage
-from kairo_team.errors import BadOutput, TeamFailed, known
+from kairo_team.errors import BadOutput, NoAnswer, TeamFailed, known
 from kairo_team.files import File
-from kairo_team.messages import Message, ToolCall
+from kairo_team.messages import Message, ModelResponse, ToolCall
 from kairo_team.plugin_calls import shown
-from kairo_team.tasks import TaskGraph, TaskStatus, check_id
+from kairo_team.tasks import T, Task, TaskGraph, TaskRef, TaskStatus, check_id
 from kairo_team.verdicts import EvaluationVerdict
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pydantic import GetCoreSchemaHandler, TypeAdapter
+    from _typeshed import DataclassInstance
+    from pydantic import BaseModel, GetCoreSchemaHandler, TypeAdapter
 
     from kairo_team.human import HumanRequest
 
-T = TypeVar("T")
+    Data = BaseModel | DataclassInstance | Mapping[str, Any] | list[Any]
+    """Data that an agent may return."""
 
 
 def adapter(kind: Any) -> TypeAdapter[Any]:
@@ -130,9 +141,57 @@ Count = Annotated[int, Number(strict=True, ge=0)]
 """A whole number, not negative."""
 
 
+def _is_data(value: object) -> bool:
+    """Return whether a value is data that an agent may return: a pydantic model, a dataclass, a dict or a list."""
+    kind = type(value)
+    if kind.__module__.partition(".")[0] == "kairo_team":  # such as a reply of a model
+        return False
+    return is_dataclass(kind) or isinstance(value, Mapping | list) or hasattr(kind, "__pydantic_serializer__")
+
+
+def artifact_of_returned(given: Any, member: str) -> Artifact:
+    """Return what an agent returned as a plain artifact; raise `BadOutput` for anything but text, data or artifact."""
+    if isinstance(given, str):
+        return Artifact(given)
+    if isinstance(given, Artifact):
+        return plain_artifact(given)
+    if _is_data(given):
+        try:
+            return artifact_of(given)
+        except ValueError as error:
+            raise BadOutput(member, f"returned a {type(given).__name__} that JSON cannot hold: {error}") from None
+    plain = isinstance(given, bool | int | float)
+    what = "nothing (None)" if given is None else repr(given) if plain else f"a {type(given).__name__}"
+    takes = "an agent returns a string, data (a model, a dataclass, a dict or a list), an Artifact or an AgentOutput"
+    raise BadOutput(member, f"returned {what}: {takes}{_instead_of(given)}")
+
+
+def _instead_of(given: object) -> str:
+    """Return a hint on what to write instead of a common mistake."""
+    if inspect.isawaitable(given):
+        return "; write return await ..."
+    return "; return its .text" if isinstance(given, ModelResponse) else ""
+
+
+def artifact_of(data: Any, *, partial: bool = False, fallback: Any = None) -> Artifact:
+    """Return data as an artifact, with its JSON as the text; raises `ValueError` for what JSON cannot hold.
+
+    `fallback` makes JSON of such a value.
+    """
+    values = to_jsonable_python(data, fallback=fallback)
+    return Artifact(to_json(values).decode(), values, "application/json", partial)
+
+
+def _checked_output(_cls: type, source: type, handler: GetCoreSchemaHandler) -> Any:
+    return without("output_type", source, handler)
+
+
+_without_type: Final[Any] = classmethod(cast("Any", _checked_output))
+
+
 @checked
 @dataclass(frozen=True, slots=True)
-class AgentOutput:
+class AgentOutput(Generic[T]):
     """What an agent returns."""
 
     artifact: Artifact
@@ -148,11 +207,32 @@ class AgentOutput:
     """The conversation, where the agent keeps one."""
     error: str | None = None
     """Why the agent did not complete, for statuses other than COMPLETED; else why the artifact is partial, if it is."""
+    output_type: Any = field(default=None, compare=False, repr=False)
+    """The type of `data`, if the agent worked alone and was given one; JSON leaves it out."""
+
+    __get_pydantic_core_schema__ = _without_type
 
     @property
     def text(self) -> str:
         """The artifact's text."""
         return self.artifact.text
+
+    @property
+    def data(self) -> T:
+        """The answer as the output type that the agent was given; without one, the artifact's data, else its text.
+
+        Raises `NoAnswer` if the agent did not complete.
+        """
+        if self.status is not AgentStatus.COMPLETED or self.artifact.partial:
+            raise NoAnswer("the agent", self.status.value, self.error)
+        return cast("T", _data_of(self.artifact, self.output_type))
+
+
+def _data_of(artifact: Artifact, kind: Any) -> Any:
+    """Return an artifact's data as a type; without one, or by a name alone, as it is, else the text."""
+    if kind is None or isinstance(kind, str | Mapping):
+        return artifact.text if artifact.data is None else thaw(artifact.data)
+    return artifact.data_as(kind)
 
 
 class TeamStatus(StrEnum):
@@ -195,7 +275,7 @@ def _deep_copied(self: T, memo: dict[int, Any]) -> T:
     return made
 
 
-def plain_output(given: AgentOutput, member: str) -> AgentOutput:
+def plain_output(given: AgentOutput[Any], member: str) -> AgentOutput:
     """Return an output after checking the types of its parts; later code relies on them."""
     artifact, status, error = given.artifact, given.status, given.error
     if not isinstance(artifact, Artifact):
@@ -408,6 +488,27 @@ class TeamResult:
             if self._without_rounds(outcome.task_id) == task_id:
                 return outcome
         raise KeyError(f"no task {task_id!r} in this result; it has {known(o.task_id for o in self.outcomes)}")
+
+    @overload
+    def data(self, task: Task[T] | TaskRef[T]) -> T: ...
+    @overload
+    def data(self, task: str) -> Any: ...
+    def data(self, task: Any) -> Any:
+        """Return the accepted answer of a task as the task's output type, which type checkers know too.
+
+        Without a type, or by an id alone, it is the artifact's data as JSON values, or the text if it has no data. A
+        task of a loop's body gives the answer of the last round. Raises `NoAnswer`, with the task's end, if it was not
+        accepted, and `KeyError` for an unknown task.
+
+        >>> report = kt.Task("report", "Report.", output_type=Report)
+        >>> result = kt.run_sync(team, "tides", plan=kt.TaskGraph([report]))
+        >>> result.data(report).title
+        """
+        task_id = task if isinstance(task, str) else task.id
+        outcome = self[task_id]
+        if outcome.status is not TaskStatus.COMPLETED or outcome.artifact is None:
+            raise NoAnswer(f"task {task_id!r}", outcome.status.value, outcome.error) from outcome.exception
+        return _data_of(outcome.artifact, None if isinstance(task, str) else task.output_type)
 
     def _without_rounds(self, task_id: str) -> str:
         """Return a task's id without the numbers of the rounds that it is part of."""

@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, cast, get_origin
 
 from kairo_team._util.drawn import drawing
 from kairo_team._util.frozen import (
@@ -30,9 +30,47 @@ from kairo_team.files import File, unique
 
 if TYPE_CHECKING:
     import networkx as nx
+    from pydantic import GetCoreSchemaHandler
+    from typing_extensions import TypeVar
 
     from kairo_team.results import Artifact, DoneCall
     from kairo_team.verdicts import Finding
+
+    T = TypeVar("T", default=Any)
+    OutputType = type[T] | str | None
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+    class OutputType:
+        """An output type of a task: a type that pydantic can validate, or the name of one of the team's."""
+
+        def __class_getitem__(cls, _item: object) -> object:
+            return Annotated[str | None, _AnyType()]
+
+
+class _AnyType:
+    """The annotation of a field that takes a name, or a type; JSON has the type's name."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        from pydantic_core import core_schema
+
+        def check(value: Any, checked: Any) -> Any:
+            return value if _is_type(value) else checked(value)
+
+        named = core_schema.plain_serializer_function_ser_schema(name_of_type)
+        return core_schema.no_info_wrap_validator_function(check, handler(source), serialization=named)
+
+
+def _is_type(value: object) -> bool:
+    return isinstance(value, type) or get_origin(value) is not None
+
+
+def name_of_type(kind: Any) -> str | None:
+    """Return the name of an output type: a name itself, else its class's, else its code."""
+    return kind if kind is None or isinstance(kind, str) else getattr(kind, "__name__", str(kind))
+
 
 _ID = re.compile(r"[A-Za-z0-9_.-]+")
 
@@ -72,9 +110,20 @@ def _unique(ids: Sequence[str]) -> tuple[str, ...]:
 
 
 @answers_guesses
+@dataclass(frozen=True, slots=True)
+class TaskRef(Generic[T]):
+    """Names a task of a plan that was made elsewhere, with the type of its answer; see `TeamResult.data`.
+
+    >>> ref = kt.TaskRef("polish.write", Draft)
+    """
+
+    id: str
+    output_type: OutputType[T] = None
+
+
 @checked
 @dataclass(frozen=True, slots=True)
-class Task:
+class Task(Generic[T]):
     """One node of the task graph. It contains only values and names, so it can be written as JSON and read back.
 
     A member can do it that fits `role`, `member` and `requires`, as far as they are given. The task starts when all
@@ -114,8 +163,10 @@ class Task:
     """Seconds for one attempt; None takes `TeamConfig.task_timeout`."""
     evaluator: str | None = None
     """Name of one of the team's evaluators."""
-    output_type: str | None = None
-    """Name of one of the team's output types; the artifact's data is validated as it."""
+    output_type: OutputType[T] = None
+    """The type of the answer: the name of one of the team's output types, or a type that pydantic can validate, such as
+    a model, `list[str]` or `Annotated[int, Gt(0)]`. The artifact's data is validated as it. A run gives a type its
+    name, so that a plan remains values and names; `TeamResult.data` returns the answer as the type."""
     retries: Annotated[int, Number(strict=True)] | None = None
     """Tries after the first one, counted from 0 for every artifact requested; None takes the failure policy's."""
     reference: str | None = None
@@ -137,7 +188,7 @@ class Task:
     __get_pydantic_core_schema__ = omit_empty("files")
 
     @classmethod
-    def map(cls, id: str, description: str, *, over: str, max_items: int, **fields: Any) -> Task:
+    def map(cls, id: str, description: str, *, over: str, max_items: int, **fields: Any) -> Task[T]:
         """Return a map: when the task `over` is accepted, each item of its list becomes a task.
 
         The list is the artifact's data, or JSON in its text; anything else, or more than `max_items`, is an error of

@@ -23,7 +23,7 @@ from kairo_team.contracts import GuardrailPolicy, ResourceConstraint, check_cons
 from kairo_team.errors import known, repeated
 from kairo_team.files import File
 from kairo_team.plugins import resolve
-from kairo_team.tasks import TaskGraph, check_id, is_id
+from kairo_team.tasks import Task, TaskGraph, check_id, is_id, name_of_type
 
 if TYPE_CHECKING:
     from kairo_team.contracts import AgentLike, EvaluationStrategy, TeamCoordinator
@@ -400,3 +400,37 @@ class TeamExecutionRequest:
     """Files that every member gets with its task. For files of some tasks only there is `Task.files`."""
 
     __get_pydantic_core_schema__ = omit_empty("files")
+
+
+def output_type_of(team: Team, task: Task) -> Any:
+    """Return the type that a task's answer has; None if it names none."""
+    kind = task.output_type
+    return team.output_types[kind] if isinstance(kind, str) else kind
+
+
+def name_types(team: Team, request: TeamExecutionRequest) -> tuple[Team, TeamExecutionRequest]:
+    """Give the types that a plan's tasks have as output types to the team, and their names to the tasks."""
+    if request.plan is None:
+        return team, request
+    types = dict(team.output_types)
+    tasks = [_with_named_type(task, types) for task in request.plan.tasks]
+    if all(new is old for new, old in zip(tasks, request.plan.tasks, strict=True)):
+        return team, request
+    return replace(team, output_types=types), replace(request, plan=TaskGraph(tasks))
+
+
+def _with_named_type(task: Task, types: dict[str, Any]) -> Task:
+    """Return the task with a name as its output type, and its loop's tasks too; the type is in `types` then."""
+    if task.loop is not None:
+        body = [_with_named_type(one, types) for one in task.loop.body]
+        same = all(new is old for new, old in zip(body, task.loop.body, strict=True))
+        return task if same else replace(task, loop=replace(task.loop, body=body))
+    kind: Any = task.output_type
+    if kind is None or isinstance(kind, str):
+        return task
+    plain, number = name_of_type(kind) or "", 1
+    name = plain
+    while types.setdefault(name, kind) != kind:
+        number += 1
+        name = f"{plain}-{number}"
+    return replace(task, output_type=name)

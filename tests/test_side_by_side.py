@@ -65,6 +65,13 @@ if __name__ == "__main__":
     assert written(source) == 7  # WHERE has three, `act` has four
 
 
+def test_a_team_with_a_typed_answer_takes_at_most_16_lines() -> None:
+    page = (HERE.parent.parent / "docs" / "side-by-side.md").read_text(encoding="utf-8")
+    program = page.partition("<!-- typed team -->\n```python\n")[2].partition("```")[0]
+    assert written(program) == 14
+    assert "has 14 lines" in page
+
+
 def test_an_import_over_several_lines_counts_nothing() -> None:
     assert written("from a import (\n    b,\n    c,\n)\n\nb(c)\n") == 1
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import anyio
 import pytest
-from pydantic import BaseModel
 
 import kairo_team as kt
 from kairo_team.errors import ContractBreach, Misuse
@@ -17,10 +16,6 @@ from kairo_team.verdicts import Finding
 
 TEAM = kt.Team("desk", [kt.Member("writer", lambda assignment: "a draft")])
 anything: Any = kt
-
-
-class Report(BaseModel):
-    title: str
 
 
 async def _plan_of_a_list() -> None:
@@ -48,7 +43,6 @@ MISTAKES: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: anything.PydanticAIAgent, AttributeError, "write `from kairo_team.agents import PydanticAIAgent`"),
     (lambda: anything.Mmber, AttributeError, "did you mean 'Member'"),
     (lambda: anything.Member("w", "openai:gpt-5"), ValueError, r"kt\.MiniAgent\('openai:gpt-5'\) is an agent"),
-    (lambda: anything.Task("a", "b", output_type=Report), ValueError, r"kt\.Team\(output_types=\{'Report': Report\}\)"),
     (lambda: anyio.run(_plan_of_a_list), kt.TeamFailed, r"a plan is a kt\.TaskGraph\(\[\.\.\.\]\), or a function"),
     (lambda: kt.run_sync(TEAM, "Go.", coordinator=Early()), ContractBreach, "`return run.result` after the block"),
     (lambda: kt.run_sync(TEAM, "Go.", run_id="r", resume=True), Misuse, r"runtime=kt\.Runtime\(journal=kt\.Sqlite"),

@@ -172,9 +172,7 @@ def _shown(place: _Place, given: Any) -> str:
         return f"the one string {shown}: write [{shown}]"
     if not isinstance(given, type):
         return shown
-    name = given.__name__
-    named = f": kt.Team(output_types={{{name!r}: {name}}}) gives it the name to write here"
-    return f"the class {name}{named if place.where.endswith('.output_type') else ''}"
+    return f"the class {given.__name__}"
 
 
 def describe(hint: Any) -> str:

@@ -24,7 +24,7 @@ def left_of(turns: int | None, context: MemberContext) -> dict[str, int | None]:
 
 
 def _round_down(number: int) -> int:
-    unit = 10 ** max(0, len(str(number)) - 2)
+    unit = int(10 ** max(0, len(str(number)) - 2))
     return number // unit * unit
 
 

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack, cast, overload
 
 from kairo_team._util.frozen import known_arguments
 from kairo_team.agents.limits import can_pay_another, left_of, too_little, two_turns
@@ -24,11 +24,21 @@ from kairo_team.tools.sources import as_source
 from kairo_team.tools.tool import Tool, as_tool
 
 if TYPE_CHECKING:
-    from kairo_team.contracts import ChatModel, MemberContext, Models
+    from kairo_team.contracts import (
+        ChatModel,
+        EvaluationStrategy,
+        GuardrailPolicy,
+        Journal,
+        MemberContext,
+        Models,
+        ResourceConstraint,
+    )
+    from kairo_team.engine.run.lone_agent import Alone
     from kairo_team.files import File
     from kairo_team.messages import ModelResponse, ToolCall, ToolSpec
-    from kairo_team.tasks import Assignment
+    from kairo_team.tasks import Assignment, T
     from kairo_team.team import Role
+    from kairo_team.tools.permissions import ToolPermissions
     from kairo_team.tools.pipeline import Toolbox
 
 Settings = Mapping[str, Any] | Callable[["Assignment"], Mapping[str, Any]]
@@ -42,16 +52,16 @@ class MiniAgent:
     A turn is one model call and its tools. `tools` are typed functions (see `kairo_team.tool`), MCP servers and
     pydantic-ai toolsets. A reply that was cut off is continued in the next turn; after `max_turns` the text so far is
     returned as TURN_LIMIT_REACHED. On the last turn of several, which is also one after which the budget could not pay
-    another, only tools that end the work (`Tool.ends`) are offered. An agent that can act on it, because it has tools or
-    is past its first turn, is told the turns and tokens that are left, and that a turn is its last; `tell_limits=False`
-    tells it nothing. A conversation that comes near the model's window is made shorter: old results of tools are cut,
-    then one more call sums up what was before the last turn. `compact=False` leaves it as it is. When the task names an
-    output type, the reply must match its JSON schema; the model is asked once more for a reply that does not match,
-    unless it was cut off. Tool calls of a reply that was cut off are not made, and the model receives the reason. A
-    reply that the provider's filter cut off or refused ends the work as BLOCKED. When a constraint ends the attempt, or
-    the budget cannot pay another turn, the text so far is returned as GRACEFUL_EXIT with the reason; without a text the
-    shortage is raised as `InsufficientBudget` or `HaltError`. With `stream`, subscribers receive replies piece by piece
-    as `model.delta` events. `max_turns` applies in addition to all constraints. `templates` replace prompt templates by
+    another, only tools that end the work (`Tool.ends`) are offered. An agent with tools, or past its first turn, is
+    told the turns and tokens that are left, and that a turn is its last; `tell_limits=False` tells it nothing. A
+    conversation that comes near the model's window is made shorter: old results of tools are cut, then one more call
+    sums up what was before the newest turn; `compact=False` leaves it as it is. When the task names an output type, the
+    reply must match its JSON schema; the model is asked once more for a reply that does not match, unless it was cut
+    off. Tool calls of a reply that was cut off are not made, and the model receives the reason. A reply that the
+    provider's filter cut off or refused ends the work as BLOCKED. When a constraint ends the attempt, or the budget
+    cannot pay another turn, the text so far is returned as GRACEFUL_EXIT with the reason; without a text the shortage
+    is raised as `InsufficientBudget` or `HaltError`. With `stream`, subscribers receive replies piece by piece as
+    `model.delta` events. `max_turns` applies in addition to all constraints. `templates` replace prompt templates by
     name (`system`, `task`, `continue`, `after_tools`, `repair`, `limits`, `compact`), with priority over the
     coordinator's and the runtime's. `thinking` says how much a model that can think does so before it replies, with any
     provider: True, False, or "minimal", "low", "medium", "high", "xhigh", "max"; None leaves it to the model. Turns of
@@ -75,7 +85,7 @@ class MiniAgent:
         ),
         **dict.fromkeys(
             ("output_type", "result_type", "response_format"),
-            "a task names its output type: kt.Task(output_type='...')",
+            "a task has one, kt.Task(..., output_type=Report), and so has a run, agent.run(..., output_type=Report)",
         ),
         "budget": "a member has one, kt.Member('writer', agent, budget=...), and a run, kt.run_sync(..., budget=...)",
         "name": "a member has one: kt.Member('writer', agent, name='ann')",
@@ -136,16 +146,49 @@ class MiniAgent:
             return []
         return [f"its role allows {known(role.allowed_tools)}, and its tools are {known(names)}: it could not use any"]
 
+    @overload
+    async def run(self, assignment: Assignment, context: MemberContext) -> AgentOutput: ...
+    @overload
     async def run(
-        self, assignment: Assignment | str, context: MemberContext | None = None, **alone: Any
-    ) -> AgentOutput:
+        self, assignment: Assignment | str, context: None = None, **alone: Unpack[Alone]
+    ) -> AgentOutput[str]: ...
+    @overload
+    async def run(
+        self, assignment: Assignment | str, context: None = None, *, output_type: type[T], **alone: Unpack[Alone]
+    ) -> AgentOutput[T]: ...
+    @overload
+    async def run(
+        self, assignment: Assignment | str, context: None = None, *, output_type: Any, **alone: Unpack[Alone]
+    ) -> AgentOutput: ...
+    async def run(
+        self,
+        assignment: Assignment | str,
+        context: MemberContext | None = None,
+        *,
+        output_type: Any = None,
+        budget: Budget | None = None,
+        evaluator: EvaluationStrategy | None = None,
+        role: Role | str = "agent",
+        constraints: Iterable[ResourceConstraint] = (),
+        guardrails: Iterable[GuardrailPolicy] = (),
+        permissions: ToolPermissions | None = None,
+        journal: Journal | None = None,
+        run_id: str | None = None,
+    ) -> AgentOutput[Any]:
         """Do a task: in a team with the team's `context`, else alone, `run("Find ...", budget=Budget(tokens=4000))`.
 
         In a team, reaching a limit raises `HaltError`, and the text so far is kept. Alone, every end is an
-        `AgentOutput`; the other arguments are as for `kairo_team.engine.run.lone_agent.run_alone`.
+        `AgentOutput`, whose `data` is the answer as `output_type`; the other arguments apply only there, and are as for
+        `kairo_team.engine.run.lone_agent.run_alone`.
         """
         if context is None:
-            return await run_alone(self, assignment, **alone)
+            given: Alone = {"budget": budget, "evaluator": evaluator, "role": role, "permissions": permissions}
+            given |= {"constraints": constraints, "guardrails": guardrails, "journal": journal, "run_id": run_id}
+            return await run_alone(self, assignment, output_type=output_type, **given)
+        return await self._attempt(assignment, context)
+
+    async def _attempt(self, assignment: Assignment | str, context: MemberContext) -> AgentOutput:
+        """Do a task of a team."""
         if isinstance(assignment, str):
             raise TypeError(f"with a context the agent takes an Assignment, not the string {assignment!r}")
         conversation = _Conversation(self, assignment, context)

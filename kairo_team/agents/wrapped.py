@@ -9,8 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from anyio.lowlevel import current_token
-from pydantic_core import to_json, to_jsonable_python
 
+from kairo_team import results
 from kairo_team.engine.run.lone_agent import run_alone
 from kairo_team.errors import KairoError
 from kairo_team.results import AgentOutput, AgentStatus, Artifact
@@ -148,5 +148,4 @@ def artifact_of(output: Any, *, partial: bool = False) -> Artifact:
     """Return an answer as an artifact; a structured answer is JSON data, and its JSON the text."""
     if isinstance(output, str):
         return Artifact(output, partial=partial)
-    data = to_jsonable_python(output, fallback=str)
-    return Artifact(to_json(data).decode(), data, "application/json", partial=partial)
+    return results.artifact_of(output, partial=partial, fallback=str)

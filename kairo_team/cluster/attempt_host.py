@@ -44,6 +44,7 @@ from kairo_team.events import ModelCalled, ToolCalled
 from kairo_team.governance.slices import Borrower
 from kairo_team.prompts import Prompts
 from kairo_team.results import Attempt
+from kairo_team.team import output_type_of
 from kairo_team.tools.made_calls import MadeCalls
 from kairo_team.tools.tool import Tool
 
@@ -349,7 +350,7 @@ class AttemptHost:
         context.offered = tuple(_tool_from(one, link) for one in work.offered)
         context.around = continuing(work.traceparent)
         if task.output_type is not None:
-            context.output_type = self._team.output_types[task.output_type]
+            context.output_type = output_type_of(self._team, task)
         return context
 
     def _services(

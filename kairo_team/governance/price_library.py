@@ -73,7 +73,7 @@ def find(name: str, settings: Mapping[str, Any]) -> ListedPrice | None:
 
 
 def listed_window(name: str) -> int | None:
-    """Return the most tokens of prompt and reply of `provider:model`; None without the library or where it is silent."""
+    """Return the most tokens of prompt and reply of `provider:model`; None: unknown."""
     provider, _, model = name.partition(":")
     if not model or not installed():
         return None

@@ -36,7 +36,8 @@ class RecordReplayModel:
     ones. The file has one line of JSON for each call, is only ever appended to, and contains the full texts: do not
     record secrets. A call is identified by its messages, tools, schema and settings, and by the number of equal calls
     before it. The limit on the reply and a `Message.aside` do not count, because they depend on the rest of a budget; a
-    recorded reply that is longer than the limit is refused. Usage and `ModelCallError`s are replayed; other errors are not recorded.
+    recorded reply that is longer than the limit is refused. Usage and `ModelCallError`s are replayed; other errors are
+    not recorded.
 
     Raises `ValueError` for a file that is not a record, and `NoRecord` for a call that is not in the file, which costs
     nothing and is not retried. A last line that was cut off, for example by a killed process, is skipped with a warning

@@ -236,7 +236,8 @@ async def test_alone_every_end_has_its_text_and_its_usage() -> None:
 
     async def end(*replies: Any, budget: kt.Budget | None = None, **options: Any) -> kt.AgentOutput:
         agent = kt.MiniAgent(FunctionModel(_hand_out(replies)), max_turns=3)
-        return await agent.run("Tell.", budget=budget, **options)
+        output: kt.AgentOutput = await agent.run("Tell.", budget=budget, **options)
+        return output
 
     done = await end("All of it.")
     assert (done.status, done.text) == (kt.AgentStatus.COMPLETED, "All of it.")

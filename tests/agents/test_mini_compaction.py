@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from kairo_team import events
 from kairo_team.errors import ModelCallError
 from kairo_team.models.governed_model import prompt_bound
 from kairo_team.testing import EventRecorder, FunctionModel
+from tests.durable.desk import Images
 
 pytestmark = pytest.mark.anyio
 
@@ -35,20 +37,20 @@ def tokens_of(request: kt.ModelRequest) -> int:
 class Clerk(FunctionModel):
     """Reads page after page and adds up the codes; remembers nothing but what the prompt says."""
 
-    def __init__(self, *, window: int | None = WINDOW, turns: int = TURNS) -> None:
+    def __init__(self, *, window: int | None = WINDOW, turns: int = TURNS, limit: int = WINDOW) -> None:
         super().__init__(self._reply, name="test:clerk")
         self.context_window = window
         self.refused: list[kt.ModelRequest] = []
         self.summaries = 0
         self._turns = turns
-        self._done: dict[str, int] = {}
+        self._limit = limit
 
     async def count_tokens(self, request: kt.ModelRequest) -> int:
         return tokens_of(request)
 
     def _reply(self, request: kt.ModelRequest) -> kt.ModelResponse:
         used = tokens_of(request)
-        if used > WINDOW:
+        if used > self._limit:
             self.refused.append(request)
             raise ModelCallError("context_length", self.name, "the prompt is too long", unspent=True)
         text = "\n".join(message.text for message in request.messages)
@@ -159,3 +161,33 @@ async def test_a_summary_that_is_blank_replaces_nothing() -> None:
     clerk = Silent(turns=40)
     output = await agent(clerk).run("Add up the codes.")
     assert output.text.startswith("total")
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("window", [3_000, None], ids=["known", "learned"])
+async def test_a_session_that_is_cut_anywhere_goes_on_with_the_same_prompts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: int | None
+) -> None:
+    async def run(clerk: Clerk, path: Path) -> kt.AgentOutput:
+        journal = kt.SqliteJournal(path, sync="normal")
+        try:
+            return await agent(clerk).run("Add up the codes.", journal=journal, run_id="codes-1")
+        finally:
+            journal.close()
+
+    def prompts(clerk: Clerk) -> list[Any]:
+        return [call.without_asides.messages for call in clerk.calls]
+
+    def clerk() -> Clerk:
+        return Clerk(window=window, turns=60, limit=3_000)
+
+    first, images = clerk(), Images(tmp_path, monkeypatch)
+    whole = await run(first, tmp_path / "runs.db")
+    monkeypatch.undo()
+    assert (whole.text, first.summaries > 0) == ("total 840", True)
+    for image in images.paths[:: len(images.paths) // 8]:
+        again = clerk()
+        output = await run(again, image)
+        assert (output.text, output.status) == (whole.text, kt.AgentStatus.COMPLETED)
+        if window is not None:
+            assert prompts(again) == prompts(first)[len(first.calls) - len(again.calls) :]

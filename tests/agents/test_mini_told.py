@@ -1,4 +1,4 @@
-"""What `MiniAgent` is told of its limits: only where it can act on it, in round figures, and beside the conversation."""
+"""What `MiniAgent` is told of its limits: only where it can act on it, in round figures, beside the conversation."""
 
 from __future__ import annotations
 

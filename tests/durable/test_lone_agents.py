@@ -39,7 +39,8 @@ class World:
     async def run(self, path: Path, **options: Any) -> kt.AgentOutput:
         journal = kt.SqliteJournal(path, sync="normal")
         try:
-            return await self.agent.run("What is blue?", journal=journal, run_id="blue-1", **options)
+            output: kt.AgentOutput = await self.agent.run("What is blue?", journal=journal, run_id="blue-1", **options)
+            return output
         finally:
             journal.close()
 

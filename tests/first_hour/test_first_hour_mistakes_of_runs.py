@@ -106,10 +106,6 @@ REQUEST = kt.ModelRequest([kt.Message.user("Explain tides.")])
 FINE = kt.Runtime(models={"m": FunctionModel(lambda request: "Fine.")})
 
 
-async def echo(context: Any) -> dict[str, str]:
-    return {"text": "Fine."}
-
-
 AGENT: Mistakes = {
     "a text for a request": (
         lambda: with_agent(Asks(lambda context: context.model("m").complete("Explain tides.")), runtime=FINE),
@@ -117,11 +113,11 @@ AGENT: Mistakes = {
     ),
     "the whole response": (
         lambda: with_agent(Asks(lambda context: context.model("m").complete(REQUEST)), runtime=FINE),
-        ["member 'writer' returned a ModelResponse", "a string, an Artifact or an AgentOutput; return its .text"],
+        ["member 'writer' returned a ModelResponse", "an Artifact or an AgentOutput; return its .text"],
     ),
-    "data": (
-        lambda: with_agent(Asks(echo)),
-        ["member 'writer' returned a dict", "for data write kt.Artifact(text, data)"],
+    "data that JSON cannot hold": (
+        lambda: with_agent(Asks(lambda _: {"made": object()}, wait=False)),
+        ["member 'writer' returned a dict that JSON cannot hold"],
     ),
     "another role of a message": (
         lambda: ANY.Message("human", "Hello."),

@@ -121,7 +121,10 @@ def _tasks(graph: TaskGraph | Sequence[Task]) -> Sequence[Task]:
 def _task_problems(task: Task, team: Team, able: tuple[str, ...]) -> Iterator[str]:
     if task.evaluator is not None and task.evaluator not in team.evaluators:
         yield _unknown_name(task, "evaluator", task.evaluator, "evaluators", team.evaluators)
-    if task.output_type is not None and task.output_type not in team.output_types:
+    if task.output_type is not None and not isinstance(task.output_type, str):
+        problem = output_type_problem(f"the output type of task {task.id!r}", task.output_type)
+        yield from () if problem is None else (problem,)
+    elif task.output_type is not None and task.output_type not in team.output_types:
         yield _unknown_name(task, "output type", task.output_type, "output_types", team.output_types)
     if not able and task.loop is None:
         yield f"task {task.id!r} needs {_need(task)}, which no member offers; the team has {_offers(team)}"

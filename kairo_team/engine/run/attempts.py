@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import anyio
 
@@ -43,12 +42,11 @@ from kairo_team.files import unique
 from kairo_team.governance.halts import REASONS
 from kairo_team.governance.ledger import DIMENSIONS
 from kairo_team.human import HumanRequest
-from kairo_team.messages import ModelResponse
 from kairo_team.output_types import check_output
 from kairo_team.plugin_calls import failure_of, problem_of, shown
-from kairo_team.results import AgentOutput, AgentStatus, Artifact, Attempt, plain_artifact, plain_output
+from kairo_team.results import AgentOutput, AgentStatus, Artifact, Attempt, artifact_of_returned, plain_output
 from kairo_team.tasks import Assignment
-from kairo_team.team import Role
+from kairo_team.team import Role, output_type_of
 from kairo_team.tools.made_calls import MadeCall
 from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict, VerdictOutcome
 
@@ -190,7 +188,7 @@ class AttemptRunner:
         # by position: keywords cost as much as all the rest of it
         context = WorkContext(self._services, governor, member.role, key, task.id, member.id, spent)
         if task.output_type is not None:
-            context.output_type = self._team.output_types[task.output_type]
+            context.output_type = output_type_of(self._team, task)
         context.readers = task_run.entry.readers
         return context
 
@@ -543,31 +541,14 @@ class TimedOut(KairoError, TimeoutError):
 def _as_output(raw: Any, member: str, context: WorkContext) -> AgentOutput:
     if type(raw) is str:
         raw = _make_artifact(raw)
-    elif isinstance(raw, str):
-        raw = Artifact(raw)
-    elif isinstance(raw, Artifact):
-        raw = plain_artifact(raw)
     if type(raw) is Artifact:
         if context.turns:
             return context.output(raw)
         tokens, dollars, _, tool_calls = context.governor.spent
         return context.output(raw) if tokens or dollars or tool_calls else _make_output(raw)
     if isinstance(raw, AgentOutput):
-        return plain_output(raw, member)
-    plain = isinstance(raw, bool | int | float)
-    what = "nothing (None)" if raw is None else repr(raw) if plain else f"a {type(raw).__name__}"
-    raise BadOutput(member, f"returned {what}: an agent returns a string, an Artifact or an AgentOutput{_way(raw)}")
-
-
-def _way(raw: Any) -> str:
-    """Return a hint on what to write instead of a common mistake."""
-    if inspect.isawaitable(raw):
-        return "; write return await ..."
-    if isinstance(raw, ModelResponse):
-        return "; return its .text"
-    if isinstance(raw, Mapping | list | tuple):
-        return "; for data write kt.Artifact(text, data)"
-    return ""
+        return plain_output(cast("AgentOutput", raw), member)
+    return _as_output(artifact_of_returned(raw, member), member, context)
 
 
 _Origin = tuple[str | None, str | None]

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequen
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict, cast
 
 from kairo_team._util.clock import LoopClock
 from kairo_team.budget import Budget
@@ -34,10 +34,30 @@ from kairo_team.tools.permissions import ToolPermissions
 from kairo_team.tools.sources import blocked_sources
 
 if TYPE_CHECKING:
-    from kairo_team.contracts import ChatModel, GuardrailPolicy, Journal, MemberContext, ResourceConstraint
+    from kairo_team.contracts import (
+        ChatModel,
+        EvaluationStrategy,
+        GuardrailPolicy,
+        Journal,
+        MemberContext,
+        ResourceConstraint,
+    )
     from kairo_team.engine.work.runtime import Runtime
 
 _logger = logging.getLogger("kairo_team")
+
+
+class Alone(TypedDict, total=False):
+    """How an agent works alone; see `run_alone`."""
+
+    budget: Budget | None
+    evaluator: EvaluationStrategy | None
+    role: Role | str
+    constraints: Iterable[ResourceConstraint]
+    guardrails: Iterable[GuardrailPolicy]
+    permissions: ToolPermissions | None
+    journal: Journal | None
+    run_id: str | None
 
 
 class Runnable(Protocol):
@@ -55,6 +75,7 @@ async def run_alone(
     budget: Budget | None = None,
     role: Role | str = "agent",
     output_type: Any = None,
+    evaluator: EvaluationStrategy | None = None,
     constraints: Iterable[ResourceConstraint] = (),
     guardrails: Iterable[GuardrailPolicy] = (),
     permissions: ToolPermissions | None = None,
@@ -64,13 +85,15 @@ async def run_alone(
 ) -> AgentOutput:
     """Run an agent by itself and return how it ended, with the text so far and the usage.
 
-    `budget` is all it may spend (None: no limit). `files` come with the task. `output_type` is the type of its answer:
-    a type pydantic can validate, or a JSON Schema. `constraints` guard the work like a member's: a graceful exit comes
-    back as GRACEFUL_EXIT, an emergency stop as HALTED, and a warning goes to the logger `kairo_team`. A halt comes back
-    as HALTED, a guardrail's refusal as BLOCKED; exceptions of a model or a tool source are raised. With a `journal` the
-    work is recorded under `run_id`: the same call in another process resumes interrupted work, and returns the output
-    of ended work. Ended work without an answer is then HALTED, and `error` says why. Raises `PlanRefused` for an MCP
-    server none of whose tools may be used.
+    `budget` is all it may spend (None: no limit). `files` come with the task. `output_type` is the type of its answer,
+    and of `AgentOutput.data`: a type pydantic can validate, or a JSON Schema. With an `evaluator`, such as a rubric,
+    the answer is reviewed, and revised as in a team; one that is not accepted comes back as GRACEFUL_EXIT with the
+    reason. `constraints` guard the work like a member's: a graceful exit comes back as GRACEFUL_EXIT, an emergency stop
+    as HALTED, and a warning goes to the logger `kairo_team`. A halt comes back as HALTED, a guardrail's refusal as
+    BLOCKED; exceptions of a model or a tool source are raised. With a `journal` the work is recorded under `run_id`:
+    the same call in another process resumes interrupted work, and returns the output of ended work. Ended work without
+    an answer is then HALTED, and `error` says why. Raises `PlanRefused` for an MCP server none of whose tools may be
+    used.
     """
     role = Role(role) if isinstance(role, str) else role
     assignment = Assignment(Task("task", task), task, {}, {}, {}) if isinstance(task, str) else task
@@ -82,12 +105,12 @@ async def run_alone(
     guards, rails = check_constraints("run_alone", constraints), check_guardrails("run_alone", guardrails)
     if (journal is None) != (run_id is None):
         raise ValueError("journal= and run_id= go together: the work is recorded under that id, such as 'tides-1'")
-    if journal is not None and run_id is not None:
-        from kairo_team.engine.run.recorded_agent import run_recorded  # which imports the runtime
+    if journal is not None or evaluator is not None:
+        from kairo_team.engine.run.recorded_agent import run_as_team  # which imports the runtime
 
         given: dict[str, Any] = {"budget": budget or Budget(), "role": role, "output_type": output_type}
-        rules = {"constraints": guards, "guardrails": rails}
-        return await run_recorded(agent, assignment, journal, run_id, **given, rules=rules, permissions=permissions)
+        given |= {"permissions": permissions, "evaluator": evaluator, "journal": journal, "run_id": run_id}
+        return await run_as_team(agent, assignment, **given, rules={"constraints": guards, "guardrails": rails})
     services = _services(LoopClock(), permissions=permissions, guardrails=rails)
     governor = Governor(budget or Budget(), name=role.id, clock=services.clock)
     if guards:
@@ -99,7 +122,8 @@ async def run_alone(
     supervisor = CallSupervisor(services.clock, services.grace)  # a watch that does not end would hold the agent up
     try:
         async with background(supervisor.watch) as services.start_soon:
-            return await _run_in_scope(agent, assignment, context, supervisor)
+            output = await _run_in_scope(agent, assignment, context, supervisor)
+            return output if output_type is None else replace(output, output_type=output_type)
     except Exception as error:  # noqa: BLE001 - raised again, unless an output can report it
         cause = innermost(error)
         if not isinstance(cause, HaltError | InsufficientBudget | GuardrailDenied | ConstraintExit):

@@ -1,7 +1,8 @@
-"""Recorded work of an agent without a team: a run of one task, which the same call resumes."""
+"""An agent without a team whose work is recorded, which the same call resumes, or reviewed: a run of one task."""
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,64 +14,85 @@ from kairo_team.tasks import Assignment, TaskGraph, TaskStatus
 from kairo_team.team import Member, Team, TeamConfig, TeamExecutionRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from kairo_team.budget import Budget
-    from kairo_team.contracts import Journal
+    from kairo_team.contracts import EvaluationStrategy, Journal
+    from kairo_team.events import Event
     from kairo_team.results import TaskOutcome, TeamResult
     from kairo_team.team import Role
     from kairo_team.tools.permissions import ToolPermissions
 
 _ANSWER: Final = "answer"
-"""The name of the output type."""
+"""The name of the output type, and of the evaluator."""
 _ENDS: Final = (HaltError, InsufficientBudget, GuardrailDenied, TeamAborted)
 """The ends that an output can report; anything else is raised."""
 
 
-async def run_recorded(
+async def run_as_team(
     agent: Any,
     assignment: Assignment,
-    journal: Journal,
-    run_id: str,
     *,
     budget: Budget,
     role: Role,
     output_type: Any,
+    evaluator: EvaluationStrategy | None,
     rules: Mapping[str, Any],
     permissions: ToolPermissions | None,
+    journal: Journal | None,
+    run_id: str | None,
 ) -> AgentOutput:
-    """Begin the recorded run of that id, resume it, or return how it ended; `rules` are those of a `Member`."""
-    runtime = Runtime(journal=journal)
+    """Run an agent as a team of one member; `rules` are those of a `Member`.
+
+    With a journal, begin the recorded run of that id, resume it, or return how it ended.
+    """
+    ends: list[AttemptFinished] = []
+    runtime = Runtime(journal=journal, subscribers=[lambda event: _keep_end(event, ends)])
     kinds = {} if output_type is None else {_ANSWER: output_type}
-    team = Team(role.id, [Member(role, agent, **rules)], output_types=kinds, permissions=permissions)
-    try:
-        result = await runtime.resume(run_id, team)
-    except RunNotFound:
-        result = await _begin(assignment, team, runtime, TeamConfig(budget, task_timeout=None), run_id)
-    except RunFinished:
-        recorded = journal.result(run_id)
-        if recorded is None:
-            raise
-        result = recorded
+    reviews = {} if evaluator is None else {_ANSWER: evaluator}
+    member = Member(role, agent, **rules)
+    team = Team(role.id, [member], output_types=kinds, evaluators=reviews, permissions=permissions)
+    config = TeamConfig(budget, task_timeout=None)
+    if journal is None or run_id is None:
+        result = await _begin(assignment, team, runtime, config, uuid.uuid4().hex)
+    else:
+        try:
+            result = await runtime.resume(run_id, team)
+        except RunNotFound:
+            result = await _begin(assignment, team, runtime, config, run_id)
+        except RunFinished:
+            recorded = journal.result(run_id)
+            if recorded is None:
+                raise
+            result = recorded
+        ends = [event for event in journal.events_after(run_id) if isinstance(event, AttemptFinished)]
     [outcome] = result.outcomes
     if outcome.exception is not None and not isinstance(outcome.exception, _ENDS):
         raise outcome.exception
     usage, artifact = result.usage, outcome.artifact or Artifact("", partial=True)
-    status = _status(journal, run_id, outcome)
     turns = getattr(agent, "max_turns", None)
-    return AgentOutput(artifact, status, usage.loops, turns, usage.tool_calls, usage, error=outcome.error)
+    status, counts = _status(ends, outcome), (usage.loops, turns, usage.tool_calls)
+    return AgentOutput(artifact, status, *counts, usage, error=outcome.error, output_type=output_type)
 
 
-def _status(journal: Journal, run_id: str, outcome: TaskOutcome) -> AgentStatus:
+def _keep_end(event: Event, ends: list[AttemptFinished]) -> None:
+    if isinstance(event, AttemptFinished):
+        ends.append(event)
+
+
+def _status(ends: Sequence[AttemptFinished], outcome: TaskOutcome) -> AgentStatus:
     """Return how the agent ended, by the last event of its attempts; without events, by its task's status."""
-    ends = [event.status for event in journal.events_after(run_id) if isinstance(event, AttemptFinished)]
-    done = AgentStatus.COMPLETED if outcome.status is TaskStatus.COMPLETED else AgentStatus.HALTED
-    return next((one for one in AgentStatus if ends and one.value == ends[-1]), done)
+    accepted = outcome.status is TaskStatus.COMPLETED
+    done = AgentStatus.COMPLETED if accepted else AgentStatus.HALTED
+    status = next((one for one in AgentStatus if ends and one.value == ends[-1].status), done)
+    # A review left open what the agent had completed.
+    return AgentStatus.GRACEFUL_EXIT if status is AgentStatus.COMPLETED and not accepted else status
 
 
 async def _begin(assignment: Assignment, team: Team, runtime: Runtime, config: TeamConfig, run_id: str) -> TeamResult:
-    kind = _ANSWER if team.output_types else None
-    task = replace(assignment.task, member=None, role=None, depends_on=(), retries=0, output_type=kind)
+    kind, review = (_ANSWER if named else None for named in (team.output_types, team.evaluators))
+    alone: dict[str, Any] = {"member": None, "role": None, "depends_on": (), "retries": 0}
+    task = replace(assignment.task, **alone, output_type=kind, evaluator=review)
     request = TeamExecutionRequest(
         assignment.goal,
         context=assignment.context,

@@ -39,7 +39,7 @@ from kairo_team.plugin_calls import failure_of
 from kairo_team.plugins import resolve
 from kairo_team.prompts import Prompts
 from kairo_team.recorded import ENDED, Place, RecoveredRun
-from kairo_team.team import root_budget
+from kairo_team.team import name_types, root_budget
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
@@ -440,11 +440,12 @@ class Runtime:
 
     def _executing(self, team: Team, request: TeamExecutionRequest, coordinator: TeamCoordinator | str | None) -> Any:
         """Return the call that executes a request of a team in this runtime."""
-        chosen, bound = pick_coordinator(team, request, coordinator), bind_runtime(team, self)
+        chosen = pick_coordinator(team, request, coordinator)
+        bound, named = name_types(bind_runtime(team, self), request)
 
         async def execute() -> Any:
             with executing(None if coordinator is None else chosen):
-                return await in_own_task(partial(chosen.execute, request, bound))
+                return await in_own_task(partial(chosen.execute, named, bound))
 
         return execute
 
