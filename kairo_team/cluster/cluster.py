@@ -82,7 +82,7 @@ class Cluster:
     @cached_property
     def mailbox(self) -> Mailbox:
         """The messages to this process."""
-        return Mailbox(self._url, self.journal.process.id, self.beat)
+        return Mailbox(self._url, self.journal.process.id, self.beat, self.journal.decode)
 
     @cached_property
     def reaper(self) -> Reaper:
