@@ -5,10 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from base64 import b64decode
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 from kairo_team._util.frozen import thaw
+from kairo_team.files import File
 from kairo_team.output_types import JsonSchema, short
 
 if TYPE_CHECKING:
@@ -54,6 +57,26 @@ def result_text(result: CallToolResult) -> str:
     if not texts and result.structured_content is not None:
         return json.dumps(result.structured_content, ensure_ascii=False)
     return "\n".join(texts)
+
+
+def result_files(result: CallToolResult) -> list[File]:
+    """Return the images, recordings and other contents of a result as files; what cannot be one stays a description.
+
+    A link is not followed.
+    """
+    return [file for block in result.content if (file := _block_file(block)) is not None]
+
+
+def _block_file(block: Any) -> File | None:
+    inner = block.resource if block.type == "resource" else block
+    data, uri = getattr(inner, "blob", getattr(inner, "data", None)), str(getattr(inner, "uri", ""))
+    if not isinstance(data, str):
+        return None
+    name = "".join(one for one in unquote(uri.rpartition("/")[2])[:100] if one.isprintable()).strip()
+    try:
+        return File(data=b64decode(data, validate=True), media_type=inner.mime_type, name=name or None)
+    except ValueError:  # empty, too large, of no known type, or not base64
+        return None
 
 
 def _fits(name: str) -> bool:

@@ -19,8 +19,9 @@ from kairo_team._util.frozen import thaw
 from kairo_team.errors import known
 from kairo_team.output_types import JsonSchema
 from kairo_team.permissions import SideEffect
-from kairo_team.tools.mcp_schema import checked_arguments, model_names, result_text
+from kairo_team.tools.mcp_schema import checked_arguments, model_names, result_files, result_text
 from kairo_team.tools.mcp_transport import ConnectionLost, Notes, masked, pumped
+from kairo_team.tools.result import ToolResult
 from kairo_team.tools.tool import Tool
 
 if TYPE_CHECKING:
@@ -80,8 +81,8 @@ class McpSession:
         except Exception as error:  # noqa: BLE001 - raised again, in one sentence
             self._end(inside, error)
 
-    async def call(self, tool: str, output: JsonSchema | None, arguments: Mapping[str, Any]) -> str:
-        """Call a tool and return its result as text; raises errors that the member may read."""
+    async def call(self, tool: str, output: JsonSchema | None, arguments: Mapping[str, Any]) -> str | ToolResult:
+        """Call a tool and return its result as text, with its files if it has any; raises errors that the member may read."""
         async with self._slots:
             if self._client is None:
                 raise self._gone()
@@ -90,7 +91,8 @@ class McpSession:
             raise RuntimeError(self._masked(result_text(result)) or f"the tool {tool!r} failed without a message")
         if output is not None:
             self._check_promise(tool, output, result)
-        return result_text(result)
+        text, files = result_text(result), result_files(result)
+        return ToolResult(text, files=files) if files else text
 
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[Client]:
