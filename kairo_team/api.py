@@ -47,8 +47,8 @@ async def run(
 ) -> TeamResult:
     """Run a team on a goal or a request and return its result, however the run ends.
 
-    `plan` (the tasks to run), `config`, `run_id` (None makes one) and `files` (which every member gets) go with a goal;
-    a request has its own, and none of them may be given with it. `budget` replaces the budget of the request, or of
+    `plan` (the tasks to run), `config`, `run_id` (None makes one) and `files` (for every member) go with a goal; a
+    request has its own, and none of them may be given with it. `budget` replaces the budget of the request, or of
     `config`. `coordinator` takes precedence, as an object or by a name such as "expert" or "board" (`kairo plugins
     coordinator` lists them); else the team's is used, else the task board if there is a plan, else the expert team.
     `runtime` takes precedence, else the team's is used, else a new one.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import uuid
+from base64 import b64decode
 from collections.abc import Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import replace
@@ -14,6 +15,7 @@ from kairo_team._util.frozen import freeze_json
 from kairo_team.agents.langgraph_attempt import GraphAttempt
 from kairo_team.agents.wrapped import WrappedAgent, check_function, end_of, made
 from kairo_team.errors import MissingExtra
+from kairo_team.files import File
 from kairo_team.output_types import schema_of
 from kairo_team.results import AgentOutput, AgentStatus, Artifact, adapter
 
@@ -168,7 +170,9 @@ class LangGraphAgent(WrappedAgent):
 
         kind = context.output_type
         schema = schema_of(kind) if kind is not None else None
-        task = HumanMessage(await self._ask(assignment, context))
+        asked, files = await self._ask(assignment, context), self._files(assignment)
+        blocks = [{"type": "text", "text": asked}, *map(_block, files)] if files else asked
+        task = HumanMessage(cast("Any", blocks))
         if not context.role.instructions and schema is None:
             return {_MESSAGES: [task]}
         return {_MESSAGES: [SystemMessage(context.render("system", role=context.role, schema=schema)), task]}
@@ -301,6 +305,27 @@ def _transcript(state: Any) -> Any:
     return tuple(message_view(message) for message in _messages(state) if hasattr(message, "type"))
 
 
+def _block(file: File) -> dict[str, str]:
+    """Return a file as a content block of LangChain."""
+    if file.is_text and file.data is not None:
+        return {"type": "text", "text": f"{file.name}:\n{file.data.decode(errors='replace')}"}
+    main = file.media_type.partition("/")[0]
+    block = {"type": main if main in ("image", "audio", "video") else "file", "mime_type": file.media_type}
+    return {**block, "url": file.url} if file.url is not None else {**block, "base64": file.as_json()["data"]}
+
+
+def _files_of(state: Any) -> list[File]:
+    """Return the files in the last message of a graph's state."""
+    messages: list[Any] = _fields(state).get(_MESSAGES) or []
+    blocks: Any = getattr(messages[-1], "content_blocks", ()) if messages else ()
+    found: list[File] = []
+    for block in blocks:
+        if "base64" in block and "mime_type" in block:
+            with suppress(ValueError):
+                found.append(File(data=b64decode(block["base64"]), media_type=block["mime_type"]))
+    return found
+
+
 def _artifact(state: Any, kind: Any) -> Artifact:
     if isinstance(state, str):
         return Artifact(state)
@@ -309,9 +334,9 @@ def _artifact(state: Any, kind: Any) -> Artifact:
         data = _json(state)
         return Artifact("" if data is None else adapter(Any).dump_json(data).decode(), data, "application/json")
     if kind is not None:
-        return Artifact(_text(state), _json(fields.get(_STRUCTURED)))
+        return Artifact(_text(state), _json(fields.get(_STRUCTURED)), files=_files_of(state))
     rest = {name: data for name, found in fields.items() if name != _MESSAGES and (data := _json(found)) is not None}
-    return Artifact(_text(state), rest or None)
+    return Artifact(_text(state), rest or None, files=_files_of(state))
 
 
 def _json(found: Any) -> Any:

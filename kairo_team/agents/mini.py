@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from kairo_team.team import Role
     from kairo_team.tools.permissions import ToolPermissions
     from kairo_team.tools.pipeline import Toolbox
+    from kairo_team.tools.result import ToolResult
 
 Settings = Mapping[str, Any] | Callable[["Assignment"], Mapping[str, Any]]
 """Sampling settings (temperature, seed, max_tokens ...), or a function that picks them for an assignment."""
@@ -469,8 +470,15 @@ class _Conversation:
     async def _run_tools(self, calls: Sequence[ToolCall]) -> None:
         assert self._tools is not None, "tools were offered"
         results = await self._tools.run(calls)
-        answers = zip(calls, results, strict=True)
-        self._add(*(Message.tool(call.id, result.text) for call, result in answers))
+        self._add(*(self._answer_to(call, result) for call, result in zip(calls, results, strict=True)))
+
+    def _answer_to(self, call: ToolCall, result: ToolResult) -> Message:
+        """Return a tool's result for the model, and a sentence on each file that the model does not take."""
+        ask = getattr(self._model, "file_problem", None)
+        problems = {file: "this model takes no files" if ask is None else ask(file) for file in result.files}
+        unseen = [f"[you cannot be shown {file.name}: {why}]" for file, why in problems.items() if why is not None]
+        taken = [file for file, why in problems.items() if why is None]
+        return Message.tool(call.id, "\n".join([result.text, *unseen]), taken)
 
     def _add(self, *messages: Message) -> None:
         self._messages += messages

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from agents import Agent, RunConfig
 
     from kairo_team.agents.openai_run import GovernedRun
-    from kairo_team.contracts import MemberContext
+    from kairo_team.contracts import MemberContext, Models
+    from kairo_team.files import File
     from kairo_team.tasks import Assignment
 
 Prompt = Callable[["Assignment", "MemberContext"], Any]
@@ -87,6 +88,9 @@ class OpenAIAgent(WrappedAgent):
         run = GovernedRun(context, self._side_effects, allow_hosted=self._allow_hosted, output_type=context.output_type)
         with attempt(run):
             asked = await self._ask(assignment, context)
+            if files := self._files(assignment):
+                content = [{"type": "input_text", "text": asked}, *map(_part, files)]
+                asked = [{"role": "user", "content": content}]
             ended = await self._run(run, asked, await shared_or_made(self._shared, assignment, context))
         status, artifact, transcript, error = ended
         counts = (run.turns, self.max_turns, run.tools.executed)
@@ -112,6 +116,12 @@ class OpenAIAgent(WrappedAgent):
         run.ending.check()
         return _end(run, result)
 
+    def file_problem(self, file: File, models: Models) -> str | None:
+        """Return why the library does not take a file; None if it does, whatever its model may see."""
+        if self._prompt is not None or file.is_image or file.media_type == "application/pdf":
+            return None
+        return None if file.is_text and file.url is None else f"{self.library} takes images, PDFs and texts, not {file}"
+
     def _model_problem(self) -> str | None:
         """Return why the first agent's model cannot be made, without calling it; None if it can."""
         from agents import Model, RunConfig
@@ -129,6 +139,18 @@ class OpenAIAgent(WrappedAgent):
 
     def __repr__(self) -> str:
         return f"OpenAIAgent({self.agent.name!r}, max_turns={self.max_turns})"
+
+
+def _part(file: File) -> dict[str, str]:
+    """Return a file as a part of the library's input."""
+    given = file.url or f"data:{file.media_type};base64,{file.as_json()['data']}"
+    if file.is_image:
+        return {"type": "input_image", "image_url": given, "detail": "auto"}
+    if file.is_text and file.data is not None:
+        return {"type": "input_text", "text": f"{file.name}:\n{file.data.decode(errors='replace')}"}
+    if file.url is not None:
+        return {"type": "input_file", "file_url": file.url}
+    return {"type": "input_file", "file_data": given, "filename": file.name}
 
 
 _End = tuple[AgentStatus, Artifact, tuple[Message, ...], str | None]

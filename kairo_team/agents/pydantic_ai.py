@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from pydantic_ai.usage import UsageLimits
 
     from kairo_team.agents.pydantic_ai_hooks import Session
-    from kairo_team.contracts import MemberContext
+    from kairo_team.contracts import MemberContext, Models
+    from kairo_team.files import File
     from kairo_team.tasks import Assignment
 
     Asked = str | Sequence[UserContent]
@@ -102,10 +103,12 @@ class PydanticAIAgent(WrappedAgent):
 
     async def _run(self, assignment: Assignment, session: Session) -> Any:
         from kairo_team.agents.pydantic_ai_hooks import Governance
+        from kairo_team.models.provider_messages import file_content
 
-        context = session.context
+        context, asked = session.context, await self._ask(assignment, session.context)
+        files = [file_content(file) for file in self._files(assignment)]
         return await self.agent.run(
-            await self._ask(assignment, context),
+            [asked, *files] if files else asked,
             output_type=self._output_type(context.output_type),
             deps=await shared_or_made(self._deps, assignment, context),
             instructions=context.role.instructions or None,
@@ -130,13 +133,18 @@ class PydanticAIAgent(WrappedAgent):
         """Return the output of a run that ended by itself."""
         from pydantic_ai.tools import DeferredToolRequests
 
+        from kairo_team.models.provider_messages import file_of
+
         output = result.output
         if isinstance(output, DeferredToolRequests):
             waiting = ", ".join(repr(call.tool_name) for call in [*output.approvals, *output.calls])
             error = f"the agent waits for an approval or an outside answer to its calls of {waiting}"
             return self._output(session, Artifact(session.text, partial=True), AgentStatus.BLOCKED, error)
         status, cut_by = end_of(session.last)
-        artifact = artifact_of(output, partial=cut_by is not None)
+        file = file_of(output)  # an agent may answer with an image
+        artifact = (
+            artifact_of(output, partial=cut_by is not None) if file is None else Artifact(str(file), files=[file])
+        )
         return self._output(session, artifact, status, cut_by, result.all_messages())
 
     def _output(
@@ -154,6 +162,24 @@ class PydanticAIAgent(WrappedAgent):
         limits: UsageLimits = self._options["usage_limits"] or UsageLimits()  # the same default as `Agent.run`
         counts = (session.turns, limits.request_limit, session.tool_calls)
         return AgentOutput(artifact, status, *counts, session.usage, conversation(messages), error)
+
+    def file_problem(self, file: File, models: Models) -> str | None:
+        """Return why the agent's model does not take a file, by its profile; None if it does, or if that is unknown."""
+        from pydantic_ai.models import infer_model
+        from pydantic_ai.models.wrapper import WrapperModel
+
+        from kairo_team.models.provider_messages import file_problem_of
+
+        model: Any = self._options["model"] or getattr(self.agent, "model", None)
+        if model is None or self._prompt is not None or self._model_problem() is not None:
+            return None
+        model = infer_model(model)
+        while isinstance(model, WrapperModel):
+            model = model.wrapped
+        if hasattr(model, "models"):  # a FallbackModel
+            return None
+        why = file_problem_of(model, file)
+        return None if why is None else f"model {model.model_id!r} cannot be given {file}: {why}"
 
     def _model_problem(self) -> str | None:
         """Return why the agent's model is not available; None if it is."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from kairo_team.budget import Budget
     from kairo_team.contracts import MemberContext, Models
+    from kairo_team.files import File
     from kairo_team.messages import ModelResponse
     from kairo_team.tasks import Assignment
     from kairo_team.team import Role
@@ -84,6 +85,10 @@ class WrappedAgent(ABC):
         if self._prompt is not None:
             return await made(self._prompt, assignment, context)
         return context.render("task", assignment=assignment, role=context.role)
+
+    def _files(self, assignment: Assignment) -> Sequence[File]:
+        """Return the files to add to the input; none where a `prompt` of the user's own makes all of it."""
+        return () if self._prompt is not None else assignment.all_files
 
     def _check_event_loop(self) -> None:
         if "asyncio" not in current_token().backend_class.__module__:

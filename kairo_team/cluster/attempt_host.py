@@ -90,7 +90,7 @@ class Link:
         """Send a message, and execute the statements `also`, with the next records."""
         sender, unit = self._unit.sender, self._unit
         if sender is not None:
-            self._journal.put_also(*letter_to(sender, Letter(unit.id, unit.fence, kind, body)), *also)
+            self._journal.put_also(*letter_to(sender, Letter(unit.id, unit.fence, kind, body), unit.run_id), *also)
 
     def emit(self, kind: type[Any], *fields: Any) -> None:
         """Let the coordinator emit an event."""

@@ -80,7 +80,7 @@ class Cluster:
     @cached_property
     def mailbox(self) -> Mailbox:
         """The messages to this process."""
-        return Mailbox(self._url, self.journal.process.id, self.journal.beat)
+        return Mailbox(self._url, self.journal.process.id, self.journal.beat, self.journal.decode)
 
     @cached_property
     def reaper(self) -> Reaper:

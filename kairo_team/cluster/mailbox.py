@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 import anyio
 
 from kairo_team._util.threads import poster
-from kairo_team.durable.codec import CorruptRecord, decode_loaded, encode
+from kairo_team.durable.codec import CorruptRecord, decode_loaded
+from kairo_team.durable.kept_files import encode_for
 from kairo_team.durable.postgres_database import connect_to
 
 if TYPE_CHECKING:
@@ -39,11 +40,15 @@ class Letter(NamedTuple):
     body: Any
 
 
-def letter_to(addressee: str, letter: Letter) -> list[Statement]:
-    """Return the statements that send a message, to execute in the transaction that it belongs to."""
+def letter_to(addressee: str, letter: Letter, run_id: str) -> list[Statement]:
+    """Return the statements that send a message, to execute in the transaction that it belongs to.
+
+    The files in it are kept for the run.
+    """
     insert = "INSERT INTO message (addressee, unit, fence, kind, body) VALUES (?, ?, ?, ?, ?)"
-    values = (addressee, letter.unit, letter.fence, letter.kind, encode(letter.body))
-    return [(insert, values), ("SELECT pg_notify(?, '')", (channel_of(addressee),))]
+    written, files = encode_for(run_id, letter.body)
+    values = (addressee, letter.unit, letter.fence, letter.kind, written)
+    return [*files, (insert, values), ("SELECT pg_notify(?, '')", (channel_of(addressee),))]
 
 
 def channel_of(process: str) -> str:
@@ -79,8 +84,10 @@ class Letters:
 class Mailbox:
     """Reads the messages to one process, in a thread with its own connection, and delivers them to waiters."""
 
-    def __init__(self, url: str, process: str, beat: float) -> None:
+    def __init__(self, url: str, process: str, beat: float, decode: Callable[[str], Any] = decode_loaded) -> None:
+        """`decode` reads the bodies of messages."""
         self._url = url
+        self._decode = decode
         self._process = process
         self._beat = beat
         self._readers: dict[tuple[str, Side], list[Callable[[Letter], object]]] = {}
@@ -162,7 +169,7 @@ class Mailbox:
         if readers is None:
             return
         try:
-            letter = Letter(unit, fence, kind, decode_loaded(body))
+            letter = Letter(unit, fence, kind, self._decode(body))
         except CorruptRecord as error:
             _logger.warning("a message about unit %r cannot be read: %s", unit, error)
             return

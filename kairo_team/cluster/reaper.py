@@ -190,7 +190,7 @@ class Reaper:
             connection.execute(sql, (following.fence, unit.id))
             if unit.sender is not None:
                 lost = (reason, deaths.number if deaths is not None and given_up else None)
-                for statement in letter_to(unit.sender, Letter(unit.id, unit.fence, "lost", lost)):
+                for statement in letter_to(unit.sender, Letter(unit.id, unit.fence, "lost", lost), unit.run_id):
                     execute(connection, statement)
         elif deaths is not None and given_up:
             self._give_up(connection, unit, deaths)

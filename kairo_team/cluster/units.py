@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from kairo_team.cluster.mailbox import channel_of
 from kairo_team.durable.codec import encode
 from kairo_team.durable.connection import NOW
+from kairo_team.durable.kept_files import encode_for
 
 if TYPE_CHECKING:
     from kairo_team.cluster.delivery import Delivery
@@ -57,7 +58,8 @@ class Unit:
             " sent_at = excluded.sent_at WHERE unit.state = 'lost' AND unit.fence = excluded.fence"
         )
         row = (self.id, self.kind, self.run_id, self.step, self.epoch, self.queue, self.fence, self.sender)
-        return [(insert, (*row, encode(body))), partial(self._deliver, delivery)]
+        written, files = encode_for(self.run_id, body)
+        return [*files, (insert, (*row, written)), partial(self._deliver, delivery)]
 
     def _deliver(self, delivery: Delivery, connection: Any) -> None:
         delivery.send(connection.raw, self.queue, self.id, self.fence)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -39,7 +41,9 @@ from kairo_team.durable.value_classes import (
 from kairo_team.errors import GuardrailDenied
 from kairo_team.files import File
 
-__all__ = ["CorruptRecord", "NotRecordable", "decode", "decode_loaded", "encode", "outline"]
+__all__ = [
+    "CorruptRecord", "NotRecordable", "decode", "decode_loaded", "encode", "encode_apart", "fetching", "outline",
+]  # fmt: skip
 
 _TAG: Final = "~"
 """The key that marks an object as something other than a dict with plain strings as keys."""
@@ -63,6 +67,29 @@ def encode(value: object) -> str:
         raise NotRecordable(f"value{''.join(reversed(refusal.path))}: {refusal.problem}") from None
     except RecursionError:
         raise NotRecordable("value: it contains itself, or is nested too deeply to be recorded") from None
+
+
+def encode_apart(value: object) -> tuple[str, list[File]]:
+    """Return a value like `encode` without the contents of its files, and these files, each content once.
+
+    It is read where `fetching` says how to find a content by its digest.
+    """
+    apart: dict[str, File] = {}
+    token = _apart.set(apart)
+    try:
+        return encode(value), [*apart.values()]
+    finally:
+        _apart.reset(token)
+
+
+@contextmanager
+def fetching(fetch: Callable[[str], bytes | None]) -> Generator[None]:
+    """Inside the block, let files that were written apart find their content by its digest, at the first use."""
+    token = _fetch.set(fetch)
+    try:
+        yield
+    finally:
+        _fetch.reset(token)
 
 
 def decode(text: str) -> Any:
@@ -306,13 +333,28 @@ def _moment(value: Any) -> Any:
     return [value.replace(tzinfo=None, fold=0).isoformat(), value.fold, _within("tzinfo", zone)]
 
 
+_apart: Final[ContextVar[dict[str, File] | None]] = ContextVar("kairo_team_files_apart", default=None)
+_fetch: Final[ContextVar[Callable[[str], bytes | None] | None]] = ContextVar("kairo_team_fetch", default=None)
+
+
 def _file(value: File) -> dict[str, Any]:
-    return {"media_type": value.media_type, "name": value.name, "url": value.url, "data": _plain(value.data)}
+    apart = _apart.get()
+    about: dict[str, Any] = {"media_type": value.media_type, "name": value.name}
+    if value.url is not None:
+        return {**about, "url": value.url}
+    if apart is None and (data := value.data) is not None:
+        return {**about, "data": _plain(data)}
+    if apart is not None:
+        apart.setdefault(value.digest, value)
+    return {**about, "digest": value.digest, "size": value.size}
 
 
 def _read_file(content: dict[str, Any]) -> File:
+    fetch = _fetch.get()
     try:
-        return File(**content)
+        if "digest" not in content:
+            return File(**content)
+        return File.stored(None if fetch is None else partial(fetch, content["digest"]), **content)
     except (TypeError, ValueError) as error:
         raise CorruptRecord(f"a file: {error}") from error
 

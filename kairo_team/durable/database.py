@@ -20,9 +20,10 @@ import anyio
 
 from kairo_team._util.frozen import with_article
 from kairo_team._util.threads import poster
-from kairo_team.durable.codec import CorruptRecord, decode, look
+from kairo_team.durable.codec import CorruptRecord, decode, fetching, look
 from kairo_team.durable.connection import execute
 from kairo_team.durable.event_pages import Said, written_page
+from kairo_team.durable.kept_files import read_file
 from kairo_team.durable.owners import TAKEN_OVER
 from kairo_team.errors import JournalError
 
@@ -142,19 +143,26 @@ class Database(ABC):
         Returns False, with no transaction begun, if its entries are in the database already.
         """
 
-    @staticmethod
-    def decode(text: str) -> Any:
+    def decode(self, text: str) -> Any:
         """Return a recorded value of a run that is resumed; may import its classes. Raises `CorruptRecord`."""
-        return decode(text)
+        with fetching(self.file):
+            return decode(text)
 
-    @staticmethod
-    def look_at(text: str, kind: type[Kind], what: str, read: Callable[[str], Any] = look) -> Kind:
+    def file(self, digest: str) -> bytes | None:
+        """Return the content of a file of a recorded run; None if no run refers to it any more."""
+        if threading.current_thread() is self._thread:  # it keeps the file at the moment, and does not wait for itself
+            return None
+        with self.reading() as connection:
+            return read_file(connection, digest)
+
+    def look_at(self, text: str, kind: type[Kind], what: str, read: Callable[[str], Any] = look) -> Kind:
         """Return a recorded value for display, read by `read`; by default this imports nothing.
 
         Raises `CorruptRecord`, also for a value that is not a `kind`; `what` names the value in the error.
         """
         try:
-            found: object = read(text)
+            with fetching(self.file):
+                found: object = read(text)
         except CorruptRecord as error:
             raise CorruptRecord(f"{what}: {error}") from error
         if not isinstance(found, kind):

@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from kairo_team.durable.codec import encode
-from kairo_team.durable.connection import insert
+from kairo_team.durable.connection import execute, insert
+from kairo_team.durable.kept_files import copy_files, encode_for
 from kairo_team.durable.recovery import steps_of
 from kairo_team.engine.records.recovery import place_of
 from kairo_team.engine.records.replay import RAISED_BUDGET, Added, CutShort, Replan
@@ -66,7 +66,13 @@ def fork(
     recorded = _PlanAsRecorded(request.plan, steps_of(connection, run_id, read))
     point = recorded.before(run_id, before) if isinstance(before, str) else _Point(seq=_checked(row, before))
     new = replace(request, run_id=new_id, plan=plan or request.plan, config=config or request.config)
-    begun = {"state": "running", "active": 0.0, "seq": 0, "started_at": time.time(), "request": encode(new)}
+    begun = {
+        "state": "running",
+        "active": 0.0,
+        "seq": 0,
+        "started_at": time.time(),
+        "request": _written(connection, new_id, new),
+    }
     _copy_run(connection, row, new_id, point, {**begun, "forked_from": run_id, "result": None}, read)
     if config is not None:
         connection.execute("DELETE FROM step WHERE run_id = ? AND key = ?", (new_id, RAISED_BUDGET))
@@ -89,7 +95,15 @@ def _replace_plan(connection: Connection, new_id: str, tasks: Mapping[str, Task]
     gone = [(new_id, key) for key in keys if _OF_THE_PLAN.fullmatch(key)]
     connection.executemany("DELETE FROM step WHERE run_id = ? AND key = ?", gone)
     sql = "INSERT INTO step (run_id, key, value, epoch, seq) VALUES (?, 'plan:1', ?, 0, 0)"
-    connection.execute(sql, (new_id, encode(plan)))
+    connection.execute(sql, (new_id, _written(connection, new_id, plan)))
+
+
+def _written(connection: Connection, run_id: str, value: object) -> str:
+    """Return a value of a run as JSON, and keep its files for the run."""
+    written, kept = encode_for(run_id, value)
+    for statement in kept:
+        execute(connection, statement)
+    return written
 
 
 def _planned(task: Task, tasks: Mapping[str, Task]) -> Task:
@@ -234,9 +248,16 @@ def _copy_run(
     """Copy a run up to a point, with the runs inside it; `values` replace columns of its row."""
     run_id = row["run_id"]
     request = replace(cast("TeamExecutionRequest", read(row["request"])), run_id=new_id)
-    new = {"run_id": new_id, "request": encode(request), "owner": "", "cancelled": None, "usage": None}
+    new = {
+        "run_id": new_id,
+        "request": _written(connection, new_id, request),
+        "owner": "",
+        "cancelled": None,
+        "usage": None,
+    }
     _copy(connection, "run", row, {**new, "updated_at": time.time(), **values})
     _copy_steps(connection, run_id, new_id, point, read)
+    copy_files(connection, run_id, new_id)
     for one in connection.execute("SELECT * FROM call WHERE run_id = ? ORDER BY id", (run_id,)).fetchall():
         _copy_call(connection, one, new_id, point)
     for inner in connection.execute("SELECT * FROM run WHERE parent = ?", (run_id,)).fetchall():
@@ -261,7 +282,8 @@ def _copy_steps(connection: Connection, run_id: str, new_id: str, point: _Point,
         if not point.keeps(key, row["seq"], row["body"]) or (key in cut and key.startswith("review:")):
             continue
         if isinstance(value, Attempt) and (isinstance(value.interrupted, HumanRequest) or (key in cut and value.halt)):
-            values["value"] = encode(CutShort(value.member, value.usage, value.artifact))
+            cut_short = CutShort(value.member, value.usage, value.artifact)
+            values["value"] = _written(connection, new_id, cut_short)
         _copy(connection, "step", row, values)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from kairo_team._util.frozen import known_arguments
 from kairo_team.durable.database import Database
+from kairo_team.durable.kept_files import TABLES
 from kairo_team.durable.owners import HOST, Owner, is_alive
 from kairo_team.durable.sql_journal import SqlJournal
 from kairo_team.durable.value_classes import CorruptRecord
@@ -119,6 +120,9 @@ class SqliteFile(Database):
                 f"it is a copy of a journal in use, and its last records are missing: copy {self._log.name!r} "
                 f"too, or let SQLite copy both with VACUUM INTO",
             )
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'file'").fetchone():
+            for statement in TABLES:
+                connection.execute(statement.format(blob="BLOB"))
         connection.execute("COMMIT")
 
     @property

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Final, cast
@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, ClassVar, Final, cast
 from anyio.lowlevel import checkpoint
 
 from kairo_team.budget import Usage
-from kairo_team.durable import NotRecordable, decode, encode, encode_request
+from kairo_team.durable import NotRecordable, decode, encode_apart, encode_request, fetching
 from kairo_team.errors import JournalError, Misuse, NoQuestion, RunExists, RunFinished, RunNotFound
 from kairo_team.human import HumanDecision, check_answer, check_same
 from kairo_team.recorded import ENDED, Place, RecordedCall, RecordedQuestion, RecoveredRun
 
 if TYPE_CHECKING:
     from kairo_team.events import Event
+    from kairo_team.files import File
     from kairo_team.human import HumanRequest
     from kairo_team.results import TeamResult
     from kairo_team.team import Team, TeamExecutionRequest
@@ -74,6 +75,14 @@ class _Storage:
         """Questions by id, oldest first."""
         self.deferred: dict[str, HumanDecision] = {}
         """Decisions of people who deferred a question, by the question's id, earliest first."""
+        self.files: dict[str, bytes] = {}
+        """Contents of the files of recorded values, by digest."""
+
+    def keep(self, files: Iterable[File]) -> None:
+        """Keep files that are not here yet."""
+        for file in files:
+            if file.digest not in self.files and (data := file.data) is not None:
+                self.files[file.digest] = data
 
     def run(self, run_id: str) -> _Run:
         """Return the records of a run; raises `RunNotFound`."""
@@ -145,7 +154,7 @@ class MemoryJournal:
         Raises `RunExists` if the id is recorded, `Misuse` if the request or a value of one of the team's output types
         cannot be written, and `JournalError` if another process has the run around this one.
         """
-        written = encode_request(request, team)
+        written, files = encode_request(request, team)
         with self.storage.lock:
             self.check()
             around = None if place is None else self.storage.runs.get(place.run_id)
@@ -154,6 +163,7 @@ class MemoryJournal:
             if request.run_id in self.storage.runs:
                 raise RunExists(request.run_id, recorded=True)
             run = self.storage.runs[request.run_id] = _Run(written, place, dict(digests), self)
+            self.storage.keep(files)
             run.session = session = self._open(request.run_id, 1, {})
         return session
 
@@ -185,11 +195,11 @@ class MemoryJournal:
             run.session.lose("another process has taken the run over")
         run.owner, run.epoch, state = self, run.epoch + 1, run.state
         run.state = state if state in ENDED else "running"
-        steps = {key: decode(value) for key, value in run.steps.items()}
+        steps = {key: self._decode(value) for key, value in run.steps.items()}
         calls = tuple(run.calls.values())
         run.session = self._open(run_id, run.epoch, steps, (run.seconds, run.seq), _in_doubt(calls))
         return RecoveredRun(
-            request=cast("TeamExecutionRequest", decode(run.request)),
+            request=cast("TeamExecutionRequest", self._decode(run.request)),
             place=run.place,
             seconds=run.seconds,
             seq=run.seq,
@@ -199,6 +209,10 @@ class MemoryJournal:
             journal=run.session,
             state=state,
         )
+
+    def _decode(self, text: str) -> object:
+        with fetching(self.storage.files.get):
+            return decode(text)
 
     def _open(
         self,
@@ -214,7 +228,7 @@ class MemoryJournal:
         """Return the result of a run that has ended or is suspended, else None. Raises `RunNotFound`."""
         with self.storage.lock:
             written = self.storage.run(run_id).result
-        return None if written is None else cast("TeamResult", decode(written))
+        return None if written is None else cast("TeamResult", self._decode(written))
 
     def events_after(self, run_id: str, seq: int = 0) -> tuple[Event, ...]:
         """Return the recorded events of a run with a number above `seq`, in order; raises `RunNotFound`."""
@@ -395,11 +409,11 @@ class MemoryRunJournal:
     def _step(self, key: str, value: object) -> Sequence[Callable[[_Run], object]]:
         self._records[key] = value
         try:
-            written = encode(value)
+            written, files = encode_apart(value)
         except NotRecordable as error:
             _logger.warning("step %r of run %r is not recorded: %s", key, self._run_id, error)
             return []
-        return [lambda run: run.steps.__setitem__(key, written)]
+        return [lambda _: self._journal.storage.keep(files), lambda run: run.steps.__setitem__(key, written)]
 
     async def sent(
         self,
@@ -467,12 +481,15 @@ class MemoryRunJournal:
             if run is not None and run.session is self and self._journal.alive:
                 self._reach(run, *self._progress())
             return
+        written: str | None = None
+        files: Sequence[File] = ()
         try:
-            written: str | None = encode(result)
+            written, files = encode_apart(result)
         except NotRecordable as error:
             _logger.warning("the result of run %r is not recorded: %s", self._run_id, error)
-            written = None
-        self._write(lambda run: self._finish(run, result.status.value, written))
+        self._write(
+            lambda _: self._journal.storage.keep(files), lambda run: self._finish(run, result.status.value, written)
+        )
         self._on_cancel = self._on_lost = None
 
     def _finish(self, run: _Run, state: str, result: str | None) -> None:

@@ -17,6 +17,7 @@ from kairo_team.durable import accounts, recovery
 from kairo_team.durable.codec import outline
 from kairo_team.durable.connection import NOW, execute
 from kairo_team.durable.database import Writing
+from kairo_team.durable.kept_files import keeping
 from kairo_team.durable.postgres_database import PostgresDatabase
 from kairo_team.durable.processes import Process, check_not_dead, has_died, is_alive
 from kairo_team.durable.requests import encode_request
@@ -305,10 +306,11 @@ class PostgresJournal(SqlJournal):
 
         `also` are the statements that send it. Sets the run's budget aside in `account`, None: the journal's account.
         """
-        written = encode_request(request, team)
+        written, files = encode_request(request, team)
         with self.database.writing() as connection:
             columns = {"request": written, "owner": "", "state": "queued", "epoch": 0}
             self._insert_run(connection, request, team, digests, columns)
+            execute(connection, keeping(request.run_id, files))
             if (charged := account or self.account) is not None:
                 accounts.begin(connection, request, charged, 0)
             for statement in also:

@@ -12,8 +12,9 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from kairo_team.durable import accounts
-from kairo_team.durable.codec import decode_loaded
+from kairo_team.durable.codec import decode_loaded, fetching
 from kairo_team.durable.database import Database
+from kairo_team.durable.kept_files import TABLES
 from kairo_team.durable.owners import TAKEN_OVER
 from kairo_team.durable.requests import readable
 from kairo_team.durable.value_classes import CorruptRecord
@@ -278,6 +279,9 @@ class PostgresDatabase(Database):
                     connection.execute(statement)
                 for name, value in (("version", self._version), ("format", str(FORMAT))):
                     connection.execute("INSERT INTO about VALUES (?, ?)", (name, value))
+            if connection.execute("SELECT to_regclass('kairo.file')").fetchone()[0] is None:
+                for statement in TABLES:
+                    connection.execute(statement.format(blob="BYTEA"))
             about = dict(connection.execute("SELECT name, value FROM about").fetchall())
             if about["format"] != str(FORMAT):
                 raise JournalError(self.place, f"it was written by kairo-team {about['version']}")
@@ -471,10 +475,14 @@ class PostgresDatabase(Database):
             row = connection.execute(sql, (session.run_id, *session.unit)).fetchone()
         return row
 
-    @staticmethod
-    def decode(text: str) -> Any:
+    def decode(self, text: str) -> Any:
         """Return a recorded value, importing nothing, because other programs may write to the database."""
-        return decode_loaded(text)
+        with fetching(self.file):
+            return decode_loaded(text)
+
+    def file(self, digest: str) -> bytes | None:
+        """Return the content of a file; repeat the reading when the connection breaks."""
+        return self.repeat(partial(super().file, digest))
 
     def settling(self, session: Writing) -> Sequence[Statement]:
         """Return the statements that settle a session's account, in the transaction that records its end."""

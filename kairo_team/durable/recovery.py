@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team.budget import NO_USAGE, Usage, to_dollars
 from kairo_team.durable.codec import CorruptRecord, outline
+from kairo_team.durable.kept_files import forget_files
 from kairo_team.engine.records.questions import WITHDRAWN, Decided
 from kairo_team.engine.records.recovery import RunAccount
 from kairo_team.recorded import ENDED, Place, RecordedCall, RecordedQuestion, RecordedRun, RecoveredRun
@@ -201,6 +202,7 @@ def why_closed(connection: Connection, question_id: str) -> str | None:
 def delete_run(connection: Connection, run_id: str) -> None:
     """Delete a run and the runs inside it."""
     for one in (run_id, *runs_inside(connection, run_id)):
+        forget_files(connection, one)
         for table in ("step", "call", "question", "event", "run"):
             connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (one,))
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kairo_team.durable.codec import NotRecordable, encode
+from kairo_team.durable.codec import NotRecordable, encode_apart
 from kairo_team.durable.value_classes import Refusal, check_type
 from kairo_team.errors import Misuse
 
 if TYPE_CHECKING:
+    from kairo_team.files import File
     from kairo_team.team import Team, TeamExecutionRequest
 
 
@@ -18,8 +19,8 @@ def readable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def encode_request(request: TeamExecutionRequest, team: Team) -> str:
-    """Return a request as JSON, which `decode` reads.
+def encode_request(request: TeamExecutionRequest, team: Team) -> tuple[str, list[File]]:
+    """Return a request as JSON without the contents of its files, and these files; see `encode_apart`.
 
     Raises `Misuse` if the request, or a value of one of the team's output types, cannot be written.
     """
@@ -29,6 +30,6 @@ def encode_request(request: TeamExecutionRequest, team: Team) -> str:
         except Refusal as refusal:
             raise Misuse(f"output type {name!r} cannot be recorded: {refusal.problem}") from None
     try:
-        return encode(request)
+        return encode_apart(request)
     except NotRecordable as error:
         raise Misuse(f"the request cannot be recorded: {error}") from None

@@ -16,6 +16,7 @@ from kairo_team.durable.codec import CorruptRecord, decode_loaded, encode
 from kairo_team.durable.connection import execute, insert
 from kairo_team.durable.database import Writing
 from kairo_team.durable.event_pages import read_pages
+from kairo_team.durable.kept_files import keeping
 from kairo_team.durable.owners import TAKEN_OVER
 from kairo_team.durable.requests import encode_request, readable
 from kairo_team.durable.sql_run_journal import SqlRunJournal, asking
@@ -300,7 +301,7 @@ class SqlJournal(ABC):
         Raises `RunExists` if the id is recorded, `Misuse` if the request or a value of one of the team's output types
         cannot be written, and `JournalError` if another process has the run around this one.
         """
-        written = encode_request(request, team)
+        written, files = encode_request(request, team)
         parent, step, member = (None, None, None) if place is None else (place.run_id, place.step, place.member)
         within = {"parent": parent, "parent_step": step, "parent_member": member}
         with self._owned() as (connection, owner):
@@ -308,6 +309,7 @@ class SqlJournal(ABC):
                 self._check_around(connection, place.run_id, owner)
             columns = {"request": written, "owner": owner, "state": "running", "epoch": 1, **within}
             self._insert_run(connection, request, team, digests, columns)
+            execute(connection, keeping(request.run_id, files))
             if place is None:
                 self._set_aside(connection, request)
         session = self._session(request.run_id, 1, parent)

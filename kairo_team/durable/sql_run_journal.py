@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from kairo_team.budget import Usage, picodollars
 from kairo_team.durable import forks, recovery
 from kairo_team.durable.codec import NotRecordable, encode
+from kairo_team.durable.kept_files import encode_for
 from kairo_team.engine.records.journal import body_here
 from kairo_team.results import TeamStatus
 
@@ -104,7 +105,7 @@ class SqlRunJournal:
         if value is None and key.startswith("call:"):  # a call that is about to be sent: its row in `call` says more
             return []
         try:
-            written = encode(value)
+            written, files = encode_for(self._session.run_id, value)
         except NotRecordable as error:
             _logger.warning("step %r of run %r is not recorded: %s", key, self._session.run_id, error)
             return []
@@ -116,7 +117,7 @@ class SqlRunJournal:
         seq = self._number(told=key.startswith(forks.AFTER_THEIR_EVENT))
         body = body_here()
         place = None if body is None else body.place
-        return [(sql, (self._session.run_id, key, written, self._session.epoch, seq, place))]
+        return [*files, (sql, (self._session.run_id, key, written, self._session.epoch, seq, place))]
 
     def _number(self, *, told: bool) -> int:
         """Return the number of a record's event: the last one if the event was emitted before (`told`), else the next.
@@ -199,13 +200,17 @@ class SqlRunJournal:
         if self._session.interrupted:
             self._database.put_progress(self._session)
             return
+        written: str | None = None
+        files: list[Statement] = []
         try:
-            written: str | None = encode(result)
+            written, files = encode_for(self._session.run_id, result)
         except NotRecordable as error:
             _logger.warning("the result of run %r is not recorded: %s", self._session.run_id, error)
-            written = None
         sql = "UPDATE run SET state = ?, usage = ?, result = ? WHERE run_id = ?"
-        ended: list[Statement] = [(sql, (result.status.value, encode(result.usage), written, self._session.run_id))]
+        ended: list[Statement] = [
+            *files,
+            (sql, (result.status.value, encode(result.usage), written, self._session.run_id)),
+        ]
         if result.status is not TeamStatus.SUSPENDED:
             ended.append(recovery.closing(self._session.run_id))
         self._put(*ended, *self._database.settling(self._session), sync=True)

@@ -84,9 +84,10 @@ def file_content(file: File) -> MultiModalContent:
     from pydantic_ai.messages import AudioUrl, BinaryContent, DocumentUrl, ImageUrl, VideoUrl
 
     if file.url is not None:
+        kinds: dict[str, type[ImageUrl | AudioUrl | VideoUrl]]
         kinds = {"image": ImageUrl, "audio": AudioUrl, "video": VideoUrl}
         kind = kinds.get(file.media_type.partition("/")[0], DocumentUrl)
-        return kind(file.url, media_type=file.media_type)
+        return kind(url=file.url, media_type=file.media_type)
     if file.data is None:
         raise ValueError(f"the content of the file {file} is no longer kept: give it to the task again")
     return BinaryContent(file.data, media_type="text/plain" if file.is_text else file.media_type, identifier=file.name)

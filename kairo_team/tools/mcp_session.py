@@ -7,11 +7,13 @@ import json
 import logging
 import math
 import re
+from base64 import b64decode
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cache, partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import unquote
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -19,9 +21,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from kairo_team._util.frozen import thaw
 from kairo_team.errors import known
+from kairo_team.files import File
 from kairo_team.output_types import JsonSchema, short
 from kairo_team.permissions import SideEffect
 from kairo_team.tools.mcp_transport import ConnectionLost, Notes, masked, pumped
+from kairo_team.tools.result import ToolResult
 from kairo_team.tools.tool import Tool
 
 if TYPE_CHECKING:
@@ -85,8 +89,8 @@ class McpSession:
         except Exception as error:  # noqa: BLE001 - raised again, in one sentence
             self._end(inside, error)
 
-    async def call(self, tool: str, output: JsonSchema | None, arguments: Mapping[str, Any]) -> str:
-        """Call a tool and return its result as text; raises errors that the member may read."""
+    async def call(self, tool: str, output: JsonSchema | None, arguments: Mapping[str, Any]) -> str | ToolResult:
+        """Call a tool and return its result as text, with its files if it has any; raises errors that the member may read."""
         async with self._slots:
             if self._client is None:
                 raise self._gone()
@@ -95,7 +99,8 @@ class McpSession:
             raise RuntimeError(self._masked(result_text(result)) or f"the tool {tool!r} failed without a message")
         if output is not None:
             self._check_promise(tool, output, result)
-        return result_text(result)
+        text, files = result_text(result), result_files(result)
+        return ToolResult(text, files=files) if files else text
 
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[Client]:
@@ -340,6 +345,26 @@ def result_text(result: CallToolResult) -> str:
     if not texts and result.structured_content is not None:
         return json.dumps(result.structured_content, ensure_ascii=False)
     return "\n".join(texts)
+
+
+def result_files(result: CallToolResult) -> list[File]:
+    """Return the images, recordings and other contents of a result as files; what cannot be one stays a description.
+
+    A link is not followed.
+    """
+    return [file for block in result.content if (file := _block_file(block)) is not None]
+
+
+def _block_file(block: Any) -> File | None:
+    inner = block.resource if block.type == "resource" else block
+    data, uri = getattr(inner, "blob", getattr(inner, "data", None)), str(getattr(inner, "uri", ""))
+    if not isinstance(data, str):
+        return None
+    name = "".join(one for one in unquote(uri.rpartition("/")[2])[:100] if one.isprintable()).strip()
+    try:
+        return File(data=b64decode(data, validate=True), media_type=inner.mime_type, name=name or None)
+    except ValueError:  # empty, too large, of no known type, or not base64
+        return None
 
 
 def _fits(name: str) -> bool:

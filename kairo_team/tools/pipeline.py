@@ -473,13 +473,13 @@ class ToolPipeline:
         if outcome.action is GuardrailAction.DENY:
             return ToolResult(outcome.reason, is_error=True, refused_by=outcome.policy)
         if outcome.action is GuardrailAction.MODIFY:
-            return ToolResult(outcome.payload.text, result.is_error, refused_by=result.refused_by)
+            return ToolResult(outcome.payload.text, result.is_error, None, result.refused_by, result.files)
         return result
 
     def _finish(self, tool: Tool, result: ToolResult, made: _Made) -> ToolResult:
         text = self._sanitize(result.text)
         if text is not result.text:
-            result = ToolResult(text, result.is_error, refused_by=result.refused_by)
+            result = ToolResult(text, result.is_error, None, result.refused_by, result.files)
         if self._on_content is not None:
             self._on_content("result", made.key, result.text)
         if made.noted is not None:

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from json import loads
 from typing import Any, Final, cast
 
-from kairo_team._util.frozen import quick
+from kairo_team._util.frozen import freeze_several, quick
 from kairo_team._util.late_pydantic import to_json
 from kairo_team._util.masking import MASK, Masker, Span
 from kairo_team.errors import BadExit
+from kairo_team.files import File, kind_of
 from kairo_team.plugin_calls import PLAIN_CALL, problem_of
 
-_SIGNS: Final = {
-    b"\x89PNG": "image/png",
-    b"\xff\xd8\xff": "image/jpeg",
-    b"GIF8": "image/gif",
-    b"RIFF": "image/webp",
-    b"%PDF": "application/pdf",
-    b"PK\x03\x04": "application/zip",
-}
-"""Media types by the first bytes of their files."""
 MAX_RESULT: Final = 50_000
 """Most characters of a tool's result that a member receives; a notice gives the number of the others."""
-
 
 @quick
 @dataclass(frozen=True, slots=True)
@@ -38,8 +29,12 @@ class ToolResult:
     """The tool's return value, as long as the text is its unchanged text; None otherwise."""
     refused_by: str | None = None
     """What refused the call or its result: a stage of the pipeline, or a policy's name."""
+    files: Sequence[File] = ()
+    """Files that a model gets after the text, if it takes them."""
 
     def __post_init__(self) -> None:
+        if self.files:
+            object.__setattr__(self, "files", freeze_several("ToolResult.files", self.files, File))
         if not isinstance(self.text, str):
             raise ValueError(f"ToolResult.text must be a string, not {self.text!r:.200}")
 
@@ -53,6 +48,13 @@ def result_of(value: Any) -> ToolResult:
     """Return a tool's return value as a result; a tool cannot set `refused_by`."""
     if isinstance(value, ToolResult):
         return replace(value, refused_by=None)
+    if isinstance(value, File):
+        return ToolResult(str(value), files=[value])
+    if isinstance(value, list | tuple):
+        items = cast("Sequence[object]", value)
+        files = [one for one in items if isinstance(one, File)]
+        if files:
+            return ToolResult("\n".join(text_of(one) for one in items), files=files)
     return ToolResult(text_of(value), value=value)
 
 
@@ -90,7 +92,7 @@ def file_sentence(value: Any) -> str:
     if _is_image(value):
         what = f"an image of {value.width} x {value.height} pixels"
     else:
-        kind = _kind_of(bytes(value[:16]))
+        kind = kind_of(bytes(value[:16]))
         size = "1 byte" if len(value) == 1 else f"{len(value)} bytes"
         what = f"{size} of {kind}" if kind else size
     return f"[the tool returned {what}, and only text can be shown to you]"
@@ -99,11 +101,6 @@ def file_sentence(value: Any) -> str:
 def _is_image(value: Any) -> bool:
     """Return whether a value is a Pillow image, without importing Pillow."""
     return type(value).__module__.partition(".")[0] == "PIL" and hasattr(value, "width") and hasattr(value, "height")
-
-
-def _kind_of(beginning: bytes) -> str | None:
-    """Return the media type by the first bytes of a file; None if it is unknown."""
-    return next((kind for sign, kind in _SIGNS.items() if beginning.startswith(sign)), None)
 
 
 def _described(value: Any) -> str:

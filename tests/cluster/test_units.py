@@ -309,7 +309,7 @@ def test_a_process_gives_back_what_it_has_and_does_not_work_on(desk: Desk) -> No
 def test_what_is_left_over_of_earlier_sessions_is_deleted(desk: Desk) -> None:
     journal = desk.cluster.journal
     journal.begin(request_of("r"), team_of(), {}, None)
-    desk.do(*ATTEMPT.sending(desk.cluster.delivery, None), *letter_to("gone", Letter("u", 1, "spent", None)))
+    desk.do(*ATTEMPT.sending(desk.cluster.delivery, None), *letter_to("gone", Letter("u", 1, "spent", None), "r"))
     desk.rows("UPDATE run SET epoch = 2")
     with journal.connecting() as connection:
         sweep(connection, desk.cluster.delivery)

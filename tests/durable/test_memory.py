@@ -16,6 +16,7 @@ from tests.durable.desk import PLAN, RUN, Provider, desk
 pytestmark = pytest.mark.real_time
 
 PUBLIC = {"kairo_team.durable", "kairo_team.recorded", "kairo_team.budget", "kairo_team.errors", "kairo_team.events",
+          "kairo_team.files",
           "kairo_team.human", "kairo_team.results", "kairo_team.team"}  # fmt: skip
 TWO = kt.TaskGraph([kt.Task("one", "Do one."), kt.Task("two", "Do two.", depends_on=["one"])])
 

@@ -40,7 +40,14 @@ PHOTO = kt.File(data=png(), name="photo.png")
 PAPER = kt.File(data=b"%PDF-1.4\n1 0 obj <</Type /Pages /Count 2>> endobj", name="paper.pdf")
 NOTES = kt.File(data='{"tide": "höher"}'.encode(), media_type="application/json", name="notes.json")
 AT_URL = kt.File(url="https://example.org/photo.png")
-_BEGUN = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": [], "stop_reason": None}
+_BEGUN: dict[str, Any] = {
+    "id": "m",
+    "type": "message",
+    "role": "assistant",
+    "model": "m",
+    "content": [],
+    "stop_reason": None,
+}
 CLAUDE = events(
     {"type": "message_start", "message": {**_BEGUN, "usage": {"input_tokens": 9, "output_tokens": 1}}},
     {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},

@@ -18,6 +18,7 @@ from kairo_team.governance.policies.mcp_policy import McpPolicy
 from kairo_team.tools.mcp import McpServer
 from kairo_team.tools.permissions import ToolPermissions
 from kairo_team.tools.pipeline import ToolPipeline
+from kairo_team.tools.result import ToolResult
 from kairo_team.tools.sources import Connections
 from kairo_team.tools.tool import Tool
 
@@ -50,8 +51,10 @@ def by_tool(tools: Any) -> dict[str, Tool]:
 
 
 async def called(tool: Tool, **arguments: Any) -> Any:
+    """Return what a tool gives, of a result with files its text."""
     assert tool.check is not None
-    return await tool.call(tool.check(arguments))
+    given = await tool.call(tool.check(arguments))
+    return given.text if isinstance(given, ToolResult) else given
 
 
 @asynccontextmanager

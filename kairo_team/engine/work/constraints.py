@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kairo_team.constraints import Violation
     from kairo_team.contracts import ResourceConstraint
     from kairo_team.engine.live.enforced_end import CallSupervisor
+    from kairo_team.files import File
     from kairo_team.governance.constraint_chain import Supervise
     from kairo_team.governance.governor import Governor
     from kairo_team.messages import Message, ModelRequest, ModelResponse
@@ -293,6 +294,10 @@ class AskedModel(Protocol):
         """Return the model's own count of a prompt's tokens; None without one."""
         ...
 
+    def file_problem(self, file: File) -> str | None:
+        """Return why the model does not take a file; None if it does."""
+        ...
+
 
 class ConstrainedModel:
     """A governed model inside a team that is a member: its calls are turns of the attempt around that team."""
@@ -326,6 +331,10 @@ class ConstrainedModel:
         response = await self._model.stream(request, on_text)
         await self._constraints.end_turn(turn, response)
         return response
+
+    def file_problem(self, file: File) -> str | None:
+        """Return why the model does not take a file; None if it does."""
+        return self._model.file_problem(file)
 
     async def count_tokens(self, request: ModelRequest) -> int | None:
         """Return the model's own count of a prompt's tokens."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kairo_team.engine.work.constraints import AskedModel
     from kairo_team.engine.work.run_services import RunServices
     from kairo_team.engine.work.work_context import WorkContext
+    from kairo_team.files import File
     from kairo_team.governance.guardrails import GuardrailPayload
     from kairo_team.messages import ModelResponse
 
@@ -128,6 +129,10 @@ class MemberModel:
     async def count_tokens(self, request: ModelRequest) -> int | None:
         """Return the model's own count of a prompt's tokens, before guardrails and directives; None without one."""
         return await self._model.count_tokens(sound_request(request))
+
+    def file_problem(self, file: File) -> str | None:
+        """Return why the model does not take a file; None if it does."""
+        return self._model.file_problem(file)
 
     @property
     def _guards_replies(self) -> bool:
