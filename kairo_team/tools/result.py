@@ -17,6 +17,7 @@ from kairo_team.plugin_calls import PLAIN_CALL, problem_of
 MAX_RESULT: Final = 50_000
 """Most characters of a tool's result that a member receives; a notice gives the number of the others."""
 
+
 @quick
 @dataclass(frozen=True, slots=True)
 class ToolResult:

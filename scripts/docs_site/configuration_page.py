@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from kairo_team.evaluators import Rubric
 from kairo_team.data.teams import team_schema
+from kairo_team.evaluators import Rubric
 from scripts.docs_site import api_pages
 from scripts.docs_site.pages import Page
 
