@@ -65,8 +65,8 @@ MODULES = {
     "agents": """dead_connections langgraph langgraph_attempt langgraph_models langgraph_tools langgraph_views
         langgraph_watch limits mini mini_compaction openai_agents openai_models openai_run openai_tools openai_views
         pydantic_ai pydantic_ai_hooks pydantic_ai_messages team_agent wrapped""",
-    "durable": """accounts codec connection database event_pages forks journal kept_files memory owners postgres postgres_database
-        processes recovery requests sql_journal sql_run_journal value_classes""",
+    "durable": """accounts codec connection database event_pages forks journal kept_files memory owners postgres
+        postgres_database processes recovery requests sql_journal sql_run_journal value_classes""",
     "cluster": """attempt_host cluster dbos_delivery deaths delivery facts health mailbox
         procrastinate_delivery reaper remote_attempt service standing units wire worker""",
     "evaluators": """agent_judge artifact_view attacks calibration check_calls checks combined criterion

@@ -175,6 +175,7 @@ class MiniAgent:
         permissions: ToolPermissions | None = None,
         journal: Journal | None = None,
         run_id: str | None = None,
+        files: Sequence[File] = (),
     ) -> AgentOutput[Any]:
         """Do a task: in a team with the team's `context`, else alone, `run("Find ...", budget=Budget(tokens=4000))`.
 
@@ -185,6 +186,7 @@ class MiniAgent:
         if context is None:
             given: Alone = {"budget": budget, "evaluator": evaluator, "role": role, "permissions": permissions}
             given |= {"constraints": constraints, "guardrails": guardrails, "journal": journal, "run_id": run_id}
+            given["files"] = files
             return await run_alone(self, assignment, output_type=output_type, **given)
         return await self._attempt(assignment, context)
 

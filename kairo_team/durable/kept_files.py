@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from kairo_team.durable.codec import encode_apart
 
 if TYPE_CHECKING:
-    from kairo_team.durable.database import Connection, Statement
+    from kairo_team.durable.connection import Connection, Statement
     from kairo_team.files import File
 
 TABLES: Final = (

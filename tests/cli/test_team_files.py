@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kairo_team.team_data import team_schema
+from kairo_team.data.teams import team_schema
 
 Kairo = Callable[..., Any]
 WRITES = """

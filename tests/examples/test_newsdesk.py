@@ -12,7 +12,7 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.cli.app import run_command
-from kairo_team.team_data import team_schema
+from kairo_team.data.teams import team_schema
 from kairo_team.testing import ScriptedModel
 
 yaml = pytest.importorskip("yaml")

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-import kairo_team as kt
+from kairo_team.messages import ToolSpec
 
 Body = dict[str, Any]
 
@@ -107,16 +107,16 @@ def turns(wire: str, request: Body) -> list[Turn]:
     return found
 
 
-def specs(wire: str, request: Body) -> list[kt.ToolSpec]:
+def specs(wire: str, request: Body) -> list[ToolSpec]:
     """Return the functions that a request offers."""
-    made: list[kt.ToolSpec] = []
+    made: list[ToolSpec] = []
     for tool in _tools(request):
         declared = tool.get("functionDeclarations") or tool.get("function_declarations") or tool.get("function") or tool
         for one in declared if isinstance(declared, list) else [declared]:
             if "name" not in one:
                 continue
             schema = one.get("parameters") or one.get("parametersJsonSchema") or one.get("input_schema") or {}
-            made.append(kt.ToolSpec(one["name"], one.get("description") or "", _lower(schema)))
+            made.append(ToolSpec(one["name"], one.get("description") or "", _lower(schema)))
     return made
 
 

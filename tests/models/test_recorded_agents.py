@@ -25,6 +25,7 @@ from kairo_team._util.frozen import thaw
 from kairo_team.agents.langgraph import LangGraphAgent, governed
 from kairo_team.agents.openai_agents import OpenAIAgent
 from kairo_team.agents.pydantic_ai import PydanticAIAgent
+from kairo_team.messages import ToolSpec
 from kairo_team.models.providers import ProviderModel
 from kairo_team.tools import Tool
 from tests.models.provider_wires import client_of
@@ -118,7 +119,7 @@ def goal_of(chain: Chain) -> str:
 def mini(chain: Chain, server: Server) -> Any:
     of = answers(chain)
 
-    def tool(spec: kt.ToolSpec) -> Tool:
+    def tool(spec: ToolSpec) -> Tool:
         answer = of(spec.name)
 
         async def call(arguments: Mapping[str, Any]) -> str:
@@ -130,7 +131,7 @@ def mini(chain: Chain, server: Server) -> Any:
     return kt.MiniAgent(model, tools=[tool(spec) for spec in offered(chain)], max_turns=20)
 
 
-def offered(chain: Chain) -> list[kt.ToolSpec]:
+def offered(chain: Chain) -> list[ToolSpec]:
     """Return the tools that were called; some were offered only after a first call."""
     found = {spec.name: spec for one in chain.exchanges for spec in specs(chain.wire, one["request"])}
     return [spec for name, spec in found.items() if name in chain.results]
@@ -153,7 +154,7 @@ def openai_client(server: Server) -> AsyncOpenAI:
 def openai(chain: Chain, server: Server) -> Any:
     of = answers(chain)
 
-    def tool(spec: kt.ToolSpec) -> FunctionTool:
+    def tool(spec: ToolSpec) -> FunctionTool:
         answer = of(spec.name)
 
         async def invoke(_context: Any, _arguments: str) -> str:

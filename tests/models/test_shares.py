@@ -9,7 +9,7 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.events import ModelCalled
-from kairo_team.messages import Billing
+from kairo_team.messages import Billing, ToolSpec
 from kairo_team.results import ModelUsage
 from kairo_team.testing import EventRecorder, FunctionModel
 from tests.models.provider_wires import model_of
@@ -49,7 +49,7 @@ async def test_a_run_without_calls_has_no_usage_by_model() -> None:
 @on_asyncio
 @pytest.mark.real_time
 async def test_turns_with_tools_are_cached_at_anthropic_unless_that_is_turned_off() -> None:
-    spec = kt.ToolSpec("look", "Look something up.", {"type": "object", "properties": {}})
+    spec = ToolSpec("look", "Look something up.", {"type": "object", "properties": {}})
     for settings, tools, marked in (({}, [spec], True), ({"cache": False}, [spec], False), ({}, [], False)):
         asked: list[Any] = []
         request = kt.ModelRequest(ASK.messages, tools, max_tokens=500, settings=settings)

@@ -18,11 +18,11 @@ import kairo_team as kt
 from kairo_team.agents import TeamAgent
 from kairo_team.conditions import Condition
 from kairo_team.coordinators import AgentPlanner, BestOf, ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
+from kairo_team.data.teams import TeamJob
 from kairo_team.engine.records.digests import digests_of
 from kairo_team.evaluators import AgentEvaluationStrategy, Criterion, Rubric, checks
 from kairo_team.governance import CostLimit, Timeout, WarnAt
 from kairo_team.governance.policies import McpPolicy, PiiRedactor
-from kairo_team.team_data import TeamJob
 from kairo_team.testing import ScriptedModel
 from kairo_team.tools import CircuitBreaker, McpServer, RuleGuard, SideEffectGuard
 

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import kairo_team as kt
+from kairo_team.data.teams import team_schema
 from kairo_team.engine.records.digests import digests_of
 from kairo_team.evaluators import Criterion, Rubric, checks
-from kairo_team.team_data import team_schema
 
 IDS = st.text("abcxyz", min_size=1, max_size=4)
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), max_size=12)

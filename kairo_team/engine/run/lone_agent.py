@@ -58,6 +58,7 @@ class Alone(TypedDict, total=False):
     permissions: ToolPermissions | None
     journal: Journal | None
     run_id: str | None
+    files: Sequence[File]
 
 
 class Runnable(Protocol):
