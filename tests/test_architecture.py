@@ -51,8 +51,8 @@ MODULES = {
         policies price_library pricing scope slices""",
     "models": """call_keys client_errors fallback file_bounds governed_model limits local local_server natives
         openai_compatible provider_errors provider_messages providers readings resolver retries tool_calls""",
-    "tools": """arguments circuit commands globs guards made_calls mcp mcp_session mcp_transport passing
-        paths permissions pipeline pydantic_toolsets result shell_words signature sources tool""",
+    "tools": """arguments circuit commands globs guards made_calls mcp mcp_schema mcp_session mcp_transport
+        passing paths permissions pipeline pydantic_toolsets result shell_words signature sources tool""",
     "prompts": "bounds filters overrides quoting",
     "engine": "live plan records run tasks work",
     "engine/live": "enforced_end event_bus function_agent task_pool timers",
@@ -67,8 +67,8 @@ MODULES = {
         pydantic_ai pydantic_ai_hooks pydantic_ai_messages team_agent wrapped""",
     "durable": """accounts codec connection database event_pages forks journal kept_files memory owners postgres
         postgres_database processes recovery requests sql_journal sql_run_journal value_classes""",
-    "cluster": """attempt_host cluster dbos_delivery deaths delivery facts health mailbox
-        procrastinate_delivery reaper remote_attempt service standing units wire worker""",
+    "cluster": """attempt_host cluster coverage dbos_delivery deaths delivery facts health mailbox
+        procrastinate_delivery reaper remote_attempt service units wire worker""",
     "evaluators": """agent_judge artifact_view attacks calibration check_calls checks combined criterion
         fingerprint installed_evaluators judge_injection judge_question
         judge_reply judged judging look_alikes pair_report pairwise panel quotes review rubric

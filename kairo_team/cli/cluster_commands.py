@@ -21,7 +21,7 @@ from kairo_team.cli.exits import EXIT_CODES, LEFT, LEFT_BY_SIGNAL
 from kairo_team.cli.interrupts import leave
 from kairo_team.cli.job import EXIT_CODES as CODES
 from kairo_team.cli.job import Ended, check, plain_log
-from kairo_team.cli.journals import command, go_on_commands, quoted, standing, worker_command
+from kairo_team.cli.journals import command, coverage_of_run, go_on_commands, quoted, worker_command
 from kairo_team.cli.loading import importable, load_team_file, read_team_spec
 from kairo_team.cli.options import (
     BudgetOption,
@@ -220,21 +220,21 @@ def _show_sent(cluster: Cluster, job: Job, desk: Desk, *, json: bool) -> None:
     name = quoted(run.run_id)
     words = (("show", name), ("events", name, "--follow"), ("cancel", name))
     commands = [command(*one, journal=journal) for one in words]
-    stands = standing(journal, run)
+    coverage = coverage_of_run(journal, run)
     if json:
         document = {
             "run_id": run.run_id,
             "state": run.state,
-            "waits": stands.problem,
+            "waits": coverage.problem,
             "go_on": commands,
             "exit_code": 0,
         }
         desk.present(json_module.dumps(document, indent=2) + "\n", lambda _screen: None)
         return
     desk.screen.print_text(f"run {run.run_id} is submitted to {journal.place}")
-    if stands.problem is not None:
-        desk.screen.print_text(f"it waits: {stands.problem}")
-        commands = [worker_command(journal, run), *commands] if stands.needs_worker else commands
+    if coverage.problem is not None:
+        desk.screen.print_text(f"it waits: {coverage.problem}")
+        commands = [worker_command(journal, run), *commands] if coverage.needs_worker else commands
     show_commands(commands, desk.screen, title="continue with:")
 
 

@@ -15,13 +15,13 @@ from kairo_team.cli.exits import EXIT_CODES
 from kairo_team.cli.job import GoOn
 from kairo_team.cli.journals import (
     command,
+    coverage_of_run,
     find_question,
     find_run,
     go_on_commands,
     opened,
     place_name,
     quoted,
-    standing,
     why_waiting,
     worker_command,
 )
@@ -108,11 +108,11 @@ def show(
     desk.begin(json=json)
     with opened(journal, database) as book:
         record = read_record(book, find_run(book, run))
-        stands = standing(book, record.run)
-        go_on = go_on_commands(book, record.run, stands)
-        if stands.needs_worker:
+        coverage = coverage_of_run(book, record.run)
+        go_on = go_on_commands(book, record.run, coverage)
+        if coverage.needs_worker:
             go_on = [worker_command(book, record.run), *go_on]
-    waits = stands.problem
+    waits = coverage.problem
     desk.present(record_document(record, go_on, waits), lambda screen: show_record(record, go_on, screen, waits))
     return 0
 
@@ -150,9 +150,9 @@ def resume(
     with opened(journal, database) as book:
         found = find_run(book, run)
         _refuse_ended(book, found)
-        stands = standing(book, found)
-        if stands.by_workers:
-            waits = f", but it waits: {stands.problem}" if stands.problem else ""
+        coverage = coverage_of_run(book, found)
+        if coverage.by_workers:
+            waits = f", but it waits: {coverage.problem}" if coverage.problem else ""
             raise Refusal(f"run {found.run_id} was submitted: workers resume it by themselves{waits}")
         if found.state == "running" and not take_over:
             stop = command("cancel", quoted(found.run_id), journal=book)
@@ -201,9 +201,9 @@ def answer(
         found = find_run(book, run)
         question = find_question(book.pending(found.run_id), found.run_id, named[0] if named else None)
         book.answer(question.id, decision, by="kairo answer")
-        stands = standing(book, found)
-        left = go_on_commands(book, found, stands)
-        by_workers = not left and stands.by_workers
+        coverage = coverage_of_run(book, found)
+        left = go_on_commands(book, found, coverage)
+        by_workers = not left and coverage.by_workers
     show_question(question, found.run_id, desk.screen)
     desk.screen.print_text()
     desk.screen.print_text(f"answered: {action}" + (f", {one_line(text)}" if text else ""), "bold")

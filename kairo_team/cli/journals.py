@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, cast
 from kairo_team._util.terminal import clean
 from kairo_team.cli.databases import PATIENCE, DatabaseUrl, place_of, shown_option
 from kairo_team.cli.refusal import Refusal, explain
-from kairo_team.cluster.standing import Standing, standings_of
+from kairo_team.cluster.coverage import Coverage, coverage_of
 from kairo_team.durable.journal import SqliteJournal
 from kairo_team.errors import JournalError, Misuse, RunNotFound
 from kairo_team.recorded import ENDED
@@ -115,40 +115,40 @@ def command(name: str, *words: str, journal: SqlJournal) -> str:
     return " ".join(["kairo", name, *words, *map(quoted, shown_option(*journal.option))])
 
 
-def go_on_commands(journal: SqlJournal, run: RecordedRun, stands: Standing | None = None) -> list[str]:
+def go_on_commands(journal: SqlJournal, run: RecordedRun, coverage: Coverage | None = None) -> list[str]:
     """Return the commands that answer a run's questions, then the one that resumes it; empty if it cannot be resumed.
 
-    `stands` is the run's standing on its cluster, if it was read already.
+    `coverage` is the run's coverage by workers, if it was read already.
     """
     if run.state not in ("suspended", "interrupted"):
         return []
-    stands = standing(journal, run) if stands is None else stands
+    coverage = coverage_of_run(journal, run) if coverage is None else coverage
     name = quoted(run.run_id)
     questions = [quoted(short_id(one, run.run_id)) for one in journal.pending(run.run_id)]
     words = [[name, one] for one in questions] if len(questions) > 1 else [[name]] * len(questions)
     answers = [command("answer", *one, "approve", journal=journal) for one in words]
-    if stands.by_workers:
+    if coverage.by_workers:
         return answers
     file = [] if run.source else ["FILE.py"]
     return [*answers, command("resume", name, *file, journal=journal)]
 
 
-def standing(journal: SqlJournal, run: RecordedRun) -> Standing:
-    """Return a run's standing on its cluster; a run that has ended or is in a file has an empty one."""
-    return _standings(journal, [run]).get(run.run_id, Standing())
+def coverage_of_run(journal: SqlJournal, run: RecordedRun) -> Coverage:
+    """Return a run's coverage by workers; a run that has ended or is in a file has an empty one."""
+    return _coverages(journal, [run]).get(run.run_id, Coverage())
 
 
 def why_waiting(journal: SqlJournal, runs: Sequence[RecordedRun]) -> dict[str, str]:
     """Return why no worker does the waiting work of these runs, by run id; runs without waiting work are left out."""
-    stands = _standings(journal, runs)
-    return {run_id: one.problem for run_id, one in stands.items() if one.problem is not None}
+    coverage = _coverages(journal, runs)
+    return {run_id: one.problem for run_id, one in coverage.items() if one.problem is not None}
 
 
-def _standings(journal: SqlJournal, runs: Sequence[RecordedRun]) -> dict[str, Standing]:
+def _coverages(journal: SqlJournal, runs: Sequence[RecordedRun]) -> dict[str, Coverage]:
     going = [run for run in runs if run.state not in ENDED]
     if isinstance(journal, SqliteJournal) or not going:
         return {}
-    found = standings_of(cast("PostgresJournal", journal), going)
+    found = coverage_of(cast("PostgresJournal", journal), going)
     return {run.run_id: one for run, one in zip(going, found, strict=True)}
 
 

@@ -16,8 +16,8 @@ from kairo_team._util.clock import LoopClock
 from kairo_team._util.threads import poster, run_in_thread
 from kairo_team._util.trace_context import continuing
 from kairo_team.budget import BudgetPolicy
-from kairo_team.cluster.facts import AskOutcome, BudgetAsked, Tell
-from kairo_team.cluster.mailbox import Letter, letter_to
+from kairo_team.cluster.facts import AskOutcome, BudgetAsked, Report
+from kairo_team.cluster.mailbox import Message, message_to
 from kairo_team.cluster.wire import (
     Divergence,
     OfferedTool,
@@ -51,7 +51,7 @@ from kairo_team.tools.tool import Tool
 if TYPE_CHECKING:
     from kairo_team.budget import Usage
     from kairo_team.cluster.cluster import Cluster
-    from kairo_team.cluster.mailbox import Letters
+    from kairo_team.cluster.mailbox import MessageQueue
     from kairo_team.cluster.units import Unit
     from kairo_team.constraints import Violation
     from kairo_team.contracts import Records
@@ -76,29 +76,31 @@ _SPENDS: Final = frozenset({ModelCalled, ToolCalled})
 class Link:
     """The connection from an attempt to its coordinator; messages keep the order and the fence of the records."""
 
-    def __init__(self, unit: Unit, records: AttemptRecords, letters: Letters) -> None:
+    def __init__(self, unit: Unit, records: AttemptRecords, messages: MessageQueue) -> None:
         self._unit = unit
         self._journal = records.journal
-        self._letters = letters
+        self._messages = messages
         self._number = 0
         self._answers: dict[int, tuple[anyio.Event, list[Any]]] = {}
         self._on_wait: dict[int, Callable[[], object]] = {}
         self.is_left = False
         """Whether the coordinator has ended this session of the run, which can be resumed."""
 
-    def tell(self, kind: str, body: Any, *also: Any) -> None:
+    def send(self, kind: str, body: Any, *also: Any) -> None:
         """Send a message, and execute the statements `also`, with the next records."""
         sender, unit = self._unit.sender, self._unit
         if sender is not None:
-            self._journal.put_also(*letter_to(sender, Letter(unit.id, unit.fence, kind, body), unit.run_id), *also)
+            self._journal.queue_statements(
+                *message_to(sender, Message(unit.id, unit.fence, kind, body), unit.run_id), *also
+            )
 
     def emit(self, kind: type[Any], *fields: Any) -> None:
         """Let the coordinator emit an event."""
-        self.tell("events", ((kind.__name__, fields),))
+        self.send("events", ((kind.__name__, fields),))
 
-    def tell_inner(self, event: Event) -> None:
+    def send_inner(self, event: Event) -> None:
         """Report an event of a run inside the attempt."""
-        self.tell("inside", event.to_json())
+        self.send("inside", event.to_json())
 
     async def ask(self, kind: str, make: Callable[[int], Any], on_wait: Callable[[], object] | None = None) -> Any:
         """Send a message and wait for its answer; `make` returns the message's body for the number of the question.
@@ -111,7 +113,7 @@ class Link:
         if on_wait is not None:
             self._on_wait[number] = on_wait
         try:
-            self.tell(kind, make(number))
+            self.send(kind, make(number))
             await answered.wait()
         finally:
             del self._answers[number]
@@ -126,24 +128,24 @@ class Link:
     ) -> None:
         """Read the coordinator's messages until the work ends."""
         while True:
-            letter = await self._letters.next()
-            if letter.fence != self._unit.fence:
+            message = await self._messages.next()
+            if message.fence != self._unit.fence:
                 continue
-            if letter.kind == "answer":
-                number, made = letter.body
+            if message.kind == "answer":
+                number, made = message.body
                 if number in self._answers:
                     answered, given = self._answers[number]
                     given.append(made)
                     answered.set()
-            elif letter.kind == "waits" and letter.body in self._on_wait:
-                self._on_wait.pop(letter.body)()
-            elif letter.kind in ("cancel", "leave"):
-                self.is_left = letter.kind == "leave"
-                on_cancel(letter.body)
-            elif letter.kind == "directive":
-                on_directive(letter.body)
-            elif letter.kind == "exit":
-                on_exit(letter.body)
+            elif message.kind == "waits" and message.body in self._on_wait:
+                self._on_wait.pop(message.body)()
+            elif message.kind in ("cancel", "leave"):
+                self.is_left = message.kind == "leave"
+                on_cancel(message.body)
+            elif message.kind == "directive":
+                on_directive(message.body)
+            elif message.kind == "exit":
+                on_exit(message.body)
 
 
 class DistantSteering:
@@ -215,7 +217,7 @@ class DistantOvershoots(Overshoots):
 
     def count(self, model: str, held: Usage, used: Usage) -> None:
         """Report one call."""
-        self._link.tell("noted", Overshoot(model, held, used))
+        self._link.send("noted", Overshoot(model, held, used))
 
 
 class DistantDivergences(Divergences):
@@ -227,7 +229,7 @@ class DistantDivergences(Divergences):
 
     def note(self, work: str, calls: int) -> str:
         """Report how many calls a piece of work replaced; return the text that describes it."""
-        self._link.tell("noted", Divergence(work, calls))
+        self._link.send("noted", Divergence(work, calls))
         return describe_divergence(work, calls)
 
 
@@ -247,7 +249,7 @@ class _HostedContext(WorkContext):
         return self._made
 
     def _report_made(self, number: int, call: DoneCall) -> None:
-        self.services.call(self.link.tell, "made", (number, call))
+        self.services.call(self.link.send, "made", (number, call))
 
     def keep(self, text: str) -> None:
         """Save partial work: here at once, at the coordinator at most every `_KEEP_EVERY` seconds."""
@@ -255,27 +257,27 @@ class _HostedContext(WorkContext):
         now = self.services.clock()
         if now - self.told_at >= _KEEP_EVERY:
             self.told_at = now
-            self.services.call(self.link.tell, "kept", self.kept)
+            self.services.call(self.link.send, "kept", self.kept)
 
 
 class AttemptHost:
     """One attempt that this process makes."""
 
-    def __init__(self, cluster: Cluster, team: Team, runtime: Runtime, unit: Unit, work: Work, tell: Tell) -> None:
+    def __init__(self, cluster: Cluster, team: Team, runtime: Runtime, unit: Unit, work: Work, report: Report) -> None:
         self._cluster = cluster
         self._team = team
         self._runtime = runtime
         self._unit = unit
         self._work = work
-        self._tell = tell
+        self._report = report
         self._context: _HostedContext | None = None
 
-    async def make(self, letters: Letters) -> bool:
+    async def make(self, messages: MessageQueue) -> bool:
         """Run the attempt and report its end. Return False, reporting nothing, once it is fenced off."""
         unit, journal = self._unit, self._cluster.journal
         try:
             records = await run_in_thread(journal.open_attempt, unit.run_id, unit.step, unit.epoch, unit.id, unit.fence)
-            return await self._make(records, Link(unit, records, letters))
+            return await self._make(records, Link(unit, records, messages))
         except JournalError as error:
             _logger.info("unit %s, delivery %d: dropped: %s", unit.id, unit.fence, error)
             return False
@@ -292,7 +294,7 @@ class AttemptHost:
             records.journal.serve(lambda: (0.0, 0), _ignore, lose)
             try:
                 end = await self._work_on(records, link)
-                link.tell("done", end, *self._unit.finishing())
+                link.send("done", end, *self._unit.finishing())
                 await records.journal.written()
                 return True
             finally:
@@ -310,8 +312,8 @@ class AttemptHost:
         borrower = Borrower(
             work.governor,
             work.grant,
-            partial(_ask_for_budget, link, self._tell),
-            lambda spent, held, asks: link.tell("spent", (spent, held, asks)),
+            partial(_ask_for_budget, link, self._report),
+            lambda spent, held, asks: link.send("spent", (spent, held, asks)),
             clock=clock,
             spent=work.spent,
             path=work.path,
@@ -363,7 +365,7 @@ class AttemptHost:
     ) -> RunServices:
         team, runtime, work, run_id = self._team, self._runtime, self._work, self._unit.run_id
         people = DistantPeople(link, run_id, can_ask=work.asks_people)
-        inside = runtime.on(records.inside_journal, None, () if work.inside is None else [link.tell_inner])
+        inside = runtime.on(records.inside_journal, None, () if work.inside is None else [link.send_inner])
         inside.content = work.inside or "none"
         for suspension, within in suspensions_of(records.inside):
             inside.runs.recover(suspension, within)
@@ -371,7 +373,7 @@ class AttemptHost:
         def emit(kind: type[Any], *fields: Any) -> None:
             link.emit(kind, *fields)
             if kind in _SPENDS:
-                link.tell("spent", (borrower.governor.usage, None))
+                link.send("spent", (borrower.governor.usage, None))
 
         def begin(*event: Any) -> Around:
             emit(*event)
@@ -404,7 +406,7 @@ class AttemptHost:
         shared, own = (*runtime.constraints, *team.constraints), {one.id: one.constraints for one in team.everyone}
         if shared or any(own.values()):
             services.constraints = RunConstraints(
-                borrower.governor, clock.read, shared, own, emit, partial(link.tell, "stop"), _ignore
+                borrower.governor, clock.read, shared, own, emit, partial(link.send, "stop"), _ignore
             )
             services.constraints.exit = work.exit
         return services
@@ -425,14 +427,14 @@ class AttemptHost:
         context.interrupt(reason)
 
 
-async def _ask_for_budget(link: Link, tell: Tell, ask: Ask, on_wait: Callable[[], object] | None) -> Grant:
+async def _ask_for_budget(link: Link, report: Report, ask: Ask, on_wait: Callable[[], object] | None) -> Grant:
     began = time.monotonic()
     outcome: AskOutcome = "cancelled"
     try:
         made = await link.ask("ask", lambda number: (number, ask), on_wait)
         outcome = "refused" if isinstance(made, Refused) else "granted"
     finally:
-        tell(BudgetAsked(time.monotonic() - began, outcome))
+        report(BudgetAsked(time.monotonic() - began, outcome))
     if isinstance(made, Refused):
         raise refusal_of(made)
     grant: Grant = made
@@ -450,5 +452,5 @@ def _tool_from(offered: OfferedTool, link: Link) -> Tool:
     return Tool(name, call, description, parameters, side_effect, None, timeout, idempotent, ends)
 
 
-def _ignore(*_told: object) -> None:
+def _ignore(*_ignored: object) -> None:
     """Do nothing."""

@@ -54,7 +54,7 @@ class WorkerRestarted(NamedTuple):
 
 
 Fact = UnitBegun | UnitEnded | DeliveryRefused | BudgetAsked | UnitReaped | WorkerRestarted
-Tell = Callable[[Fact], object]
+Report = Callable[[Fact], object]
 """Takes a fact, in any thread; must return at once."""
 
 
@@ -62,7 +62,7 @@ Tell = Callable[[Fact], object]
 class Measuring(Protocol):
     """A subscriber that also measures workers."""
 
-    def measure_worker(self, team: str, silence: Callable[[], float | None]) -> Tell:
+    def measure_worker(self, team: str, silence: Callable[[], float | None]) -> Report:
         """Return the function that takes the facts of a worker of team `team` while its process lives.
 
         `silence` may be called from any thread and returns the seconds since the worker reached the database, or None
@@ -71,5 +71,5 @@ class Measuring(Protocol):
         ...
 
 
-def unheard(_fact: Fact) -> None:
+def ignore_fact(_fact: Fact) -> None:
     """Ignore a fact."""

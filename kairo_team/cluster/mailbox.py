@@ -31,7 +31,7 @@ _AT_ONCE: Final = 500
 """Most messages that are read at once."""
 
 
-class Letter(NamedTuple):
+class Message(NamedTuple):
     """A message from one process to another about a unit."""
 
     unit: str
@@ -40,14 +40,14 @@ class Letter(NamedTuple):
     body: Any
 
 
-def letter_to(addressee: str, letter: Letter, run_id: str) -> list[Statement]:
+def message_to(addressee: str, message: Message, run_id: str) -> list[Statement]:
     """Return the statements that send a message, to execute in the transaction that it belongs to.
 
     The files in it are kept for the run.
     """
     insert = "INSERT INTO message (addressee, unit, fence, kind, body) VALUES (?, ?, ?, ?, ?)"
-    written, files = encode_for(run_id, letter.body)
-    values = (addressee, letter.unit, letter.fence, letter.kind, written)
+    written, files = encode_for(run_id, message.body)
+    values = (addressee, message.unit, message.fence, message.kind, written)
     return [*files, (insert, values), ("SELECT pg_notify(?, '')", (channel_of(addressee),))]
 
 
@@ -56,24 +56,24 @@ def channel_of(process: str) -> str:
     return f"kairo_{process}"
 
 
-class Letters:
+class MessageQueue:
     """The messages of one unit, in order, for the event loop that created this object."""
 
     def __init__(self) -> None:
         self._post = poster()
-        self._waiting: deque[Letter] = deque()
+        self._waiting: deque[Message] = deque()
         self._news = anyio.Event()
 
-    def put(self, letter: Letter) -> None:
+    def put(self, message: Message) -> None:
         """Add a message, in any thread; drop it if the event loop has ended."""
         with suppress(RuntimeError):
-            self._post(partial(self._take, letter))
+            self._post(partial(self._take, message))
 
-    def _take(self, letter: Letter) -> None:
-        self._waiting.append(letter)
+    def _take(self, message: Message) -> None:
+        self._waiting.append(message)
         self._news.set()
 
-    async def next(self) -> Letter:
+    async def next(self) -> Message:
         """Wait for the next message."""
         while not self._waiting:
             self._news = anyio.Event()
@@ -90,7 +90,7 @@ class Mailbox:
         self._decode = decode
         self._process = process
         self._beat = beat
-        self._readers: dict[tuple[str, Side], list[Callable[[Letter], object]]] = {}
+        self._readers: dict[tuple[str, Side], list[Callable[[Message], object]]] = {}
         """Readers by unit and side; several, because a unit may be delivered to a process twice."""
         self._changing = threading.Lock()
         self._ends = threading.Event()
@@ -100,16 +100,16 @@ class Mailbox:
         """Ids of messages that were delivered and may still be in the table."""
 
     @contextmanager
-    def open(self, unit: str, side: Side) -> Generator[Letters]:
+    def open(self, unit: str, side: Side) -> Generator[MessageQueue]:
         """Receive the messages of a unit while the block runs, as its coordinator or as its worker."""
-        letters = Letters()
+        messages = MessageQueue()
         self._start()
         key: tuple[str, Side] = (unit, side)
-        put = letters.put
+        put = messages.put
         with self._changing:
             self._readers[key] = [*self._readers.get(key, ()), put]
         try:
-            yield letters
+            yield messages
         finally:
             with self._changing:
                 left = [one for one in self._readers.pop(key) if one != put]
@@ -169,9 +169,9 @@ class Mailbox:
         if readers is None:
             return
         try:
-            letter = Letter(unit, fence, kind, self._decode(body))
+            message = Message(unit, fence, kind, self._decode(body))
         except CorruptRecord as error:
             _logger.warning("a message about unit %r cannot be read: %s", unit, error)
             return
         for reader in readers:
-            reader(letter)
+            reader(message)

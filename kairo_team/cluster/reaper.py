@@ -10,8 +10,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team.cluster.deaths import Deaths, forget_deaths, note_death
-from kairo_team.cluster.facts import Tell, UnitReaped, unheard
-from kairo_team.cluster.mailbox import Letter, letter_to
+from kairo_team.cluster.facts import Report, UnitReaped, ignore_fact
+from kairo_team.cluster.mailbox import Message, message_to
 from kairo_team.cluster.units import COLUMNS, Unit
 from kairo_team.durable.accounts import settle_cancelled
 from kairo_team.durable.connection import NOW, execute
@@ -66,7 +66,7 @@ class Reaper:
         self._dead: dict[str, float] = {}
         """Dead processes, and the time since when this process knows that they are dead."""
         self._doing: Callable[[], Collection[tuple[str, int]]] | None = None
-        self.tell: Tell = unheard
+        self.report: Report = ignore_fact
         """Receives a fact for each unit that is taken from a dead process."""
         self._idle: set[tuple[str, int]] = set()
         """Units that this process had claimed but did not work on at the last check."""
@@ -143,7 +143,7 @@ class Reaper:
                     self._fence_off(connection, unit, _GONE, note_death(connection, unit, units))
             settle_cancelled(connection)
         for unit in chain(*had.values()):
-            self.tell(UnitReaped(unit.kind))
+            self.report(UnitReaped(unit.kind))
 
     def _forget_the_dead(self, connection: Any) -> None:
         """Delete the rows of processes that this process has known to be dead for an hour, by its own clock."""
@@ -190,7 +190,7 @@ class Reaper:
             connection.execute(sql, (following.fence, unit.id))
             if unit.sender is not None:
                 lost = (reason, deaths.number if deaths is not None and given_up else None)
-                for statement in letter_to(unit.sender, Letter(unit.id, unit.fence, "lost", lost), unit.run_id):
+                for statement in message_to(unit.sender, Message(unit.id, unit.fence, "lost", lost), unit.run_id):
                     execute(connection, statement)
         elif deaths is not None and given_up:
             self._give_up(connection, unit, deaths)

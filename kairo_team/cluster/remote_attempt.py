@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from kairo_team.budget import HaltReason
     from kairo_team.cluster.delivery import Delivery
-    from kairo_team.cluster.mailbox import Letter, Letters, Mailbox
+    from kairo_team.cluster.mailbox import Mailbox, Message, MessageQueue
     from kairo_team.durable.postgres import PostgresJournal
     from kairo_team.engine.live.task_pool import Watch
     from kairo_team.engine.work.runtime import Runtime
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("kairo_team")
 
-_TELLING: Final = frozenset({"events", "inside", "spent", "kept", "made", "noted", "stop"})
+_ONE_WAY: Final = frozenset({"events", "inside", "spent", "kept", "made", "noted", "stop"})
 """Kinds of messages that need no answer."""
 _HALT_OF: Final[Mapping[str, HaltReason]] = dict(zip(DIMENSIONS, REASONS, strict=True))
 _COMMON: Final = len(fields(Event))
@@ -134,7 +134,7 @@ class RemoteAttempt:
 
     @property
     def _calls_made(self) -> tuple[DoneCall, ...]:
-        """The calls of workers that did not tell the attempt's end; each delivery repeats what is recorded."""
+        """The calls of workers that did not report the attempt's end; each delivery repeats what is recorded."""
         made = (replace(call, attempt=self._number) for call in self._made.values())
         return tuple(dict.fromkeys(made))
 
@@ -150,11 +150,11 @@ class RemoteAttempt:
 
     async def _follow_deliveries(self) -> WorkEnd:
         unit = self._unit
-        with self._mailbox.open(unit.id, "coordinator") as letters, self._told():
+        with self._mailbox.open(unit.id, "coordinator") as messages, self._forwarding():
             while True:
                 self._send(unit)
                 try:
-                    return await self._follow(letters, unit)
+                    return await self._follow(messages, unit)
                 except _Lost as lost:
                     await self._charge_lost()
                     _logger.warning("run %s: %s of task %r: %s", unit.run_id, unit.step, self._context.task_id, lost)
@@ -207,26 +207,26 @@ class RemoteAttempt:
 
     # ------------------------------------------------------------------ messages
 
-    async def _follow(self, letters: Letters, unit: Unit) -> WorkEnd:
+    async def _follow(self, messages: MessageQueue, unit: Unit) -> WorkEnd:
         """Serve the worker's messages until the attempt is done; when cancelled, recall the work first."""
         try:
-            return await self._serve(letters, unit)
+            return await self._serve(messages, unit)
         except _Lost:
             raise
         except BaseException as raised:
             if failure_of(raised) is None:
-                await self._recall(letters, unit)
+                await self._recall(messages, unit)
             raise
 
-    async def _serve(self, letters: Letters, unit: Unit) -> WorkEnd:
+    async def _serve(self, messages: MessageQueue, unit: Unit) -> WorkEnd:
         end: WorkEnd | None = None
         lost: _Lost | None = None
         try:
             async with anyio.create_task_group() as self._group:
                 while end is None and lost is None:
-                    letter = await letters.next()
-                    if letter.fence == unit.fence:
-                        end, lost = self._take(letter)
+                    message = await messages.next()
+                    if message.fence == unit.fence:
+                        end, lost = self._take(message)
                 self._group.cancel_scope.cancel()
         finally:
             self._group = None  # questions that arrive from now on get no answer
@@ -235,20 +235,20 @@ class RemoteAttempt:
         assert end is not None
         return end
 
-    def _take(self, letter: Letter) -> tuple[WorkEnd | None, _Lost | None]:
+    def _take(self, message: Message) -> tuple[WorkEnd | None, _Lost | None]:
         """Handle a message; return the end of the attempt, or its loss, if the message reports one."""
-        kind, body = letter.kind, letter.body
+        kind, body = message.kind, message.body
         if kind == "done":
             self._finish(body)
             return body, None
         if kind == "lost":
             return None, _Lost(*body)
-        if kind in _TELLING:
+        if kind in _ONE_WAY:
             self._hear(kind, body)
         elif kind == "ask" and self._group is not None:
             self._lend(self._group, *body)  # at once: later messages build on the amounts in this one
         elif self._group is not None:
-            self._group.start_soon(self._answer, letter)
+            self._group.start_soon(self._answer, message)
         return None, None
 
     def _hear(self, kind: str, body: Any) -> None:
@@ -298,15 +298,15 @@ class RemoteAttempt:
         self._context.services.warn_of_budget()
         self._put(*self._unit.removing())
 
-    async def _answer(self, letter: Letter) -> None:
+    async def _answer(self, message: Message) -> None:
         """Answer a message whose answer takes time."""
-        number, *_ = letter.body
+        number, *_ = message.body
         answers: Mapping[str, Callable[[Any], Any]] = {
             "question": self._ask_person,
             "tool": self._use_tool,
         }
-        made = await answers[letter.kind](letter.body)
-        self._tell("answer", (number, made))
+        made = await answers[message.kind](message.body)
+        self._send_message("answer", (number, made))
 
     def _lend(self, group: anyio.abc.TaskGroup, number: int, ask: Ask) -> None:
         try:
@@ -316,15 +316,15 @@ class RemoteAttempt:
         if isinstance(made, Waiter):
             group.start_soon(self._lend_later, number, ask, made)
         else:
-            self._tell("answer", (number, made))
+            self._send_message("answer", (number, made))
 
     async def _lend_later(self, number: int, ask: Ask, waiter: Waiter) -> None:
         made: Any
         try:
-            made = await self._lender.when_granted(ask, waiter, partial(self._tell, "waits", number))
+            made = await self._lender.when_granted(ask, waiter, partial(self._send_message, "waits", number))
         except (InsufficientBudget, HaltError) as error:
             made = refused(error)
-        self._tell("answer", (number, made))
+        self._send_message("answer", (number, made))
 
     async def _ask_person(self, question: Question) -> Any:
         questions = self._context.services.questions
@@ -348,33 +348,33 @@ class RemoteAttempt:
     # ------------------------------------------------------------------ to the worker
 
     @contextmanager
-    def _told(self) -> Generator[None]:
+    def _forwarding(self) -> Generator[None]:
         """Pass new directives, and the decisions of watched constraints, on to the worker while the block runs."""
         services = self._context.services
         directives = [] if services.steering is None else services.steering.on_directive
         exits = [] if services.constraints is None else services.constraints.on_exit
-        pass_on, tell_exit = self._pass_on, partial(self._tell, "exit")
+        pass_on, send_exit = self._pass_on, partial(self._send_message, "exit")
         directives.append(pass_on)
-        exits.append(tell_exit)
+        exits.append(send_exit)
         try:
             yield
         finally:
             directives.remove(pass_on)
-            exits.remove(tell_exit)
+            exits.remove(send_exit)
 
     def _pass_on(self, task_id: str | None, directive: str) -> None:
         if task_id is None or task_id == self._context.task_id:
-            self._tell("directive", directive)
+            self._send_message("directive", directive)
 
-    def _tell(self, kind: str, body: Any) -> None:
+    def _send_message(self, kind: str, body: Any) -> None:
         """Send a message to the unit's current worker."""
-        self._put(*self._unit.telling_worker(kind, body))
+        self._put(*self._unit.message_to_worker(kind, body))
 
     def _put(self, *statements: Any) -> None:
         journal: Any = self._context.services.kept
-        journal.put_also(*statements)
+        journal.queue_statements(*statements)
 
-    async def _recall(self, letters: Letters, unit: Unit) -> None:
+    async def _recall(self, messages: MessageQueue, unit: Unit) -> None:
         """End the work on the worker and book its usage; fence the worker off if it does not answer in time."""
         context, journal = self._context, self._context.services.kept
         can_be_resumed = context.interrupted is None and self._governor.stopped is None
@@ -382,13 +382,13 @@ class RemoteAttempt:
             if journal is not None and journal.interrupted:  # this session can tell the worker nothing more
                 await self._book_charges(unit, partial(self._note_cut_calls, unit))
                 return
-            self._tell("leave" if can_be_resumed else "cancel", str(context.interrupted or "the run has ended"))
+            self._send_message("leave" if can_be_resumed else "cancel", str(context.interrupted or "the run has ended"))
             with anyio.move_on_after(context.services.grace + self._journal.beat) as patience:
                 while True:
-                    letter = await letters.next()
-                    if letter.fence == unit.fence and any(self._take(letter)):
+                    message = await messages.next()
+                    if message.fence == unit.fence and any(self._take(message)):
                         break
-                if letter.kind == "done":
+                if message.kind == "done":
                     return
             await self._fence_off(unit)
             supervisor = context.services.supervisor

@@ -145,7 +145,7 @@ class WorkerService:
     async def _serve(self, cluster: Cluster, stopping: anyio.Event) -> None:
         """Serve with one worker, until it is lost or `stop` is called."""
         worker = self._worker = Worker(
-            cluster, self._team, concurrency=self._concurrency, members=self._members, tell=self._measure
+            cluster, self._team, concurrency=self._concurrency, members=self._members, report=self._measure
         )
 
         async def wait_for_stop() -> None:

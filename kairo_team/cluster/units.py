@@ -64,7 +64,7 @@ class Unit:
     def _deliver(self, delivery: Delivery, connection: Any) -> None:
         delivery.send(connection.raw, self.queue, self.id, self.fence)
 
-    def telling_worker(self, kind: str, body: Any) -> list[Statement]:
+    def message_to_worker(self, kind: str, body: Any) -> list[Statement]:
         """Return the statements that send a message to the unit's current worker."""
         insert = (
             "INSERT INTO message (addressee, unit, fence, kind, body)"

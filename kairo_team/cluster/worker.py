@@ -18,7 +18,7 @@ import anyio
 from kairo_team._util.threads import poster, run_in_thread
 from kairo_team.cluster.attempt_host import AttemptHost
 from kairo_team.cluster.cluster import RUNS, queue_of, version_of
-from kairo_team.cluster.facts import DeliveryRefused, UnitBegun, UnitEnded, unheard
+from kairo_team.cluster.facts import DeliveryRefused, UnitBegun, UnitEnded, ignore_fact
 from kairo_team.cluster.units import Claimed, Unit, claim, kind_of
 from kairo_team.durable.processes import check_not_dead
 from kairo_team.engine.records.digests import digests_of
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from kairo_team.cluster.cluster import Cluster
     from kairo_team.cluster.delivery import Receiver, Take
-    from kairo_team.cluster.facts import Outcome, Tell
-    from kairo_team.cluster.mailbox import Letters
+    from kairo_team.cluster.facts import Outcome, Report
+    from kairo_team.cluster.mailbox import MessageQueue
     from kairo_team.cluster.units import Kind, Unit
     from kairo_team.durable.connection import Connection
     from kairo_team.engine.work.runtime import Runtime
@@ -51,8 +51,8 @@ class Worker:
     """Makes attempts and coordinates runs of one team, in this process.
 
     Makes at most `concurrency` attempts at once; `members`, if given, limits it to their attempts. A worker without
-    `members` also coordinates runs. `tell` receives the measured facts. Raises `ValueError` for a member that the team
-    does not have, and for a `concurrency` below 1.
+    `members` also coordinates runs. `report` receives the measured facts. Raises `ValueError` for a member that the
+    team does not have, and for a `concurrency` below 1.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Worker:
         *,
         concurrency: int = 8,
         members: Collection[str] | None = None,
-        tell: Tell = unheard,
+        report: Report = ignore_fact,
     ) -> None:
         names = [member.id for member in team.everyone]
         wrong = [name for name in members or () if name not in names]
@@ -89,7 +89,7 @@ class Worker:
         self._all_done = anyio.Event()
         self._stopping = anyio.Event()
         self._members = None if members is None else sorted(members)
-        self._tell = tell
+        self._report = report
         self._is_ready = anyio.Event()
         self.ready = False
         """Whether the worker takes units."""
@@ -128,7 +128,7 @@ class Worker:
         about = {"team": self._team.name, "digest": self.version, "members": members}
         process.describe(kind="worker", concurrency=self._concurrency, **about)
         cluster.reaper.watch(self._doing.copy)
-        cluster.reaper.tell = self._tell
+        cluster.reaper.report = self._report
         begin = partial(self._receive, take)
         receiving, receiver = await run_in_thread(lambda: cluster.journal.insist(begin), on_late=_end_late)
         try:
@@ -204,25 +204,25 @@ class Worker:
     async def _do(self, unit: str, fence: int, done: Future[None]) -> None:
         """Claim a delivered unit and do it; acknowledge the delivery, however that ends."""
         if (unit, fence) in self._doing:  # it was delivered twice
-            self._tell(DeliveryRefused())
+            self._report(DeliveryRefused())
             _settle(done, None)
             return
         self._doing.add((unit, fence))
         try:
             room = self._rooms[kind_of(unit)]
-            with self._cluster.mailbox.open(unit, "worker") as letters:  # before the claim: none is missed
+            with self._cluster.mailbox.open(unit, "worker") as messages:  # before the claim: none is missed
                 async with room.entered(alone=False):
                     if self._stopping.is_set():  # `stop` was called while it waited for room
                         _settle(done, RuntimeError("the worker ends"))
                         return
                     claimed = await run_in_thread(self._claim, unit, fence)
                     if claimed is None:
-                        self._tell(DeliveryRefused())
+                        self._report(DeliveryRefused())
                     elif not claimed.suspect:
-                        await self._work_on(claimed, letters, done)
+                        await self._work_on(claimed, messages, done)
                 if claimed is not None and claimed.suspect:
                     async with room.entered(alone=True):
-                        await self._work_on(claimed, letters, done)
+                        await self._work_on(claimed, messages, done)
         except JournalError as error:  # the worker could record nothing more
             _settle(done, error)
             self._end_lost(str(error))
@@ -247,15 +247,15 @@ class Worker:
 
         return journal.change(claim_alive)
 
-    async def _work_on(self, claimed: Claimed, letters: Letters, done: Future[None]) -> None:
+    async def _work_on(self, claimed: Claimed, messages: MessageQueue, done: Future[None]) -> None:
         outcome: Outcome = "given_back"
-        self._tell(UnitBegun(claimed.unit.kind, claimed.waited))
+        self._report(UnitBegun(claimed.unit.kind, claimed.waited))
         try:
-            outcome = await self._try(claimed, letters, done)
+            outcome = await self._try(claimed, messages, done)
         finally:
-            self._tell(UnitEnded(claimed.unit.kind, outcome))
+            self._report(UnitEnded(claimed.unit.kind, outcome))
 
-    async def _try(self, claimed: Claimed, letters: Letters, done: Future[None]) -> Outcome:
+    async def _try(self, claimed: Claimed, messages: MessageQueue, done: Future[None]) -> Outcome:
         unit = claimed.unit
         _logger.info("unit %s, delivery %d: begun", unit.id, unit.fence)
         try:
@@ -269,8 +269,8 @@ class Worker:
                     self._hosts.discard(host)
             else:
                 work = self._cluster.journal.decode(claimed.body)
-                attempt = AttemptHost(self._cluster, self._team, self._base, unit, work, self._tell)
-                outcome = "finished" if await attempt.make(letters) else "fenced"
+                attempt = AttemptHost(self._cluster, self._team, self._base, unit, work, self._report)
+                outcome = "finished" if await attempt.make(messages) else "fenced"
         except Unrecorded as error:
             _logger.info("unit %s: %s", unit.id, error)
             await self._give_back(unit, "the worker ended")

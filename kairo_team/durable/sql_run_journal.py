@@ -66,7 +66,7 @@ class SqlRunJournal:
         """The number of the session."""
         return self._session.epoch
 
-    def put_also(self, *statements: Statement) -> None:
+    def queue_statements(self, *statements: Statement) -> None:
         """Queue statements for the writer, in order with the records."""
         self._put(*statements)
 
@@ -114,18 +114,18 @@ class SqlRunJournal:
             " ON CONFLICT (run_id, key) DO UPDATE"
             " SET value = excluded.value, epoch = excluded.epoch, seq = excluded.seq"
         )
-        seq = self._number(told=key.startswith(forks.AFTER_THEIR_EVENT))
+        seq = self._number(after_event=key.startswith(forks.AFTER_THEIR_EVENT))
         body = body_here()
         place = None if body is None else body.place
         return [*files, (sql, (self._session.run_id, key, written, self._session.epoch, seq, place))]
 
-    def _number(self, *, told: bool) -> int:
-        """Return the number of a record's event: the last one if the event was emitted before (`told`), else the next.
+    def _number(self, *, after_event: bool) -> int:
+        """Return the number of the last event if the record follows its event, else of the next one.
 
         For a run inside another, return the number after the last event of the outermost run.
         """
         session = self._session
-        return self._database.last_event(session) + (not told or session.parent is not None)
+        return self._database.last_event(session) + (not after_event or session.parent is not None)
 
     async def sent(
         self,
@@ -154,7 +154,7 @@ class SqlRunJournal:
             f" VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'sent', ?, ?{unit_marks})"
         )
         values = (session.run_id, number, session.epoch, step, key, what, name, task_id, member, side_effect, loops)
-        more = (held.tokens, picos, time.time(), self._number(told=False), *(session.unit or ()))
+        more = (held.tokens, picos, time.time(), self._number(after_event=False), *(session.unit or ()))
         self._put((sql, (*values, *more)), sync=True)
         try:
             await self.written()
@@ -180,7 +180,7 @@ class SqlRunJournal:
         charged = (usage.prompt_tokens, usage.completion_tokens, picodollars(usage.dollars))
         return (
             sql,
-            (state, *charged, time.time(), self._number(told=True), *here),
+            (state, *charged, time.time(), self._number(after_event=True), *here),
         )
 
     async def written(self) -> None:

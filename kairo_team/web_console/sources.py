@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from kairo_team.cluster.standing import standings_of
+from kairo_team.cluster.coverage import coverage_of
 from kairo_team.durable.codec import outline
 from kairo_team.durable.event_pages import read_pages
 from kairo_team.durable.postgres import PostgresJournal
@@ -220,7 +220,7 @@ class JournalSource:
 
     def resume_hint(self, run: RecordedRun) -> str:
         """Return the command that resumes a run; "" if a worker coordinates it."""
-        if isinstance(self._journal, PostgresJournal) and standings_of(self._journal, [run])[0].by_workers:
+        if isinstance(self._journal, PostgresJournal) and coverage_of(self._journal, [run])[0].by_workers:
             return ""
         file = [] if run.source else ["FILE.py"]
         return shlex.join(["kairo", "resume", run.run_id, *file, *self._journal.option])

@@ -18,7 +18,7 @@ from sniffio import current_async_library
 
 import kairo_team as kt
 from kairo_team.cluster.cluster import Cluster, version_of
-from kairo_team.cluster.mailbox import Letters
+from kairo_team.cluster.mailbox import MessageQueue
 from kairo_team.cluster.units import Claimed
 from kairo_team.cluster.worker import Worker
 from kairo_team.engine.records.digests import digests_of
@@ -45,10 +45,10 @@ class AnyTeam(Worker):
         super().__init__(cluster, team, concurrency=50)
         self._teams = teams
 
-    async def _work_on(self, claimed: Claimed, letters: Letters, done: Future[None]) -> None:
+    async def _work_on(self, claimed: Claimed, messages: MessageQueue, done: Future[None]) -> None:
         self._team = self._teams[claimed.unit.run_id]
         self._base = self._team.runtime
-        await super()._work_on(claimed, letters, done)
+        await super()._work_on(claimed, messages, done)
 
 
 class Workers:

@@ -76,7 +76,7 @@ async def test_a_take_over_waits_for_a_transaction_that_has_compared_its_epoch(d
             assert may_end.wait(60)
 
         session.put("before", 1)
-        session.put_also(hold)
+        session.queue_statements(hold)
         assert written.wait(60)
         found: list[Any] = []
         taking = in_thread(lambda: found.extend(second.recover("r", take_over=True)))
@@ -104,7 +104,7 @@ async def test_a_fence_is_not_raised_while_a_delivery_writes_and_stops_it_afterw
             written.set()
             assert may_end.wait(60)
 
-        session.put_also(hold)
+        session.queue_statements(hold)
         assert written.wait(60)
         raising = in_thread(lambda: change_unit(database, change))
         wait_until_blocked(database, "reaper")

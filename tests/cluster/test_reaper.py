@@ -16,7 +16,7 @@ from anyio import to_thread
 import kairo_team as kt
 from kairo_team.cluster import reaper
 from kairo_team.cluster.cluster import Cluster
-from kairo_team.cluster.mailbox import Letter
+from kairo_team.cluster.mailbox import Message
 from kairo_team.cluster.remote_attempt import RemoteAttempt
 from kairo_team.cluster.units import claim
 from kairo_team.cluster.worker import Worker
@@ -295,16 +295,16 @@ async def test_a_call_of_the_coordinator_ends_no_call_of_an_attempt_with_its_num
 async def test_once_an_attempt_is_recalled_nothing_that_it_asks_is_answered() -> None:
     recalled = object.__new__(RemoteAttempt)
 
-    class Letters:
-        async def next(self) -> Letter:
+    class MessageQueue:
+        async def next(self) -> Message:
             await anyio.sleep_forever()
             raise AssertionError
 
     async with anyio.create_task_group() as group:
-        group.start_soon(recalled._serve, cast("Any", Letters()), cast("Any", None))
+        group.start_soon(recalled._serve, cast("Any", MessageQueue()), cast("Any", None))
         await anyio.wait_all_tasks_blocked()
         group.cancel_scope.cancel()
-    assert recalled._take(Letter("u", 1, "ask", (1, None))) == (None, None)
+    assert recalled._take(Message("u", 1, "ask", (1, None))) == (None, None)
 
 
 def test_a_look_after_a_long_time_counts_for_nobody() -> None:

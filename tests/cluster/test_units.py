@@ -1,4 +1,4 @@
-"""Units on the database: which delivery counts, who has a unit, and where letters about it go."""
+"""Units on the database: which delivery counts, who has a unit, and where messages about it go."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.cluster.cluster import Cluster, queue_of, version_of
-from kairo_team.cluster.mailbox import Letter, letter_to
+from kairo_team.cluster.mailbox import Message, message_to
 from kairo_team.cluster.reaper import Reaper, sweep
 from kairo_team.cluster.units import Unit, claim
 from kairo_team.durable.codec import encode
@@ -79,7 +79,7 @@ class Desk:
         found: tuple[str, int, str | None] = self.rows("SELECT state, fence, process FROM unit WHERE id = %s", unit)[0]
         return found
 
-    def letters(self) -> list[tuple[str, int, str]]:
+    def messages(self) -> list[tuple[str, int, str]]:
         return self.rows("SELECT addressee, fence, kind FROM message ORDER BY id")
 
     def add_process(self, name: str, *, beats: int = 0, state: str = "live", lock: int = 1) -> None:
@@ -163,30 +163,30 @@ def test_only_who_has_a_unit_gives_it_back(desk: Desk) -> None:
     assert desk.state() == ("taken", 1, "worker")
     desk.reaper.give_back(ATTEMPT, "the worker ended")
     assert desk.state() == ("lost", 2, None)
-    assert desk.letters() == [("coordinator", 1, "lost")]
+    assert desk.messages() == [("coordinator", 1, "lost")]
 
 
-# ---------------------------------------------------------------------- letters
+# ---------------------------------------------------------------------- messages
 
 
 def test_a_letter_to_a_unit_that_nobody_has_waits_for_who_takes_it(desk: Desk) -> None:
-    desk.do(*ATTEMPT.sending(desk.cluster.delivery, None), *ATTEMPT.telling_worker("directive", "shorter"))
-    assert desk.letters() == [("unit:u", 1, "directive")]
+    desk.do(*ATTEMPT.sending(desk.cluster.delivery, None), *ATTEMPT.message_to_worker("directive", "shorter"))
+    assert desk.messages() == [("unit:u", 1, "directive")]
     desk.claim(ATTEMPT)
-    assert desk.letters() == [("worker", 1, "directive")]
+    assert desk.messages() == [("worker", 1, "directive")]
 
 
 def test_a_letter_to_an_earlier_delivery_is_not_sent(desk: Desk) -> None:
     desk.do(*ATTEMPT.sending(desk.cluster.delivery, None))
     desk.claim(ATTEMPT)
-    desk.do(*replace(ATTEMPT, fence=3).telling_worker("cancel", "enough"))
-    assert desk.letters() == []
-    desk.do(*ATTEMPT.telling_worker("cancel", "enough"))
-    assert desk.letters() == [("worker", 1, "cancel")]
+    desk.do(*replace(ATTEMPT, fence=3).message_to_worker("cancel", "enough"))
+    assert desk.messages() == []
+    desk.do(*ATTEMPT.message_to_worker("cancel", "enough"))
+    assert desk.messages() == [("worker", 1, "cancel")]
 
 
 async def test_who_coordinates_an_attempt_and_makes_it_reads_the_letters_of_both(desk: Desk) -> None:
-    """And a unit that is delivered to one process twice takes no letters from the first delivery."""
+    """And a unit that is delivered to one process twice takes no messages from the first delivery."""
     mailbox = desk.cluster.mailbox
     with mailbox.open("u", "coordinator") as coordinator, mailbox.open("u", "worker") as worker:
         with mailbox.open("u", "worker"):
@@ -214,7 +214,7 @@ def test_what_a_dead_process_had_is_taken_from_it(desk: Desk, state: str | None)
     desk.post.sent.clear()
     desk.look()
     assert desk.state() == ("lost", 2, None)
-    assert desk.letters()[0] == ("coordinator", 1, "lost")
+    assert desk.messages()[0] == ("coordinator", 1, "lost")
     assert desk.state(RUN.id) == ("sent", 2, None)
     assert desk.post.sent == [(RUN.id, 2)]
 
@@ -309,12 +309,12 @@ def test_a_process_gives_back_what_it_has_and_does_not_work_on(desk: Desk) -> No
 def test_what_is_left_over_of_earlier_sessions_is_deleted(desk: Desk) -> None:
     journal = desk.cluster.journal
     journal.begin(request_of("r"), team_of(), {}, None)
-    desk.do(*ATTEMPT.sending(desk.cluster.delivery, None), *letter_to("gone", Letter("u", 1, "spent", None), "r"))
+    desk.do(*ATTEMPT.sending(desk.cluster.delivery, None), *message_to("gone", Message("u", 1, "spent", None), "r"))
     desk.rows("UPDATE run SET epoch = 2")
     with journal.connecting() as connection:
         sweep(connection, desk.cluster.delivery)
     assert desk.rows("SELECT id FROM unit") == []
-    assert desk.letters() == []
+    assert desk.messages() == []
     assert desk.post.forgotten == ["u"]
 
 

@@ -11,7 +11,7 @@ import kairo_team as kt
 from kairo_team.durable import decode, encode
 from kairo_team.governance import GuardrailPhase
 from kairo_team.testing import ScriptedModel
-from kairo_team.tools.mcp_session import result_files
+from kairo_team.tools.mcp_schema import result_files
 from kairo_team.tools.result import ToolResult, result_of
 from tests.agents.stage import replacing
 from tests.models.test_files import AT_URL, PAPER, PHOTO, png

@@ -27,7 +27,7 @@ class _Worker(NamedTuple):
         return self.version == version and (self.members is None or member in self.members)
 
 
-class Standing(NamedTuple):
+class Coverage(NamedTuple):
     """The situation of a run on its cluster."""
 
     by_workers: bool = False
@@ -38,21 +38,21 @@ class Standing(NamedTuple):
     """Whether a worker of the run's version must be started."""
 
 
-def standings_of(journal: PostgresJournal, runs: Iterable[RecordedRun]) -> list[Standing]:
-    """Return the `Standing` of each run: whether workers coordinate it, and whether they serve its waiting units."""
+def coverage_of(journal: PostgresJournal, runs: Iterable[RecordedRun]) -> list[Coverage]:
+    """Return the `Coverage` of each run: whether workers coordinate it, and whether they serve its waiting units."""
     with journal.database.reading() as connection:
         workers = _live_workers(connection)
-        return [_standing(connection, run, workers) for run in runs]
+        return [_coverage(connection, run, workers) for run in runs]
 
 
-def _standing(connection: Connection, run: RecordedRun, workers: Sequence[_Worker]) -> Standing:
+def _coverage(connection: Connection, run: RecordedRun, workers: Sequence[_Worker]) -> Coverage:
     sql = "SELECT problem FROM unit WHERE run_id = ? AND kind = 'run'"
     unit = connection.execute(sql, (run.run_id,)).fetchone()
     if unit is not None and unit["problem"] is not None:
-        return Standing(problem=unit["problem"])
+        return Coverage(problem=unit["problem"])
     queues = [row["queue"] for row in connection.execute(_WAITING, (run.run_id,)).fetchall()]
     problem = _unserved(run.team, queues, workers)
-    return Standing(unit is not None, problem, problem is not None)
+    return Coverage(unit is not None, problem, problem is not None)
 
 
 def _live_workers(connection: Connection) -> list[_Worker]:
