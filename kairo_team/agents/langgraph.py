@@ -117,15 +117,14 @@ class LangGraphAgent(WrappedAgent):
     async def _attempt(self, assignment: Assignment, context: MemberContext) -> AgentOutput:
         """Do the task."""
         attempt = GraphAttempt(context)
-        state, limit = await attempt.run(lambda: self._run_graph(attempt, assignment, context))
+        state, cut = await attempt.run(lambda: self._run_graph(attempt, assignment, context))
         spent: dict[str, Any] = {
             "turns_completed": attempt.turns, "tool_calls_executed": attempt.tool_calls, "usage": attempt.usage
         }  # fmt: skip
         if isinstance(state, dict) and _INTERRUPT in state:
             return AgentOutput(Artifact(_text(state), partial=True), AgentStatus.BLOCKED, error=_INTERRUPTED, **spent)
-        if limit is not None:
-            kept, status = Artifact(context.kept, partial=True), AgentStatus.TURN_LIMIT_REACHED
-            return AgentOutput(kept, status, transcript=_transcript(state), error=limit, **spent)
+        if cut is not None:
+            return replace(cut, transcript=_transcript(state), **spent)
         _check_calls(state)
         status, cut_by = end_of(None if self._output is not None else _last_reply(state))
         artifact = self._artifact(state, context)
@@ -134,14 +133,15 @@ class LangGraphAgent(WrappedAgent):
 
     async def _run_graph(
         self, attempt: GraphAttempt, assignment: Assignment, context: MemberContext
-    ) -> tuple[Any, str | None]:
-        """Run the graph; return its last state, and a sentence on its limit of steps if that ended it."""
+    ) -> tuple[Any, AgentOutput | None]:
+        """Run the graph; return its last state, and the output if its limit of steps ended it."""
         from langchain_core.runnables.config import merge_configs, var_child_runnable_config
         from langgraph.errors import GraphRecursionError
 
         from kairo_team.agents.langgraph_watch import Watch
 
         state: Any = None
+        kept = ""
         outside = var_child_runnable_config.set(None)  # do not report to a graph around this team
         config = merge_configs({"callbacks": [Watch(attempt)]}, self._config, self._thread())  # type: ignore[arg-type]  # a RunnableConfig is a dict
         try:
@@ -149,15 +149,16 @@ class LangGraphAgent(WrappedAgent):
             stream = self.graph.astream(state_in, config, stream_mode="values", subgraphs=True)
             async with aclosing(stream) as steps:
                 async for namespace, values in steps:
-                    self._keep(values, context)
+                    kept = self._keep(values, context) or kept
                     await context.put_off()  # before the next step of the graph sees results of such calls
                     state = state if namespace else values
         except GraphRecursionError:
             allowed = config.get("recursion_limit")
-            return state, (
+            error = (
                 f"the graph did not end within the {allowed} steps that are allowed: let it end earlier, or allow "
                 "more by LangGraphAgent(graph, config={'recursion_limit': ...})"
             )
+            return state, AgentOutput(Artifact(kept, partial=True), AgentStatus.TURN_LIMIT_REACHED, error=error)
         finally:
             var_child_runnable_config.reset(outside)
         return state, None
@@ -180,16 +181,18 @@ class LangGraphAgent(WrappedAgent):
     def _thread(self) -> dict[str, Any]:
         return {"configurable": {"thread_id": uuid.uuid4().hex}} if self.graph.checkpointer else {}
 
-    def _keep(self, state: Any, context: MemberContext) -> None:
-        """Keep the text so far."""
+    def _keep(self, state: Any, context: MemberContext) -> str:
+        """Keep the text so far, and return it; "" if there is none."""
         text = _text(state)
         if self._output is not None:
             # An incomplete state may not have the fields that `output` reads.
             with suppress(Exception):
                 made = self._output(state)
                 text = made.text if isinstance(made, Artifact) else made
-        if text and isinstance(text, str):
-            context.keep(text)
+        if not text or not isinstance(text, str):
+            return ""
+        context.keep(text)
+        return text
 
     def _artifact(self, state: Any, context: MemberContext) -> Artifact:
         if self._output is None:

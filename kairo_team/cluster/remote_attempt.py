@@ -379,7 +379,7 @@ class RemoteAttempt:
         context, journal = self._context, self._context.services.kept
         can_be_resumed = context.interrupted is None and self._governor.stopped is None
         with anyio.CancelScope(shield=True):
-            if journal is not None and journal.interrupted:  # this session can tell the worker nothing more
+            if journal is not None and journal.interrupted:  # this session sends its worker no more messages
                 await self._book_charges(unit, partial(self._note_cut_calls, unit))
                 return
             self._send_message("leave" if can_be_resumed else "cancel", str(context.interrupted or "the run has ended"))

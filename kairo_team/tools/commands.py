@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Final
 
 from kairo_team.tools.globs import name_glob, names_meet
-from kairo_team.tools.shell_words import QUOTES, shell_words, unquoted
+from kairo_team.tools.shell_words import QUOTES, joined_lines, shell_words, unquoted
 
 LONGEST: Final = 20_000
 """The longest command, in characters, that is examined; a longer one counts as undecided."""
@@ -57,7 +57,8 @@ class Command:
         """The words of the command and of its parts, in every way they can be read, in one case and spelling."""
         text = _folded(self.text)
         found: dict[tuple[str, ...], None] = {}
-        for part in dict.fromkeys((text, *_SEPARATOR.split(text))):
+        joined = joined_lines(text)
+        for part in dict.fromkeys((text, *_SEPARATOR.split(text), joined, *_SEPARATOR.split(joined))):
             for words in _read(part):
                 found[tuple(words)] = None
         return [words for words in found if words]

@@ -10,6 +10,8 @@ from typing import Final
 from kairo_team.tools.globs import ANYTHING, NUMBER, WILD
 
 QUOTES: Final = re.compile(r"['\"\\^]")
+_CONTINUED: Final = re.compile(r"[\\^`]\r?\n")
+"""What a shell removes at the end of a line: the next line continues the same word."""
 LONGEST_PATH: Final = 4_096
 """Length of the longest path that a system opens, in characters."""
 _MOST_TEXT: Final = 200_000
@@ -66,6 +68,11 @@ def shell_words(text: str) -> Mapping[str, bool] | None:
         if size > _MOST_TEXT:
             return None
     return found
+
+
+def joined_lines(text: str) -> str:
+    """Return a command with its continued lines joined."""
+    return _CONTINUED.sub("", text)
 
 
 def unquoted(text: str) -> list[str]:
@@ -131,7 +138,8 @@ def _protected(quoted: re.Match[str]) -> str:
 
 
 def _values(text: str) -> Iterator[tuple[str, bool]]:
-    for read, expands in ((text, False), (_filled(text), True)):
+    texts = dict.fromkeys((text, joined_lines(text)))
+    for read, expands in (*((one, False) for one in texts), *((_filled(one), True) for one in texts)):
         for word in _words(read):
             for whole in _pieces(word):
                 for one in _alternatives(whole) if expands else (whole,):

@@ -100,6 +100,24 @@ async def test_third_o18_a_word_that_a_shell_expands_to_a_denied_path_is_denied(
 
 
 @pytest.mark.parametrize(
+    "call",
+    [
+        *(
+            "cat sec\\\nrets/key",
+            "cat 's'\\\necrets/key",
+            'cat "sec\\\nrets/key"',
+            "cat s\\\r\necrets/key",
+            "cat s^\r\necrets/key",
+        ),
+        *("git pu\\\nsh origin", "g\\\nit push origin", "true && git \\\n  pu\\\nsh origin", "git pu`\r\nsh origin"),
+    ],
+)
+async def test_third_o18_a_word_that_goes_on_in_the_next_line_is_one_word(work: Path, call: str) -> None:
+    guard = RuleGuard([Rule.deny("bash(git push *)"), *NO_SECRETS], root=work)
+    assert await decided(guard, "bash", command=call) == "deny"
+
+
+@pytest.mark.parametrize(
     "command",
     [
         *(

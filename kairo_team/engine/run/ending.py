@@ -276,7 +276,7 @@ def _catch_up(
     plan = earlier.plan
     if dispatcher is not None and graph is not None and {task.id for task in graph.tasks} != set(dispatcher.tasks):
         dispatcher = None  # another plan replaced the bound one, and could not be bound itself
-    # A plan that nobody worked on gives way to the one of this session, if there is one.
+    # An earlier plan without any attempt gives way to the plan of this session, if there is one.
     if plan is None or (graph is not None and not any(outcome.attempts for outcome in earlier.outcomes.values())):
         return dispatcher, graph
     records = NewPlanRecords(scope.journal, 0, earlier.outcomes)
