@@ -30,7 +30,7 @@ MOVED = {
     "evaluators": "CriterionResult",
     "governance": "BudgetNode",
     "messages": "ToolSpec",
-    "team_data": "TeamJob team_schema",
+    "data.teams": "TeamJob team_schema",
 }
 MOVES = [(name, module) for module, names in MOVED.items() for name in names.split()]
 MIGRATION = Path(__file__).resolve().parent.parent / "docs/migration.md"
