@@ -636,7 +636,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 if TYPE_CHECKING:
-    from kairo_team import Budget, Planner
+    from kairo_team import Budget
+    from kairo_team.contracts import Planner
 
 @dataclass
 class Hours:
