@@ -182,7 +182,7 @@ class LangGraphAgent(WrappedAgent):
         return {"configurable": {"thread_id": uuid.uuid4().hex}} if self.graph.checkpointer else {}
 
     def _keep(self, state: Any, context: MemberContext) -> str:
-        """Keep the text so far, and return it; "" if there is none."""
+        """Keep the text so far and return it, if any."""
         text = _text(state)
         if self._output is not None:
             # An incomplete state may not have the fields that `output` reads.

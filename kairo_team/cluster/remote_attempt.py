@@ -377,12 +377,12 @@ class RemoteAttempt:
     async def _recall(self, messages: MessageQueue, unit: Unit) -> None:
         """End the work on the worker and book its usage; fence the worker off if it does not answer in time."""
         context, journal = self._context, self._context.services.kept
-        can_be_resumed = context.interrupted is None and self._governor.stopped is None
+        kind = "leave" if context.interrupted is None and self._governor.stopped is None else "cancel"
         with anyio.CancelScope(shield=True):
             if journal is not None and journal.interrupted:  # this session sends its worker no more messages
                 await self._book_charges(unit, partial(self._note_cut_calls, unit))
                 return
-            self._send_message("leave" if can_be_resumed else "cancel", str(context.interrupted or "the run has ended"))
+            self._send_message(kind, str(context.interrupted or "the run has ended"))
             with anyio.move_on_after(context.services.grace + self._journal.beat) as patience:
                 while True:
                     message = await messages.next()

@@ -112,7 +112,7 @@ def completion(finish: str | None = "stop", **message: Any) -> dict[str, Any]:
 
 def events(*sent: Any, done: bool = True, named: bool = False) -> str:
     """A stream of server-sent events, each with its type as its name if they are `named`."""
-    lines = [f"event: {one['type']}\n" * named + f"data: {json.dumps(one)}\n\n" for one in sent]
+    lines = [(f"event: {one['type']}\n" if named else "") + f"data: {json.dumps(one)}\n\n" for one in sent]
     return "".join([*lines, "data: [DONE]\n\n" if done else ""])
 
 

@@ -538,7 +538,7 @@ MUTANTS = [
         REACHED,
         "a cancel stays with the coordinator",
         REMOTE,
-        '            self._send_message("leave" if can_be_resumed else "cancel", str(context.interrupted or "the run has ended"))\n',
+        '            self._send_message(kind, str(context.interrupted or "the run has ended"))\n',
         "",
         (_RUNS + "a_cancel_reaches_the_worker_and_partial_work_comes_back",),
     ),
