@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Union, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, create_model
 
+from kairo_team._util.mistakes import did_you_mean
 from kairo_team.errors import known
 from kairo_team.evaluators import checks
 from kairo_team.evaluators.checks.named_check import NamedCheck
@@ -157,6 +157,5 @@ def no_check(value: Any) -> str:
         return f"takes no arguments: write {name!r} alone"
     if name in TAKES:
         return f"lacks the arguments of {name!r}, {known(TAKES[name])}: write {{{name}: ...}}"
-    near = get_close_matches(name, [*TAKES, *PLAIN], 1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    hint = did_you_mean(name, [*TAKES, *PLAIN])
     return f"names {name!r:.80}, which is not a check; {hint}there are {', '.join(sorted([*TAKES, *PLAIN]))}"

@@ -86,10 +86,6 @@ class Role:
     """Names of the only tools that a member may use; None allows all tools of its agent."""
 
 
-def _role_named(name: str) -> Role:
-    return (trusted(Role) if type(name) is str and is_id(name) else Role)(name)
-
-
 _RUNS: Final = frozenset({"run", "run_sync", "execute", "start", "invoke", "kickoff", "stream"})
 """Names that a person may call to run a team."""
 _WRAPPERS: Final = {"pydantic_ai": "PydanticAIAgent", "langgraph": "LangGraphAgent", "agents": "OpenAIAgent"}
@@ -149,7 +145,8 @@ class Member:
         guardrails: Iterable[GuardrailPolicy] = (),
         senior: Member | None = None,
     ) -> None:
-        role = _role_named(role) if isinstance(role, str) else role
+        if isinstance(role, str):
+            role = (trusted(Role) if type(role) is str and is_id(role) else Role)(role)
         if not isinstance(role, Role):
             raise ValueError(f"Member.role must be a Role or a role's id, not {role!r}")
         wrapper = _wrapper_of(agent)

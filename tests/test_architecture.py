@@ -40,8 +40,8 @@ NEVER = {
     "examples": {"tck"},
 }
 MODULES = {
-    "_util": """bad_values child_processes child_watch clock database_url frozen late_pydantic lazy_imports masking
-        open_scopes plugin_shapes reply_json terminal threads trace_context""",
+    "_util": """child_processes child_watch clock database_url frozen late_pydantic lazy_imports masking
+        mistakes open_scopes plugin_shapes reply_json terminal threads trace_context""",
     "vocabulary": """budget conditions constraints contracts errors events gates guardrails human messages
         output_types permissions plugin_calls plugins recorded results tasks team verdicts""",
     "governance": """constraint_chain constraint_limits governor guardrail_config guardrails halts holds ledger plug_ins
@@ -67,7 +67,7 @@ MODULES = {
     "cluster": """attempt_host cluster dbos_delivery deaths delivery facts health inner_events mailbox
         procrastinate_delivery reaper remote_attempt run_host service standing units wire worker""",
     "evaluators": """agent_judge artifact_view attacks calibration check_calls checks combined criterion data_files
-        data_mistakes fingerprint installed_evaluators judge_controls judge_injection judge_question
+        data_mistakes fingerprint installed_evaluators judge_injection judge_question
         judge_reply judged judging look_alikes pair_report pairwise panel quotes review rubric
         rubric_checks rubric_data score_range transcripts tried wired""",
     "evaluators/calibration": """agreement asking calibrated calibration certificates confidence_bounds judge_report
@@ -79,12 +79,12 @@ MODULES = {
     "views": """agreement_svg eval_page eval_progress eval_table graph_chart graph_layout graph_mermaid graph_svg
         json_lines lines live live_notebook notebook open_tasks plain progress report_budget report_calls
         report_graph report_html report_page report_parts report_tasks report_text risk_svg run_costs
-        run_notes run_record run_story run_waits spending telemetry telemetry_metrics telemetry_names
+        run_notes run_record run_story run_waits telemetry telemetry_metrics telemetry_names
         telemetry_spans telemetry_workers text""",
     "web_console": "access address app console live_runs open_questions pages run_page run_view serving sources",
     "team_data": "hints loading named reading rubrics shapes",
     "evals": "comparison dataset eval_result eval_run pydantic_dataset",
-    "cli": """account_commands app budget_table budgets cluster_commands commands console_command databases
+    "cli": """account_commands app budgets cluster_commands commands console_command databases
         demo_command demo_scenes desk document eval_command exits graph init_command interrupts job
         journal_commands journals judge judge_attack judge_compare judge_inputs judge_report judge_try
         loading options plugins_command refusal report report_command run_commands run_table schema_command

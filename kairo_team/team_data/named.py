@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache, partial
 from importlib import import_module
 from typing import Any, Final, cast
 
 from kairo_team import plugins
+from kairo_team._util.mistakes import did_you_mean
 from kairo_team.errors import known
 from kairo_team.evaluators.data_files import SUFFIXES, Place, parts_of
 from kairo_team.governance.guardrail_config import policies_of
@@ -42,9 +42,8 @@ def imported(text: str, place: Place, reading: Reading) -> Any:
         return reading.refuse(place, f"names {text!r:.80}, and {module!r} cannot be imported: {_said(error)}")
     for name in path.split("."):
         if not hasattr(found, name):
-            near = get_close_matches(name, [*getattr(found, "__dict__", {})], 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            return reading.refuse(place, f"names {text!r:.80}, and {module!r} has no {name!r}{hint}")
+            hint = did_you_mean(name, getattr(found, "__dict__", {}))
+            return reading.refuse(place, f"names {text!r:.80}, and {module!r} has no {name!r}; {hint}".strip(" ;"))
         found = getattr(found, name)
     return found
 
