@@ -57,7 +57,7 @@ def did_you_mean(name: str, names: Iterable[str], most: int = 1) -> str:
 
 
 def faults_of(error: ValidationError, most: int | None = None) -> list[str]:
-    """Return pydantic's errors as "place: what is wrong", the first `most`; without a place for the value itself."""
+    """Return pydantic's errors as "place: message", the first `most`; without a place for the value itself."""
     found = error.errors(include_url=False, include_context=False, include_input=False)[:most]
     return [": ".join(filter(None, (".".join(map(str, one["loc"])), one["msg"]))) for one in found]
 
