@@ -10,12 +10,11 @@ from kairo_team._util.plugin_shapes import check_plug_in
 from kairo_team.coordinators.failure_policy import FailurePolicy
 from kairo_team.coordinators.planners import PlanMaker, RolePlanner
 from kairo_team.coordinators.review_rounds import ReviewRounds
-from kairo_team.coordinators.reviewers import Reviewers, check_judge, default_evaluator, named_evaluator
+from kairo_team.coordinators.reviewers import Reviewers, ReviewingCoordinator, default_evaluator
 from kairo_team.engine.plan.preflight import planner_problems
 from kairo_team.engine.run.team_run import TeamRun
 from kairo_team.engine.work.runtime import runtime_of
 from kairo_team.errors import PlanRefused
-from kairo_team.prompts import Prompts
 from kairo_team.tasks import Task, TaskGraph
 from kairo_team.team import PlannerFailureMode
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @known_arguments
-class ExpertTeamCoordinator:
+class ExpertTeamCoordinator(ReviewingCoordinator):
     """Plans the request, has members generate, reviews every artifact and sends it back with findings.
 
     `planner` makes the plan if the request has none; None is `RolePlanner()`. If it fails, the run fails too
@@ -57,23 +56,13 @@ class ExpertTeamCoordinator:
         templates: Mapping[str, str] | None = None,
     ) -> None:
         self.planner: Planner = planner or RolePlanner()
-        self.evaluator = evaluator if evaluator is not None else default_evaluator(judge)
-        self.judge = judge
-        self.gate = gate
         self.planner_failure_mode = PlannerFailureMode(planner_failure_mode)
         self.plan_approval = plan_approval
-        self.failure_policy = failure_policy
         self.replan = replan
-        Prompts(templates)  # raises for templates that cannot be filled in
-        self.templates = dict(templates or {})
-        owner = "ExpertTeamCoordinator"
-        check_plug_in(f"{owner}.planner", "a planner", self.planner, "plan", "request", "team", "context")
-        if not isinstance(self.evaluator, str):
-            check_plug_in(f"{owner}.evaluator", "an evaluator", self.evaluator, "evaluate", "context")
-        if gate is not None:
-            check_plug_in(f"{owner}.gate", "a gate", gate, "decide", "question")
-        if judge is not None and not isinstance(judge, str):
-            check_judge(f"{owner}.judge", judge)
+        chosen = evaluator if evaluator is not None else default_evaluator(judge)
+        self._take(chosen, judge, gate, failure_policy, templates)
+        where = "ExpertTeamCoordinator.planner"
+        check_plug_in(where, "a planner", self.planner, "plan", "request", "team", "context")
         for name in ("plan_approval", "replan"):
             check_kind(f"ExpertTeamCoordinator.{name}", getattr(self, name), bool)
         if replan and planner is None:
@@ -101,14 +90,12 @@ class ExpertTeamCoordinator:
     def _problems(
         self, request: TeamExecutionRequest, team: Team, reviewers: Reviewers, plan: TaskGraph | None
     ) -> list[str]:
-        runtime = runtime_of(team)
         problems: list[str] = []
         if request.plan is None or self.replan:
-            problems += planner_problems(self.planner, request.config, runtime)
+            problems += planner_problems(self.planner, request.config, runtime_of(team))
         if plan is None or not reviewers.know(plan):
             return problems
-        gated = self.gate is not None or runtime.gate is not None
-        return problems + reviewers.problems(plan, request.config, gated=gated)
+        return problems + reviewers.problems(plan, request.config, gated=self._gated(team))
 
     def judges(self, plan: TaskGraph | None, team: Team) -> tuple[Any, ...]:
         """Return the models and agents that reviews call: of this plan, or of a task that names no evaluator."""
@@ -135,10 +122,6 @@ class ExpertTeamCoordinator:
             async for task in run.ready(graph):
                 run.go(work, task)
         return run.result
-
-    def _reviewers(self, team: Team) -> Reviewers:
-        given = self.evaluator
-        return Reviewers(team, named_evaluator(team, given) if isinstance(given, str) else given, self.judge)
 
     def _check_gate(self, team: Team) -> None:
         runtime: Any = team.runtime

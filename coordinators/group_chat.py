@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Any, Final
 from anyio.lowlevel import checkpoint
 
 from kairo_team._util.frozen import known_arguments
-from kairo_team._util.plugin_shapes import check_function, check_plug_in
+from kairo_team._util.plugin_shapes import check_function
 from kairo_team.budget import check_count
 from kairo_team.coordinators.failure_policy import FailurePolicy
 from kairo_team.coordinators.moderators import ROUND_ROBIN, Choice, Rule, Talk, choose, in_turn, moderator_of
-from kairo_team.coordinators.reviewers import Reviewers, check_judge, default_evaluator, named_evaluator
+from kairo_team.coordinators.reviewers import Reviewers, ReviewingCoordinator, default_evaluator
 from kairo_team.coordinators.turns import Said, TurnRounds, Turns, turn_id, written
 from kairo_team.engine.run.team_run import TeamRun
 from kairo_team.engine.work.runtime import runtime_of
 from kairo_team.errors import PlanRefused, innermost, known
 from kairo_team.plugin_calls import AWAITED_CALL, shown, words_of
-from kairo_team.prompts import Prompts
 from kairo_team.tasks import Task, TaskGraph, TaskStatus
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ Until = Callable[[Sequence[Said]], bool | Awaitable[bool]]
 
 
 @known_arguments
-class GroupChatCoordinator:
+class GroupChatCoordinator(ReviewingCoordinator):
     """Lets members talk about the goal in turns; a moderator chooses who is next.
 
     Each turn is a task: `turn.0001` and so on. Its member gets the goal, the last turn, and the talk before it, as
@@ -94,7 +93,6 @@ class GroupChatCoordinator:
             if not callable(until):
                 raise ValueError(f"{owner}.until is a function of the transcript that returns a bool, not {until!r}")
             check_function(f"{owner}.until", until, "until(transcript)")
-        Prompts(templates)  # raises for templates that cannot be filled in
         self.moderates = moderator_of(f"{owner}.moderator", moderator)
         """The moderator; None: the members speak in turn."""
         self.moderator = moderator
@@ -102,17 +100,8 @@ class GroupChatCoordinator:
         self.until = until
         self.transcript_chars = transcript_chars
         self.closing = closing
-        self.judge = judge
-        self.gate = gate
-        self.failure_policy = failure_policy
-        self.templates = dict(templates or {})
-        self.evaluator = evaluator if evaluator is not None or judge is None else default_evaluator(judge)
-        if self.evaluator is not None and not isinstance(self.evaluator, str):
-            check_plug_in(f"{owner}.evaluator", "an evaluator", self.evaluator, "evaluate", "context")
-        if gate is not None:
-            check_plug_in(f"{owner}.gate", "a gate", gate, "decide", "question")
-        if judge is not None and not isinstance(judge, str):
-            check_judge(f"{owner}.judge", judge)
+        chosen = evaluator if evaluator is not None or judge is None else default_evaluator(judge)
+        self._take(chosen, judge, gate, failure_policy, templates)
 
     def preview(self, request: TeamExecutionRequest, team: Team) -> TaskGraph | None:
         """Return the first turn as a plan; None if a moderator chooses who speaks.
@@ -141,9 +130,8 @@ class GroupChatCoordinator:
             reviewers = self._reviewers(team)
         except PlanRefused as refused:
             return [*problems, *refused.problems]
-        gated = self.gate is not None or runtime_of(team).gate is not None
         answer = TaskGraph([Task(CLOSING, request.goal)])
-        return problems + reviewers.problems(answer, request.config, gated=gated)
+        return problems + reviewers.problems(answer, request.config, gated=self._gated(team))
 
     def judges(self, plan: TaskGraph | None, team: Team) -> tuple[Any, ...]:
         """Return the models and agents that reviews call."""
@@ -163,10 +151,6 @@ class GroupChatCoordinator:
     def speakers(self, team: Team) -> Sequence[Member]:
         """Return the members that take turns, in the team's order."""
         return [member for member in team.members if member.id != self.closing]
-
-    def _reviewers(self, team: Team) -> Reviewers:
-        given = self.evaluator
-        return Reviewers(team, named_evaluator(team, given) if isinstance(given, str) else given, self.judge)
 
     def _problems(self, request: TeamExecutionRequest, team: Team) -> Iterator[str]:
         members = [member.id for member in team.members]

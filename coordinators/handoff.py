@@ -6,16 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from kairo_team._util.frozen import check_kind, known_arguments
-from kairo_team._util.plugin_shapes import check_plug_in
+from kairo_team._util.frozen import known_arguments
 from kairo_team.budget import check_count
 from kairo_team.coordinators.failure_policy import FailurePolicy
-from kairo_team.coordinators.reviewers import Reviewers, check_judge, default_evaluator, named_evaluator
+from kairo_team.coordinators.reviewers import Reviewers, ReviewingCoordinator, default_evaluator
 from kairo_team.coordinators.turns import Said, Transcript, TurnRounds, Turns, described, longest, turn_id
 from kairo_team.engine.run.team_run import TeamRun
-from kairo_team.engine.work.runtime import runtime_of
 from kairo_team.errors import PlanRefused, known
-from kairo_team.prompts import Prompts
 from kairo_team.tasks import Task, TaskGraph
 from kairo_team.tools.tool import Tool
 
@@ -36,7 +33,7 @@ class HandOver(NamedTuple):
 
 
 @known_arguments
-class HandoffCoordinator:
+class HandoffCoordinator(ReviewingCoordinator):
     """Lets members hand the work to each other, turn by turn, until one answers.
 
     Each turn is a task: `turn.0001` and so on. Its member is offered a tool `hand_over(to, message)`, whose call ends
@@ -75,23 +72,12 @@ class HandoffCoordinator:
             raise ValueError(f"{owner}.first is the id of a member, or None for the first of the team, not {first!r}")
         check_count(f"{owner}.max_hops", max_hops)
         check_count(f"{owner}.max_characters", max_characters, 1)
-        Prompts(templates)  # raises for templates that cannot be filled in
         self.first = first
         self.routes = _check_routes(routes)
         self.max_hops = max_hops
         self.max_characters = max_characters
-        self.evaluator = evaluator if evaluator is not None or judge is None else default_evaluator(judge)
-        self.judge = judge
-        self.gate = gate
-        self.failure_policy = failure_policy
-        self.templates = dict(templates or {})
-        if self.evaluator is not None and not isinstance(self.evaluator, str):
-            check_plug_in(f"{owner}.evaluator", "an evaluator", self.evaluator, "evaluate", "context")
-        if gate is not None:
-            check_plug_in(f"{owner}.gate", "a gate", gate, "decide", "question")
-        if judge is not None and not isinstance(judge, str):
-            check_judge(f"{owner}.judge", judge)
-        check_kind(f"{owner}.failure_policy", failure_policy, FailurePolicy)
+        chosen = evaluator if evaluator is not None or judge is None else default_evaluator(judge)
+        self._take(chosen, judge, gate, failure_policy, templates)
 
     def preview(self, request: TeamExecutionRequest, team: Team) -> TaskGraph:
         """Return the first turn as a plan. `PlanRefused` for an evaluator the team does not have."""
@@ -132,13 +118,9 @@ class HandoffCoordinator:
     def _beginner(self, team: Team) -> str:
         return team.members[0].id if self.first is None else self.first
 
-    def _reviewers(self, team: Team) -> Reviewers:
-        given = self.evaluator
-        return Reviewers(team, named_evaluator(team, given) if isinstance(given, str) else given, self.judge)
-
     def _unreviewable(self, request: TeamExecutionRequest, team: Team) -> list[str]:
-        gated = self.gate is not None or runtime_of(team).gate is not None
-        return self._reviewers(team).problems(self.preview(request, team), request.config, gated=gated)
+        plan = self.preview(request, team)
+        return self._reviewers(team).problems(plan, request.config, gated=self._gated(team))
 
     def _problems(self, request: TeamExecutionRequest, team: Team) -> Iterator[str]:
         members = {member.id: member for member in team.members}

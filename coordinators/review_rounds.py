@@ -135,7 +135,8 @@ class ReviewRounds:
 
         Returns the first attempt that succeeded, or the last one with its error.
         """
-        previous, findings = None, ()
+        previous: Attempt | None = None
+        findings: Sequence[Finding] = ()
         if self.verdict is not None:
             previous, findings = self.reviewed[-1][0], findings_for_next_attempt(self.verdict)
         made = await self.try_once(previous, findings)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from kairo_team._util.frozen import check_kind
 from kairo_team._util.plugin_shapes import check_plug_in
+from kairo_team.coordinators.failure_policy import FailurePolicy
 from kairo_team.engine.plan.preflight import judge_problems
 from kairo_team.engine.tasks.member_budgets import EVALUATE
 from kairo_team.engine.work.runtime import runtime_of
 from kairo_team.errors import PlanRefused, known
 from kairo_team.evaluators import Criterion, Rubric, SimpleEvaluationStrategy, checks
 from kairo_team.evaluators.wired import compared, wired
+from kairo_team.prompts import Prompts
 from kairo_team.tasks import done_by_members
 from kairo_team.team import RiskProfile
 
 if TYPE_CHECKING:
-    from kairo_team.contracts import EvaluationStrategy
+    from kairo_team.contracts import Agent, ChatModel, EvaluationStrategy, HumanGate
     from kairo_team.engine.run.team_run import TeamRun
     from kairo_team.tasks import Task, TaskGraph
     from kairo_team.team import Team, TeamConfig
@@ -34,12 +37,38 @@ def default_evaluator(judge: Any) -> EvaluationStrategy:
     return Rubric([gate, Criterion("task", "the artifact does what its task asks", by="judge")])
 
 
-def check_judge(where: str, judge: object) -> None:
-    """Raise `ValueError` for an object that is neither a model nor an agent; `where` names the argument."""
-    if hasattr(judge, "run"):
-        check_plug_in(where, "a judge", judge, "run", "assignment", "context")
-    else:
-        check_plug_in(where, "a judge", judge, "complete", "request")
+class ReviewingCoordinator:
+    """What coordinators that review have in common: evaluator, judge, gate, failure policy and templates."""
+
+    evaluator: EvaluationStrategy | str | None
+    judge: str | ChatModel | Agent | None
+    gate: HumanGate | None
+    failure_policy: FailurePolicy
+    templates: Mapping[str, str]
+
+    def _take(
+        self, evaluator: Any, judge: Any, gate: Any, failure_policy: Any, templates: Mapping[str, str] | None
+    ) -> None:
+        """Keep the arguments; `ValueError` for one of the wrong kind."""
+        owner = type(self).__name__
+        Prompts(templates)  # raises for templates that cannot be filled in
+        self.evaluator, self.judge, self.gate = evaluator, judge, gate
+        self.failure_policy, self.templates = failure_policy, dict(templates or {})
+        if evaluator is not None and not isinstance(evaluator, str):
+            check_plug_in(f"{owner}.evaluator", "an evaluator", evaluator, "evaluate", "context")
+        if gate is not None:
+            check_plug_in(f"{owner}.gate", "a gate", gate, "decide", "question")
+        if judge is not None and not isinstance(judge, str):
+            call = ("run", "assignment", "context") if hasattr(judge, "run") else ("complete", "request")
+            check_plug_in(f"{owner}.judge", "a judge", judge, *call)
+        check_kind(f"{owner}.failure_policy", failure_policy, FailurePolicy)
+
+    def _reviewers(self, team: Team) -> Reviewers:
+        given = self.evaluator
+        return Reviewers(team, named_evaluator(team, given) if isinstance(given, str) else given, self.judge)
+
+    def _gated(self, team: Team) -> bool:
+        return self.gate is not None or runtime_of(team).gate is not None
 
 
 class Reviewers:

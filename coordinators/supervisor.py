@@ -7,11 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kairo_team._util.frozen import known_arguments
-from kairo_team._util.plugin_shapes import check_plug_in
 from kairo_team.budget import check_count
 from kairo_team.coordinators.failure_policy import FailurePolicy
 from kairo_team.coordinators.review_rounds import ReviewRounds
-from kairo_team.coordinators.reviewers import Reviewers, check_judge, default_evaluator, named_evaluator
+from kairo_team.coordinators.reviewers import Reviewers, ReviewingCoordinator, default_evaluator, named_evaluator
 from kairo_team.coordinators.supervision import Assigned, Turn
 from kairo_team.coordinators.turns import TurnRounds, turn_id
 from kairo_team.engine.run.team_run import TeamRun
@@ -32,7 +31,7 @@ _FEWEST_TURNS = 2
 
 
 @known_arguments
-class SupervisorCoordinator:
+class SupervisorCoordinator(ReviewingCoordinator):
     """One member, the supervisor, creates tasks for the others, sees their results, and answers.
 
     `supervisor` is its name; None is the team's first member. It works in turns. In a turn it has the tools
@@ -74,19 +73,9 @@ class SupervisorCoordinator:
         self.supervisor = supervisor
         self.max_tasks = max_tasks
         self.max_turns = max_turns
-        self.evaluator = evaluator if evaluator is not None else default_evaluator(judge)
         self.answer_evaluator = answer_evaluator
-        self.judge = judge
-        self.gate = gate
-        self.failure_policy = failure_policy
-        Prompts(templates)  # raises for templates that cannot be filled in
-        self.templates = dict(templates or {})
-        if not isinstance(self.evaluator, str):
-            check_plug_in("SupervisorCoordinator.evaluator", "an evaluator", self.evaluator, "evaluate", "context")
-        if gate is not None:
-            check_plug_in("SupervisorCoordinator.gate", "a gate", gate, "decide", "question")
-        if judge is not None and not isinstance(judge, str):
-            check_judge("SupervisorCoordinator.judge", judge)
+        chosen = evaluator if evaluator is not None else default_evaluator(judge)
+        self._take(chosen, judge, gate, failure_policy, templates)
 
     def preview(self, request: TeamExecutionRequest, team: Team) -> TaskGraph:
         """Return the known part of the plan: the supervisor's first turn.
@@ -117,8 +106,7 @@ class SupervisorCoordinator:
         plan = _with_created(self.preview(request, team))
         if not reviewers.know(plan):
             return []
-        gated = self.gate is not None or runtime_of(team).gate is not None
-        return reviewers.problems(plan, request.config, gated=gated)
+        return reviewers.problems(plan, request.config, gated=self._gated(team))
 
     def judges(self, plan: TaskGraph | None, team: Team) -> tuple[Any, ...]:
         """Return the models and agents that reviews call."""
@@ -162,10 +150,9 @@ class SupervisorCoordinator:
         return _Turns(self, request.goal, _leader(team, self.supervisor), prompts)
 
     def _reviewers(self, team: Team) -> Reviewers:
-        given = self.evaluator
         if self.answer_evaluator is not None:
             named_evaluator(team, self.answer_evaluator)
-        return Reviewers(team, named_evaluator(team, given) if isinstance(given, str) else given, self.judge)
+        return super()._reviewers(team)
 
 
 def _leader(team: Team, name: str | None) -> Member:

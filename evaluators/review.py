@@ -94,14 +94,11 @@ def _decided(verdict: EvaluationVerdict) -> dict[str, Decided]:
     for result in verdict.criteria:
         if result.passed is None:
             continue
-        here = Decided(result.passed, _place(result, loci))
+        place = result.quote or ("" if result.passed else loci.get(result.id, ""))
+        here = Decided(result.passed, place)
         other = decided.get(result.id, here)
         decided[result.id] = here if other.met == here.met else Decided(met=False, place="")
     return decided
-
-
-def _place(result: CriterionResult, loci: Mapping[str | None, str]) -> str:
-    return result.quote or ("" if result.passed else loci.get(result.id, ""))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ import inspect
 import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, Union, cast
 
@@ -23,6 +22,7 @@ from pydantic import (
 )
 
 from kairo_team._util.frozen import freeze_json, thaw
+from kairo_team._util.mistakes import did_you_mean
 from kairo_team.data.files import Place, parts_of, read_data
 from kairo_team.data.mistakes import LineOf, Mistake, sentences, unknown_key
 from kairo_team.errors import known, repeated
@@ -186,8 +186,7 @@ def no_check(value: Any) -> str:
         return f"takes no arguments: write {name!r} alone"
     if name in TAKES:
         return f"lacks the arguments of {name!r}, {known(TAKES[name])}: write {{{name}: ...}}"
-    near = get_close_matches(name, [*TAKES, *PLAIN], 1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    hint = did_you_mean(name, [*TAKES, *PLAIN])
     return f"names {name!r:.80}, which is not a check; {hint}there are {', '.join(sorted([*TAKES, *PLAIN]))}"
 
 

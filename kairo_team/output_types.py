@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any, Final, NoReturn, cast
 
 from kairo_team._util.frozen import thaw
+from kairo_team._util.mistakes import faults_of
 from kairo_team._util.reply_json import read_reply
 from kairo_team.errors import InvalidReply, MissingExtra
 from kairo_team.results import Artifact, adapter
@@ -148,8 +149,4 @@ def _name(kind: Any) -> str:
 def _first_error(error: Exception) -> str:
     from pydantic import ValidationError  # slow to import
 
-    if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        return f"{where}: {first['msg']}" if where else first["msg"]
-    return str(error)
+    return faults_of(error, 1)[0] if isinstance(error, ValidationError) else str(error)

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from kairo_team._util.frozen import EMPTY
+from kairo_team._util.mistakes import did_you_mean
 from kairo_team._util.plugin_shapes import check_agent, check_instance, check_plug_in
 from kairo_team._util.terminal import clean
 from kairo_team.contracts import check_constraints, check_guardrails
@@ -254,12 +255,8 @@ def _key(name: str) -> str:
 
 
 def _unknown(kind: str, name: str, there: Sequence[Plugin]) -> str:
-    from difflib import get_close_matches  # imported only after a mistake
-
-    names = {one.name for one in there}
-
-    near = get_close_matches(name, names, 2)
-    hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+    names = sorted({one.name for one in there})
+    hint = did_you_mean(name, names, 2)
     broken = "".join(f"; {one}" for one in unreadable())
     return f"there is no {kind_of(kind).word} {name!r:.200}; {hint}there are {known(names)}{broken}"
 
@@ -269,10 +266,7 @@ def kind_of(kind: str) -> Kind:
     try:
         return KINDS[kind]
     except (KeyError, TypeError):
-        from difflib import get_close_matches  # imported only after a mistake
-
-        near = get_close_matches(str(kind), KINDS, 1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
+        hint = did_you_mean(str(kind), KINDS)
         raise ValueError(f"there is no plug-in point {kind!r:.200}; {hint}there are {', '.join(KINDS)}") from None
 
 

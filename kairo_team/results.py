@@ -62,7 +62,7 @@ def read(kind: type[T], data: Any) -> T:
     try:
         made: T = adapter(kind).validate_python(data)
     except ValidationError as error:
-        from kairo_team._util.bad_values import explain  # imported only after a mistake
+        from kairo_team._util.mistakes import explain  # imported only after a mistake
 
         raise ValueError("; ".join(explain(kind, error))) from None
     return made

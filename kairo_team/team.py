@@ -89,10 +89,6 @@ class Role:
     """Names of the only tools that a member may use; None allows all tools of its agent."""
 
 
-def _role_named(name: str) -> Role:
-    return (trusted(Role) if type(name) is str and is_id(name) else Role)(name)
-
-
 _WRAPPERS: Final = {"pydantic_ai": "PydanticAIAgent", "langgraph": "LangGraphAgent", "agents": "OpenAIAgent"}
 """Wrappers by the package the wrapped object's class is from."""
 
@@ -150,7 +146,8 @@ class Member:
         guardrails: Iterable[GuardrailPolicy] = (),
         senior: Member | None = None,
     ) -> None:
-        role = _role_named(role) if isinstance(role, str) else role
+        if isinstance(role, str):
+            role = (trusted(Role) if type(role) is str and is_id(role) else Role)(role)
         if not isinstance(role, Role):
             raise ValueError(f"Member.role must be a Role or a role's id, not {role!r}")
         wrapper = _wrapper_of(agent)

@@ -411,6 +411,7 @@ KINDS: list[type[Any]] = [
 TAILS = ("input_value", "ArgsKwargs", "json-or-python", "errors.pydantic.dev", "validation error", "Input should", "\n")
 
 
+@pytest.mark.filterwarnings("ignore:TeamConfig.team_timeout:DeprecationWarning")  # a field like the others here
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("given", [object(), 5, "x", ["x"], {"x": 1}, None, b"x", 1.5, [object()], [[5]], kt.Task])
 def test_audit_g16_nothing_of_the_validator_shows_whatever_a_value_is_made_of(kind: Any, given: Any) -> None:

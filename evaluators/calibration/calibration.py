@@ -310,7 +310,9 @@ async def ask_all(
     concurrency: int,
 ) -> list[list[Heard]]:
     """Return the stages' answers, `repeats` for each example, in the order given."""
-    _check_asking(repeats, concurrency)
+    for name, number in (("repeats", repeats), ("concurrency", concurrency)):
+        if type(number) is not int or number < 1:
+            raise ValueError(f"{name} must be a whole number >= 1, not {number!r}")
     stages, limiter = stages_of(strategy), anyio.CapacityLimiter(concurrency)
     heard: list[list[Heard]] = [[Heard(path) for _ in range(repeats)] for _ in labelled]
 
@@ -392,9 +394,3 @@ def _reviewed(one: LabelledArtifact, by_human: Mapping[str, str], heard: Sequenc
         by_human,
         first.levels,
     )
-
-
-def _check_asking(repeats: int, concurrency: int) -> None:
-    for name, number in (("repeats", repeats), ("concurrency", concurrency)):
-        if type(number) is not int or number < 1:
-            raise ValueError(f"{name} must be a whole number >= 1, not {number!r}")

@@ -8,6 +8,7 @@ from typing import Any, Final
 from pydantic_core import ValidationError, from_json
 
 from kairo_team._util.frozen import freeze, thaw
+from kairo_team._util.mistakes import faults_of
 from kairo_team.evaluators.checks.named_check import CheckAnswer, NamedCheck, by_name
 from kairo_team.output_types import JsonSchema
 from kairo_team.results import Artifact, adapter
@@ -42,7 +43,7 @@ def json_schema(schema: Mapping[str, Any]) -> NamedCheck:
         try:
             data = artifact.data_as(Any)
         except ValidationError as error:
-            return f"the text is not valid JSON: {error.errors()[0]['msg']}"
+            return f"the text is not valid JSON: {faults_of(error, 1)[0]}"
         faults = validator.faults(thaw(data))
         return not faults or "; ".join(faults)
 
@@ -58,12 +59,7 @@ def pydantic_model(kind: Any) -> NamedCheck:
         try:
             artifact.data_as(kind)
         except ValidationError as error:
-            return f"it is not a valid {name}: {'; '.join(_faults(error))}"
+            return f"it is not a valid {name}: {'; '.join(faults_of(error, MAX_FAULTS))}"
         return True
 
     return NamedCheck(f"pydantic_model({name})", check, source=(kind, kind_adapter.json_schema()), in_place=False)
-
-
-def _faults(error: ValidationError) -> list[str]:
-    shown = error.errors(include_url=False, include_context=False, include_input=False)[:MAX_FAULTS]
-    return [": ".join(filter(None, (".".join(map(str, fault["loc"])), fault["msg"]))) for fault in shown]

@@ -20,7 +20,7 @@ _TAKES_NOTHING_ELSE: Final[ConfigDict] = {"extra": "forbid"}
 def checked(kind: type[T]) -> type[T]:
     """Make a frozen dataclass validate its constructor's arguments against its annotations.
 
-    A bad value raises `ValueError` with sentences (`kairo_team._util.bad_values`), an unknown or missing field
+    A bad value raises `ValueError` with sentences (`kairo_team._util.mistakes`), an unknown or missing field
     `TypeError`. The validator is built for the first value, because building all validators takes longer than the rest
     of the import. A program that makes no such values does not import pydantic.
     """
@@ -50,7 +50,7 @@ def _filler(kind: type) -> Callable[[Any, tuple[Any, ...], dict[str, Any]], None
         try:
             validate(ArgsKwargs(args, fields), self_instance=made)
         except ValidationError as error:
-            from kairo_team._util.bad_values import refuse  # imported only after a mistake
+            from kairo_team._util.mistakes import refuse  # imported only after a mistake
 
             raise refuse(kind, error) from None
 
@@ -80,7 +80,7 @@ class _Shown:
 
     @property
     def __signature__(self) -> Any:
-        from kairo_team._util.bad_values import signature_of
+        from kairo_team._util.mistakes import signature_of
 
         return signature_of(self._kind, self.as_written)
 
@@ -108,7 +108,7 @@ def known_arguments(kind: type[T]) -> type[T]:
 
 
 def _wrong_arguments(kind: type, given: Iterable[str], positional: int) -> str | None:
-    from kairo_team._util.bad_values import wrong_arguments  # imported only after a mistake
+    from kairo_team._util.mistakes import wrong_arguments  # imported only after a mistake
 
     return wrong_arguments(kind, given, positional)
 

@@ -72,7 +72,7 @@ def _moved(package: str, module: str, name: str) -> Any:
 
 def _where_else(package: str, name: str, names: Sequence[str], beside: Sequence[str]) -> str:
     """Return the end of a sentence that says what a name is called, where it is, or which similar name exists."""
-    from difflib import get_close_matches  # imported only after a mistake
+    from kairo_team._util.mistakes import did_you_mean  # imported only after a mistake
 
     from kairo_team._util.guesses import OF_THE_PACKAGE
 
@@ -81,5 +81,5 @@ def _where_else(package: str, name: str, names: Sequence[str], beside: Sequence[
     shorts = [short for short in beside if name in dir(import_module(f"{package}.{short}"))]
     if shorts:
         return f": it is in {package}.{shorts[0]}, so write `from {package}.{shorts[0]} import {name}`"
-    near = get_close_matches(name, names, 1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    hint = did_you_mean(name, names).rstrip()
+    return f"; {hint}" if hint else ""

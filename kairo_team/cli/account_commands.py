@@ -10,6 +10,7 @@ import typer
 
 from kairo_team.budget import Budget
 from kairo_team.cli.databases import database_of
+from kairo_team.cli.exits import exit_codes
 from kairo_team.cli.journals import made
 from kairo_team.cli.options import DatabaseOption, JsonOption
 from kairo_team.cli.refusal import Refusal, explain
@@ -27,7 +28,7 @@ _HEADS: Final = ("account", "under", "runs", "tokens", "set aside", "dollars", "
 account_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-@account_app.command(epilog="Exit codes: 0 done, 2 usage error.")
+@account_app.command(epilog=exit_codes("done"))
 def budget(
     context: typer.Context,
     name: Annotated[

@@ -17,9 +17,8 @@ import anyio
 import typer
 
 from kairo_team.cli.databases import BEAT, MAX_DELIVERIES, away_from_children, clustered, connect, database_of
-from kairo_team.cli.exits import EXIT_CODES, LEFT, LEFT_BY_SIGNAL
+from kairo_team.cli.exits import EXIT_CODES, LEFT, LEFT_BY_SIGNAL, STATUS_CODES, exit_codes
 from kairo_team.cli.interrupts import leave
-from kairo_team.cli.job import EXIT_CODES as CODES
 from kairo_team.cli.job import Ended, check, plain_log
 from kairo_team.cli.journals import command, coverage_of_run, go_on_commands, quoted, worker_command
 from kairo_team.cli.loading import importable, load_team_file, read_team_spec
@@ -47,8 +46,8 @@ if TYPE_CHECKING:
 
 _LOOK: Final = 0.5
 """Seconds between two checks whether a run has ended."""
-_WORKER_CODES: Final = (
-    "Exit codes: 0 ended by a signal, its work done or given back; 2 usage error; 130, 143 left at once."
+_WORKER_CODES: Final = exit_codes(
+    "ended by a signal, its work done or given back", {LEFT: "left at once, by Ctrl-C", 143: "left at once, by SIGTERM"}
 )
 _ONE_SIGNAL: Final = 1.0
 """Seconds in which several signals count as one, because process managers often send them twice."""
@@ -251,5 +250,5 @@ def _wait_for(cluster: Cluster, job: Job, desk: Desk) -> int:
     result = journal.result(run_id)
     if result is None:  # it was cancelled before it began
         desk.print_notice(f"run {run_id} has ended: {run.state}")
-        return next(code for status, code in CODES.items() if status.value == run.state)
-    return desk.show_ended(job, Ended(result, CODES[result.status], go_on=go_on_commands(journal, run)))
+        return STATUS_CODES[run.state]
+    return desk.show_ended(job, Ended(result, STATUS_CODES[result.status], go_on=go_on_commands(journal, run)))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kairo_team.cli.exits import exit_codes
 from kairo_team.cli.journals import opened
 from kairo_team.cli.options import DatabaseOption, JournalOption
 from kairo_team.cli.refusal import Refusal, explain
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 console_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-@console_app.command(epilog="Exit codes: 0 ended by Ctrl-C, 2 usage error.")
+@console_app.command(epilog=exit_codes("ended by Ctrl-C"))
 def console(
     *,
     journal: JournalOption = None,

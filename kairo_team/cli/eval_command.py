@@ -15,6 +15,7 @@ import typer
 
 from kairo_team.budget import Budget
 from kairo_team.cli.budgets import parse_limits
+from kairo_team.cli.exits import INCOMPLETE, LEFT, NOT_MET, exit_codes
 from kairo_team.cli.job import Ended, GoOn, Job, execute, warn_at_once
 from kairo_team.cli.journals import made, place_name
 from kairo_team.cli.judge_inputs import check_output, read_judge, read_rubric, write_output
@@ -47,10 +48,6 @@ if TYPE_CHECKING:
     from kairo_team.engine.work.runtime import ContentMode
     from kairo_team.evals.eval_run import EvalJob
 
-BELOW: Final = 8
-"""Exit code when a requirement is not met."""
-INCOMPLETE: Final = 3
-"""Exit code when not all trials were run."""
 _METRICS: Final = (
     *(f"{outcome.replace(' ', '_')}_rate" for outcome in OUTCOMES),
     *("score", "flip_rate", "dollars", "tokens", "seconds", "seconds_p95"),
@@ -85,9 +82,9 @@ class Requirement:
 
 @eval_app.command(
     "eval",
-    epilog=(
-        "Exit codes: 0 evaluated, and every --require is met; 8 one is not; 3 not all trials were run; 2 usage error; "
-        "130 interrupted by Ctrl-C."
+    epilog=exit_codes(
+        "evaluated, and every --require is met",
+        {INCOMPLETE: "not all trials were run", NOT_MET: "a --require is not met", LEFT: "interrupted by Ctrl-C"},
     ),
 )
 def eval_command(
@@ -158,7 +155,7 @@ def eval_command(
         write_output("--output", output, result.to_json())
     if html is not None:
         write_output("--html", html, render_eval(result, compared))
-    code = ended.code if ended.interrupted else BELOW if unmet else INCOMPLETE if result.error else 0
+    code = ended.code if ended.interrupted else NOT_MET if unmet else INCOMPLETE if result.error else 0
     document = json_format.dumps(json_format.loads(result.to_json()) | {"unmet": unmet, "exit_code": code}, indent=1)
     desk.present(document + "\n", partial(_show, result, compared, unmet))
     return code

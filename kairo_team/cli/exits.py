@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -16,9 +17,33 @@ LEFT_BY_SIGNAL: Final = 128
 """Base of the exit code of a program that a signal ended: the signal's number is added."""
 LEFT: Final = LEFT_BY_SIGNAL + signal.SIGINT
 """Exit code of a program that Ctrl-C ended."""
-EXIT_CODES: Final = (
-    "Exit codes: 0 completed, 3 degraded, 4 failed, 5 timeout, 6 cancelled, 7 suspended, 2 usage error, "
-    "130 interrupted by Ctrl-C, 143 and 129 ended by SIGTERM and SIGHUP."
+STATUS_CODES: Final[Mapping[str, int]] = {
+    "completed": 0,
+    "degraded": 3,
+    "failed": 4,
+    "timeout": 5,
+    "cancelled": 6,
+    "suspended": 7,
+}
+"""Exit codes of a command that runs a team, by the run's status."""
+INCOMPLETE: Final = 3
+"""Exit code of an eval that did not run all its trials."""
+NO_ANSWER: Final = 4
+"""Exit code when a judge gave no answer, or its answers allow no promise."""
+NOT_MET: Final = 8
+"""Exit code when a requirement is not met, or a check found something wrong."""
+
+
+def exit_codes(done: str, codes: Mapping[int, str] = {}, *, refused: str = "usage error") -> str:
+    """Return the sentence on exit codes in a command's help: 0 for `done`, 2 for `refused`, and `codes`."""
+    said = {0: done, USAGE_ERROR: refused, **codes}
+    return f"Exit codes: {'; '.join(f'{code} {said[code]}' for code in sorted(said))}."
+
+
+EXIT_CODES: Final = exit_codes(
+    "completed",
+    {code: status for status, code in STATUS_CODES.items() if code}
+    | {129: "ended by SIGHUP", LEFT: "ended by Ctrl-C", 143: "ended by SIGTERM"},
 )
 """The exit codes in the help of a command that runs a team."""
 

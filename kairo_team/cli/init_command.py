@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
+from kairo_team.cli.exits import exit_codes
 from kairo_team.cli.journals import quoted
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.errors import known
@@ -47,7 +48,7 @@ _OPTIONS: Final = {"model": ', {"name": "$name:large"}', "gate": ', {"read": lam
 init_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-@init_app.command(epilog="Exit codes: 0 written, 2 nothing was written.")
+@init_app.command(epilog=exit_codes("written", refused="nothing was written"))
 def init(
     context: typer.Context,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to write; made if it is missing.")],

@@ -16,7 +16,7 @@ import anyio
 from kairo_team import api as front
 from kairo_team._util.masking import masked
 from kairo_team.cli.databases import away_from_children
-from kairo_team.cli.exits import LEFT, USAGE_ERROR
+from kairo_team.cli.exits import LEFT, STATUS_CODES, USAGE_ERROR
 from kairo_team.cli.interrupts import Interrupts
 from kairo_team.cli.journals import command, go_on_commands, quoted
 from kairo_team.cli.refusal import Refusal, explain
@@ -47,15 +47,6 @@ if TYPE_CHECKING:
     from kairo_team.engine.work.runtime import ContentMode
     from kairo_team.team import Team, TeamExecutionRequest
     from kairo_team.views.eval_progress import EvalProgress
-
-EXIT_CODES: Final = {
-    TeamStatus.COMPLETED: 0,
-    TeamStatus.DEGRADED: 3,
-    TeamStatus.FAILED: 4,
-    TeamStatus.TIMEOUT: 5,
-    TeamStatus.CANCELLED: 6,
-    TeamStatus.SUSPENDED: 7,
-}
 
 _NOT_RESUMED: Final = (Misuse, InsufficientBudget, HaltError, JournalError)
 """Errors of `Runtime.resume` after which the run is unchanged."""
@@ -139,7 +130,7 @@ def execute(
         return Ended(result, USAGE_ERROR)
     state, commands = _standing(job, runtime)
     interrupted = result.status is TeamStatus.CANCELLED and state == "interrupted"
-    code = LEFT if interrupted else EXIT_CODES[result.status]
+    code = LEFT if interrupted else STATUS_CODES[result.status]
     return Ended(result, interrupts.exit_code or code, interrupted, commands)
 
 

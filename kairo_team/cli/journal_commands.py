@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final, cast
 import typer
 
 from kairo_team.cli.databases import place_of
-from kairo_team.cli.exits import EXIT_CODES
+from kairo_team.cli.exits import EXIT_CODES, exit_codes
 from kairo_team.cli.job import GoOn
 from kairo_team.cli.journals import (
     command,
@@ -63,7 +63,7 @@ _LOOK: Final = 0.25
 _LOOKS: Final = 4
 """Reads of events after which the run's state is read too, which costs more."""
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-_DONE: Final = "Exit codes: 0 done, 2 usage error."
+_DONE: Final = exit_codes("done")
 
 journal_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

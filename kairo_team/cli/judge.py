@@ -12,6 +12,7 @@ import anyio
 import typer
 
 from kairo_team.cli.commands import WholeSentences
+from kairo_team.cli.exits import NO_ANSWER, exit_codes
 from kairo_team.cli.job import plain_log
 from kairo_team.cli.judge_attack import attack_command
 from kairo_team.cli.judge_compare import compare_command
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from kairo_team.evaluators.calibration.thresholds import Side
 
 Found = TypeVar("Found")
-NO_CERTIFICATE: Final = 4
-"""Exit code when nothing can be promised."""
 _MORE: Final = "give more with --budget, or fewer examples"
 
 judge_app = typer.Typer(
@@ -44,9 +43,9 @@ judge_app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
-judge_app.command("try", epilog="Exit codes: 0 reviewed, 2 usage error, 4 the judge gave no review.")(try_command)
-judge_app.command("compare", epilog="Exit codes: 0 compared, 2 usage error, 4 no answer.")(compare_command)
-judge_app.command("attack", epilog="Exit codes: 0 measured, 2 usage error.")(attack_command)
+judge_app.command("try", epilog=exit_codes("reviewed", {NO_ANSWER: "the judge gave no review"}))(try_command)
+judge_app.command("compare", epilog=exit_codes("compared", {NO_ANSWER: "no answer"}))(compare_command)
+judge_app.command("attack", epilog=exit_codes("measured"))(attack_command)
 
 Labels = Annotated[
     str, typer.Argument(metavar="FILE.jsonl", help="Labelled examples, one a line: artifact, task, passed.")
@@ -63,7 +62,7 @@ RepeatsOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
 
 
-@judge_app.command("calibrate", epilog="Exit codes: 0 certified, 2 usage error, 4 nothing can be promised.")
+@judge_app.command("calibrate", epilog=exit_codes("certified", {NO_ANSWER: "nothing can be promised"}))
 def calibrate_command(
     context: typer.Context,
     file: Labels,
@@ -91,7 +90,7 @@ def calibrate_command(
         job = judge_job(stack, file, judge, rubric, budget, repeats)
         alphas = _alphas(alpha, alpha_revise)
         found = _ask(job, partial(calibrate, job.strategy, job.labelled, alphas, delta), lambda made: made.report)
-    code = 0 if found.certificates else NO_CERTIFICATE
+    code = 0 if found.certificates else NO_ANSWER
     if out is not None:
         write_output("--out", out, write_certificates(found.certificates))
     if svg is not None:
@@ -100,7 +99,7 @@ def calibrate_command(
     return code
 
 
-@judge_app.command("score", epilog="Exit codes: 0 scored, 2 usage error.")
+@judge_app.command("score", epilog=exit_codes("scored"))
 def score_command(
     context: typer.Context,
     file: Labels,

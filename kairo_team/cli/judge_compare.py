@@ -13,6 +13,7 @@ import typer
 
 from kairo_team.budget import Budget
 from kairo_team.cli.budgets import parse_limits
+from kairo_team.cli.exits import NO_ANSWER
 from kairo_team.cli.job import plain_log
 from kairo_team.cli.judge_attack import texts_in
 from kairo_team.cli.judge_inputs import read_judge
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from kairo_team.cli.desk import Desk
     from kairo_team.cli.streams import Screen
 
-_NO_ANSWER: Final = 4
-"""Exit code when no pair could be compared."""
 _MOST: Final = 50
 """Pairs that the table names."""
 _REASON: Final = 90
@@ -66,7 +65,7 @@ def compare_command(
             raise Refusal(f"not all pairs could be compared: {halt}: give more with --budget") from None
         except (KairoError, ValueError) as error:
             raise Refusal(explain(error) if isinstance(error, KairoError) else str(error)) from None
-    code = 0 if found.decided else _NO_ANSWER
+    code = 0 if found.decided else NO_ANSWER
     document = json_format.dumps({**found.to_json(), "exit_code": code}, indent=2, ensure_ascii=False) + "\n"
     desk.present(document, partial(_show, judge, found))
     return code

@@ -6,13 +6,14 @@ import json as json_format
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import anyio
 import typer
 
 from kairo_team.budget import Budget
 from kairo_team.cli.budgets import parse_limits
+from kairo_team.cli.exits import NO_ANSWER
 from kairo_team.cli.job import plain_log
 from kairo_team.cli.judge_inputs import read_judge, read_rubric
 from kairo_team.cli.options import BudgetOption, JsonOption
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from kairo_team.cli.desk import Desk
     from kairo_team.cli.streams import Screen
     from kairo_team.evaluators.tried import TriedText
-
-_NO_REVIEW: Final = 4
-"""Exit code when the judge gave no review: it failed, took too long, or its budget was too small."""
 
 
 def try_command(
@@ -72,7 +70,7 @@ def try_command(
             raise Refusal(f"the text could not be reviewed: {halt}: give more with --budget") from None
         except (KairoError, ValueError) as error:
             raise Refusal(explain(error)) from None
-    code = _NO_REVIEW if trial.verdict.outcome is VerdictOutcome.REVIEW_EXCEEDED else 0
+    code = NO_ANSWER if trial.verdict.outcome is VerdictOutcome.REVIEW_EXCEEDED else 0
     desk.present(_document(trial, code, prompt=prompt), partial(_show, trial, prompt))
     return code
 

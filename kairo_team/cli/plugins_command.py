@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, cast
 import typer
 from rich.text import Text
 
+from kairo_team.cli.exits import NOT_MET, exit_codes
 from kairo_team.cli.options import JsonOption
 from kairo_team.cli.refusal import Refusal
 from kairo_team.plugins import KINDS, OURS, Plugin, examine, installed, unreadable
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from kairo_team.cli.desk import Desk
     from kairo_team.cli.streams import Screen
 
-FAULTY: Final = 8
-"""Exit code of --check when something is wrong."""
 _GUIDE: Final = "docs/extending.md"
 
 plugins_app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -34,7 +33,7 @@ class _Found(NamedTuple):
     """What --check could not find out."""
 
 
-@plugins_app.command(epilog="Exit codes: 0 listed; 8 --check found something wrong; 2 usage error.")
+@plugins_app.command(epilog=exit_codes("listed", {NOT_MET: "--check found something wrong"}))
 def plugins(
     context: typer.Context,
     kind: Annotated[
@@ -59,7 +58,7 @@ def plugins(
     found = [_examined(one, desk) if check else _Found(one, one.problem) for one in there]
     unread = unreadable()
     wrong = len(unread) + sum(one.problem is not None for one in found)
-    code = FAULTY if check and wrong else 0
+    code = NOT_MET if check and wrong else 0
     kinds = list(KINDS) if kind is None else [kind]
     document = json_format.dumps(
         {"points": _points(kinds), "plugins": [_entry(one) for one in found], "unreadable": unread, "exit_code": code},

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final, cast
 import typer
 
 from kairo_team.cli.databases import place_of
+from kairo_team.cli.exits import exit_codes
 from kairo_team.cli.journals import command, find_run, go_on_commands, opened, quoted
 from kairo_team.cli.options import DatabaseOption, JournalOption
 from kairo_team.cli.refusal import Refusal, explain
@@ -31,7 +32,7 @@ _BAD: Final = (RowState.FAILED, RowState.CANCELLED, RowState.SKIPPED)
 report_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-@report_app.command(epilog="Exit codes: 0 written, 2 usage error.")
+@report_app.command(epilog=exit_codes("written"))
 def report(
     context: typer.Context,
     run: Annotated[str, typer.Argument(metavar="RUN|EVENTS.jsonl", help="A recorded run, or a file of events.")],
@@ -48,7 +49,9 @@ def report(
     """Write a run as one HTML file that opens from disk and needs no network."""
     desk = cast("Desk", context.obj)
     file = Path(run)
-    _check_place(output, [one for one in (file, journal) if one is not None])
+    for source in (file, journal):
+        if source is not None and output.exists() and source.exists() and output.samefile(source):
+            raise Refusal(f"--output {str(output)!r} is what the report is made from: give another path")
     if file.is_file():
         page = _page_of_file(file, run_id)
     elif place_of(journal, database) is None:
@@ -67,12 +70,6 @@ def report(
         ) from None
     desk.screen.print_text(f"written: {output}")
     return 0
-
-
-def _check_place(output: Path, sources: list[Path]) -> None:
-    for source in sources:
-        if output.exists() and source.exists() and output.samefile(source):
-            raise Refusal(f"--output {str(output)!r} is what the report is made from: give another path")
 
 
 # ---------------------------------------------------------------- a file of events

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from kairo_team.cli.databases import DatabaseUrl, place_of
-from kairo_team.cli.exits import EXIT_CODES
+from kairo_team.cli.exits import EXIT_CODES, exit_codes
 from kairo_team.cli.graph import check_place
 from kairo_team.cli.loading import read_team_spec
 from kairo_team.cli.options import (
@@ -69,7 +69,7 @@ def run(
         return desk.run(kept, events, content)
 
 
-@run_app.command(epilog="Exit codes: 0 it can start, 2 it cannot.")
+@run_app.command(epilog=exit_codes("it can start", refused="it cannot"))
 def check(
     context: typer.Context,
     file: TeamFile,
@@ -87,7 +87,7 @@ def check(
         return desk.check(job)
 
 
-@run_app.command(epilog="Exit codes: 0 drawn, 2 it cannot be.")
+@run_app.command(epilog=exit_codes("drawn", refused="it cannot be"))
 def graph(
     context: typer.Context,
     file: TeamFile,

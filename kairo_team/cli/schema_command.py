@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
+from kairo_team.cli.exits import exit_codes
 from kairo_team.evaluators.rubric import Rubric
 
 if TYPE_CHECKING:
@@ -26,13 +27,13 @@ def schema(context: typer.Context) -> int:
     return 0
 
 
-@schema_app.command("rubric", epilog="Exit codes: 0 printed, 2 usage error.")
+@schema_app.command("rubric", epilog=exit_codes("printed"))
 def schema_rubric(context: typer.Context) -> int:
     """Print the JSON Schema of a rubric in .yaml, .toml or .json."""
     return _print(context, Rubric.json_schema())
 
 
-@schema_app.command("team", epilog="Exit codes: 0 printed, 2 usage error.")
+@schema_app.command("team", epilog=exit_codes("printed"))
 def schema_team(context: typer.Context) -> int:
     """Print the JSON Schema of a team in .yaml, .toml or .json."""
     from kairo_team.data.teams.loading import team_schema  # slow to import

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from difflib import get_close_matches
 from typing import Final, NamedTuple
 
+from kairo_team._util.mistakes import did_you_mean
 from kairo_team.data.files import Place
 
 LineOf = Callable[[Place], int | None]
@@ -47,6 +47,4 @@ def _shown(path: Place) -> str:
 
 def unknown_key(key: str, takes: Sequence[str]) -> str:
     """Return a sentence on an unknown key, with the nearest known key and all that a mapping takes."""
-    near = get_close_matches(key, takes, 1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"takes no {key!r:.80}; {hint}it takes {', '.join(takes)}"
+    return f"takes no {key!r:.80}; {did_you_mean(key, takes)}it takes {', '.join(takes)}"

@@ -117,7 +117,8 @@ class EvalResult:
             found[f"{outcome.replace(' ', '_')}_rate"] = share
         scores = [one.score for one in self.trials if one.score is not None]
         found |= {"score": fmean(scores)} if scores else {}
-        found |= {"flip_rate": self._flips()} if self.repeat > 1 else {}
+        if self.repeat > 1:
+            found["flip_rate"] = fmean(len({one.outcome for one in trials}) > 1 for trials in self.cases.values())
         found["dollars"] = float(sum(one.usage.dollars + one.review.dollars for one in self.trials))
         found["tokens"] = float(sum(one.usage.tokens + one.review.tokens for one in self.trials))
         took = sorted(one.usage.seconds for one in self.trials if one.outcome != "not run")
@@ -133,9 +134,6 @@ class EvalResult:
             for one in trial.criteria:
                 met.setdefault(one.id, []).extend([one.passed] if one.passed is not None else [])
         return {name: Proportion(sum(found), len(found)) for name, found in met.items()}
-
-    def _flips(self) -> float:
-        return fmean(len({one.outcome for one in trials}) > 1 for trials in self.cases.values())
 
     def compare(self, earlier: EvalResult) -> Comparison:
         """Compare with an earlier result, case by case; see `kairo_team.evals.compare`."""

@@ -6,7 +6,6 @@ import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import cache, cached_property, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
@@ -15,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 import anyio
 
 from kairo_team._util.frozen import thaw
+from kairo_team._util.mistakes import did_you_mean
 from kairo_team.errors import MissingExtra, ModelCallError, ModelUnavailable, known
 from kairo_team.governance.halts import current_loop
 from kairo_team.governance.price_library import listed_window
@@ -345,8 +345,7 @@ def _check_provider(name: str) -> None:
     try:
         infer_provider_class(provider)
     except ValueError:
-        near = get_close_matches(provider, _providers(), 1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
+        hint = did_you_mean(provider, _providers())
         why = f"the provider {provider!r} is unknown; {hint}there are {known(_providers())}"
         raise ModelUnavailable(name, why) from None
     except ImportError as error:

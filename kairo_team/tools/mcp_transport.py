@@ -258,10 +258,7 @@ class _Ear:
         *lines, rest = (self.rest + read).split(b"\n")
         self.rest = rest[-MAX_LINE:]
         for line in [*lines, rest] if not read else lines:
-            self._note(line.decode(errors="replace").strip())
+            if said := line.decode(errors="replace").strip():
+                self.notes.last_words = said[:MAX_LINE]
+                _logger.debug("MCP server %r: %s", self.server, said)
         return bool(read)
-
-    def _note(self, line: str) -> None:
-        if line:
-            self.notes.last_words = line[:MAX_LINE]
-            _logger.debug("MCP server %r: %s", self.server, line)

@@ -18,6 +18,7 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 from pydantic_ai.usage import RunUsage
 from pydantic_core import to_jsonable_python
 
+from kairo_team._util.mistakes import faults_of
 from kairo_team.permissions import SideEffect
 from kairo_team.tools.result import ToolResult
 from kairo_team.tools.tool import Tool, fitting_name
@@ -114,8 +115,7 @@ def validated(tool: ToolsetTool[Any], arguments: Mapping[str, Any]) -> dict[str,
     try:
         given: dict[str, Any] = tool.args_validator.validate_python(dict(arguments))
     except ValidationError as error:
-        problems = [f"{'.'.join(map(str, e['loc'])) or 'arguments'}: {e['msg']}" for e in error.errors()]
-        raise ValueError("; ".join(problems)) from None
+        raise ValueError("; ".join(faults_of(error))) from None
     return given
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +18,7 @@ from kairo_team.views.text import count, one_line
 if TYPE_CHECKING:
     import networkx as nx
 
-    from kairo_team.views.graph_layout import Box, Layout, Point
+    from kairo_team.views.graph_layout import Box, Point
     from kairo_team.views.run_story import RunStory
 
 MOST_BOXES: Final = 150
@@ -103,14 +102,10 @@ def _draw(dag: nx.DiGraph[str], nodes: dict[str, _Node]) -> Markup:
         '<path class="head" d="M0,0.5 L8,4 L0,7.5 z"/></marker></defs>'
     ).format(width, height, f"Graph of {count(len(dag), 'box')[:-1] + 'es' if len(dag) != 1 else '1 box'}")
     most = max((node.tokens for node in nodes.values()), default=0)
-    edges = _edges(layout)
+    edge = Markup('<path class="edge" marker-end="url(#arrow)" d="{}"/>')
+    edges = (edge.format(_path(route)) for route in layout.routes.values())
     boxes = (_box(nodes[name], layout.boxes[name], most) for name in dag)
     return head + Markup("").join([*edges, *boxes]) + Markup("</svg>")
-
-
-def _edges(layout: Layout) -> Iterator[Markup]:
-    for route in layout.routes.values():
-        yield Markup('<path class="edge" marker-end="url(#arrow)" d="{}"/>').format(_path(route))
 
 
 def _path(corners: tuple[Point, ...]) -> str:

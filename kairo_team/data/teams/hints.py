@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import MISSING as NO_DEFAULT
 from dataclasses import dataclass, fields, is_dataclass
-from difflib import get_close_matches
 from enum import Enum
 from functools import cache, partial
 from importlib import import_module
@@ -24,6 +23,7 @@ from pydantic import BeforeValidator
 
 from kairo_team import contracts, plugins
 from kairo_team._util import late_pydantic
+from kairo_team._util.mistakes import did_you_mean
 from kairo_team.data.files import SUFFIXES, Place, parts_of, read_data
 from kairo_team.data.mistakes import sentences
 from kairo_team.data.teams.reading import MISSING, Missing, Reading
@@ -85,9 +85,8 @@ def imported(text: str, place: Place, reading: Reading) -> Any:
         return reading.refuse(place, f"names {text!r:.80}, and {module!r} cannot be imported: {_said(error)}")
     for name in path.split("."):
         if not hasattr(found, name):
-            near = get_close_matches(name, [*getattr(found, "__dict__", {})], 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            return reading.refuse(place, f"names {text!r:.80}, and {module!r} has no {name!r}{hint}")
+            hint = did_you_mean(name, getattr(found, "__dict__", {}))
+            return reading.refuse(place, f"names {text!r:.80}, and {module!r} has no {name!r}; {hint}".strip(" ;"))
         found = getattr(found, name)
     return found
 

@@ -1,4 +1,4 @@
-"""Messages for bad values: they name the field, the allowed values and the given one."""
+"""Messages for mistakes: they name the field, the allowed values and the given one, and the name that was meant."""
 
 from __future__ import annotations
 
@@ -48,6 +48,20 @@ _NOUNS: Final[Mapping[Any, tuple[str, str]]] = {
 """Words for types in a sentence: singular and plural."""
 
 
+def did_you_mean(name: str, names: Iterable[str], most: int = 1) -> str:
+    """Return "did you mean 'this'? " with the most similar names, or "" if none is similar."""
+    from difflib import get_close_matches  # imported only after a mistake
+
+    near = get_close_matches(name, [*names], most)
+    return f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+
+
+def faults_of(error: ValidationError, most: int | None = None) -> list[str]:
+    """Return pydantic's errors as "place: message", the first `most`; without a place for the value itself."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)[:most]
+    return [": ".join(filter(None, (".".join(map(str, one["loc"])), one["msg"]))) for one in found]
+
+
 def refuse(kind: type, error: ValidationError) -> Exception:
     """Return the error to raise instead of pydantic's: `TypeError` for wrong arguments, else `ValueError`."""
     sentences = explain(kind, error)
@@ -88,11 +102,8 @@ def wrong_arguments(kind: type, given: Iterable[str], positional: int) -> str | 
 
 
 def _takes_no(where: str, name: str, what_it_takes: str, takes: Sequence[str]) -> str:
-    from difflib import get_close_matches  # imported only after a mistake
-
-    near = get_close_matches(name, takes, 1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    rest = f"{what_it_takes[0].upper()}{what_it_takes[1:]}" if near else what_it_takes
+    hint = did_you_mean(name, takes)
+    rest = f"{what_it_takes[0].upper()}{what_it_takes[1:]}" if hint else what_it_takes
     return f"{where} takes no {name!r}; {hint}{rest}"
 
 
