@@ -59,7 +59,7 @@ def feature_of(wire: str, request: Body) -> str | None:
         functions = ("functionDeclarations", "function_declarations")
         beyond = [name for tool in tools for name in tool if name not in functions]
     else:
-        beyond = [tool.get("type") for tool in tools if tool.get("type") not in (None, "function", "custom")]
+        beyond = [str(tool.get("type")) for tool in tools if tool.get("type") not in (None, "function", "custom")]
     words = set(_words(request))
     for feature, given in (
         (FILES, words & _FILE_WORDS),
@@ -122,12 +122,13 @@ def specs(wire: str, request: Body) -> list[kt.ToolSpec]:
 
 def schema_in(request: Body) -> Body | None:
     """Return the schema that a reply must match; None if it may be any text."""
-    for place in (
+    places: list[tuple[str, ...]] = [
         ("output_config", "format", "schema"),
         ("text", "format", "schema"),
         ("response_format", "json_schema", "schema"),
         ("generationConfig", "responseJsonSchema"),
-    ):
+    ]
+    for place in places:
         found: Any = request
         for name in place:
             found = found.get(name) if isinstance(found, dict) else None
