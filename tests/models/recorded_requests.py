@@ -175,8 +175,8 @@ def kinds(wire: str, reply: list[Body]) -> list[str]:
         return [name for part in reply for name in names if name in part]
     if wire in ("anthropic-messages", "openai-responses"):
         return [part.get("type", "message") for part in reply]
-    names = ("content", "tool_calls", "reasoning", "reasoning_details")
-    return [name for part in reply for name in names if part.get(name)]
+    fields = ("content", "tool_calls", "reasoning", "reasoning_details")
+    return [name for part in reply for name in fields if part.get(name)]
 
 
 def said_before(wire: str, reply: list[Body]) -> tuple[str, list[tuple[str, str, Any]]]:
