@@ -1,5 +1,8 @@
 """Recorded requests as ours: their messages, tools and settings, and what of them our types cannot say."""
 
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+# Recorded JSON has no types.
+
 from __future__ import annotations
 
 import json

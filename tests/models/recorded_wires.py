@@ -3,6 +3,9 @@
 Everything here is read from the recorded JSON itself, so that it can judge what the client libraries make of it.
 """
 
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+# Recorded JSON has no types.
+
 from __future__ import annotations
 
 import json
