@@ -71,6 +71,7 @@ def _worded(holds: bool, size: int, label: str, mark: Mark, lots: random.Random)
         ]
     return lots.choice(texts)
 
+
 Mark = Callable[[], str]
 """Makes a random mark that occurs nowhere in the judge's texts."""
 

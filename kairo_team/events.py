@@ -531,6 +531,19 @@ class ModelDelta(WorkEvent):
 
 @quick
 @dataclass(frozen=True, slots=True)
+class ModelThinking(WorkEvent):
+    """A piece of the reasoning of a streamed reply, where the provider shows it; the reply's text does not contain it.
+
+    After a try that failed, the next one emits its reasoning from the start.
+    """
+
+    type: ClassVar[str] = "model.thinking"
+    model: str
+    text: str
+
+
+@quick
+@dataclass(frozen=True, slots=True)
 class ToolStarted(WorkEvent):
     """A tool call is made: all checks before it allowed it. Its end is the `tool.called` with the same `call_id`."""
 

@@ -407,7 +407,7 @@ class ModelUsage:
     calls: int = 0
     """Tries, also those without a reply."""
     usage: Usage = Usage()
-    """The charges of all of them."""
+    """The sum of their charges."""
     cached_tokens: int = 0
     """Tokens of the prompts that came from the provider's cache, included in `usage`."""
     reasoning_tokens: int = 0

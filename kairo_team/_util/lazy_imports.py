@@ -72,9 +72,8 @@ def _moved(package: str, module: str, name: str) -> Any:
 
 def _where_else(package: str, name: str, names: Sequence[str], beside: Sequence[str]) -> str:
     """Return the end of a sentence that says what a name is called, where it is, or which similar name exists."""
-    from kairo_team._util.mistakes import did_you_mean  # imported only after a mistake
-
     from kairo_team._util.guesses import OF_THE_PACKAGE
+    from kairo_team._util.mistakes import did_you_mean  # imported only after a mistake
 
     if beside and name in OF_THE_PACKAGE:
         return f": {OF_THE_PACKAGE[name]}"

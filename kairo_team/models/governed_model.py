@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from inspect import signature
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
 
 import anyio
@@ -193,12 +194,16 @@ class GovernedModel:
         """
         return await self._ask(self._model, request, None if listen is None else _Overhearer(listen))
 
-    async def stream(self, request: ModelRequest, on_text: OnText) -> ModelResponse:
+    async def stream(
+        self, request: ModelRequest, on_text: OnText, on_thinking: OnText = lambda _: None
+    ) -> ModelResponse:
         """Answer like `complete`, and emit each piece of text as it comes; all at the end if the model cannot stream.
+
+        Reasoning goes to `on_thinking`, of models whose `stream` takes an `on_thinking` too.
 
         Once a piece was emitted, a call that breaks off is not retried, because the text would be emitted twice.
         """
-        return await self._ask(self._model, request, _PieceSender(on_text))
+        return await self._ask(self._model, request, _PieceSender(on_text, on_thinking))
 
     def file_problem(self, file: File) -> str | None:
         """Return why the model, or one of a fallback, does not take a file; None if each takes it."""
@@ -422,10 +427,10 @@ class _Overhearer:
 class _PieceSender:
     """Emit the pieces of a reply, and note whether one was emitted."""
 
-    __slots__ = ("_error", "_on_text", "started")
+    __slots__ = ("_error", "_on_text", "_on_thinking", "started")
 
-    def __init__(self, on_text: OnText) -> None:
-        self._on_text = on_text
+    def __init__(self, on_text: OnText, on_thinking: OnText) -> None:
+        self._on_text, self._on_thinking = on_text, on_thinking
         self._error: Exception | None = None
         self.started = False
 
@@ -434,7 +439,8 @@ class _PieceSender:
         stream = getattr(model, "stream", None)
         try:
             if stream is not None:
-                response = _checked(model, await stream(request, self._piece))
+                apart = {"on_thinking": self._on_thinking} if "on_thinking" in signature(stream).parameters else {}
+                response = _checked(model, await stream(request, self._piece, **apart))
             else:
                 response = _checked(model, await model.complete(request))
                 self._piece(response.text)

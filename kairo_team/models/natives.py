@@ -126,7 +126,7 @@ def _sound_part(part: Any) -> Any:
 
 
 def _is_plain(part: Any) -> bool:
-    """Return whether a part is a text or a call, and nothing else belongs to it."""
+    """Return whether a part is a text or a call without ids, signatures or other details."""
     more = ("id", "provider_details", "citations", "signature")
     return part.part_kind in ("text", "tool-call") and not any(getattr(part, name, None) for name in more)
 

@@ -223,7 +223,7 @@ def tool_definition(tool: ToolSpec) -> ToolDefinition:
 
 
 class Pieces:
-    """The pieces of a streamed reply: those of its text, joined, are the text; those of its reasoning are separate."""
+    """Emit a streamed reply piece by piece: the text, which the joined pieces are, and separately the reasoning."""
 
     def __init__(self, on_text: Callable[[str], object], on_thinking: Callable[[str], object]) -> None:
         self._on_text, self._on_thinking = on_text, on_thinking

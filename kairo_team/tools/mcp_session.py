@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from functools import cache, partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, cast
-from urllib.parse import unquote
 
 import anyio
 from anyio.lowlevel import checkpoint

@@ -1,5 +1,8 @@
 """Play a recorded conversation: our requests to the real client libraries, and a server with the recorded replies."""
 
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+# Recorded JSON has no types.
+
 from __future__ import annotations
 
 import json

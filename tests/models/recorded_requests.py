@@ -1,5 +1,8 @@
 """Recorded requests as ours: their messages, tools and settings, and what of them our types cannot say."""
 
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+# Recorded JSON has no types.
+
 from __future__ import annotations
 
 import json
@@ -59,7 +62,7 @@ def feature_of(wire: str, request: Body) -> str | None:
         functions = ("functionDeclarations", "function_declarations")
         beyond = [name for tool in tools for name in tool if name not in functions]
     else:
-        beyond = [tool.get("type") for tool in tools if tool.get("type") not in (None, "function", "custom")]
+        beyond = [str(tool.get("type")) for tool in tools if tool.get("type") not in (None, "function", "custom")]
     words = set(_words(request))
     for feature, given in (
         (FILES, words & _FILE_WORDS),
@@ -122,12 +125,13 @@ def specs(wire: str, request: Body) -> list[ToolSpec]:
 
 def schema_in(request: Body) -> Body | None:
     """Return the schema that a reply must match; None if it may be any text."""
-    for place in (
+    places: list[tuple[str, ...]] = [
         ("output_config", "format", "schema"),
         ("text", "format", "schema"),
         ("response_format", "json_schema", "schema"),
         ("generationConfig", "responseJsonSchema"),
-    ):
+    ]
+    for place in places:
         found: Any = request
         for name in place:
             found = found.get(name) if isinstance(found, dict) else None
@@ -174,8 +178,8 @@ def kinds(wire: str, reply: list[Body]) -> list[str]:
         return [name for part in reply for name in names if name in part]
     if wire in ("anthropic-messages", "openai-responses"):
         return [part.get("type", "message") for part in reply]
-    names = ("content", "tool_calls", "reasoning", "reasoning_details")
-    return [name for part in reply for name in names if part.get(name)]
+    fields = ("content", "tool_calls", "reasoning", "reasoning_details")
+    return [name for part in reply for name in fields if part.get(name)]
 
 
 def said_before(wire: str, reply: list[Body]) -> tuple[str, list[tuple[str, str, Any]]]:

@@ -3,6 +3,9 @@
 Everything here is read from the recorded JSON itself, so that it can judge what the client libraries make of it.
 """
 
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+# Recorded JSON has no types.
+
 from __future__ import annotations
 
 import json
@@ -44,7 +47,8 @@ def data_of(stream: str) -> Iterator[Body]:
 
 def whole(wire: str, reply: Any) -> Body:
     """Return the reply as it is without a stream."""
-    return _WHOLE[wire](list(data_of(reply))) if isinstance(reply, str) else reply
+    body: Body = _WHOLE[wire](list(data_of(reply))) if isinstance(reply, str) else reply
+    return body
 
 
 def streamed(wire: str, reply: Any) -> str:
@@ -54,7 +58,8 @@ def streamed(wire: str, reply: Any) -> str:
 
 def said(wire: str, body: Body) -> Said:
     """Read a whole reply."""
-    return _SAID[wire](body)
+    found: Said = _SAID[wire](body)
+    return found
 
 
 # ---------------------------------------------------------------- Anthropic Messages
@@ -184,7 +189,7 @@ def _add_calls(calls: list[Body], pieces: Any) -> None:
 
 
 def _chat_streamed(body: Body) -> str:
-    about = {name: body[name] for name in ("id", "created", "model", "service_tier", "provider") if name in body}
+    about: Body = {name: body[name] for name in ("id", "created", "model", "service_tier", "provider") if name in body}
     about["object"] = "chat.completion.chunk"
     choice = body["choices"][0]
     delta = {name: value for name, value in choice["message"].items() if value is not None}
@@ -193,7 +198,7 @@ def _chat_streamed(body: Body) -> str:
     # Real servers send these marks apart from what they enclose.
     content = delta.pop("content", None) or ""
     pieces = re.split("(<think>|</think>)", content) if isinstance(content, str) else [content]
-    deltas = [{"content": piece} for piece in pieces if piece]
+    deltas: list[Body] = [{"content": piece} for piece in pieces if piece]
     told = [{**about, "choices": [{"index": 0, "delta": one, "finish_reason": None}]} for one in (delta, *deltas)]
     ended = {**about, "choices": [{**choice, "delta": {}, "message": None}]}
     return events(*told, ended, {**about, "choices": [], "usage": body.get("usage")})
@@ -266,7 +271,7 @@ def _item_events(item: Body) -> Iterator[Body]:
 def _responses_said(body: Body) -> Said:
     items, usage = body["output"], body.get("usage")
     parts = [part for item in items if item["type"] == "message" for part in item["content"]]
-    cut = (body.get("incomplete_details") or {}).get("reason")
+    cut: str = (body.get("incomplete_details") or {}).get("reason") or ""
     calls = [item for item in items if item["type"] == "function_call"]
     return Said(
         [part.get("text") or part.get("refusal") or "" for part in parts],

@@ -13,7 +13,7 @@ def at_end(report: Callable[..., Any]) -> ReportStart:
     """Return what calls `report(model, outcome, held, usage)` at the end of each try."""
 
     def start(model: str, held: int, held_picodollars: int) -> StartedTry:
-        return StartedTry(lambda outcome, usage, billing: report(model, outcome, held, usage), nullcontext())
+        return StartedTry(lambda outcome, usage, _billing: report(model, outcome, held, usage), nullcontext())
 
     return start
 

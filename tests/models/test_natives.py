@@ -41,7 +41,7 @@ def text(words: str) -> dict[str, Any]:
 
 def after(reply: ModelResponse, **changed: Any) -> ModelRequest:
     """The request of the next turn."""
-    said = {"text": reply.text, "tool_calls": reply.tool_calls, "native": reply.native} | changed
+    said: dict[str, Any] = {"text": reply.text, "tool_calls": reply.tool_calls, "native": reply.native} | changed
     made = Message.assistant(said["text"], said["tool_calls"], said["native"])
     results = [Message.tool(call.id, "It rains.") for call in made.tool_calls]
     return ModelRequest([*ASK.messages, made, *(results or [Message.user("Go on.")])], max_tokens=500)

@@ -3,6 +3,9 @@
 The tools answer as they did when the conversation was recorded, and the server answers with the recorded replies.
 """
 
+# pyright: reportUnknownVariableType=false, reportDeprecated=false
+# Recorded JSON has no types. LangChain, where the ready-made agent of LangGraph has moved, is not installed.
+
 from __future__ import annotations
 
 from collections import defaultdict

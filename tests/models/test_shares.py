@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 import kairo_team as kt
-from kairo_team.events import ModelCalled
+from kairo_team.events import ModelCalled, ModelDelta, ModelThinking
 from kairo_team.messages import Billing, ToolSpec
 from kairo_team.results import ModelUsage
 from kairo_team.testing import EventRecorder, FunctionModel
 from tests.models.provider_wires import model_of
+from tests.models.recorded_wires import streamed
 from tests.models.test_natives import ASK, LOOK, THOUGHT, after, claude, text
 
 pytestmark = pytest.mark.anyio
@@ -92,12 +93,23 @@ def test_a_cached_call_is_held_at_its_dearest_and_the_word_false_is_not_dear() -
 @on_asyncio
 @pytest.mark.real_time
 async def test_thoughts_come_as_pieces_of_their_own() -> None:
-    for blocks in ([THOUGHT, text("Paris.")], [text("I look. "), THOUGHT, text("Paris.")], [THOUGHT, THOUGHT, LOOK]):
+    around = [text("I look. "), THOUGHT, text("Paris.")]
+    parts: list[list[Any]] = [[THOUGHT, text("Paris.")], around, [THOUGHT, THOUGHT, LOOK]]
+    for blocks in parts:
         said: list[str] = []
         thought: list[str] = []
-        from tests.models.recorded_wires import streamed
-
         model = model_of("anthropic-messages", streamed("anthropic-messages", claude(*blocks)))
         reply = await model.stream(after(kt.ModelResponse("Which?")), said.append, thought.append)
         assert "".join(said) == reply.text
-        assert "".join(thought) == "\n\n".join(block["thinking"] for block in blocks if block["type"] == "thinking")
+        assert "".join(thought) == "\n\n".join([THOUGHT["thinking"]] * blocks.count(THOUGHT))
+
+
+@on_asyncio
+@pytest.mark.real_time
+async def test_a_streaming_agent_emits_reasoning_apart_from_its_text() -> None:
+    recorder = EventRecorder()
+    model = model_of("anthropic-messages", streamed("anthropic-messages", claude(THOUGHT, text("Paris."))))
+    member = kt.Member("m", kt.MiniAgent(model, stream=True))
+    await kt.run(kt.Team("t", [member]), "Which city?", runtime=kt.Runtime(subscribers=[recorder]))
+    assert "".join(event.text for event in recorder.of(ModelDelta)) == "Paris."
+    assert "".join(event.text for event in recorder.of(ModelThinking)) == THOUGHT["thinking"]

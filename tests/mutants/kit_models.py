@@ -395,8 +395,8 @@ class LosesReasoning(Kit):
 class _TrustsTheOld(Good):
     async def complete(self, request: kt.ModelRequest) -> kt.ModelResponse:
         messages = [
-            replace(message, text=json.loads(message.native)["text"]) if message.native in self.notes else message
-            for message in request.messages
+            replace(one, text=json.loads(one.native or "{}")["text"]) if one.native in self.notes else one
+            for one in request.messages
         ]
         response = await self.ask(replace(request, messages=messages))
         self.notes += [response.native] if response.native else []

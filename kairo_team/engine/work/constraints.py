@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kairo_team.governance.constraint_chain import Supervise
     from kairo_team.governance.governor import Governor
     from kairo_team.messages import Message, ModelRequest, ModelResponse
-    from kairo_team.models.governed_model import Listen
+    from kairo_team.models.governed_model import Listen, OnText
 
 T = TypeVar("T")
 Watch = Callable[[], Coroutine[Any, Any, None]]
@@ -286,8 +286,8 @@ class AskedModel(Protocol):
         """Answer one request; `listen` gets the text of each try of a model that can stream."""
         ...
 
-    async def stream(self, request: ModelRequest, on_text: Callable[[str], object]) -> ModelResponse:
-        """Answer one request, and call `on_text` with each piece of the reply's text."""
+    async def stream(self, request: ModelRequest, on_text: OnText, on_thinking: OnText) -> ModelResponse:
+        """Answer one request, and call `on_text` with each piece of its text, `on_thinking` of its reasoning."""
         ...
 
     async def count_tokens(self, request: ModelRequest) -> int | None:
@@ -325,10 +325,10 @@ class ConstrainedModel:
         await self._constraints.end_turn(turn, response)
         return response
 
-    async def stream(self, request: ModelRequest, on_text: Callable[[str], object]) -> ModelResponse:
-        """Answer one request, and call `on_text` with each piece of the reply's text."""
+    async def stream(self, request: ModelRequest, on_text: OnText, on_thinking: OnText) -> ModelResponse:
+        """Answer one request, and call `on_text` with each piece of its text, `on_thinking` of its reasoning."""
         turn = await self._constraints.begin_turn(request)
-        response = await self._model.stream(request, on_text)
+        response = await self._model.stream(request, on_text, on_thinking)
         await self._constraints.end_turn(turn, response)
         return response
 

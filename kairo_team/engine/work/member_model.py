@@ -11,7 +11,7 @@ from anyio.lowlevel import checkpoint
 
 from kairo_team._util.masking import Masker
 from kairo_team.errors import GuardrailDenied, ModelCallError
-from kairo_team.events import ModelDelta
+from kairo_team.events import ModelDelta, ModelThinking
 from kairo_team.governance.guardrails import (
     GuardrailAction,
     GuardrailChain,
@@ -50,6 +50,9 @@ def _shown(request: ModelRequest) -> ModelRequest:
     if all(message.native is None for message in request.messages):
         return request
     return replace(request, messages=[replace(message, native=None) for message in request.messages])
+
+
+_PIECES: Final = (ModelDelta, ModelThinking)
 
 
 class _Pieces:
@@ -119,10 +122,11 @@ class MemberModel:
 
     async def stream(self, request: ModelRequest) -> ModelResponse:
         """Answer one request and emit each piece of the reply; all at once if guardrails inspect replies."""
-        told = _Pieces(self._emit_delta, self._context.services)
-        response = await self._answer(request, None if self._guards_replies else told)
+        told, thought = (_Pieces(partial(self._emit_piece, kind), self._context.services) for kind in _PIECES)
+        response = await self._answer(request, None if self._guards_replies else (told, thought))
         if self._guards_replies:
             told(response.text)
+        thought.end()
         told.end()
         return response
 
@@ -138,11 +142,11 @@ class MemberModel:
     def _guards_replies(self) -> bool:
         return self._guardrails is not None and self._guardrails.covers(GuardrailPhase.POST_MODEL)
 
-    def _emit_delta(self, text: str) -> None:
+    def _emit_piece(self, kind: type[ModelDelta | ModelThinking], text: str) -> None:
         context = self._context
-        context.services.emit(ModelDelta, context.task_id, context.member, self.name, text)
+        context.services.emit(kind, context.task_id, context.member, self.name, text)
 
-    async def _ask(self, request: ModelRequest, key: str, on_text: Callable[[str], None] | None) -> ModelResponse:
+    async def _ask(self, request: ModelRequest, key: str, on_text: tuple[_Pieces, _Pieces] | None) -> ModelResponse:
         """Call the model, and keep the error of a call that got no answer."""
         try:
             return await self._send(request, key, on_text)
@@ -150,11 +154,11 @@ class MemberModel:
             self._context.unanswered = error
             raise
 
-    async def _send(self, request: ModelRequest, key: str, on_text: Callable[[str], None] | None) -> ModelResponse:
+    async def _send(self, request: ModelRequest, key: str, on_text: tuple[_Pieces, _Pieces] | None) -> ModelResponse:
         """Send a request; if there are listeners for texts, emit the reply while it is written."""
         services = self._context.services
         if on_text is not None:
-            return await self._model.stream(request, on_text)
+            return await self._model.stream(request, *on_text)
         watched = services.content is not None and services.content.heard
         if not watched or self._guards_replies or self.name in services.unmetered:
             return await self._model.complete(request)
@@ -164,7 +168,7 @@ class MemberModel:
             services.unmetered.add(self.name)
         return response
 
-    async def _answer(self, request: ModelRequest, on_text: Callable[[str], None] | None) -> ModelResponse:
+    async def _answer(self, request: ModelRequest, on_text: tuple[_Pieces, _Pieces] | None) -> ModelResponse:
         if not isinstance(request, ModelRequest):  # pyright: ignore[reportUnnecessaryIsInstance]  # agents may be untyped
             example = "kt.ModelRequest([kt.Message.user('...')])"
             raise ValueError(f"complete takes a ModelRequest, such as {example}, not {request!r:.80}")
