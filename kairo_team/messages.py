@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 
-from kairo_team._util.frozen import EMPTY, checked, freeze, freeze_json
+from kairo_team._util.frozen import EMPTY, checked, freeze, freeze_json, trusted
 from kairo_team._util.late_pydantic import AfterValidator, Number, without
 from kairo_team.budget import Usage, check_count
 
@@ -109,7 +109,11 @@ class ModelRequest:
         """The request by which a recorded reply is found; see `Message.aside`."""
         if not any(message.aside for message in self.messages):
             return self
-        return replace(self, messages=[message for message in self.messages if not message.aside])
+        kept = tuple(message for message in self.messages if not message.aside)
+        return _trusted_request(kept, self.tools, self.output_schema, self.max_tokens, self.settings)
+
+
+_trusted_request: Final = trusted(ModelRequest)
 
 
 @dataclass(frozen=True, slots=True)

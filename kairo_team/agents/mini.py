@@ -266,6 +266,8 @@ class _Conversation:
         """The message with the task, without a summary."""
         self._summary: str | None = None
         """The summary of what is no longer in the conversation."""
+        self._ready: ModelRequest | None = None
+        """The request of the turn, if its outlook has made it."""
         self._room = Room(getattr(self._model, "context_window", None) if agent.compact else None, self._max_tokens)
         self._wrapped_up = False
         self.complete = False
@@ -309,7 +311,8 @@ class _Conversation:
 
     async def _answer(self, limits: str, *, last: bool) -> tuple[ModelRequest, ModelResponse]:
         """Call the model, once more with a shorter conversation if the first was too long; return request and reply."""
-        request = self._request(limits, last=last)
+        request = self._ready or self._request(limits, last=last)
+        self._ready = None
         try:
             return request, await self._call(request)
         except ModelCallError as error:
@@ -465,9 +468,14 @@ class _Conversation:
     async def _outlook(self, turn: int) -> tuple[str, bool]:
         """Return a text on the limits left for a turn, and whether it is the last. It is recorded for replays."""
         most = self._agent.max_turns
-        limits = self._limits(turn, last=False)
-        last = most > 1 and (turn == most or not await self._can_pay_another(self._request(limits, last=False)))
-        return (self._limits(turn, last=True) if last else limits), last
+        limits = self._limits(turn, last=turn == most > 1)
+        if turn == most or most == 1:
+            return limits, most > 1
+        request = self._request(limits, last=False)
+        if not await self._can_pay_another(request):
+            return self._limits(turn, last=True), True
+        self._ready = request
+        return limits, False
 
     def _limits(self, turn: int, *, last: bool) -> str:
         """Return what an agent is told of its limits; "" for one that cannot act on it."""
