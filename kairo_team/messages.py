@@ -59,8 +59,8 @@ class Message:
     tool_call_id: str | None = None
     """The call that a tool's message answers."""
     aside: bool = field(default=False, compare=False, repr=False)
-    """Whether it only tells a model its circumstances, such as the turns that are left: a recorded reply is found
-    without it, and no conversation keeps it."""
+    """Whether it is about circumstances, such as the turns that are left: a recorded reply is found without it, and no
+    conversation keeps it."""
 
     __get_pydantic_core_schema__ = _aside_left_out
 
