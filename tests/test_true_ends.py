@@ -24,8 +24,8 @@ def sees(artifact: kt.Artifact) -> bool:
     return True
 
 
-def cut_off(**given: Any) -> kt.MiniAgent:
-    return kt.MiniAgent(FunctionModel(lambda _: CUT), **{"max_turns": 1, **given})
+def cut_off(max_turns: int = 1) -> kt.MiniAgent:
+    return kt.MiniAgent(FunctionModel(lambda _: CUT), max_turns=max_turns)
 
 
 async def run(coordinator: Any, agent: Any = None, **member: Any) -> tuple[kt.TeamResult, EventRecorder]:
