@@ -70,7 +70,7 @@ async def test_the_default_review_gives_no_score_and_says_what_it_looked_at() ->
     )  # fmt: skip
     (reviewed,) = recorder.of(events.EvaluationResult)
     assert (reviewed.verdict.score, reviewed.verdict.feedback) == (None, "not blank, cut short")
-    whole, _ = await run(ExpertTeamCoordinator(), lambda assignment: "The moon.")
+    whole, _ = await run(ExpertTeamCoordinator(), kt.MiniAgent(FunctionModel(lambda _: "The moon.")))
     assert whole["t"].verdict is not None
     assert (whole["t"].verdict.score, whole["t"].verdict.feedback) == (None, "not blank")
     assert whole.status is kt.TeamStatus.COMPLETED
