@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+<<<<<<< HEAD
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final, Literal
 
 from kairo_team._util.frozen import EMPTY, checked, freeze, freeze_json
 from kairo_team._util.late_pydantic import AfterValidator, Number, omit_empty
+=======
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
+
+from kairo_team._util.frozen import EMPTY, checked, freeze, freeze_json, trusted
+from kairo_team._util.late_pydantic import AfterValidator, Number, without
+>>>>>>> m-h6
 from kairo_team.budget import Usage, check_count
 from kairo_team.files import File
 
@@ -54,8 +62,8 @@ class Message:
     files: Annotated[Sequence[File], AfterValidator(tuple)] = field(default=(), repr=False)
     """Files that the model gets after the text: of the caller, or of a tool's result."""
     aside: bool = field(default=False, compare=False, repr=False)
-    """Whether it only tells a model its circumstances, such as the turns that are left: a recorded reply is found
-    without it, and no conversation keeps it."""
+    """Whether it is about circumstances, such as the turns that are left: a recorded reply is found without it, and no
+    conversation keeps it."""
 
     __get_pydantic_core_schema__ = omit_empty("native", "files", always="aside")
 
@@ -108,7 +116,11 @@ class ModelRequest:
         """The request by which a recorded reply is found; see `Message.aside`."""
         if not any(message.aside for message in self.messages):
             return self
-        return replace(self, messages=[message for message in self.messages if not message.aside])
+        kept = tuple(message for message in self.messages if not message.aside)
+        return _trusted_request(kept, self.tools, self.output_schema, self.max_tokens, self.settings)
+
+
+_trusted_request: Final = trusted(ModelRequest)
 
     @property
     def files(self) -> Sequence[File]:

@@ -28,7 +28,7 @@ from kairo_team.errors import BadOutput, NoAnswer, TeamFailed, known
 from kairo_team.files import File
 from kairo_team.messages import Message, ModelResponse, ToolCall
 from kairo_team.plugin_calls import shown
-from kairo_team.tasks import T, Task, TaskGraph, TaskRef, TaskStatus, check_id
+from kairo_team.tasks import T, T_co, Task, TaskGraph, TaskRef, TaskStatus, check_id
 from kairo_team.verdicts import EvaluationVerdict
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ _without_type: Final[Any] = classmethod(cast("Any", _checked_output))
 
 @checked
 @dataclass(frozen=True, slots=True)
-class AgentOutput(Generic[T]):
+class AgentOutput(Generic[T_co]):
     """What an agent returns."""
 
     artifact: Artifact
@@ -218,14 +218,14 @@ class AgentOutput(Generic[T]):
         return self.artifact.text
 
     @property
-    def data(self) -> T:
+    def data(self) -> T_co:
         """The answer as the output type that the agent was given; without one, the artifact's data, else its text.
 
         Raises `NoAnswer` if the agent did not complete.
         """
         if self.status is not AgentStatus.COMPLETED or self.artifact.partial:
             raise NoAnswer("the agent", self.status.value, self.error)
-        return cast("T", _data_of(self.artifact, self.output_type))
+        return cast("T_co", _data_of(self.artifact, self.output_type))
 
 
 def _data_of(artifact: Artifact, kind: Any) -> Any:

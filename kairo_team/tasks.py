@@ -37,11 +37,13 @@ if TYPE_CHECKING:
     from kairo_team.verdicts import Finding
 
     T = TypeVar("T", default=Any)
+    T_co = TypeVar("T_co", default=Any, covariant=True)
     OutputType = type[T] | str | None
 else:
     from typing import TypeVar
 
     T = TypeVar("T")
+    T_co = TypeVar("T_co", covariant=True)
 
     class OutputType:
         """An output type of a task: a type that pydantic can validate, or the name of one of the team's."""
@@ -111,19 +113,19 @@ def _unique(ids: Sequence[str]) -> tuple[str, ...]:
 
 @answers_guesses
 @dataclass(frozen=True, slots=True)
-class TaskRef(Generic[T]):
+class TaskRef(Generic[T_co]):
     """Names a task of a plan that was made elsewhere, with the type of its answer; see `TeamResult.data`.
 
     >>> ref = kt.TaskRef("polish.write", Draft)
     """
 
     id: str
-    output_type: OutputType[T] = None
+    output_type: OutputType[T_co] = None
 
 
 @checked
 @dataclass(frozen=True, slots=True)
-class Task(Generic[T]):
+class Task(Generic[T_co]):
     """One node of the task graph. It contains only values and names, so it can be written as JSON and read back.
 
     A member can do it that fits `role`, `member` and `requires`, as far as they are given. The task starts when all
@@ -163,7 +165,7 @@ class Task(Generic[T]):
     """Seconds for one attempt; None takes `TeamConfig.task_timeout`."""
     evaluator: str | None = None
     """Name of one of the team's evaluators."""
-    output_type: OutputType[T] = None
+    output_type: OutputType[T_co] = None
     """The type of the answer: the name of one of the team's output types, or a type that pydantic can validate, such as
     a model, `list[str]` or `Annotated[int, Gt(0)]`. The artifact's data is validated as it. A run gives a type its
     name, so that a plan remains values and names; `TeamResult.data` returns the answer as the type."""
@@ -188,7 +190,7 @@ class Task(Generic[T]):
     __get_pydantic_core_schema__ = omit_empty("files")
 
     @classmethod
-    def map(cls, id: str, description: str, *, over: str, max_items: int, **fields: Any) -> Task[T]:
+    def map(cls, id: str, description: str, *, over: str, max_items: int, **fields: Any) -> Task[T_co]:
         """Return a map: when the task `over` is accepted, each item of its list becomes a task.
 
         The list is the artifact's data, or JSON in its text; anything else, or more than `max_items`, is an error of

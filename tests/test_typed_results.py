@@ -240,7 +240,11 @@ async def test_alone_without_an_answer_the_end_is_raised() -> None:
         _ = output.data
 
 
-RUBRIC = Rubric([Criterion("plain", "the title is plain", lambda artifact: artifact.data["title"].islower())])
+def is_plain(artifact: kt.Artifact) -> bool:
+    return artifact.data_as(Report).title.islower()
+
+
+RUBRIC = Rubric([Criterion("plain", "the title is plain", is_plain)])
 
 
 async def test_alone_an_evaluator_reviews_the_answer_which_is_revised() -> None:

@@ -1,4 +1,4 @@
-"""What an agent has left, so that it can finish in time."""
+"""The limits that an agent has left, so that it can finish in time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NEXT_MESSAGE: Final = 64
 def left_of(turns: int | None, context: MemberContext) -> dict[str, int | None]:
     """Return the turns and tokens left, for the template `limits`; None where nothing is limited.
 
-    Tokens are rounded down to two digits: an agent cannot use more of them, and equal work has equal prompts.
+    Tokens are rounded down to two digits: the exact number helps no agent, and similar work has equal prompts.
     """
     tokens = context.remaining.tokens
     return {"turns": turns, "tokens": None if tokens is None else _round_down(tokens)}

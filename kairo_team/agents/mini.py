@@ -53,8 +53,8 @@ class MiniAgent:
     A turn is one model call and its tools. `tools` are typed functions (see `kairo_team.tool`), MCP servers and
     pydantic-ai toolsets. A reply that was cut off is continued in the next turn; after `max_turns` the text so far is
     returned as TURN_LIMIT_REACHED. On the last turn of several, which is also one after which the budget could not pay
-    another, only tools that end the work (`Tool.ends`) are offered. An agent with tools, or past its first turn, is
-    told the turns and tokens that are left, and that a turn is its last; `tell_limits=False` tells it nothing. A
+    another, only tools that end the work (`Tool.ends`) are offered. With tools, and
+    after the first turn, the prompt has the turns and tokens that are left; `tell_limits=False` leaves them out. A
     conversation that comes near the model's window is made shorter: old results of tools are cut, then one more call
     sums up what was before the newest turn; `compact=False` leaves it as it is. When the task names an output type, the
     reply must match its JSON schema; the model is asked once more for a reply that does not match, unless it was cut
@@ -283,6 +283,8 @@ class _Conversation:
         """The message with the task, without a summary."""
         self._summary: str | None = None
         """The summary of what is no longer in the conversation."""
+        self._ready: ModelRequest | None = None
+        """The request of the turn, if its outlook has made it."""
         self._room = Room(getattr(self._model, "context_window", None) if agent.compact else None, self._max_tokens)
         self._wrapped_up = False
         self.complete = False
@@ -326,7 +328,8 @@ class _Conversation:
 
     async def _answer(self, limits: str, *, last: bool) -> tuple[ModelRequest, ModelResponse]:
         """Call the model, once more with a shorter conversation if the first was too long; return request and reply."""
-        request = self._request(limits, last=last)
+        request = self._ready or self._request(limits, last=last)
+        self._ready = None
         try:
             return request, await self._call(request)
         except ModelCallError as error:
@@ -489,12 +492,17 @@ class _Conversation:
     async def _outlook(self, turn: int) -> tuple[str, bool]:
         """Return a text on the limits left for a turn, and whether it is the last. It is recorded for replays."""
         most = self._agent.max_turns
-        limits = self._limits(turn, last=False)
-        last = most > 1 and (turn == most or not await self._can_pay_another(self._request(limits, last=False)))
-        return (self._limits(turn, last=True) if last else limits), last
+        limits = self._limits(turn, last=turn == most > 1)
+        if most in {turn, 1}:
+            return limits, most > 1
+        request = self._request(limits, last=False)
+        if not await self._can_pay_another(request):
+            return self._limits(turn, last=True), True
+        self._ready = request
+        return limits, False
 
     def _limits(self, turn: int, *, last: bool) -> str:
-        """Return what an agent is told of its limits; "" for one that cannot act on it."""
+        """Return the text on its limits for the agent; "" if it cannot act on it."""
         if not self._agent.tell_limits or (turn == 1 and self._tools is None):
             return ""
         most = self._agent.max_turns

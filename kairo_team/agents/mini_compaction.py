@@ -19,7 +19,7 @@ _LONG: Final = 240
 """Characters of a result that are worth cutting."""
 _CUT: Final = "[cut: {} of {} characters are left out]"
 _BYTES_A_TOKEN: Final = 3.0
-"""Bytes of a token, until a reply has shown how many they are."""
+"""Bytes of a token, where no usage shows how many they are."""
 _ROOM_FOR_REPLY: Final = 4
 """The part of the window that is left for a reply of unknown length: a quarter."""
 
@@ -30,7 +30,7 @@ _MARGIN: Final = 10
 class Room:
     """How long a prompt may be, in bytes as `prompt_bound` counts them.
 
-    Bytes can be counted without the model; each reply shows how many of them are a token.
+    Bytes can be counted without the model. The usage of the last reply shows how many of them are a token.
     """
 
     def __init__(self, window: int | None, max_tokens: int | None) -> None:
@@ -40,20 +40,19 @@ class Room:
             reply = min(max_tokens or window // _ROOM_FOR_REPLY, window // 2)
             self._tokens = window - reply - window // _MARGIN
         self._learned: int | None = None
-        self._bytes_a_token = _BYTES_A_TOKEN
-        self._last = self._messages = 0
-        """The bytes and the messages of the last prompt."""
-
-    @property
-    def limited(self) -> bool:
-        """Whether it is known how long a prompt may be."""
-        return self._tokens is not None or self._learned is not None
+        self._last: ModelRequest | None = None
+        self._used = 0
+        """The tokens of the last prompt; 0: unknown."""
 
     def is_full(self, messages: Sequence[Message]) -> bool:
         """Return whether the last prompt, with the messages that came after it, is too long."""
-        if not self.limited:
+        if self._last is None or (self._tokens is None and self._learned is None):
             return False
-        return self._last + sum(_bytes(message.text) for message in messages[self._messages :]) > self.most
+        asked = sum(not message.aside for message in self._last.messages)
+        new = sum(_bytes(message.text) for message in messages[asked:])
+        if self._learned is None and self._tokens is not None and self._used:  # no need to count bytes
+            return self._used + new / _BYTES_A_TOKEN > self._tokens
+        return prompt_bound(self._last) + new > self.most
 
     @property
     def most(self) -> int:
@@ -68,16 +67,16 @@ class Room:
         self._learned = most
 
     def measure(self, request: ModelRequest, response: ModelResponse) -> None:
-        """Note the length of a prompt, and how many bytes of it were a token."""
-        if not self.limited:
-            return
-        self._last, self._messages = prompt_bound(request), len(request.messages)
-        if response.usage is not None and response.usage.prompt_tokens:
-            self._bytes_a_token = max(1.0, self._last / response.usage.prompt_tokens)
+        """Note a prompt, and how many tokens it had."""
+        self._last, self._used = request, 0 if response.usage is None else response.usage.prompt_tokens
 
     def tokens(self, length: int) -> int:
         """Return the tokens of so many bytes, about."""
         return int(length / self._bytes_a_token)
+
+    @property
+    def _bytes_a_token(self) -> float:
+        return max(1.0, prompt_bound(self._last) / self._used) if self._last and self._used else _BYTES_A_TOKEN
 
 
 def newest_turn(messages: Sequence[Message]) -> int | None:

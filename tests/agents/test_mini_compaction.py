@@ -75,6 +75,7 @@ def agent(model: Any, **given: Any) -> kt.MiniAgent:
     return kt.MiniAgent(model, tools=[look], max_turns=TURNS + 5, settings={"max_tokens": 400}, **given)
 
 
+@pytest.mark.sampled("anyio_backend")
 async def test_a_session_of_200_turns_in_a_window_of_8000_tokens_ends_with_the_right_answer() -> None:
     clerk, recorder = Clerk(), EventRecorder()
     runtime = kt.Runtime(subscribers=[recorder])
@@ -142,6 +143,7 @@ async def test_a_newest_result_that_is_too_long_is_cut_at_last() -> None:
     assert (output.text, clerk.refused) == ("total 0", [])
 
 
+@pytest.mark.sampled("anyio_backend")
 async def test_its_words_are_a_template_of_their_own() -> None:
     words = {
         "compact": "{% if summary is none %}Write a summary of the work so far. {{ conversation }}"
@@ -164,6 +166,7 @@ async def test_a_summary_that_is_blank_replaces_nothing() -> None:
 
 
 @pytest.mark.real_time
+@pytest.mark.sampled("anyio_backend")
 @pytest.mark.parametrize("window", [3_000, None], ids=["known", "learned"])
 async def test_a_session_that_is_cut_anywhere_goes_on_with_the_same_prompts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: int | None

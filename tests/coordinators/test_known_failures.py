@@ -307,7 +307,7 @@ async def test_kf_t18_a_planner_that_raises_still_gets_both_events() -> None:
     assert result.warnings[0] == result.error
 
 
-@pytest.mark.parametrize("output", [None, 5, b"bytes", ["text"], object()], ids=lambda o: type(o).__name__)
+@pytest.mark.parametrize("output", [None, 5, b"bytes", ("text",), object()], ids=lambda o: type(o).__name__)
 async def test_kf_t19_an_agent_that_returns_nothing_fails_at_once(kind: Coordinator, output: Any) -> None:
     """None or a wrong type is a failed attempt, not retried and not waited for."""
     bench = Bench(a=ScriptedAgent([output]))

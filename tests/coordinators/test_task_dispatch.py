@@ -181,7 +181,7 @@ def test_delays_double_up_to_the_most_and_follow_from_the_seed() -> None:
     ("made", "attempts"),
     [
         (None, 1),
-        (["high"], 1),
+        (("high",), 1),
         (kt.Artifact("high"), 3),
         ("high", 3),
         (kt.Artifact("", {"tide": "low"}), 3),

@@ -547,7 +547,7 @@ def _as_output(raw: Any, member: str, context: WorkContext) -> AgentOutput:
         tokens, dollars, _, tool_calls = context.governor.spent
         return context.output(raw) if tokens or dollars or tool_calls else _make_output(raw)
     if isinstance(raw, AgentOutput):
-        return plain_output(cast("AgentOutput", raw), member)
+        return plain_output(cast("AgentOutput", raw), member)  # type: ignore[redundant-cast]  # pyright needs it
     return _as_output(artifact_of_returned(raw, member), member, context)
 
 

@@ -42,7 +42,7 @@ async def run_as_team(
     journal: Journal | None,
     run_id: str | None,
 ) -> AgentOutput:
-    """Run an agent as a team of one member; `rules` are those of a `Member`.
+    """Run an agent as a team of one member, with the `rules` of a `Member`.
 
     With a journal, begin the recorded run of that id, resume it, or return how it ended.
     """
