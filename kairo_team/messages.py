@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-<<<<<<< HEAD
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal
 
-from kairo_team._util.frozen import EMPTY, checked, freeze, freeze_json
-from kairo_team._util.late_pydantic import AfterValidator, Number, omit_empty
-=======
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
-
 from kairo_team._util.frozen import EMPTY, checked, freeze, freeze_json, trusted
-from kairo_team._util.late_pydantic import AfterValidator, Number, without
->>>>>>> m-h6
+from kairo_team._util.late_pydantic import AfterValidator, Number, omit_empty
 from kairo_team.budget import Usage, check_count
 from kairo_team.files import File
 
@@ -119,13 +111,13 @@ class ModelRequest:
         kept = tuple(message for message in self.messages if not message.aside)
         return _trusted_request(kept, self.tools, self.output_schema, self.max_tokens, self.settings)
 
-
-_trusted_request: Final = trusted(ModelRequest)
-
     @property
     def files(self) -> Sequence[File]:
         """The files of all messages, in order."""
         return [file for message in self.messages for file in message.files]
+
+
+_trusted_request: Final = trusted(ModelRequest)
 
 
 @dataclass(frozen=True, slots=True)
