@@ -37,9 +37,6 @@ class RowState(StrEnum):
     SUSPENDED = "suspended"
 
 
-_NOTHING: Final = Decimal(0)
-
-
 class Spending:
     """Sums up the events of one run, in order; `book` adds what tasks spend."""
 
