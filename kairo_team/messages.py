@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal
 
 from kairo_team._util.frozen import EMPTY, checked, freeze, freeze_json
-from kairo_team._util.late_pydantic import AfterValidator, Number
+from kairo_team._util.late_pydantic import AfterValidator, Number, without
 from kairo_team.budget import Usage, check_count
 
 Json = Annotated[Mapping[str, Any], AfterValidator(freeze_json)]
@@ -49,7 +49,12 @@ class Message:
     tool_call_id: str | None = None
     """The call that a tool's message answers."""
     native: str | None = field(default=None, repr=False)
-    """The `ModelResponse.native` of the reply that this message of the assistant came from; None without one."""
+    """The `ModelResponse.native` of the reply that this message came from; None without one. The journal keeps it, the
+    JSON of a message leaves it out."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        return without("native", source, handler)
 
     @classmethod
     def system(cls, text: str) -> Message:

@@ -583,18 +583,15 @@ class WorkContext:
 
 
 @cache
-def _writer() -> Callable[..., bytes]:
+def _writer() -> Callable[[ModelRequest], bytes]:
     """Return the function that writes a request as JSON; its validator is built at the first call."""
     return adapter(ModelRequest).dump_json
 
 
-_NOT_WRITTEN: Final[Any] = {"messages": {"__all__": {"native"}}}
-"""Left out of the JSON of a request and written after it, so that requests without it keep the keys they had before."""
-
-
 def _written(request: ModelRequest) -> bytes:
+    # The JSON of a message leaves them out, so requests without them keep the keys that they always had.
     natives = [f"\n{at}:{one.native}" for at, one in enumerate(request.messages) if one.native is not None]
     try:
-        return _writer()(request, exclude=_NOT_WRITTEN) + "".join(natives).encode()
+        return _writer()(request) + "".join(natives).encode()
     except ValueError:  # a lone surrogate in a text, or a setting that JSON cannot hold
         return repr(request).encode("utf-8", "surrogatepass")
