@@ -50,14 +50,15 @@ class Message:
     tool_call_id: str | None = None
     """The call that a tool's message answers."""
     native: str | None = field(default=None, repr=False)
-    """The `ModelResponse.native` of the reply that this message of the assistant came from; None without one."""
+    """The `ModelResponse.native` of the reply that this message came from; None without one. The journal keeps it, the
+    JSON of a message leaves it out."""
     files: Annotated[Sequence[File], AfterValidator(tuple)] = field(default=(), repr=False)
     """Files that the model gets after the text: of the caller, or of a tool's result."""
     aside: bool = field(default=False, compare=False, repr=False)
     """Whether it is about circumstances, such as the turns that are left: a recorded reply is found without it, and no
     conversation keeps it."""
 
-    __get_pydantic_core_schema__ = omit_empty("native", "files", always="aside")
+    __get_pydantic_core_schema__ = omit_empty("files", always=("native", "aside"))
 
     def __post_init__(self) -> None:
         if self.files and self.role not in ("user", "tool"):

@@ -90,11 +90,11 @@ def without(name: str, kind: type, handler: GetCoreSchemaHandler) -> Any:
     return schema
 
 
-def omit_empty(*names: str, always: str = "") -> Any:
+def omit_empty(*names: str, always: tuple[str, ...] = ()) -> Any:
     """Return a schema hook for a dataclass that omits these fields from its JSON where they are empty.
 
-    A value without them keeps the JSON that it had before the class had such a field. The field `always` is never in
-    the JSON.
+    A value without them keeps the JSON that it had before the class had such a field. The fields
+    `always` are never in the JSON.
     """
 
     def schema_of(_cls: type, source: type, handler: GetCoreSchemaHandler) -> Any:
@@ -102,7 +102,7 @@ def omit_empty(*names: str, always: str = "") -> Any:
         for field in schema["schema"]["fields"]:
             if field["name"] in names:
                 field["serialization_exclude_if"] = _is_empty
-            if field["name"] == always:
+            if field["name"] in always:
                 field["serialization_exclude"] = True
         return schema
 

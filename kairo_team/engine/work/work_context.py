@@ -583,15 +583,17 @@ class WorkContext:
 
 
 @cache
-def _writer() -> Callable[..., bytes]:
+def _writer() -> Callable[[ModelRequest], bytes]:
     """Return the function that writes a request as JSON; its validator is built at the first call."""
     return adapter(ModelRequest).dump_json
 
 
 def _written(request: ModelRequest) -> bytes:
     request = request.without_asides
+    # The JSON of a message leaves them out, so requests without them keep the keys that they always had.
+    natives = [f"\n{at}:{one.native}" for at, one in enumerate(request.messages) if one.native is not None]
     try:
-        return _writer()(request)
+        return _writer()(request) + "".join(natives).encode()
     except ValueError:  # a lone surrogate in a text, or a setting that JSON cannot hold
         files = "".join(file.digest for file in request.files)
         return f"{request!r}{files}".encode("utf-8", "surrogatepass")
