@@ -1,4 +1,4 @@
-"""Files of recorded runs in a database: each content is stored once, while a run refers to it."""
+"""Files in a journal's database. Each content is stored once, while a run refers to it."""
 
 from __future__ import annotations
 

@@ -22,13 +22,17 @@ from pydantic import BeforeValidator
 
 from kairo_team import contracts, plugins
 from kairo_team._util import late_pydantic
+from kairo_team.evaluators.data_files import Place
 from kairo_team.evaluators.rubric import Rubric
+from kairo_team.files import File
 from kairo_team.team_data.named import Imported, Named, OutputType, ToolOf
+from kairo_team.team_data.reading import Missing, Reading
 from kairo_team.team_data.rubrics import RubricOf
 from kairo_team.team_data.shapes import (
     LEAVES,
     Argument,
     Built,
+    Definitions,
     Json,
     ListOf,
     MapOf,
@@ -36,6 +40,7 @@ from kairo_team.team_data.shapes import (
     OrNull,
     PathOf,
     Plain,
+    Schema,
     SecretText,
     Shape,
     Validated,
@@ -188,10 +193,38 @@ def _shape_of_class(hint: Any) -> Shape | None:
         return PathOf()
     if hint is Rubric:
         return RubricOf()
+    if hint is File:
+        return FileOf()
     if hint in _kinds():
         return Named(_kinds()[hint]) if hint is not contracts.ChatModel else Plain(str)
     ours = str(getattr(hint, "__module__", "")).partition(".")[0] == "kairo_team"
     return built(cast("Any", hint)) if isinstance(hint, type) and (ours or is_dataclass(cast("Any", hint))) else None
+
+
+class FileOf(Shape):
+    """A file: its path, or a path or URL with a media type and a name."""
+
+    says = "the path of a file, or its path or url with a media_type and a name"
+
+    def fits(self, value: Any) -> bool:
+        """Take strings and mappings."""
+        return isinstance(value, str | Mapping)
+
+    def read(self, value: Any, place: Place, reading: Reading) -> Any:
+        """Read the file; a relative path begins at the file of the data."""
+        if not isinstance(value, str):
+            return built(File).read(value, place, reading)
+        path = reading.path(value, place)
+        if isinstance(path, Missing):
+            return path
+        try:
+            return File(path=path)
+        except ValueError as error:
+            return reading.refuse(place, str(error))
+
+    def schema(self, definitions: Definitions) -> Schema:
+        """Allow a path, or the arguments of a file."""
+        return {"anyOf": [PathOf().schema(definitions), built(File).schema(definitions)]}
 
 
 @cache

@@ -82,7 +82,7 @@ class McpSession:
             self._end(inside, error)
 
     async def call(self, tool: str, output: JsonSchema | None, arguments: Mapping[str, Any]) -> str | ToolResult:
-        """Call a tool and return its result as text, with its files if it has any; raises errors that the member may read."""
+        """Call a tool; return its result as text, with its files if any; raises errors that the member may read."""
         async with self._slots:
             if self._client is None:
                 raise self._gone()
