@@ -50,7 +50,7 @@ def result_of(value: Any) -> ToolResult:
         return ToolResult(str(value), files=[value])
     if kind is list or kind is tuple:
         items = cast("Sequence[object]", value)
-        files = [one for one in items if issubclass(type(one), File)]
+        files = [cast("File", one) for one in items if issubclass(type(one), File)]
         if files:
             return ToolResult("\n".join(text_of(one) for one in items), files=files)
     return ToolResult(text_of(value), value=value)
