@@ -45,7 +45,7 @@ def result_of(value: Any) -> ToolResult:
     """Return a tool's return value as a result; a tool cannot set `refused_by`."""
     if isinstance(value, ToolResult):
         return replace(value, refused_by=None)
-    kind: type = type(value)  # its `__class__` may lie
+    kind: type[Any] = type(value)  # pyright: ignore[reportUnknownVariableType]  # `__class__` may lie
     if issubclass(kind, File):
         return ToolResult(str(value), files=[value])
     if kind is list or kind is tuple:
