@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MOST_BYTES: Final = 20 * 1024 * 1024
 """Most bytes of one file, about what providers take in one request."""
+MOST_SHOWN: Final = 300_000
+"""Most bytes of a file that events and pages hold."""
 _LONGEST_NAME: Final = 200
 _LONGEST_URL: Final = 8_000
 _MEDIA_TYPE: Final = re.compile(r"[a-z]+/[a-z0-9][a-z0-9.+_-]*")
@@ -173,6 +175,34 @@ class File:
         if self._url is not None:
             return {"url": self._url, **about}
         return {"data": base64.b64encode(self.data or b"").decode("ascii"), **about}
+
+    def as_shown(self, most: int = MOST_SHOWN) -> dict[str, Any]:
+        """Return the file as JSON values for events: with its content only if that has at most `most` bytes."""
+        about = {"name": self._name, "media_type": self._media_type, "size": self._size, "digest": self._digest}
+        if self._url is not None or self._size is None or self._size > most or (data := self.data) is None:
+            return about if self._url is None else {**about, "url": self._url}
+        return {**about, "data": base64.b64encode(data).decode("ascii")}
+
+    @classmethod
+    def of_shown(cls, shown: Any) -> File | None:
+        """Return a file from what `as_shown` wrote, perhaps without its content; None for anything else."""
+        match shown:
+            case {
+                "name": str(name),
+                "media_type": str(media_type),
+                "digest": str(digest),
+                "size": int(size) | (None as size),
+            }:
+                pass
+            case _:
+                return None
+        try:
+            if "url" in shown:
+                return cls(url=shown["url"], media_type=media_type, name=name)
+            content = base64.b64decode(shown["data"], validate=True) if "data" in shown else None
+        except (TypeError, ValueError):  # masked, or cut
+            content = None
+        return cls.stored(content, media_type=media_type, name=name, digest=digest, size=size or 0)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, _handler: GetCoreSchemaHandler) -> Any:

@@ -101,7 +101,7 @@ class Artifact:
             raise ValueError(f"Artifact.partial must be True or False, not {self.partial!r}")
         if self.data is not None:
             object.__setattr__(self, "data", freeze(self.data))
-        if self.files:
+        if self.files or type(self.files) is not tuple:
             object.__setattr__(self, "files", freeze_several("Artifact.files", self.files, File))
 
     @property

@@ -87,7 +87,7 @@ class WrappedAgent(ABC):
         return context.render("task", assignment=assignment, role=context.role)
 
     def _files(self, assignment: Assignment) -> Sequence[File]:
-        """Return the files to add to the input; none where a `prompt` of the user's own makes all of it."""
+        """Return the files to add to the input; none if a `prompt` makes the whole input."""
         return () if self._prompt is not None else assignment.all_files
 
     def _check_event_loop(self) -> None:

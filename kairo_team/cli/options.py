@@ -20,6 +20,10 @@ TeamFile = Annotated[
 Goal = Annotated[
     str | None, typer.Argument(metavar="GOAL", help="What to do; default: the file's `request` or `plan`.")
 ]
+FilesOption = Annotated[
+    list[Path] | None,
+    typer.Option("--file", metavar="PATH", help="Give every member this file, such as photo.png; may be repeated."),
+]
 ModelOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="Use this model in place of every model the team names.")
 ]

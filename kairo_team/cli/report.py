@@ -90,6 +90,9 @@ def show_output(result: TeamResult, screen: Screen) -> None:
         return
     _head("Output" if result.partial_output is None else "Partial output", screen)
     screen.print_barred(text.rstrip("\n"))
+    made = result.artifact or result.partial_artifact
+    for file in () if made is None else made.files:
+        screen.print_text(f"  {file}")
 
 
 # ---------------------------------------------------------------- tasks

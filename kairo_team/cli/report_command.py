@@ -137,7 +137,7 @@ def recorded_story(book: SqlJournal, run_id: str) -> RunStory:
         task = story.tasks.get(made.task_id)
         for attempt in task.attempts if task and made.artifact else ():
             if attempt.number == made.number and made.artifact:
-                attempt.artifact = made.artifact.text
+                attempt.artifact, attempt.files = made.artifact.text, made.artifact.files
     return story
 
 

@@ -18,6 +18,7 @@ from kairo_team.cli.options import (
     DatabaseOption,
     EngineOption,
     EventsOption,
+    FilesOption,
     Goal,
     JournalOption,
     JsonOption,
@@ -40,6 +41,7 @@ def run(
     file: TeamFile,
     goal: Goal = None,
     *,
+    files: FilesOption = None,
     model: ModelOption = None,
     coordinator: CoordinatorOption = None,
     json: JsonOption = False,
@@ -63,7 +65,7 @@ def run(
     if isinstance(place, DatabaseUrl) and model is not None:
         raise Refusal("--model does not reach the workers that make the attempts: name the model in the team's file")
     with (
-        loaded(file, goal, budget, model, coordinator) as job,
+        loaded(file, goal, budget, model, coordinator, files) as job,
         recorded(job, place, file_source(file, goal, model, coordinator), run_id, engine) as kept,
     ):
         return desk.run(kept, events, content)
@@ -75,6 +77,7 @@ def check(
     file: TeamFile,
     goal: Goal = None,
     *,
+    files: FilesOption = None,
     model: ModelOption = None,
     coordinator: CoordinatorOption = None,
     json: JsonOption = False,
@@ -83,7 +86,7 @@ def check(
     """Show how the budget would be split, and what would be refused; calls no agent and no model."""
     desk = cast("Desk", context.obj)
     desk.begin(json=json)
-    with loaded(file, goal, budget, model, coordinator) as job:
+    with loaded(file, goal, budget, model, coordinator, files) as job:
         return desk.check(job)
 
 

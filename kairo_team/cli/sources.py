@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
@@ -16,6 +16,7 @@ from kairo_team.cli.journals import command, made, quoted
 from kairo_team.cli.loading import importable, load_team_file, read_team_spec
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.errors import KairoError
+from kairo_team.files import File
 from kairo_team.plugins import resolve
 from kairo_team.views.run_record import recorded_request
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from kairo_team.contracts import TeamCoordinator
     from kairo_team.durable.sql_journal import SqlJournal
     from kairo_team.recorded import RecordedRun
+    from kairo_team.team import TeamExecutionRequest
 
 _DEMO: Final = "kairo_team.examples.release_notes"
 
@@ -35,12 +37,21 @@ def loaded(
     budget: str | None = None,
     model: str | None = None,
     coordinator: str | None = None,
+    files: Sequence[Path] | None = None,
 ) -> Generator[Job]:
     """Build the job that a file and the command line describe; the file's own imports work inside the block."""
     spec = read_team_spec(file)
     with importable(spec.folder):
         team, request = load_team_file(spec)
-        yield Job(team, with_limits(request(goal), budget), named_coordinator(coordinator), model)
+        made = _with_files(request(goal), files or ())
+        yield Job(team, with_limits(made, budget), named_coordinator(coordinator), model)
+
+
+def _with_files(request: TeamExecutionRequest, paths: Sequence[Path]) -> TeamExecutionRequest:
+    try:
+        return replace(request, files=[*request.files, *(File(path=path) for path in paths)]) if paths else request
+    except ValueError as error:
+        raise Refusal(f"--file: {error}") from None
 
 
 def named_coordinator(name: str | None, where: str = "--coordinator") -> TeamCoordinator | None:

@@ -1,4 +1,4 @@
-"""Files of recorded runs in a database: each content is stored once, while a run refers to it."""
+"""Files in the database of a journal: each content once, until no run needs it."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class ToolResult:
     """Files that a model gets after the text, if it takes them."""
 
     def __post_init__(self) -> None:
-        if self.files:
+        if self.files or type(self.files) is not tuple:
             object.__setattr__(self, "files", freeze_several("ToolResult.files", self.files, File))
         if not isinstance(self.text, str):
             raise ValueError(f"ToolResult.text must be a string, not {self.text!r:.200}")
@@ -49,11 +49,12 @@ def result_of(value: Any) -> ToolResult:
     """Return a tool's return value as a result; a tool cannot set `refused_by`."""
     if isinstance(value, ToolResult):
         return replace(value, refused_by=None)
-    if isinstance(value, File):
+    kind: type[Any] = type(value)  # pyright: ignore[reportUnknownVariableType]  # `__class__` may lie
+    if issubclass(kind, File):
         return ToolResult(str(value), files=[value])
-    if isinstance(value, list | tuple):
+    if kind is list or kind is tuple:
         items = cast("Sequence[object]", value)
-        files = [one for one in items if isinstance(one, File)]
+        files = [cast("File", one) for one in items if issubclass(type(one), File)]
         if files:
             return ToolResult("\n".join(text_of(one) for one in items), files=files)
     return ToolResult(text_of(value), value=value)

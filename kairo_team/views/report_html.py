@@ -46,7 +46,7 @@ def render_report(story: RunStory, known: Known | None = None, inside: Sequence[
     page["inside_left_out"] = left_out(inside, parts)
     css, js = asset("report.css"), asset("report.js")
     # Named by their hashes, only the page's own style and script may run, whatever a member wrote.
-    policy = f"{policy_of(css)}; script-src {_hash_of(js)}"
+    policy = f"{policy_of(css)}; img-src data:; script-src {_hash_of(js)}"
     trusted = {"policy": Markup(policy), "css": Markup(css), "js": Markup(js)}  # noqa: S704 - the library's own
     rows = _pack({name: rows for one in made for name, rows in one.packed.items()})
     return template("report.html").render(page=page, rows=rows, **trusted)
@@ -89,7 +89,7 @@ def add_outcomes(story: RunStory, outcomes: Iterable[TaskOutcome]) -> None:
     for outcome in outcomes:
         task = story.tasks.get(outcome.task_id)
         if task and task.attempts and outcome.artifact and task.attempts[-1].artifact is None:
-            task.attempts[-1].artifact = outcome.artifact.text
+            task.attempts[-1].artifact, task.attempts[-1].files = outcome.artifact.text, outcome.artifact.files
 
 
 def _fill(task: TaskStory, outcome: TaskOutcome) -> None:
@@ -98,7 +98,8 @@ def _fill(task: TaskStory, outcome: TaskOutcome) -> None:
     if outcome.attempts:
         attempt = AttemptStory(outcome.attempts, outcome.member, 0.0, 0.0, outcome.status.value)
         attempt.verdict = outcome.verdict
-        attempt.artifact = outcome.artifact.text if outcome.artifact else None
+        if outcome.artifact is not None:
+            attempt.artifact, attempt.files = outcome.artifact.text, outcome.artifact.files
         task.attempts.append(attempt)
 
 

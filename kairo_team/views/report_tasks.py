@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kairo_team.files import MOST_SHOWN
 from kairo_team.views.report_calls import Calls, left_out
 from kairo_team.views.report_text import changes, cut, dollars, fair_share, macro, seconds
 from kairo_team.views.run_waits import waits
@@ -15,6 +17,7 @@ from kairo_team.views.text import count
 if TYPE_CHECKING:
     from markupsafe import Markup
 
+    from kairo_team.files import File
     from kairo_team.verdicts import CriterionResult, EvaluationVerdict, Finding
     from kairo_team.views.run_story import AttemptStory, QuestionStory, RunStory, TaskStory, Wait
 
@@ -34,6 +37,9 @@ _TEXT_OF_ALL: Final = 240_000
 _COMPARED_OF_ALL: Final = 100_000
 """Characters of all comparisons."""
 _LEAST_TEXT, _MOST_TEXT = 300, 20_000
+_FILES_OF_ALL: Final = 5_000_000
+"""Bytes of all files of a report together; the others are only named."""
+_PICTURES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,8 @@ class _Page(NamedTuple):
     most_compared: int
     """Most characters of a comparison of two artifacts."""
     runs: Mapping[str, Sequence[Link]]
+    room: list[int]
+    """Bytes left for files."""
 
 
 Link = tuple[int, str]
@@ -71,7 +79,7 @@ def make_rows(story: RunStory, calls: Calls, first: int, runs: Mapping[str, Sequ
     share = fair_share((len(texts[-1]) for texts in made if texts), _TEXT_OF_ALL)
     both = (len(one) + len(other) for texts in made for one, other in pairwise(texts))
     compared = fair_share(both, _COMPARED_OF_ALL)
-    page = _Page(story, calls, _bounded(share), _bounded(compared), runs)
+    page = _Page(story, calls, _bounded(share), _bounded(compared), runs, [_FILES_OF_ALL])
     return [_row(number, task, page) for number, task in enumerate(story.tasks.values(), first)]
 
 
@@ -210,6 +218,7 @@ def _attempts(task: TaskStory, page: _Page) -> Iterator[dict[str, Any]]:
             "calls": page.calls.shown(attempt.calls),
             "calls_left_out": left_out(attempt),
             "artifact": shown,
+            "files": [_file(file, page) for file in attempt.files] if attempt is last else [],
             "cut": sentence,
             "diff": changes(before, attempt.artifact, page.most_compared)
             if differs and before and attempt.artifact
@@ -217,6 +226,20 @@ def _attempts(task: TaskStory, page: _Page) -> Iterator[dict[str, Any]]:
         }
         # An attempt without an artifact does not interrupt the comparison.
         before = attempt.artifact or before
+
+
+def _file(file: File, page: _Page) -> dict[str, str]:
+    """Return a file for the page, as an image or a download, as long as the page has room."""
+    size = file.size or 0
+    data = file.data if 0 < size <= min(MOST_SHOWN, page.room[0]) else None
+    if data is None:
+        return {"words": str(file), "name": file.name, "image": "", "link": ""}
+    page.room[0] -= size
+    written = base64.b64encode(data).decode("ascii")
+    image = f"data:{file.media_type};base64,{written}" if file.media_type in _PICTURES else ""
+    # Never as its own type: a page or a script in it must not run where it is opened.
+    link = "" if image else f"data:application/octet-stream;base64,{written}"
+    return {"words": str(file), "name": file.name, "image": image, "link": link}
 
 
 def _attempt_facts(attempt: AttemptStory, *, timed: bool) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from kairo_team.budget import Budget, Usage, to_dollars
 from kairo_team.durable import recovery
-from kairo_team.durable.codec import outline, outline_field
+from kairo_team.durable.codec import fetching, outline, outline_field
 from kairo_team.engine.records.replay import RAISED_BUDGET, recorded_plan
 from kairo_team.results import Attempt, TaskOutcome
 from kairo_team.tasks import TaskStatus
@@ -105,7 +105,8 @@ def recorded_attempts(journal: SqlJournal, run_id: str) -> list[Attempt]:
     sql = "SELECT value FROM step WHERE run_id = ? AND key LIKE 'attempt:%' ORDER BY id"
     with journal.database.reading() as connection:
         rows = connection.execute(sql, (run_id,)).fetchall()
-    return [one for one in (outline(row["value"]) for row in rows) if isinstance(one, Attempt)]
+    with fetching(journal.database.file):
+        return [one for one in (outline(row["value"]) for row in rows) if isinstance(one, Attempt)]
 
 
 def runs_inside(journal: SqlJournal, run_id: str) -> list[RunInside]:
@@ -140,7 +141,8 @@ def _steps(journal: SqlJournal, run_id: str) -> dict[str, object]:
     )
     with journal.database.reading() as connection:
         rows = connection.execute(sql, (run_id, RAISED_BUDGET)).fetchall()
-    return {row["key"]: outline(row["value"]) for row in rows}
+    with fetching(journal.database.file):
+        return {row["key"]: outline(row["value"]) for row in rows}
 
 
 def raised_budget(steps: Mapping[str, object]) -> Budget | None:
@@ -204,4 +206,5 @@ def recorded_error(journal: SqlJournal, run_id: str) -> str | None:
 def recorded_result(journal: SqlJournal, run_id: str) -> TeamResult | None:
     """Return the result of a run's last session; None if its end is not recorded."""
     written = _column(journal, run_id, "result")
-    return None if written is None else cast("TeamResult", outline(written))
+    with fetching(journal.database.file):
+        return None if written is None else cast("TeamResult", outline(written))

@@ -6,14 +6,15 @@ All times are seconds since the run's first event. This module uses no terminal 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from kairo_team import events
 from kairo_team.budget import NO_USAGE, Usage, to_dollars
 from kairo_team.events import PlannedTask
+from kairo_team.files import File
 from kairo_team.views.progress import END_STATES, RowState
 from kairo_team.views.run_notes import describe
 
@@ -92,6 +93,8 @@ class AttemptStory:
     """Calls of the attempt and of its review, in the order they were sent."""
     artifact: str | None = None
     """The artifact's text, if it is known: events have content only if the runtime's `content` says so."""
+    files: Sequence[File] = ()
+    """The artifact's files, where its text is known."""
 
 
 @dataclass(slots=True, eq=False)
@@ -372,7 +375,10 @@ class RunStory:
             case events.Content(of="artifact", task_id=str(task_id), body=Mapping()):
                 attempts = self.task(task_id).attempts
                 if attempts:
-                    attempts[-1].artifact = str(cast("Mapping[str, object]", event.body).get("text", ""))
+                    body = cast("Mapping[str, Any]", event.body)
+                    attempts[-1].artifact = str(body.get("text", ""))
+                    found = map(File.of_shown, body.get("files") or ())
+                    attempts[-1].files = [file for file in found if file is not None]
             case _:
                 self.texts.setdefault(event.call_id, {})[event.of] = event.body
 

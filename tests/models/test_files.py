@@ -7,7 +7,7 @@ import json
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -62,7 +62,7 @@ GEMINI = {
     "candidates": [{"content": {"parts": [{"text": "Seen."}], "role": "model"}, "finishReason": "STOP"}],
     "usageMetadata": {"promptTokenCount": 9, "candidatesTokenCount": 2},
 }
-RESPONSES = {
+RESPONSES: dict[str, Any] = {
     "id": "r", "object": "response", "created_at": 1, "model": "m", "status": "completed", "parallel_tool_calls": True,
     "tools": [], "tool_choice": "auto", "usage": {
         "input_tokens": 9, "output_tokens": 2, "total_tokens": 11,
@@ -208,10 +208,10 @@ def _files_in(value: Any) -> Iterator[kt.File]:
         case {"inlineData": {"data": str(data), "mimeType": kind}}:
             yield kt.File(data=base64.urlsafe_b64decode(data + "=="), media_type=kind)
         case dict():
-            for one in value.values():
+            for one in cast("dict[str, Any]", value).values():
                 yield from _files_in(one)
         case list():
-            for one in value:
+            for one in cast("list[Any]", value):
                 yield from _files_in(one)
         case _:
             pass
@@ -226,15 +226,15 @@ def _at(url: str, kind: str) -> kt.File:
 def _texts(value: Any) -> int:
     """The bytes of the texts of a request; a file's content is far longer than any of them."""
     if isinstance(value, dict):
-        return sum(map(_texts, value.values()))
+        return sum(map(_texts, cast("dict[str, Any]", value).values()))
     if isinstance(value, list):
-        return sum(map(_texts, value))
+        return sum(map(_texts, cast("list[Any]", value)))
     return len(value.encode()) if isinstance(value, str) and len(value) < 5_000 else 0
 
 
 def _billed(response: Any) -> int | None:
     """The tokens of the prompt by the provider's own count."""
-    usage = response.get("usage") or response.get("usageMetadata") or {}
+    usage: dict[str, int] = response.get("usage") or response.get("usageMetadata") or {}
     names = ("prompt_tokens", "input_tokens", "promptTokenCount")
     found = next((usage[name] for name in names if name in usage), None)
     cached = usage.get("cache_creation_input_tokens", 0) + usage.get("cache_read_input_tokens", 0)

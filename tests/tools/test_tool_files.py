@@ -145,7 +145,12 @@ async def test_an_agent_of_the_openai_agents_sdk_gets_them() -> None:
 async def test_a_graph_gets_them_as_content_blocks_and_may_answer_with_one() -> None:
     pytest.importorskip("langgraph", reason="the extra `langgraph` is not installed")
     from langchain_core.messages import AIMessage
-    from langgraph.graph import END, START, MessagesState, StateGraph
+    from langgraph.graph import (  # pyright: ignore[reportMissingTypeStubs]
+        END,
+        START,
+        MessagesState,
+        StateGraph,
+    )
 
     from kairo_team.agents import LangGraphAgent
 
@@ -156,7 +161,7 @@ async def test_a_graph_gets_them_as_content_blocks_and_may_answer_with_one() -> 
         image = {"type": "image", "base64": base64.b64encode(png(9, 9)).decode(), "mime_type": "image/png"}
         return {"messages": [AIMessage([{"type": "text", "text": "Drawn."}, image])]}
 
-    graph = StateGraph(MessagesState)
+    graph: Any = StateGraph(MessagesState)
     graph.add_node("node", node)
     graph.add_edge(START, "node")
     graph.add_edge("node", END)

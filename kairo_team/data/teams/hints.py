@@ -48,6 +48,7 @@ from kairo_team.data.teams.shapes import (
 from kairo_team.errors import known
 from kairo_team.evaluators.rubric import Rubric
 from kairo_team.evaluators.rubric_data import rubric_of
+from kairo_team.files import File
 from kairo_team.governance.guardrail_config import policies_of
 from kairo_team.output_types import JsonSchema
 
@@ -499,10 +500,38 @@ def _shape_of_class(hint: Any) -> Shape | None:
         return PathOf()
     if hint is Rubric:
         return RubricOf()
+    if hint is File:
+        return FileOf()
     if hint in _kinds():
         return Named(_kinds()[hint]) if hint is not contracts.ChatModel else Plain(str)
     ours = str(getattr(hint, "__module__", "")).partition(".")[0] == "kairo_team"
     return built(cast("Any", hint)) if isinstance(hint, type) and (ours or is_dataclass(cast("Any", hint))) else None
+
+
+class FileOf(Shape):
+    """A file: its path, or a path or URL with a media type and a name."""
+
+    says = "the path of a file, or its path or url with a media_type and a name"
+
+    def fits(self, value: Any) -> bool:
+        """Take strings and mappings."""
+        return isinstance(value, str | Mapping)
+
+    def read(self, value: Any, place: Place, reading: Reading) -> Any:
+        """Read the file; a relative path begins at the file of the data."""
+        if not isinstance(value, str):
+            return built(File).read(value, place, reading)
+        path = reading.path(value, place)
+        if isinstance(path, Missing):
+            return path
+        try:
+            return File(path=path)
+        except ValueError as error:
+            return reading.refuse(place, str(error))
+
+    def schema(self, definitions: Definitions) -> Schema:
+        """Allow a path, or the arguments of a file."""
+        return {"anyOf": [PathOf().schema(definitions), built(File).schema(definitions)]}
 
 
 @cache

@@ -23,6 +23,7 @@ from kairo_team.engine.records.replay import CutShort
 from kairo_team.engine.work.constraints import RunConstraints
 from kairo_team.errors import HaltError
 from kairo_team.events import CallsDiverged, Content
+from kairo_team.files import File
 from kairo_team.governance.guardrails import GuardrailChain, joined
 from kairo_team.human import HumanRequest
 from kairo_team.models.fallback import single_models
@@ -234,7 +235,7 @@ class RunServices:
     ) -> None:
         """Emit a text of the work, if there are listeners."""
         if self.content is not None and self.content.heard:
-            said = to_jsonable_python(body, fallback=describe)
+            said = to_jsonable_python(body, fallback=_shown)
             self.emit(Content, task_id, member, of, call, attempt, said)
 
     def note_overshoot(self, model: str, held: Usage, used: Usage) -> None:
@@ -472,3 +473,7 @@ def _describe(model: str, overshoot: _Overshoot) -> str:
         f"model {model!r} used more than was held for {what}: {' and '.join(parts)}; all of it is booked. Its provider "
         "does not keep to max_tokens, or the prompt was longer than was counted"
     )
+
+
+def _shown(value: object) -> Any:
+    return value.as_shown() if isinstance(value, File) else describe(value)
