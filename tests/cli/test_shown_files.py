@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import kairo_team as kt
+from kairo_team.data.teams import TeamJob
 from kairo_team.events import Content
 from kairo_team.files import MOST_SHOWN
 from kairo_team.testing import EventRecorder
@@ -117,7 +118,7 @@ def team_with(files: Any) -> dict[str, Any]:
     return {"name": "desk", "members": [{"role": "a", "agent": agent}], "request": {"goal": "Go.", "plan": plan}}
 
 
-def load(folder: Path, files: Any, **options: Any) -> kt.TeamJob:
+def load(folder: Path, files: Any, **options: Any) -> TeamJob:
     file = folder / "team.json"
     file.write_text(json.dumps(team_with(files)), encoding="utf-8")
     return kt.load_job(file, **options)
