@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import ModelResponse as ProviderReply
 from pydantic_ai.messages import TextPart, ThinkingPart
+from pydantic_ai.models import ModelRequestParameters
 
 import kairo_team as kt
 from kairo_team._util.frozen import thaw
+from kairo_team.agents.pydantic_ai_messages import ReplyView
 from kairo_team.durable.codec import decode, encode
 from kairo_team.engine.work.work_context import _written  # pyright: ignore[reportPrivateUsage]  # what keys are made of
 from kairo_team.guardrails import GuardrailDecision, ModelOutput
@@ -120,6 +122,14 @@ def test_half_a_character_in_a_thought_is_a_question_mark() -> None:
     assert native is not None
     native.encode()
     assert "half ?" in native
+
+
+def test_a_recorded_reply_of_a_pydantic_ai_agent_has_its_reasoning() -> None:
+    """An agent that is taken up again gets the reply from the journal, with the thought and its signature."""
+    parts = [ThinkingPart("Rome? No.", signature="c2lnbmVk", provider_name="anthropic"), TextPart("Paris.")]
+    view = ReplyView(ModelRequestParameters())
+    recorded = decode(encode(view.response(ProviderReply(parts))))
+    assert view.native(recorded, None).parts == parts
 
 
 def test_the_bound_of_a_prompt_counts_what_is_sent() -> None:
