@@ -41,7 +41,7 @@ FIRST_TEAM: Mistakes = {
     ),
     "nothing returned": (
         lambda: with_agent(lambda assignment: None),
-        ["member 'writer' returned nothing (None)", "a string, an Artifact or an AgentOutput"],
+        ["member 'writer' returned nothing (None)", "a string, data", "an Artifact or an AgentOutput"],
     ),
     "a misspelt upstream": (
         lambda: with_agent(misspelt),
