@@ -76,16 +76,13 @@ class ChatModel(Protocol):
     C11. `price` is a finite amount, not negative, the same for the same usage, and not smaller for more tokens.
     C12. `stream` passes on the text of the reply it returns, in order; an exception of `on_text` ends the call.
     C13. A file of a message reaches the provider whole, or the call is refused: it is never left out.
-    C14. A message's `native` form reaches the provider if it came with a reply of this model and the message still says
-        the same. Any other is ignored, and the message's text and calls are sent.
+    C14. A message's `native` form is sent in place of its text and calls, if this model made it and it says the same.
 
-    Optional: `async count_tokens(request) -> int`, an upper bound of the prompt's tokens; `price(usage) -> Money`,
-    what a reply cost; `file_problem(file) -> str | None`, why it takes no such file (without it, it gets none); `async
-    stream(request, on_text) -> ModelResponse`, the same as `complete` but calling `on_text(text)` with each piece of
-    the reply's text as it comes; `max_output_tokens`, the most a reply may have when the request sets no limit;
-    `context_window`, the most tokens of prompt and reply together, None if unknown: an agent makes its conversation
-    shorter before. `kairo_team.models.idempotency_key()` names the try that is being sent, for a provider that answers
-    and charges a repeated try once.
+    Optional: `async count_tokens(request) -> int`, an upper bound of the prompt's tokens; `price(usage) -> Money`;
+    `file_problem(file) -> str | None`, why it takes no such file (without it, it gets none); `async stream(request,
+    on_text)`, or `stream(request, on_text, on_thinking)`, as `complete`, with each piece of text, or of reasoning, as
+    it comes; `max_output_tokens`, the most a reply may have when the request sets no limit; `context_window`, the most
+    tokens of prompt and reply, None if unknown. `kairo_team.models.idempotency_key()` names the try that is being sent.
     """
 
     @property

@@ -1,6 +1,6 @@
 """Upper bounds of the tokens that a file takes in a prompt, by the rules that providers document.
 
-Sources, read in November 2026: OpenAI "Images and vision" (tiles of 512 pixels, patches of 32), Anthropic "Vision"
+Sources: OpenAI "Images and vision" (tiles of 512 pixels, patches of 32), Anthropic "Vision"
 (width x height / 750, at most 4,784) and "PDF support" (each page as text of 1,500 to 3,000 tokens and as an image),
 Google "Image understanding" and "Audio understanding" (258 tokens a tile of 768 pixels, at most 2,240 an image on
 Gemini 3; 32 a second).
