@@ -42,10 +42,11 @@ class Cluster:
     database keeps all state: runs, calls, units, budgets. `engine` delivers units to workers: "dbos" or
     "procrastinate". A process sends a heartbeat every `beat` seconds; after three intervals without one it is declared
     dead, and other processes do its units again. A unit is given up when `max_deliveries` processes have died of it
-    with nothing recorded in between. The database may be unreachable for `patience` seconds. `events` keeps the events
-    of runs in the database. `account` names a budget over runs of all machines, created by `kairo budget`; the budget
-    of a run is first set aside there. Raises `MissingExtra` without the extra `cluster`, `Misuse` for an invalid URL,
-    and `JournalError` for a database that cannot be used.
+    with nothing recorded in between. The number of its coordinator counts for an attempt, and for a run that of the
+    process that finds the last death: give all processes of a database the same. The database may be unreachable for
+    `patience` seconds. `events` keeps the events of runs in the database. `account` names a budget over runs of all
+    machines, created by `kairo budget`; the budget of a run is first set aside there. Raises `MissingExtra` without the
+    extra `cluster`, `Misuse` for an invalid URL, and `JournalError` for a database that cannot be used.
     """
 
     def __init__(
@@ -152,7 +153,9 @@ class Cluster:
             kept.epoch,
             self.journal.process.id,
         )
-        return await RemoteAttempt(self.journal, self.delivery, self.mailbox, unit, assignment, context, timeout).make()
+        return await RemoteAttempt(
+            self.journal, self.delivery, self.mailbox, unit, assignment, context, timeout, self._max_deliveries
+        ).make()
 
     def submit(
         self,

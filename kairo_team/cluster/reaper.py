@@ -179,20 +179,19 @@ class Reaper:
             self._fence_off(connection, had, reason, note_death(connection, had, [had]) if failed else None)
 
     def _fence_off(self, connection: Any, unit: Unit, reason: str, deaths: Deaths | None) -> None:
-        """Invalidate the delivery. Resend a run; the coordinator resends attempts.
+        """Invalidate the delivery. Resend a run, or give it up; the coordinator does so with attempts.
 
         `deaths` includes the death that is the reason; None if no process died.
         """
         following = unit.next()
-        given_up = deaths is not None and deaths.exhaust(self._max_deliveries)
         if unit.kind == "attempt":
             sql = "UPDATE unit SET fence = ?, state = 'lost', process = NULL WHERE id = ?"
             connection.execute(sql, (following.fence, unit.id))
             if unit.sender is not None:
-                lost = (reason, deaths.number if deaths is not None and given_up else None)
-                for statement in message_to(unit.sender, Message(unit.id, unit.fence, "lost", lost), unit.run_id):
+                lost = Message(unit.id, unit.fence, "lost", (reason, deaths))
+                for statement in message_to(unit.sender, lost, unit.run_id):
                     execute(connection, statement)
-        elif deaths is not None and given_up:
+        elif deaths is not None and deaths.exhaust(self._max_deliveries):
             self._give_up(connection, unit, deaths)
         else:
             self._send_run(connection, following)

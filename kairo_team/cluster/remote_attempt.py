@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator
 
     from kairo_team.budget import HaltReason
+    from kairo_team.cluster.deaths import Deaths
     from kairo_team.cluster.delivery import Delivery
     from kairo_team.cluster.mailbox import Mailbox, Message, MessageQueue
     from kairo_team.durable.postgres import PostgresJournal
@@ -64,10 +65,10 @@ class DeliveriesExhausted(KairoError):
 class _Lost(Exception):
     """The process that had the unit is gone, or gave the unit back."""
 
-    def __init__(self, reason: str, deaths: int | None) -> None:
+    def __init__(self, reason: str, deaths: Deaths | None) -> None:
         super().__init__(reason)
         self.deaths = deaths
-        """The number of processes that died over a unit that is given up; None if it is sent again."""
+        """The deaths of processes that had the unit, with this one; None if no process died."""
 
 
 class RemoteAttempt:
@@ -82,6 +83,7 @@ class RemoteAttempt:
         assignment: Assignment,
         context: WorkContext,
         timeout: float | None,
+        max_deliveries: int,
     ) -> None:
         self._journal = journal
         self._delivery = delivery
@@ -90,6 +92,7 @@ class RemoteAttempt:
         self._assignment = assignment
         self._context = context
         self._timeout = timeout
+        self._max_deliveries = max_deliveries
         self._governor = context.governor
         self._number = int(context.step.rpartition(":")[2])
         self._tools = {tool.name: tool for tool in context.offered}
@@ -158,8 +161,8 @@ class RemoteAttempt:
                 except _Lost as lost:
                     await self._charge_lost()
                     _logger.warning("run %s: %s of task %r: %s", unit.run_id, unit.step, self._context.task_id, lost)
-                    if lost.deaths is not None:
-                        raise DeliveriesExhausted(lost.deaths) from None
+                    if lost.deaths is not None and lost.deaths.exhaust(self._max_deliveries):
+                        raise DeliveriesExhausted(lost.deaths.number) from None
                     unit = self._unit = unit.next()
 
     def _send(self, unit: Unit) -> None:

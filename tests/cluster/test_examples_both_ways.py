@@ -27,6 +27,7 @@ from kairo_team.examples import (
     many_machines,
     map_reduce,
     pull_request,
+    read_invoices,
     release_notes,
     research,
     serve_events,
@@ -40,7 +41,14 @@ from kairo_team.examples.regulated import review
 from kairo_team.examples.release_notes_history import curated
 from kairo_team.testing import EventRecorder, FunctionModel, ScriptedModel
 from tests.cluster.stage import new_database, warned, working
-from tests.examples import test_clean_csv, test_mail_triage, test_pull_request, test_release_notes, test_research
+from tests.examples import (
+    test_clean_csv,
+    test_mail_triage,
+    test_pull_request,
+    test_read_invoices,
+    test_release_notes,
+    test_research,
+)
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 EXAMPLES: Final = ROOT / "examples"
@@ -101,6 +109,12 @@ def sort_mails(_: Path) -> Job:
 def review_a_change(_: Path) -> Job:
     team = pull_request.make_team(FunctionModel(test_pull_request.write))
     return Job(team, pull_request.make_request(test_pull_request.DIFF), person=pull_request.approve)
+
+
+def read_pictures(_: Path) -> Job:
+    model = "test:eyes"
+    request = kt.TeamExecutionRequest("Read them.", plan=read_invoices.make_plan(test_read_invoices.PICTURES))
+    return scripted(read_invoices.make_team(model), request, model, test_read_invoices.Eyes().model)
 
 
 def look_up(folder: Path) -> Job:
@@ -164,6 +178,7 @@ JOBS: Final[Mapping[str, Callable[[Path], Job]]] = {
     "map_reduce": lambda _: Job(*map_reduce.build()),
     "newsdesk": news,
     "pull_request": review_a_change,
+    "read_invoices": read_pictures,
     "regulated": lambda _: dose([review.CARELESS, review.CAREFUL]),
     "regulated: who does not listen": lambda _: dose([review.CARELESS] * 4),
     "release_notes": lambda _: write_notes(test_release_notes.right),

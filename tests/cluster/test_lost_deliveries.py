@@ -13,6 +13,7 @@ from anyio import to_thread
 
 import kairo_team as kt
 from kairo_team.cluster.cluster import Cluster
+from kairo_team.cluster.reaper import _LOCK
 from kairo_team.cluster.worker import Worker
 from kairo_team.errors import JournalError
 from kairo_team.testing import FunctionModel
@@ -20,6 +21,12 @@ from tests.cluster.stage import Crew, crew, execute, new_database, until
 from tests.cluster.test_runs import elsewhere, request_of, team_of
 
 pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
+
+WATCHED = """
+SELECT 1 FROM pg_locks JOIN pg_database ON pg_database.oid = database
+WHERE locktype = 'advisory' AND (classid::bigint << 32 | objid::bigint) = %s AND granted
+AND datname = current_database()"""
+"""Finds a row if a process holds an advisory lock."""
 
 
 def stage(max_deliveries: int = 5) -> AbstractAsyncContextManager[Crew]:
@@ -135,7 +142,14 @@ async def test_a_worker_that_was_fenced_off_records_nothing_and_starts_no_call()
     assert len(calls) == 1
 
 
+async def watch_over_all(cast: Crew) -> None:
+    """Let a process with the default `max_deliveries` watch the others until the end."""
+    await to_thread.run_sync(cast.new_cluster().start)
+    await until(lambda: execute(cast.url, WATCHED, _LOCK))
+
+
 async def test_an_attempt_that_loses_every_worker_fails_with_that_sentence() -> None:
+    """The coordinator's `max_deliveries` counts, whichever process finds the workers dead."""
     taken: list[str] = []
 
     async def hang(assignment: kt.Assignment, context: kt.MemberContext) -> str:
@@ -145,6 +159,7 @@ async def test_an_attempt_that_loses_every_worker_fails_with_that_sentence() -> 
 
     team = team_of(hang)
     async with stage(max_deliveries=2) as cast:
+        await watch_over_all(cast)
         here, runtime = elsewhere(team, cast.here)
         async with runtime:
             run = await runtime.start(here, request_of(kt.Task("a", "do", member="m0", retries=0)))

@@ -178,8 +178,7 @@ async def test_third_o14_what_a_lost_worker_did_is_not_repeated_by_the_next_atte
     request = kt.TeamExecutionRequest("Tell ann.", plan=kt.TaskGraph([kt.Task("one", "Tell ann.")]), run_id="r")
     coordinator = TaskDispatchCoordinator(failure_policy=FailurePolicy(backoff=0))
     async with crew(new_database("procrastinate"), max_deliveries=deliveries) as cast:
-        lost = cast.new_cluster(max_deliveries=deliveries)  # it may be the one that finds itself dead
-        cast.group.start_soon(Worker(lost, team).run)
+        lost = cast.add_worker(team)
         async with kt.Runtime(engine=cast.here) as runtime:
             run = await runtime.start(replace(team, runtime=None), request, coordinator=coordinator)
             with anyio.fail_after(60):

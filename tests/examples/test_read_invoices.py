@@ -44,7 +44,7 @@ All: 1106.00 EUR"""
 
 
 class Eyes:
-    """Answers for each picture what is printed on it; the first time it misreads one total."""
+    """Answers for each picture what is printed on it; the first time it misreads the total of the first."""
 
     def __init__(self) -> None:
         self.seen: list[list[str]] = []
@@ -54,7 +54,7 @@ class Eyes:
         names = [file.name for file in request.files]
         self.seen.append(names)
         printed = PRINTED[int(names[0].removesuffix(".png")[-1]) - 1]
-        misread = len(self.seen) == 1
+        misread = names == [PICTURES[0].name] and self.seen.count(names) == 1
         return json.dumps({**printed, "total": "478.00"} if misread else printed)
 
 
