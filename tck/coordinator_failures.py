@@ -73,8 +73,8 @@ async def _number(assignment: Assignment, context: MemberContext) -> Any:
     return 42
 
 
-async def _mapping(assignment: Assignment, context: MemberContext) -> Any:
-    return {"text": SAID}
+async def _tuple(assignment: Assignment, context: MemberContext) -> Any:
+    return (SAID,)
 
 
 async def _error_as_value(assignment: Assignment, context: MemberContext) -> Any:
@@ -125,7 +125,7 @@ WRONG: Final[Mapping[str, Any]] = {
     "returns None": say_nothing,
     "returns no awaitable": _ReturnsNoCoroutine(),
     "returns a number": _number,
-    "returns a mapping": _mapping,
+    "returns a tuple": _tuple,
     "returns an exception": _error_as_value,
 }
 ENDED: Final[Mapping[str, Any]] = {"returns a blank": _blank, "was blocked": _blocked, "was halted": _halted}
