@@ -504,11 +504,20 @@ class TeamResult:
         >>> result = kt.run_sync(team, "tides", plan=kt.TaskGraph([report]))
         >>> result.data(report).title
         """
-        task_id = task if isinstance(task, str) else task.id
+        task_id = task if isinstance(task, str) else self._id_in_run(task.id)
         outcome = self[task_id]
         if outcome.status is not TaskStatus.COMPLETED or outcome.artifact is None:
             raise NoAnswer(f"task {task_id!r}", outcome.status.value, outcome.error) from outcome.exception
         return _data_of(outcome.artifact, None if isinstance(task, str) else task.output_type)
+
+    def _id_in_run(self, task_id: str) -> str:
+        """Return a task's id, of a task of a loop's body the loop's in front, if only one loop has such a task."""
+        ids = {outcome.task_id for outcome in self.outcomes}
+        if task_id in ids:
+            return task_id
+        grown = {self._without_rounds(one) for one in ids} - ids
+        found = [one for one in grown if one.endswith(f".{task_id}")]
+        return found[0] if len(found) == 1 else task_id
 
     def _without_rounds(self, task_id: str) -> str:
         """Return a task's id without the numbers of the rounds that it is part of."""

@@ -160,7 +160,8 @@ async def test_files_come_with_the_first_message_only() -> None:
 
     output = await kt.MiniAgent(model, tools=[now]).run("When was it taken?", files=[PHOTO])
     assert output.text == "Noon."
-    assert [[len(message.files) for message in asked.messages] for asked in model.calls][1] == [0, 1, 0, 0, 0]
+    assert [(message.role, len(message.files)) for message in model.calls[1].messages if message.files] == [("user", 1)]
+    assert model.calls[1].messages[1].files == (PHOTO,)
 
 
 async def test_a_team_inside_a_team_gets_the_files_too() -> None:

@@ -198,6 +198,7 @@ async def test_the_last_round_of_a_loop_is_found_by_its_task() -> None:
     assert result.status is kt.TeamStatus.COMPLETED, result.error
     assert result["solve.write"].task_id == "solve.03.write"
     assert result.data(kt.TaskRef("solve.write", Report)).pages == 3
+    assert result.data(write).pages == 3
     assert result.data("solve.write") == {"title": "x", "pages": 3}
 
 

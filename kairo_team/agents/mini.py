@@ -275,6 +275,8 @@ class _Conversation:
         """The highest cost of a turn so far, in dollars."""
         self._longest = 0
         """Tokens of the longest reply so far."""
+        self._thought = 0
+        """The most tokens of reasoning in a reply so far: some models cannot leave it."""
         self._text = ""
         self._data: Any = None
         self._no_tools = False
@@ -383,14 +385,18 @@ class _Conversation:
         words = max(_LEAST_WORDS, self._room.tokens(most) // 12)
         asked = self._compact(conversation=said, summary=None, words=words)
         system = self._messages[0]
+        # Few tokens are enough for a summary, and too few to think as the agent's settings say.
+        settings = self._settings | ({"thinking": False} if "thinking" in self._settings else {})
+        most = 2 * words + self._thought
         response = await self._model.complete(
-            ModelRequest([system, Message.user(asked)], max_tokens=2 * words, settings=self._settings)
+            ModelRequest([system, Message.user(asked)], max_tokens=most, settings=settings)
         )
         if not response.text.strip() or response.finish_reason == "content_filter":
             return
         self._summary = response.text
         summary = self._compact(conversation="", summary=response.text, words=words)
-        self._messages = [system, Message.user(f"{self._task}\n\n{summary}"), *self._messages[tail:]]
+        task = Message.user(f"{self._task}\n\n{summary}", self._messages[1].files)
+        self._messages = [system, task, *self._messages[tail:]]
 
     def _compact(self, **values: object) -> str:
         assignment, role = self._assignment, self._context.role
@@ -444,6 +450,7 @@ class _Conversation:
         usage = response.usage or Usage()
         self._dearest = max(self._dearest, usage.dollars)
         self._longest = max(self._longest, usage.completion_tokens)
+        self._thought = max(self._thought, response.billing.reasoning_tokens)
         self._text = self._text + response.text if self._ask == "continue" else response.text or self._text
         self._context.keep(self._text)
         if asked_tools:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from kairo_team.messages import Message
+from kairo_team.models.file_bounds import file_bound
 from kairo_team.models.governed_model import prompt_bound
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ _KEPT: Final = 100
 _LONG: Final = 240
 """Characters of a result that are worth cutting."""
 _CUT: Final = "[cut: {} of {} characters are left out]"
+_NOT_KEPT: Final = "[left out: {}]"
 _BYTES_A_TOKEN: Final = 3.0
 """Bytes of a token, where no usage shows how many they are."""
 _ROOM_FOR_REPLY: Final = 4
@@ -43,16 +45,18 @@ class Room:
         self._last: ModelRequest | None = None
         self._used = 0
         """The tokens of the last prompt; 0: unknown."""
+        self._replied = 0
+        """The tokens of the last reply, reasoning included, which goes back with it."""
 
     def is_full(self, messages: Sequence[Message]) -> bool:
         """Return whether the last prompt, with the messages that came after it, is too long."""
         if self._last is None or (self._tokens is None and self._learned is None):
             return False
         asked = sum(not message.aside for message in self._last.messages)
-        new = sum(_bytes(message.text) for message in messages[asked:])
+        new = sum(_bytes(message.text) + _bytes_of_files(message) for message in messages[asked:])
         if self._learned is None and self._tokens is not None and self._used:  # no need to count bytes
-            return self._used + new / _BYTES_A_TOKEN > self._tokens
-        return prompt_bound(self._last) + new > self.most
+            return self._used + self._replied + new / _BYTES_A_TOKEN > self._tokens
+        return prompt_bound(self._last) + self._replied * self._bytes_a_token + new > self.most
 
     @property
     def most(self) -> int:
@@ -68,7 +72,9 @@ class Room:
 
     def measure(self, request: ModelRequest, response: ModelResponse) -> None:
         """Note a prompt, and how many tokens it had."""
-        self._last, self._used = request, 0 if response.usage is None else response.usage.prompt_tokens
+        self._last, self._used, self._replied = request, 0, 0
+        if (usage := response.usage) is not None:
+            self._used, self._replied = usage.prompt_tokens, usage.completion_tokens
 
     def tokens(self, length: int) -> int:
         """Return the tokens of so many bytes, about."""
@@ -86,17 +92,23 @@ def newest_turn(messages: Sequence[Message]) -> int | None:
 
 
 def cut_results(messages: Sequence[Message], excess: int, end: int) -> tuple[list[Message], int]:
-    """Cut results of tools before `end`, the oldest first, until `excess` bytes are gone; return how many were cut."""
+    """Cut results of tools before `end`, the oldest first, until `excess` bytes are gone; return how many were cut.
+
+    Files of a result are left out, by name.
+    """
     left, cut = list(messages), 0
     for number, message in enumerate(left[:end]):
         if excess <= 0:
             break
-        if message.role != "tool" or len(message.text) <= _LONG:
+        if message.role != "tool" or (len(message.text) <= _LONG and not message.files):
             continue
-        kept = message.text[:_KEPT]
-        short = f"{kept} {_CUT.format(len(message.text) - len(kept), len(message.text))}"
-        excess -= _bytes(message.text) - _bytes(short)
-        left[number] = replace(message, text=short)
+        short = message.text
+        if len(short) > _LONG:
+            kept = short[:_KEPT]
+            short = f"{kept} {_CUT.format(len(short) - len(kept), len(short))}"
+        short = "\n".join([short, *_files_left_out(message)])
+        excess -= _bytes(message.text) + _bytes_of_files(message) - _bytes(short)
+        left[number] = replace(message, text=short, files=())
         cut += 1
     return left, cut
 
@@ -115,7 +127,11 @@ def _lines(message: Message) -> list[str]:
     for call in message.tool_calls:
         given = call.arguments if isinstance(call.arguments, str) else json.dumps(dict(call.arguments), default=repr)
         lines.append(f"called {call.name} {given}")
-    return lines
+    return [*lines, *_files_left_out(message)]
+
+
+def _files_left_out(message: Message) -> list[str]:
+    return [_NOT_KEPT.format(file) for file in message.files]
 
 
 _SPEAKERS: Final = {"system": "instructions", "user": "asked", "assistant": "you", "tool": "result"}
@@ -123,3 +139,7 @@ _SPEAKERS: Final = {"system": "instructions", "user": "asked", "assistant": "you
 
 def _bytes(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
+
+
+def _bytes_of_files(message: Message) -> int:
+    return sum(map(file_bound, message.files))

@@ -36,6 +36,7 @@ _BY_WORDS: Final[dict[ModelErrorKind, tuple[str, ...]]] = {
         "exceededbudget",
         "budget_exceeded",
         "authenticationerror",
+        "api key not valid",
         "incorrect api key",
         "invalid api key",
     ),

@@ -49,6 +49,8 @@ IN_EXTRA: Final = frozenset({"anthropic", "google", "openai"})
 """Provider libraries that the extra `models` brings."""
 _USAGE_FIRST: Final = frozenset({"AnthropicModel", "GoogleModel"})
 """Classes of models whose streams report usage before the end."""
+_LEAST_THINKING: Final = 1024
+"""Tokens for thinking that Anthropic takes at least."""
 TOOL_PREAMBLE: Final = 600
 """Tokens a provider may add to a prompt that offers tools: its instructions on how to call them."""
 
@@ -254,8 +256,10 @@ class ProviderModel:
         limits = [limit for limit in (request.max_tokens, settings.get("max_tokens")) if limit is not None]
         if limits:
             settings["max_tokens"] = min(limits)
-        if request.tools and self._writes_cache:  # a conversation with tools has further turns, which read the cache
-            settings.setdefault("cache", True)
+        if self._is_anthropic:
+            if request.tools:  # a conversation with tools has further turns, which read the cache
+                settings.setdefault("cache", True)
+            settings = fitted_thinking(self._model, settings)
         return cast("ModelSettings", with_key(self._model, settings))
 
     def _parameters(self, request: ModelRequest) -> ModelRequestParameters:
@@ -272,8 +276,8 @@ class ProviderModel:
         return ModelRequestParameters(function_tools=tools, output_mode=mode, output_object=wanted)
 
     @property
-    def _writes_cache(self) -> bool:
-        """Return whether the provider caches a prompt only where it is asked to: Anthropic."""
+    def _is_anthropic(self) -> bool:
+        """Return whether the provider is Anthropic, which caches a prompt only where it is asked to."""
         return any(kind.__name__ == "AnthropicModel" for kind in type(self._model).__mro__)
 
     @property
@@ -332,6 +336,24 @@ def with_key(model: Model[Any], settings: dict[str, Any]) -> dict[str, Any]:
     given = settings.get("extra_headers")
     headers = headers_with_key(given)
     return settings if headers is given else {**settings, "extra_headers": headers}
+
+
+def fitted_thinking(model: Model[Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings with at most half of the reply's tokens for thinking, or none if that is too little.
+
+    Anthropic refuses a request whose tokens of thinking are not fewer than those of the reply, and a reply is short
+    where little is left of a budget. Models that choose themselves how much they think have no such number.
+    """
+    from pydantic_ai.models.anthropic import ANTHROPIC_THINKING_BUDGET_MAP as WORDS
+
+    most, own = settings.get("max_tokens"), settings.get("anthropic_thinking")
+    adaptive = model.profile.get("anthropic_supports_adaptive_thinking", False)
+    wanted = (own or {}).get("budget_tokens") or (0 if adaptive or own else WORDS.get(settings.get("thinking"), 0))
+    if most is None or wanted < most:
+        return settings
+    if most // 2 >= _LEAST_THINKING:
+        return settings | {"anthropic_thinking": {**(own or {}), "type": "enabled", "budget_tokens": most // 2}}
+    return {name: value for name, value in settings.items() if name != "anthropic_thinking"} | {"thinking": False}
 
 
 # ---------------------------------------------------------------- before work starts

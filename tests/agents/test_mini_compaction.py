@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,14 @@ import pytest
 
 import kairo_team as kt
 from kairo_team import events
+from kairo_team.agents.mini_compaction import cut_results
 from kairo_team.errors import ModelCallError
+from kairo_team.messages import Billing
 from kairo_team.models.governed_model import prompt_bound
 from kairo_team.testing import EventRecorder, FunctionModel
+from kairo_team.tools import ToolResult
 from tests.durable.desk import Images
+from tests.models.test_files import png
 
 pytestmark = pytest.mark.anyio
 
@@ -194,3 +199,67 @@ async def test_a_session_that_is_cut_anywhere_goes_on_with_the_same_prompts(
         assert (output.text, output.status) == (whole.text, kt.AgentStatus.COMPLETED)
         if window is not None:
             assert prompts(again) == prompts(first)[len(first.calls) - len(again.calls) :]
+
+
+async def test_files_of_old_results_are_cut_and_named_and_the_files_of_the_task_stay() -> None:
+    photo, page = kt.File(data=png(), name="photo.png"), kt.File(data=png(), name="page.png")
+
+    @kt.tool(side_effect="read")
+    async def look(page_number: int) -> ToolResult:
+        """Look at a page."""
+        return ToolResult(f"page {page_number}", files=[page])
+
+    def used_by(request: kt.ModelRequest) -> int:
+        return 200 + 900 * len(request.files)
+
+    def reply(request: kt.ModelRequest) -> kt.ModelResponse:
+        used = used_by(request)
+        if "Write a summary" in request.messages[-1].text:
+            assert "[left out: page.png" in request.messages[-1].text
+            return kt.ModelResponse("pages were read", usage=kt.Usage(used, 10))
+        if len(model.calls) >= 20:
+            return kt.ModelResponse("done", usage=kt.Usage(used, 10))
+        call = kt.ToolCall(f"c{len(model.calls)}", "look", {"page_number": len(model.calls)})
+        return kt.ModelResponse("", [call], kt.Usage(used, 10))
+
+    class Seeing(FunctionModel):
+        context_window = WINDOW
+
+        async def count_tokens(self, request: kt.ModelRequest) -> int:
+            return used_by(request)
+
+    model = Seeing(reply, name="test:seeing")
+    reader = kt.MiniAgent(model, tools=[look], max_turns=40, settings={"max_tokens": 400})
+    output = await reader.run("Read the pages of this book.", files=[photo])
+    assert output.text == "done"
+    assert max(map(used_by, model.calls)) <= WINDOW - 400
+    last = model.calls[-1]
+    assert last.files[0] == photo
+    assert last.messages[-2].files == (page,) or last.messages[-3].files == (page,)
+    kept = [message.files for message in output.transcript if message.role == "tool"]
+    assert all(files == (page,) for files in kept), "the transcript keeps them"
+
+
+def test_a_result_that_is_cut_names_its_files() -> None:
+    page = kt.File(data=png(), name="page.png")
+    results = [kt.Message.tool(str(number), "page", [page]) for number in range(3)]
+    left, cut = cut_results(results, 10_000, 3)
+    assert cut == 2
+    assert [message.files for message in left] == [(), (), (page,)]
+    assert left[0].text == "page\n[left out: page.png, image/png, 71 bytes]"
+
+
+async def test_an_agent_that_thinks_writes_its_summary_without_thinking_and_with_room_for_it() -> None:
+    class Thinking(Clerk):
+        def _reply(self, request: kt.ModelRequest) -> kt.ModelResponse:
+            thoughts = 0 if request.settings.get("thinking") is False else 300
+            made = super()._reply(request)
+            return replace(made, billing=Billing(reasoning_tokens=thoughts))
+
+    clerk = Thinking(window=3_000, turns=60, limit=3_000)
+    output = await agent(clerk, thinking="low").run("Add up the codes.")
+    assert output.text == "total 840"
+    summaries = [call for call in clerk.calls if "Write a summary" in call.messages[-1].text]
+    assert summaries
+    assert all(call.settings["thinking"] is False and (call.max_tokens or 0) > 300 for call in summaries)
+    assert all(call.settings["thinking"] == "low" for call in clerk.calls if call not in summaries)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -113,3 +114,27 @@ async def test_a_streaming_agent_emits_reasoning_apart_from_its_text() -> None:
     await kt.run(kt.Team("t", [member]), "Which city?", runtime=kt.Runtime(subscribers=[recorder]))
     assert "".join(event.text for event in recorder.of(ModelDelta)) == "Paris."
     assert "".join(event.text for event in recorder.of(ModelThinking)) == THOUGHT["thinking"]
+
+
+@on_asyncio
+@pytest.mark.real_time
+@pytest.mark.parametrize(
+    ("thinking", "most", "sent"),
+    [
+        ("low", 4096, {"type": "enabled", "budget_tokens": 2048}),
+        ("medium", 4096, {"type": "enabled", "budget_tokens": 2048}),
+        ("high", 40_000, {"type": "enabled", "budget_tokens": 16_384}),
+        ("low", 2048, {"type": "enabled", "budget_tokens": 1024}),
+        ("low", 1500, None),
+    ],
+)
+async def test_thinking_fits_into_the_reply_because_anthropic_refuses_it_otherwise(
+    thinking: str, most: int, sent: dict[str, Any] | None
+) -> None:
+    asked: list[Any] = []
+    model = model_of("anthropic-messages", claude(text("Paris.")), asked=asked)
+    await model.complete(replace(ASK, max_tokens=most, settings={"thinking": thinking}))
+    own = {"anthropic_thinking": {"type": "enabled", "budget_tokens": 9_000}}
+    await model.complete(replace(ASK, max_tokens=most, settings=own))
+    assert (asked[0]["max_tokens"], asked[0].get("thinking")) == (most, sent)
+    assert asked[1].get("thinking", {"budget_tokens": 0})["budget_tokens"] < most
