@@ -89,7 +89,7 @@ MODULES = {
     "data/teams": "hints loading reading shapes",
     "evals": "comparison dataset eval_result eval_run pydantic_dataset",
     "cli": """account_commands app budgets cluster_commands commands console_command databases
-        demo_command demo_scenes desk document eval_command exits graph init_command interrupts job
+        defaults demo_command demo_scenes desk document eval_command exits graph init_command interrupts job
         journal_commands journals judge judge_attack judge_compare judge_inputs judge_report judge_try
         loading options plugins_command refusal report report_command run_commands run_table schema_command
         secret_arguments sources streams""",
