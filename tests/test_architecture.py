@@ -52,7 +52,7 @@ MODULES = {
     "models": """call_keys client_errors fallback file_bounds governed_model limits local local_server natives
         openai_compatible provider_errors provider_messages providers readings resolver retries tool_calls""",
     "tools": """arguments circuit commands globs guards made_calls mcp mcp_config mcp_schema mcp_session mcp_transport
-        passing paths permissions pipeline pydantic_toolsets result shell_words signature sources tool""",
+        passing paths permissions pipeline pydantic_toolsets result shell_words signature skills sources tool""",
     "prompts": "bounds filters overrides quoting",
     "engine": "live plan records run tasks work",
     "engine/live": "enforced_end event_bus function_agent task_pool timers",
