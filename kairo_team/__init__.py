@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from kairo_team.results import AgentOutput, AgentStatus, Artifact, TaskOutcome, TeamResult, TeamStatus
     from kairo_team.tasks import Assignment, Loop, Task, TaskGraph, TaskRef, TaskStatus
     from kairo_team.team import Member, PlannerFailureMode, RiskProfile, Role, Team, TeamConfig, TeamExecutionRequest
+    from kairo_team.tools.mcp_config import load_mcp
     from kairo_team.tools.permissions import ToolPermissions
     from kairo_team.tools.tool import tool
     from kairo_team.verdicts import (
@@ -139,6 +140,7 @@ __all__ = [
     "console",
     "events",
     "load_job",
+    "load_mcp",
     "load_rubric",
     "load_team",
     "run",
@@ -182,6 +184,7 @@ if not TYPE_CHECKING:  # a type checker would accept any name
         "tasks": "Assignment Loop Task TaskGraph TaskRef TaskStatus",
         "team": "Member PlannerFailureMode RiskProfile Role Team TeamConfig TeamExecutionRequest",
         "data.teams.loading": "load_job load_team",
+        "tools.mcp_config": "load_mcp",
         "tools.permissions": "ToolPermissions",
         "tools.tool": "tool",
         "verdicts": "Cause EvaluationContext EvaluationVerdict Finding VerdictOutcome",

@@ -261,7 +261,7 @@ class Team:
     guardrails: tuple[GuardrailPolicy, ...]
     """Called for every model and tool call of every member, and for the calls of planners and judges."""
     permissions: ToolPermissions | None
-    """What tools may do; None allows what the roles allow, but no tool of an MCP server."""
+    """What tools may do; None allows what the roles allow, and of an MCP server the tools in its `allow`."""
     runtime: Any
     """The runtime of a bare `coordinator.execute(request, team)`; None makes a new one per run."""
     conditions: Mapping[str, Callable[[Artifact], bool]]

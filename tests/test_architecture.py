@@ -51,8 +51,8 @@ MODULES = {
         policies price_library pricing scope slices""",
     "models": """call_keys client_errors fallback file_bounds governed_model limits local local_server natives
         openai_compatible provider_errors provider_messages providers readings resolver retries tool_calls""",
-    "tools": """arguments circuit commands globs guards made_calls mcp mcp_schema mcp_session mcp_transport
-        passing paths permissions pipeline pydantic_toolsets result shell_words signature sources tool""",
+    "tools": """arguments circuit commands globs guards made_calls mcp mcp_config mcp_schema mcp_session mcp_transport
+        passing paths permissions pipeline pydantic_toolsets result shell_words signature skills sources tool""",
     "prompts": "bounds filters overrides quoting",
     "engine": "live plan records run tasks work",
     "engine/live": "enforced_end event_bus function_agent task_pool timers",
@@ -89,7 +89,7 @@ MODULES = {
     "data/teams": "hints loading reading shapes",
     "evals": "comparison dataset eval_result eval_run pydantic_dataset",
     "cli": """account_commands app budgets cluster_commands commands console_command databases
-        demo_command demo_scenes desk document eval_command exits graph init_command interrupts job
+        defaults demo_command demo_scenes desk document eval_command exits graph init_command interrupts job
         journal_commands journals judge judge_attack judge_compare judge_inputs judge_report judge_try
         loading options plugins_command refusal report report_command run_commands run_table schema_command
         secret_arguments sources streams""",

@@ -5,10 +5,11 @@ Only the imports that `kairo --help` needs are here; a command's module and its 
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, Annotated, TextIO, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO, cast
 
 import typer
 
@@ -25,10 +26,12 @@ app = typer.Typer(
     cls=Commands,
     help="Run a team of agents over a task graph, under a budget that holds.",
     epilog=EXIT_CODES,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+_COMPLETION: Final = "_KAIRO_COMPLETE"
+"""The environment variable by which a shell asks for words that complete a command line."""
 
 
 class LazyDesk:
@@ -89,7 +92,10 @@ def run_command(arguments: Sequence[str], desk: LazyDesk | None = None) -> int:
     desk = desk or LazyDesk()
     command = typer.main.get_command(app)
     try:
-        code: object = command.main(args=list(arguments), prog_name="kairo", standalone_mode=False, obj=desk)
+        options = _defaults(arguments)
+        code: object = command.main(
+            args=list(arguments), prog_name="kairo", standalone_mode=False, obj=desk, default_map=options
+        )
     except (KeyboardInterrupt, typer.Abort):
         code = LEFT
     except OSError as error:
@@ -106,6 +112,16 @@ def run_command(arguments: Sequence[str], desk: LazyDesk | None = None) -> int:
     if code == LEFT and not desk.get().has_shown:  # some versions of typer return it, some raise
         desk.get().print_notice("interrupted")
     return code if isinstance(code, int) else 0
+
+
+def _defaults(arguments: Sequence[str]) -> dict[str, Any]:
+    """Return the defaults of options that the working directory sets; none where no command runs."""
+    runs_nothing = not arguments or not {"--help", "--version"}.isdisjoint(arguments) or _COMPLETION in os.environ
+    if runs_nothing or not os.path.exists("pyproject.toml"):  # noqa: PTH110 - pathlib would have to be imported
+        return {}
+    from kairo_team.cli.defaults import defaults  # imported only where there may be some
+
+    return defaults(arguments)
 
 
 def _refusal(error: Exception) -> Sequence[str] | None:

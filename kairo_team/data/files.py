@@ -98,7 +98,8 @@ def _finder(lines: dict[Place, int]) -> Callable[[Place], int | None]:
 # ---------------------------------------------------------------- YAML
 
 
-def _read_yaml(text: str) -> Data:
+def read_yaml(text: str) -> Data:
+    """Read the text of one YAML document, as `read_data` does; raises `Unreadable`, `MissingExtra`."""
     if find_spec("yaml") is None:
         raise MissingExtra("a file in YAML", "yaml")
     yaml: Any = import_module("yaml")
@@ -347,8 +348,8 @@ def _add_places(value: Any, place: Place, line: int, lines: dict[Place, int]) ->
 _READERS: Final[dict[str, Callable[[str], Data]]] = {
     ".json": _read_json,
     ".toml": _read_toml,
-    ".yaml": _read_yaml,
-    ".yml": _read_yaml,
+    ".yaml": read_yaml,
+    ".yml": read_yaml,
 }
 SUFFIXES: Final = (*_READERS,)
 """The suffixes of data files."""

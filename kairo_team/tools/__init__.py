@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from kairo_team.tools.mcp import McpServer
     from kairo_team.tools.permissions import SideEffectGuard, ToolPermissions
     from kairo_team.tools.pipeline import GovernedTool, Toolbox, ToolPipeline, ToolResult
+    from kairo_team.tools.skills import SkillFolder
     from kairo_team.tools.tool import Tool, as_tool
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "RuleGuard",
     "SideEffect",
     "SideEffectGuard",
+    "SkillFolder",
     "Tool",
     "ToolPermissions",
     "ToolPipeline",
@@ -42,6 +44,7 @@ if not TYPE_CHECKING:  # with __getattr__ a type checker would accept any name
         "mcp": "McpServer",
         "permissions": "SideEffectGuard ToolPermissions",
         "pipeline": "GovernedTool Toolbox ToolPipeline ToolResult",
+        "skills": "SkillFolder",
         "tool": "Tool as_tool",
     }
     """Where the names live. Each is imported when it is first used: a team of functions has no tools."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import cache
@@ -56,6 +56,10 @@ class McpServer:
     """Side effects by the server's own tool names; "system" for every other tool."""
     trust_annotations: bool = False
     """Count a tool as "read" when the server declares it (`readOnlyHint`) and `side_effects` does not name it."""
+    allow: Iterable[str] | None = None
+    """Names or globs (`read_*`) of the server's tools that may be used, by the server's own names; each must match a
+    tool. The others are not offered. A team's `McpPolicy`, if it has one, decides as well. None leaves all to the
+    policy, which by default allows none."""
 
     def __post_init__(self) -> None:
         owner = _check_name(self.name)
@@ -69,6 +73,7 @@ class McpServer:
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
             raise ValueError(f"{owner}: request_timeout must be a finite number of seconds > 0, not {seconds!r}")
         check_kind(f"{owner}: trust_annotations", self.trust_annotations, bool)
+        object.__setattr__(self, "allow", _checked_allow(owner, self.allow))
         object.__setattr__(self, "side_effects", _checked_effects(owner, self.side_effects))
 
     def __repr__(self) -> str:
@@ -179,6 +184,21 @@ def _checked_texts(owner: str, what: str, given: object) -> Mapping[str, str]:
         if not set(name + text).isdisjoint("\0\r\n" if what == "headers" else "\0"):
             raise ValueError(f"{owner}: {what}: {name!r} or its value holds a line end or a zero byte")
     return FrozenDict(texts)
+
+
+def _checked_allow(owner: str, given: object) -> tuple[str, ...] | None:
+    """Return the allowed names as a tuple; raises `ValueError` for anything but names of tools and globs."""
+    if given is None:
+        return None
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ValueError(f"{owner}: allow must be a list of tool names or globs, such as ['read_*'], not {given!r}")
+    names = tuple(cast("Iterable[Any]", given))  # type: ignore[redundant-cast]  # pyright needs it
+    for name in names:
+        if not isinstance(name, str) or not name.strip():
+            raise ValueError(f"{owner}: allow must be a list of tool names or globs; {name!r} is not one")
+    if not names:
+        raise ValueError(f"{owner}: allow is empty: name the tools that may be used, or leave the server out")
+    return tuple(dict.fromkeys(names))
 
 
 def _checked_effects(owner: str, given: object) -> Mapping[str, SideEffect]:

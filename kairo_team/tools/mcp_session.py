@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from fnmatch import fnmatchcase
 from functools import cache, partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -16,6 +17,7 @@ from anyio.lowlevel import checkpoint
 from pydantic import TypeAdapter, ValidationError
 
 from kairo_team._util.frozen import thaw
+from kairo_team._util.mistakes import did_you_mean
 from kairo_team.errors import known
 from kairo_team.output_types import JsonSchema
 from kairo_team.permissions import SideEffect
@@ -126,10 +128,13 @@ class McpSession:
     async def _offered(self, listed: Sequence[wire.Tool]) -> list[Tool]:
         """Make the tools; leave out those that cannot be used, with a warning in the log."""
         by_name = {tool.name: tool for tool in reversed(listed)}  # of several with the same name the first
+        allowed = self._allowed(by_name)
         names = model_names(self._server.name, sorted(by_name))
         fitted = dict(zip(sorted(by_name), names, strict=True))
         tools: list[Tool] = []
         for tool in listed:
+            if tool.name not in allowed:
+                continue
             await checkpoint()  # a schema takes milliseconds, and there may be many
             try:
                 if by_name[tool.name] is not tool:
@@ -139,6 +144,22 @@ class McpSession:
                 _logger.warning("MCP server %r: the tool %r is left out: %s", self._server.name, tool.name, error)
         self._warn_of_unknown(by_name)
         return tools
+
+    def _allowed(self, names: Collection[str]) -> Collection[str]:
+        """Return the names of the tools that may be used; raises for an entry of `allow` that matches none."""
+        if self._server.allow is None:
+            return names
+        matching = {
+            entry: {name for name in names if entry == name or fnmatchcase(name, entry)} for entry in self._server.allow
+        }
+        idle = [entry for entry, found in matching.items() if not found]
+        if idle:
+            hint = did_you_mean(idle[0], names) if len(idle) == 1 else ""
+            raise _Unfit(
+                f"its allow names {known(idle)}, which none of its tools match; {hint}"
+                f"it has {known(names, none='no tool')}"
+            )
+        return {name for found in matching.values() for name in found}
 
     def _warn_of_unknown(self, names: Mapping[str, object]) -> None:
         unknown = self._server.side_effects.keys() - names.keys()
@@ -171,6 +192,7 @@ class McpSession:
             check=partial(checked_arguments, arguments),
             server=self._server.name,
             server_tool=tool.name,
+            allowed=self._server.allow is not None,
         )
 
     def _side_effect(self, tool: wire.Tool) -> SideEffect:

@@ -25,7 +25,8 @@ class ToolPermissions:
     plan_mode: bool = False
     """Offer and run only tools that declare `read`."""
     mcp: McpPolicy | None = None
-    """The policy for tools of MCP servers; None is `McpPolicy()`, which allows only listed tools."""
+    """The policy for tools of MCP servers; None allows the tools that servers list in
+    their `allow`."""
     breaker: CircuitBreaker = CircuitBreaker()
 
     def __post_init__(self) -> None:

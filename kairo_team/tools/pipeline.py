@@ -182,7 +182,7 @@ class ToolPipeline:
             self._check_static(tool)
         except CallRefusedError as refused:
             return str(refused)
-        if tool.server is None:
+        if tool.server is None or self._is_listed(tool):
             return None
         return self._mcp_policy().refusal(tool.server, tool.server_tool or tool.name)
 
@@ -502,7 +502,8 @@ class ToolPipeline:
         self, tool: Tool, phase: GuardrailPhase, payload: Callable[[], GuardrailPayload]
     ) -> GuardrailOutcome | None:
         """Ask the guardrails of a phase; None when it has no guardrails."""
-        chain = self._guardrails if tool.server is None else self._chain_with_mcp()
+        free = tool.server is None or self._is_listed(tool)
+        chain = self._guardrails if free else self._chain_with_mcp()
         if chain is None or not chain.covers(phase):
             return None
         outcome = await chain.evaluate(self._context_of(tool, phase, payload()))
@@ -515,6 +516,10 @@ class ToolPipeline:
     def _context_of(self, tool: Tool, phase: GuardrailPhase, payload: GuardrailPayload) -> GuardrailContext:
         about = {"server": tool.server, "tool": tool.server_tool or tool.name, "side_effect": tool.side_effect}
         return GuardrailContext(phase, self._member, tool.name, payload, {**self._metadata, **about})
+
+    def _is_listed(self, tool: Tool) -> bool:
+        """Return whether the server's own list allows the tool, and the team has no policy that also decides."""
+        return tool.allowed and self._permissions.mcp is None
 
     def _chain_with_mcp(self) -> GuardrailChain:
         if self._with_mcp is None:

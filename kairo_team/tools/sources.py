@@ -41,13 +41,18 @@ def blocked_sources(tools: Iterable[Any], permissions: ToolPermissions | None) -
         return
     from kairo_team.governance.policies.mcp_policy import McpPolicy
 
-    policy = (permissions.mcp if permissions is not None else None) or McpPolicy()
+    given = permissions.mcp if permissions is not None else None
+    policy = given or McpPolicy()
     for server in servers:
+        if given is None and server.allow is not None:
+            continue
         if (reason := policy.blocked(server.name)) is not None:
-            yield (
-                f"{reason}: list what may be used, permissions=kt.ToolPermissions(mcp=McpPolicy(allowed="
-                f"['{server.name}/TOOL']))"
+            advice = (
+                "with allow=['TOOL'] where the server is made"
+                if given is None
+                else f"permissions=kt.ToolPermissions(mcp=McpPolicy(allowed=['{server.name}/TOOL']))"
             )
+            yield f"{reason}: list what may be used, {advice}"
 
 
 _logger = logging.getLogger("kairo_team")

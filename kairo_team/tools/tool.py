@@ -61,6 +61,9 @@ class Tool:
     """Name of the tool's MCP server."""
     server_tool: str | None = None
     """The tool's name on that server."""
+    allowed: bool = False
+    """Whether the MCP server was given a list of tools that may be used (`allow`), and this is one of them. A team
+    without an `McpPolicy` of its own then allows it."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):

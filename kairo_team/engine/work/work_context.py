@@ -498,8 +498,8 @@ class WorkContext:
             return
         self.services.withheld.add((source, self.member))
         _logger.warning(
-            "none of the %d tools of %r is offered to %r: %s; of MCP servers, only tools "
-            "listed in ToolPermissions(mcp=McpPolicy(allowed=[...])) are",
+            "none of the %d tools of %r is offered to %r: %s; of MCP servers, only tools listed in "
+            "McpServer(allow=[...]) are, and where a team has one, in ToolPermissions(mcp=McpPolicy(allowed=[...]))",
             len(tools),
             source,
             self.member,
