@@ -260,6 +260,7 @@ class PostgresDatabase(Database):
         """The number of the writer's next transaction; `batch` shows whether it was committed already."""
         self._idle: list[tuple[PostgresConnection, float]] = []
         """Connections for the next blocks, and the time each was last used."""
+        self._closed = False
         super().__init__(place_of_url(url))
         self.connection_errors = _connection_errors()
         self.repeat(self._prepare)
@@ -382,6 +383,8 @@ class PostgresDatabase(Database):
         else:
             if len(self._idle) < _KEPT and not connection.raw.closed:
                 self._idle.append((connection, time.monotonic()))
+                if self._closed:  # after the append: a `close` in another thread may have looked before it
+                    self._close_idle()
             else:
                 connection.close()
 
@@ -499,8 +502,13 @@ class PostgresDatabase(Database):
         if self._batch:  # else this writer has no row
             with suppress(Exception), self.connecting() as connection:
                 connection.execute("DELETE FROM batch WHERE writer = ?", (self.writer,))
-        while self._idle:
-            self._idle.pop()[0].close()
+        self._closed = True
+        self._close_idle()
+
+    def _close_idle(self) -> None:
+        with suppress(IndexError):  # another thread was first
+            while self._idle:
+                self._idle.pop()[0].close()
 
 
 def _connection_errors() -> tuple[type[Exception], ...]:

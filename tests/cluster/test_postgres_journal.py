@@ -365,6 +365,14 @@ def test_a_journal_shows_its_database_alone(database: str) -> None:
         assert PASSWORD not in f"{journal!r}{journal.process!r}{journal.database!r}{journal.place}"
 
 
+def test_a_connection_that_is_in_use_at_the_close_is_closed_after_its_use(database: str) -> None:
+    journal = PostgresJournal(database)
+    with journal.connecting() as connection:
+        journal.close()
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+    assert connection.raw.closed
+
+
 def test_a_database_of_another_format_is_refused(database: str) -> None:
     with journal_on(database):
         pass
