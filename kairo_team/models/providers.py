@@ -344,11 +344,12 @@ def fitted_thinking(model: Model[Any], settings: dict[str, Any]) -> dict[str, An
     Anthropic refuses a request whose tokens of thinking are not fewer than those of the reply, and a reply is short
     where little is left of a budget. Models that choose themselves how much they think have no such number.
     """
-    from pydantic_ai.models.anthropic import ANTHROPIC_THINKING_BUDGET_MAP as WORDS
+    from pydantic_ai.profiles.anthropic import ANTHROPIC_THINKING_BUDGET_MAP
 
     most, own = settings.get("max_tokens"), settings.get("anthropic_thinking")
     adaptive = model.profile.get("anthropic_supports_adaptive_thinking", False)
-    wanted = (own or {}).get("budget_tokens") or (0 if adaptive or own else WORDS.get(settings.get("thinking"), 0))
+    by_word: Mapping[Any, int] = {} if adaptive or own else ANTHROPIC_THINKING_BUDGET_MAP
+    wanted = (own or {}).get("budget_tokens") or by_word.get(settings.get("thinking"), 0)
     if most is None or wanted < most:
         return settings
     if most // 2 >= _LEAST_THINKING:

@@ -211,7 +211,8 @@ def _files_in(value: Any) -> Iterator[kt.File]:
             for one in cast("dict[str, Any]", value).values():
                 yield from _files_in(one)
         case list():
-            for one in cast("list[Any]", value):
+            several = cast("list[Any]", value)  # type: ignore[redundant-cast]  # pyright needs it
+            for one in several:
                 yield from _files_in(one)
         case _:
             pass
@@ -228,7 +229,8 @@ def _texts(value: Any) -> int:
     if isinstance(value, dict):
         return sum(map(_texts, cast("dict[str, Any]", value).values()))
     if isinstance(value, list):
-        return sum(map(_texts, cast("list[Any]", value)))
+        several = cast("list[Any]", value)  # type: ignore[redundant-cast]  # pyright needs it
+        return sum(map(_texts, several))
     return len(value.encode()) if isinstance(value, str) and len(value) < 5_000 else 0
 
 

@@ -126,7 +126,7 @@ def test_half_a_character_in_a_thought_is_a_question_mark() -> None:
 
 def test_a_recorded_reply_of_a_pydantic_ai_agent_has_its_reasoning() -> None:
     """An agent that is taken up again gets the reply from the journal, with the thought and its signature."""
-    parts = [ThinkingPart("Rome? No.", signature="c2lnbmVk", provider_name="anthropic"), TextPart("Paris.")]
+    parts: list[Any] = [ThinkingPart("Rome? No.", signature="c2lnbmVk", provider_name="anthropic"), TextPart("Paris.")]
     view = ReplyView(ModelRequestParameters())
     recorded = decode(encode(view.response(ProviderReply(parts))))
     assert view.native(recorded, None).parts == parts

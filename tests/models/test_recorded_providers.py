@@ -15,9 +15,10 @@ from typing import Any, Final, get_args
 
 import pytest
 
+import kairo_team as kt
 from kairo_team.errors import ModelCallError
 from kairo_team.models.providers import ProviderModel
-from tests.models.provider_wires import RECORDED, client_of
+from tests.models.provider_wires import RECORDED, client_of, model_of
 from tests.models.recorded_play import Played, Server, Way, our_request, play
 from tests.models.recorded_requests import SERVER_STATE
 
@@ -113,3 +114,11 @@ async def test_the_table_in_the_docs_says_what_is_proved() -> None:
     page = (Path(__file__).parents[2] / "docs" / "models.md").read_text()
     for wire in FILES:
         assert f"| {read[wire]} | {asked[wire]} | {back[wire]} |" in page, (wire, read[wire], asked[wire], back[wire])
+
+
+@on_asyncio
+async def test_a_wrong_key_of_gemini_is_known_by_its_words_because_its_status_is_that_of_a_wrong_request() -> None:
+    why = {"code": 400, "message": "API key not valid. Please pass a valid API key.", "status": "INVALID_ARGUMENT"}
+    with pytest.raises(ModelCallError) as caught:
+        await model_of("google-generate", {"error": why}, 400).complete(kt.ModelRequest([kt.Message.user("Hello")]))
+    assert (caught.value.kind, caught.value.unspent) == ("auth", True)
