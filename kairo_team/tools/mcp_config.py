@@ -187,10 +187,14 @@ class _Reading(NamedTuple):
 _FORMS: Final = '{"command": "npx", "args": [...]} or {"url": "https://..."}'
 
 
+def _no_line(_place: Place) -> int | None:
+    return None
+
+
 def _data_of(source: Source) -> tuple[str, Data, Path]:
     """Return the data's name in messages, the data, and the folder at which a relative `cwd` begins."""
     if isinstance(source, Mapping):
-        return "the MCP servers", Data(source, lambda _: None), Path.cwd()
+        return "the MCP servers", Data(source, _no_line), Path.cwd()
     if not isinstance(source, str | os.PathLike):
         raise ValueError(f"load_mcp takes the path of a .json file or a dict, not {source!r:.80}")
     file = Path(source).expanduser()
