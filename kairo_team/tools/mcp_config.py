@@ -123,7 +123,7 @@ class _Reading(NamedTuple):
         return make
 
     def _stdio(self, name: str, value: Mapping[str, Any], place: Place) -> _Make:
-        command: str | Path = self._text(value["command"], (*place, "command"))
+        command = self._text(value["command"], (*place, "command"))
         given = value.get("args", [])
         if not isinstance(given, list):
             self._note((*place, "args"), f"must be a list of strings, not {type(given).__name__}")
@@ -135,12 +135,10 @@ class _Reading(NamedTuple):
                 (*place, "command"),
                 f'is one program and has no arguments: write "command": "{first}", "args": {json.dumps(rest)}',
             )
-        elif " " in command:
-            command = Path(command)
         env = self._texts(value.get("env", {}), (*place, "env"))
         cwd = self._text(value["cwd"], (*place, "cwd")) if "cwd" in value else None
         named = {"env": env, "cwd": None if cwd is None else str(self.folder / Path(cwd).expanduser())}
-        return _Make(McpServer.stdio, (name, command, *args), named)
+        return _Make(McpServer.stdio, (name, Path(command) if " " in command else command, *args), named)
 
     def _http(self, name: str, value: Mapping[str, Any], place: Place) -> _Make:
         url = self._text(value["url"], (*place, "url"))
