@@ -61,7 +61,7 @@ def _mistakes(table: Any) -> Iterator[Mistake]:
     if not isinstance(table, Mapping):
         yield Mistake(TABLE, f"must be a table, not {type(table).__name__}")
         return
-    options = cast("Mapping[str, Any]", table)  # type: ignore[redundant-cast]  # pyright needs it
+    options = cast("Mapping[str, Any]", table)
     for name, value in options.items():
         if name not in OPTIONS:
             yield Mistake(TABLE, unknown_key(name, [*OPTIONS]), name)

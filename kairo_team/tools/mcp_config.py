@@ -123,7 +123,7 @@ class _Reading(NamedTuple):
         return make
 
     def _stdio(self, name: str, value: Mapping[str, Any], place: Place) -> _Make:
-        command: str | Path = self._text(value["command"], (*place, "command"))
+        command = self._text(value["command"], (*place, "command"))
         given = value.get("args", [])
         if not isinstance(given, list):
             self._note((*place, "args"), f"must be a list of strings, not {type(given).__name__}")
@@ -135,12 +135,10 @@ class _Reading(NamedTuple):
                 (*place, "command"),
                 f'is one program and has no arguments: write "command": "{first}", "args": {json.dumps(rest)}',
             )
-        elif " " in command:
-            command = Path(command)
         env = self._texts(value.get("env", {}), (*place, "env"))
         cwd = self._text(value["cwd"], (*place, "cwd")) if "cwd" in value else None
         named = {"env": env, "cwd": None if cwd is None else str(self.folder / Path(cwd).expanduser())}
-        return _Make(McpServer.stdio, (name, command, *args), named)
+        return _Make(McpServer.stdio, (name, Path(command) if " " in command else command, *args), named)
 
     def _http(self, name: str, value: Mapping[str, Any], place: Place) -> _Make:
         url = self._text(value["url"], (*place, "url"))
@@ -187,10 +185,14 @@ class _Reading(NamedTuple):
 _FORMS: Final = '{"command": "npx", "args": [...]} or {"url": "https://..."}'
 
 
+def _no_line(_place: Place) -> int | None:
+    return None
+
+
 def _data_of(source: Source) -> tuple[str, Data, Path]:
     """Return the data's name in messages, the data, and the folder at which a relative `cwd` begins."""
     if isinstance(source, Mapping):
-        return "the MCP servers", Data(source, lambda _: None), Path.cwd()
+        return "the MCP servers", Data(source, _no_line), Path.cwd()
     if not isinstance(source, str | os.PathLike):
         raise ValueError(f"load_mcp takes the path of a .json file or a dict, not {source!r:.80}")
     file = Path(source).expanduser()

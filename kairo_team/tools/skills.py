@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from kairo_team.data.files import Unreadable, read_yaml
+from kairo_team.data.files import Unreadable, parts_of, read_yaml
 from kairo_team.errors import first_of, known
 from kairo_team.tools.tool import Tool, as_tool, fitting_name
 
@@ -144,9 +144,10 @@ def _skill_in(folder: Path) -> Skill:
     except Unreadable as error:
         where = f"line {error.line + 1}: " if error.line else ""
         raise ValueError(f"{where}{error}") from None
-    if not isinstance(values, dict):
+    if not isinstance(values, Mapping):
         raise ValueError("its front matter must have the keys name and description")
-    name, description = values.get("name"), values.get("description")
+    keys = parts_of(values)
+    name, description = keys.get("name"), keys.get("description")
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > MAX_NAME:
         raise ValueError(
             f"its name must be 1 to {MAX_NAME} lower-case letters, digits and single hyphens, not {name!r:.80}"

@@ -128,7 +128,7 @@ def test_a_mistake_is_said_with_its_place_and_what_is_allowed(
 
 
 def test_all_mistakes_are_said_at_once(tmp_path: Path) -> None:
-    wrong = {"a": {"command": "x", "arg": []}, "b": {"command": "x", "envs": {}}}
+    wrong: dict[str, Any] = {"a": {"command": "x", "arg": []}, "b": {"command": "x", "envs": {}}}
     file = written(tmp_path, {"mcpServers": wrong})
     assert [line.partition(" takes")[0] for line in said(file).splitlines()] == [
         f"{file}, line 5: mcpServers.a",
