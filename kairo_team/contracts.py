@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
-from kairo_team._util.plugin_shapes import check_instance, check_method
+from kairo_team._util.plugin_shapes import check_parts
 
 if TYPE_CHECKING:
+    from kairo_team.addresses import ModelAddress
     from kairo_team.budget import Budget, Usage
     from kairo_team.constraints import ResourceAction, ResourceContext, ResourceValidation
     from kairo_team.engine.work.runtime import Runtime
@@ -172,6 +173,14 @@ class MemberContext(Protocol):
 
     def model(self, model: str | ChatModel) -> GovernedChatModel:
         """Return a model, by name or as an object, whose calls are governed."""
+        ...
+
+    def address(self, model: str | ChatModel) -> AbstractAsyncContextManager[ModelAddress]:
+        """Serve a model to a client of another library, or a program, at an address of this machine.
+
+        `async with context.address("openai:gpt-5") as address:`. Every request is a loop and a governed call. The end
+        of the block raises the first error that ended the calls, even if the library hid it. Needs the extra `address`.
+        """
         ...
 
     def tool(self, tool: str | Tool | Callable[..., Any]) -> GovernedTool:
@@ -774,27 +783,9 @@ class Journal(Protocol):
 def check_constraints(owner: str, constraints: Any) -> tuple[ResourceConstraint, ...]:
     """Return constraints as a tuple; raises `ValueError`, which names `owner`, for anything else."""
     methods = {"validate": "async validate(context)", "on_violation": "on_violation(validation)"}
-    return _check_parts(owner, constraints, "constraint", methods)
+    return check_parts(owner, constraints, "constraint", methods)
 
 
 def check_guardrails(owner: str, guardrails: Any) -> tuple[GuardrailPolicy, ...]:
     """Return guardrail policies as a tuple; raises `ValueError`, which names `owner`, for anything else."""
-    return _check_parts(owner, guardrails, "guardrail", {"evaluate": "async evaluate(context)"})
-
-
-def _check_parts(owner: str, parts: Any, what: str, methods: Mapping[str, str]) -> tuple[Any, ...]:
-    if isinstance(parts, str) or not isinstance(parts, Iterable):
-        raise ValueError(f"{owner}: {what}s are given as a list, not {parts!r}")
-    given = tuple(cast("Iterable[Any]", parts))  # type: ignore[redundant-cast]  # pyright needs it
-    for one in given:
-        check_instance(owner, f"a {what}", one)
-        lacking = [name for name in methods if not callable(getattr(one, name, None))]
-        if lacking:
-            raise ValueError(
-                f"{owner}: a {what} has {' and '.join(methods.values())}; {one!r} lacks {' and '.join(lacking)}"
-            )
-        for name, written in methods.items():
-            if written.startswith("async "):
-                call = written.removeprefix("async ")
-                check_method(owner, getattr(one, name), f"{type(one).__name__}.{name}", call, 1)
-    return given
+    return check_parts(owner, guardrails, "guardrail", {"evaluate": "async evaluate(context)"})

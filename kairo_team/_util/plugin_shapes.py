@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, cast
 
 _MAY_BE_AWAITED = ("Any", "Awaitable", "Coroutine", "Future")
@@ -139,3 +139,22 @@ def _yields(function: Callable[..., Any]) -> bool:
 
 def _name(function: Any) -> str:
     return str(getattr(function, "__name__", None) or f"{function!r}")
+
+
+def check_parts(owner: str, parts: Any, what: str, methods: Mapping[str, str]) -> tuple[Any, ...]:
+    """Return objects as a tuple; raises `ValueError`, which names `owner`, unless each has all `methods`, by name."""
+    if isinstance(parts, str) or not isinstance(parts, Iterable):
+        raise ValueError(f"{owner}: {what}s are given as a list, not {parts!r}")
+    given = tuple(cast("Iterable[Any]", parts))  # type: ignore[redundant-cast]  # pyright needs it
+    for one in given:
+        check_instance(owner, f"a {what}", one)
+        lacking = [name for name in methods if not callable(getattr(one, name, None))]
+        if lacking:
+            raise ValueError(
+                f"{owner}: a {what} has {' and '.join(methods.values())}; {one!r} lacks {' and '.join(lacking)}"
+            )
+        for name, written in methods.items():
+            if written.startswith("async "):
+                call = written.removeprefix("async ")
+                check_method(owner, getattr(one, name), f"{type(one).__name__}.{name}", call, 1)
+    return given

@@ -8,6 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from anyio import sleep_forever
@@ -18,7 +19,7 @@ from kairo_team.engine.live.event_bus import NOTHING_AROUND
 from kairo_team.engine.records.earlier_calls import SentCall
 from kairo_team.engine.work.constraints import ConstrainedModel
 from kairo_team.engine.work.member_model import MemberModel
-from kairo_team.errors import JournalError, known
+from kairo_team.errors import JournalError, MissingExtra, known
 from kairo_team.events import (
     AttemptProgress,
     GuardrailDecided,
@@ -41,6 +42,9 @@ from kairo_team.tools.sources import as_source
 from kairo_team.tools.tool import Tool, as_tool
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from kairo_team.addresses import ModelAddress
     from kairo_team.budget import Budget
     from kairo_team.contracts import CallLog, ChatModel, GovernedChatModel, GuardrailPolicy, RunJournal, ToolSource
     from kairo_team.engine.live.event_bus import Around
@@ -351,6 +355,18 @@ class WorkContext:
         limited = governed if services.outer_attempt is None else services.outer_attempt.constrain(governed)
         steerable = getattr(found, "steerable", True)
         return MemberModel(self, limited, services.guardrails_of(self.member), steerable=steerable)
+
+    def address(self, model: str | ChatModel) -> AbstractAsyncContextManager[ModelAddress]:
+        """Serve a governed model at an address of this machine; see `contracts.MemberContext.address`."""
+        if find_spec("h11") is None:
+            raise MissingExtra("context.address", "address")
+        from kairo_team.models.address.served import ServedModel
+
+        return ServedModel(self.model(model), self._begin_served)
+
+    async def _begin_served(self) -> None:
+        await self.put_off()
+        self.governor.pre_step()
 
     def constrain(self, model: AskedModel) -> AskedModel:
         """Return a model of a team inside this task, whose calls are turns here and in outer attempts too."""

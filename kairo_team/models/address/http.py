@@ -1,0 +1,164 @@
+"""A small HTTP server for one attempt: h11 for the protocol, anyio for everything else."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+import h11
+from anyio.abc import SocketStream
+
+MAX_BODY: Final = 64 * 1024 * 1024
+"""Most bytes of a request's body: two of the largest files, in base64."""
+_MAX_HEAD: Final = 64 * 1024
+_PATIENCE: Final = 60.0
+"""Seconds that a client may take for each piece of a request that it has begun, or has a connection for."""
+_IDLE: Final = 600.0
+"""Seconds that a connection may be silent between two requests."""
+
+_logger = logging.getLogger("kairo_team")
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The first part of a request."""
+
+    method: str
+    path: str
+    """Without its query."""
+    headers: Sequence[tuple[str, str]]
+    """Names in lower case."""
+
+    def header(self, name: str) -> str:
+        """Return the value of a header; "" unless it is there exactly once."""
+        found = [value for one, value in self.headers if one == name]
+        return found[0] if len(found) == 1 else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A whole response."""
+
+    status: int
+    body: bytes
+    media_type: str = "application/json"
+    headers: Sequence[tuple[str, str]] = ()
+
+
+class BodyTooLarge(Exception):
+    """A request's body has more than `MAX_BODY` bytes."""
+
+
+Body = Callable[[], Awaitable[bytes]]
+"""Reads the body; raises `BodyTooLarge`."""
+Answer = Callable[[Head, Body], Awaitable[Reply]]
+"""Answers a request; raises nothing but cancellation."""
+
+
+class _Gone(Exception):
+    """The client has left, is too slow, or does not speak HTTP."""
+
+
+class Connection:
+    """One client's connection: its requests, one after another."""
+
+    def __init__(self, stream: SocketStream, answer: Answer) -> None:
+        self._stream = stream
+        self._answer = answer
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_HEAD)
+
+    async def serve(self) -> None:
+        """Answer requests until the client leaves; an error of one connection is not one of the attempt."""
+        async with self._stream:
+            with suppress(_Gone, anyio.BrokenResourceError, anyio.ClosedResourceError, h11.LocalProtocolError):
+                try:
+                    patience = _PATIENCE
+                    while await self._serve_one(patience):
+                        patience = _IDLE
+                except h11.RemoteProtocolError as error:
+                    _logger.info("a client of the governed address does not speak HTTP: %s", error)
+
+    async def _serve_one(self, patience: float) -> bool:
+        """Answer one request; return whether another may follow."""
+        event = await self._next(patience)
+        if not isinstance(event, h11.Request):
+            return False
+        target = event.target.decode("ascii", "replace")
+        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers]
+        head = Head(event.method.decode("ascii"), target.partition("?")[0], headers)
+        reply = await self._attended(head)
+        if reply is None:
+            return False
+        await self._send(reply)
+        if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
+            return False  # such as after a body that was refused unread
+        self._http.start_next_cycle()
+        return True
+
+    async def _attended(self, head: Head) -> Reply | None:
+        """Return the reply; None, with the call cancelled, if the client leaves before it is made."""
+        reply: Reply | None = None
+        async with anyio.create_task_group() as tasks:
+
+            async def body() -> bytes:
+                read = await self._read_body()
+                tasks.start_soon(self._watch, tasks.cancel_scope)
+                return read
+
+            reply = await self._answer(head, body)
+            tasks.cancel_scope.cancel()
+        return reply
+
+    async def _watch(self, scope: anyio.CancelScope) -> None:
+        """Cancel a call whose client has left, or sends more than it may before it has its reply."""
+        early = 0
+        with suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            while early <= _MAX_HEAD:
+                data = await self._stream.receive()
+                self._http.receive_data(data)
+                early += len(data)
+        scope.cancel()
+
+    async def _read_body(self) -> bytes:
+        if self._http.they_are_waiting_for_100_continue:
+            go_on = h11.InformationalResponse(status_code=100, headers=[])
+            await self._stream.send(self._http.send(go_on) or b"")
+        parts: list[bytes] = []
+        size = 0
+        while isinstance(event := await self._next(_PATIENCE), h11.Data):
+            parts.append(bytes(event.data))
+            size += len(event.data)
+            if size > MAX_BODY:
+                raise BodyTooLarge
+        if not isinstance(event, h11.EndOfMessage):
+            raise _Gone
+        return b"".join(parts)
+
+    async def _next(self, patience: float) -> h11.Event:
+        while (event := self._http.next_event()) is h11.NEED_DATA:
+            try:
+                with anyio.fail_after(patience):
+                    data = await self._stream.receive()
+            except (anyio.EndOfStream, TimeoutError):
+                raise _Gone from None
+            self._http.receive_data(data)
+        if not isinstance(event, h11.Event):
+            raise _Gone
+        return event
+
+    async def _send(self, reply: Reply) -> None:
+        headers = [
+            ("content-type", reply.media_type),
+            ("content-length", str(len(reply.body))),
+            ("cache-control", "no-store"),
+            *reply.headers,
+        ]
+        sent: list[h11.Event] = [h11.Response(status_code=reply.status, headers=headers)]
+        sent += [h11.Data(data=reply.body), h11.EndOfMessage()]
+        for event in sent:
+            with anyio.fail_after(_PATIENCE):
+                await self._stream.send(self._http.send(event) or b"")

@@ -1,0 +1,255 @@
+"""What the formats share: how a request is read, and refused where it cannot be carried."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+from kairo_team.errors import known
+from kairo_team.files import File
+from kairo_team.messages import Message, ModelRequest, ToolSpec
+
+if TYPE_CHECKING:
+    from kairo_team.messages import ModelResponse
+
+Json = dict[str, Any]
+
+CARRIED: Final = frozenset(
+    {"temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty", "logit_bias", "service_tier"}
+)
+"""Fields that are settings of the same name."""
+LENGTHS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+EFFORTS: Final = ("minimal", "low", "medium", "high", "xhigh", "max")
+
+
+class Refused(Exception):
+    """A request that is not passed on; the sentence is for who wrote the client."""
+
+    def __init__(self, sentence: str, status: int = 400, kind: str = "invalid_request_error") -> None:
+        self.sentence = sentence
+        self.status = status
+        self.kind = kind
+        super().__init__(sentence)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request that was read."""
+
+    request: ModelRequest
+    stream: bool = False
+    usage_in_stream: bool = False
+    """Whether a stream of chat completions ends with the usage."""
+    shows_thoughts: bool = False
+    """Whether the caller asked to see the model's reasoning."""
+
+
+class Format(Protocol):
+    """The form in which a library writes requests and reads replies."""
+
+    def read(self, body: Json, provider: str) -> Asked:
+        """Return the request; raises `Refused` for one that cannot be carried. `provider` is the model's."""
+        ...
+
+    def write(self, asked: Asked, response: ModelResponse) -> Json:
+        """Return the reply."""
+        ...
+
+    def events(self, asked: Asked, response: ModelResponse) -> Iterator[str]:
+        """Yield the reply as server-sent events."""
+        ...
+
+    def error(self, refused: Refused) -> Json:
+        """Return an error."""
+        ...
+
+
+def parsed(body: bytes) -> Json:
+    """Return the JSON object of a body."""
+    try:
+        found: Any = json.loads(body, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        raise Refused("the body of the request is not valid JSON") from None
+    return an_object(found, "the body")
+
+
+def _refuse_constant(constant: str) -> None:
+    raise ValueError(constant)
+
+
+def event(data: Json, name: str | None = None) -> str:
+    """Return one server-sent event."""
+    text = json.dumps(data, separators=(",", ":"))
+    return f"data: {text}\n\n" if name is None else f"event: {name}\ndata: {text}\n\n"
+
+
+def an_object(value: Any, where: str) -> Json:
+    """Return a JSON object."""
+    if not isinstance(value, dict):
+        raise Refused(f"{where} must be a JSON object, not {value!r:.80}")
+    return cast("Json", value)
+
+
+def objects(value: Any, where: str) -> list[Json]:
+    """Return a list of JSON objects; of None, an empty one."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise Refused(f"{where} must be a list, not {value!r:.80}")
+    given = cast("list[Any]", value)
+    return [an_object(one, f"{where}[{at}]") for at, one in enumerate(given)]
+
+
+def a_text(value: Any, where: str) -> str:
+    """Return a text."""
+    if not isinstance(value, str):
+        raise Refused(f"{where} must be a text, not {value!r:.80}")
+    return value
+
+
+def a_length(body: Json) -> int | None:
+    """Take the least of the limits of the reply's length out of a body."""
+    given = {name: body.pop(name) for name in LENGTHS if body.get(name) is not None}
+    for name, value in given.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise Refused(f"{name} must be a number of tokens, at least 1, not {value!r:.80}")
+    return min(given.values(), default=None)
+
+
+def cannot(name: str, why: str) -> Refused:
+    """Return the refusal of a field."""
+    return Refused(f"{name!r} cannot be carried by the governed address: {why}")
+
+
+def check_kind(kind: object, allowed: Iterable[str], where: str) -> None:
+    """Raise `Refused` for a kind of part, item or tool that is not carried."""
+    allowed = list(allowed)
+    if kind not in allowed:
+        raise Refused(f"{where} of the type {kind!r} cannot be carried by the governed address, only {known(allowed)}")
+
+
+def settings_of(rest: Json, labels: Iterable[str], more: Mapping[str, Any]) -> Json:
+    """Return the settings of what is left of a body: fields that no one here knows go to the provider as they are.
+
+    `labels` are about the call and not about its reply: they are not sent on.
+    """
+    rest = {name: value for name, value in rest.items() if value is not None and name not in labels}
+    settings = {name: rest.pop(name) for name in list(rest) if name in CARRIED} | dict(more)
+    return settings | ({"extra_body": rest} if rest else {})
+
+
+def effort_setting(effort: Any, name: str) -> Json:
+    """Return the setting of how much the model thinks."""
+    if effort is None:
+        return {}
+    if effort == "none":
+        return {"thinking": False}
+    if effort not in EFFORTS:
+        raise Refused(f"{name} is one of none, {', '.join(EFFORTS)}, not {effort!r:.80}")
+    return {"thinking": effort}
+
+
+def tool_spec(name: Any, description: Any, parameters: Any) -> ToolSpec:
+    """Return a tool."""
+    schema = {} if parameters is None else an_object(parameters, "the parameters of a tool")
+    return ToolSpec(a_text(name, "the name of a tool"), a_text(description or "", "a tool's description"), schema)
+
+
+def file_from_url(url: Any, media_type: str | None = None, name: str | None = None) -> File:
+    """Return the file of a data URL, or of an address that the provider fetches."""
+    url = a_text(url, "the URL of a file")
+    if not url.startswith("data:"):
+        return _file(url=url, media_type=media_type, name=name)
+    head, comma, data = url[len("data:") :].partition(",")
+    kind, *parameters = head.split(";")
+    if not comma or "base64" not in parameters:
+        raise Refused("a data URL must be in base64: data:<media type>;base64,<data>")
+    return file_from_base64(data, media_type or kind or None, name)
+
+
+def file_from_base64(data: Any, media_type: str | None, name: str | None = None) -> File:
+    """Return a file whose content is given in base64."""
+    try:
+        content = base64.b64decode(a_text(data, "the data of a file"), validate=True)
+    except (binascii.Error, ValueError):
+        raise Refused("the data of a file is not valid base64") from None
+    return _file(data=content, media_type=media_type, name=name)
+
+
+def _file(**given: Any) -> File:
+    try:
+        return File(**given)
+    except ValueError as error:
+        raise Refused(f"a file cannot be carried: {error}") from None
+
+
+def user_messages(parts: Iterable[str | File]) -> list[Message]:
+    """Return a user's parts as messages, in their order: a message's files come after its text."""
+    made: list[Message] = []
+    texts: list[str] = []
+    files: list[File] = []
+
+    def close() -> None:
+        if texts or files:
+            made.append(Message.user("\n\n".join(texts), tuple(files)))
+        texts.clear()
+        files.clear()
+
+    for part in parts:
+        if isinstance(part, File):
+            files.append(part)
+            continue
+        if files:
+            close()
+        texts.append(part)
+    close()
+    return made or [Message.user("")]
+
+
+def request_of(
+    messages: Sequence[Message], tools: Sequence[ToolSpec], schema: Any, most: int | None, settings: Json
+) -> ModelRequest:
+    """Return a request; raises `Refused` for one without messages."""
+    if not messages:
+        raise Refused("the request has no messages")
+    output = None if schema is None else an_object(schema, "the schema of the reply")
+    if "tool_choice" in settings and not tools:
+        settings = {name: value for name, value in settings.items() if name != "tool_choice"}
+    return ModelRequest(messages, tools, output, most, settings)
+
+
+class Natives:
+    """Replies in their provider's own form, by their text and calls: reasoning goes back to the model with them."""
+
+    def __init__(self) -> None:
+        self._natives: dict[tuple[str, tuple[str, ...]], str] = {}
+
+    def keep(self, response: ModelResponse) -> None:
+        """Keep a reply's own form."""
+        if response.native is not None:
+            self._natives[response.text, tuple(call.id for call in response.tool_calls)] = response.native
+
+    def put_back(self, request: ModelRequest) -> ModelRequest:
+        """Return a request whose assistant's messages have their own form again."""
+        messages = [self._with_native(message) for message in request.messages]
+        return replace(request, messages=messages)
+
+    def _with_native(self, message: Message) -> Message:
+        if message.role != "assistant":
+            return message
+        native = self._natives.get((message.text, tuple(call.id for call in message.tool_calls)))
+        return message if native is None else replace(message, native=native)
+
+
+def thoughts_of(response: ModelResponse) -> str:
+    """Return the reasoning that the provider shows; "" for none."""
+    try:
+        parts: list[Any] = json.loads(response.native or "{}").get("reply", {}).get("parts", [])
+    except (ValueError, AttributeError):  # another library's own form
+        return ""
+    found = [part.get("content") for part in parts if part.get("part_kind") == "thinking"]
+    return "\n\n".join(text for text in found if isinstance(text, str) and text)

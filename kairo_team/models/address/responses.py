@@ -1,0 +1,270 @@
+"""OpenAI's Responses: read requests and write replies."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from kairo_team.files import File
+from kairo_team.messages import Message, ToolCall, ToolSpec
+from kairo_team.models.address.chat import LABELS, Chat, choice_of, refuse_fields
+from kairo_team.models.address.parts import (
+    Asked,
+    Json,
+    Refused,
+    a_length,
+    a_text,
+    an_object,
+    cannot,
+    check_kind,
+    effort_setting,
+    event,
+    file_from_url,
+    objects,
+    request_of,
+    settings_of,
+    thoughts_of,
+    tool_spec,
+    user_messages,
+)
+from kairo_team.models.tool_calls import arguments_text, made_call
+
+if TYPE_CHECKING:
+    from kairo_team.messages import ModelResponse
+
+_LABELS: Final = LABELS | {"stream_options", "include"}
+_KEPT: Final = "nothing is kept between two requests: send the whole conversation"
+_REFUSED: Final = {
+    "previous_response_id": _KEPT,
+    "conversation": _KEPT,
+    "prompt": _KEPT,
+    "background": "a call ends with its request",
+    "top_logprobs": "the reply has no probabilities",
+    "max_tool_calls": "the provider's own tools cannot be limited",
+    "context_management": _KEPT,
+}
+_CUT: Final = {"length": "max_output_tokens", "content_filter": "content_filter"}
+
+
+class Responses:
+    """`POST /v1/responses`."""
+
+    def read(self, body: Json, provider: str) -> Asked:
+        """Return the request; raises `Refused` for one that cannot be carried."""
+        rest = dict(body)
+        refuse_fields(rest, _REFUSED)
+        if rest.pop("truncation", None) not in (None, "disabled"):
+            raise cannot("truncation", "a conversation is sent whole")
+        if set(rest.get("include") or ()) - {"reasoning.encrypted_content"}:
+            raise cannot("include", "the reply has nothing of that")
+        stream = bool(rest.pop("stream", False))
+        instructions, items = rest.pop("instructions", None), rest.pop("input", None)
+        messages = [Message.system(a_text(instructions, "instructions"))] if instructions else []
+        messages += [Message.user(items)] if isinstance(items, str) else _messages(objects(items, "input"))
+        tools = [_tool(one) for one in objects(rest.pop("tools", None), "tools")]
+        reasoning = an_object(rest.pop("reasoning", None) or {}, "reasoning")
+        schema = _schema(rest)
+        more = effort_setting(reasoning.get("effort"), "reasoning.effort") | choice_of(rest)
+        most = a_length(rest)
+        request = request_of(messages, tools, schema, most, settings_of(rest, _LABELS, more))
+        return Asked(request, stream, shows_thoughts=bool(reasoning.get("summary")))
+
+    def write(self, asked: Asked, response: ModelResponse) -> Json:
+        """Return the reply as a response."""
+        return _ended(_head(response), response, _items(asked, response))
+
+    def events(self, asked: Asked, response: ModelResponse) -> Iterator[str]:
+        """Yield the reply as the events of a stream."""
+        numbers = count()
+        head = _head(response)
+
+        def send(kind: str, **fields: Any) -> str:
+            return event({"type": kind, "sequence_number": next(numbers), **fields}, kind)
+
+        yield send("response.created", response=head)
+        yield send("response.in_progress", response=head)
+        items = _items(asked, response)
+        for at, item in enumerate(items):
+            bare = {name: "" if name == "arguments" else value for name, value in item.items()}
+            bare |= {name: list[Any]() for name in ("content", "summary") if name in item}
+            yield send("response.output_item.added", output_index=at, item=bare | {"status": "in_progress"})
+            for kind, fields in _pieces(item):
+                yield send(kind, output_index=at, item_id=item["id"], **fields)
+            yield send("response.output_item.done", output_index=at, item=item)
+        ended = _ended(head, response, items)
+        yield send(f"response.{ended['status']}", response=ended)
+
+    def error(self, refused: Refused) -> Json:
+        """Return an error of OpenAI's interface."""
+        return Chat().error(refused)
+
+
+def _schema(rest: Json) -> Any:
+    text = an_object(rest.pop("text", None) or {}, "text")
+    form = text.get("format")
+    kept = {name: value for name, value in text.items() if name != "format"}
+    match form:
+        case {"type": "json_schema", "schema": schema}:
+            found: Any = schema
+        case None | {"type": "text"}:
+            found = None
+        case _:
+            raise Refused(f"text.format is of the type text or json_schema, not {form!r:.80}")
+    if kept := {name: value for name, value in kept.items() if value is not None}:
+        rest["text"] = kept
+    return found
+
+
+def _messages(items: list[Json]) -> list[Message]:
+    """Return items as messages: a reply's text and calls, which are items of their own, become one message."""
+    made: list[Message] = []
+    texts: list[str] = []
+    calls: list[ToolCall] = []
+
+    def close() -> None:
+        if texts or calls:
+            made.append(Message.assistant("\n\n".join(texts), tuple(calls)))
+        texts.clear()
+        calls.clear()
+
+    for item in items:
+        match item:
+            case {"type": "reasoning"}:  # it goes back to the model with the reply it came from
+                close()
+            case {"type": "function_call", "call_id": str(call_id), "name": str(name)}:
+                calls.append(made_call(call_id, name, a_text(item.get("arguments") or "", "arguments")))
+            case {"type": "function_call_output", "call_id": str(call_id)}:
+                close()
+                parts = list(_parts(item.get("output")))
+                text = "\n\n".join(part for part in parts if isinstance(part, str))
+                made.append(Message.tool(call_id, text, [part for part in parts if isinstance(part, File)]))
+            case {"role": "assistant"}:
+                if calls:
+                    close()
+                texts += [part for part in _parts(item.get("content")) if isinstance(part, str)]
+            case {"role": "system" | "developer" | "user"}:
+                close()
+                made += _given(item)
+            case _:
+                kinds = ("message", "reasoning", "function_call", "function_call_output")
+                check_kind(item.get("type"), kinds, "an item of input")
+                raise Refused(f"an item of input is malformed: {item!r:.80}")
+    close()
+    return made
+
+
+def _given(item: Json) -> list[Message]:
+    """Return a message that is not the model's."""
+    parts = _parts(item.get("content"))
+    return user_messages(parts) if item["role"] == "user" else [Message.system("\n\n".join(map(str, parts)))]
+
+
+def _parts(content: Any) -> Iterator[str | File]:
+    if isinstance(content, str):
+        yield content
+        return
+    for part in objects(content, "content"):
+        match part:
+            case {"type": "input_text" | "output_text" | "text", "text": str(text)}:
+                yield text
+            case {"type": "refusal", "refusal": str(text)}:
+                yield text
+            case {"type": "input_image", "image_url": str(url)}:
+                yield file_from_url(url)
+            case {"type": "input_file", "file_data": str(data)}:
+                yield file_from_url(data, name=part.get("filename"))
+            case {"type": "input_file", "file_url": str(url)}:
+                yield file_from_url(url, "application/pdf")
+            case _:
+                kinds = ("input_text", "input_image", "input_file", "output_text", "refusal")
+                check_kind(part.get("type"), kinds, "a part of content")
+                raise Refused(f"a part of content is malformed, or its file is kept by the provider: {part!r:.80}")
+
+
+def _tool(tool: Json) -> ToolSpec:
+    check_kind(tool.get("type"), ["function"], "a tool")
+    return tool_spec(tool.get("name"), tool.get("description"), tool.get("parameters"))
+
+
+def _head(response: ModelResponse) -> Json:
+    return {
+        "id": f"resp_{secrets.token_hex(12)}",
+        "object": "response",
+        "created_at": int(time.time()),
+        "status": "in_progress",
+        "model": response.model,
+        "output": [],
+        "error": None,
+        "incomplete_details": None,
+        "instructions": None,
+        "metadata": {},
+        "parallel_tool_calls": True,
+        "temperature": None,
+        "tool_choice": "auto",
+        "tools": [],
+        "top_p": None,
+    }
+
+
+def _items(asked: Asked, response: ModelResponse) -> list[Json]:
+    status = "completed" if response.finish_reason == "stop" else "incomplete"
+    items: list[Json] = []
+    if asked.shows_thoughts and (thoughts := thoughts_of(response)):
+        summary = [{"type": "summary_text", "text": thoughts}]
+        items.append({"type": "reasoning", "id": f"rs_{secrets.token_hex(12)}", "summary": summary})
+    if response.text or not response.tool_calls:
+        part: Json = {"type": "output_text", "text": response.text, "annotations": [], "logprobs": []}
+        about = {"type": "message", "id": f"msg_{secrets.token_hex(12)}", "role": "assistant", "status": status}
+        items.append({**about, "content": [part]})
+    for call in response.tool_calls:
+        about = {"type": "function_call", "id": f"fc_{secrets.token_hex(12)}", "status": status}
+        items.append({**about, "call_id": call.id, "name": call.name, "arguments": arguments_text(call)})
+    return items
+
+
+def _pieces(item: Json) -> Iterator[tuple[str, Json]]:
+    """Yield the events that fill an item."""
+    match item["type"]:
+        case "message":
+            part, place = item["content"][0], {"content_index": 0}
+            yield "response.content_part.added", {**place, "part": part | {"text": ""}}
+            if part["text"]:
+                yield "response.output_text.delta", {**place, "delta": part["text"], "logprobs": []}
+            yield "response.output_text.done", {**place, "text": part["text"], "logprobs": []}
+            yield "response.content_part.done", {**place, "part": part}
+        case "function_call":
+            yield "response.function_call_arguments.delta", {"delta": item["arguments"]}
+            done = {"arguments": item["arguments"], "name": item["name"]}
+            yield "response.function_call_arguments.done", done
+        case _:
+            part, place = item["summary"][0], {"summary_index": 0}
+            yield "response.reasoning_summary_part.added", {**place, "part": part | {"text": ""}}
+            yield "response.reasoning_summary_text.delta", {**place, "delta": part["text"]}
+            yield "response.reasoning_summary_text.done", {**place, "text": part["text"]}
+            yield "response.reasoning_summary_part.done", {**place, "part": part}
+
+
+def _ended(head: Json, response: ModelResponse, items: list[Json]) -> Json:
+    cut = _CUT.get(response.finish_reason)
+    used, billing = response.usage, response.billing
+    usage: Json | None = None
+    if used is not None:
+        usage = {
+            "input_tokens": used.prompt_tokens,
+            "input_tokens_details": {
+                "cached_tokens": billing.cached_tokens,
+                "cache_write_tokens": billing.cache_write_tokens + billing.cache_write_1h_tokens,
+            },
+            "output_tokens": used.completion_tokens,
+            "output_tokens_details": {"reasoning_tokens": billing.reasoning_tokens},
+            "total_tokens": used.tokens,
+        }
+    return head | {
+        "status": "completed" if cut is None else "incomplete",
+        "incomplete_details": None if cut is None else {"reason": cut},
+        "output": items,
+        "usage": usage,
+    }

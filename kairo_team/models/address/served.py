@@ -1,0 +1,193 @@
+"""Serve a governed model at a loopback address: requests of three formats become governed calls."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+from anyio.abc import SocketAttribute, SocketStream
+
+from kairo_team.addresses import ModelAddress
+from kairo_team.errors import HaltError, InsufficientBudget, KairoError, ModelCallError, known
+from kairo_team.models.address.chat import Chat
+from kairo_team.models.address.http import MAX_BODY, BodyTooLarge, Connection, Reply
+from kairo_team.models.address.messages import Messages
+from kairo_team.models.address.parts import Natives, Refused, parsed
+from kairo_team.models.address.responses import Responses
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from kairo_team.contracts import GovernedChatModel
+    from kairo_team.models.address.http import Body, Head
+    from kairo_team.models.address.parts import Format, Json
+
+_logger = logging.getLogger("kairo_team")
+
+_COUNT: Final = "/v1/messages/count_tokens"
+_CHAT: Final = Chat()
+_MESSAGES: Final = Messages()
+_FORMATS: Final[Mapping[str, Format]] = {
+    "/v1/chat/completions": _CHAT,
+    "/v1/responses": Responses(),
+    "/v1/messages": _MESSAGES,
+    _COUNT: _MESSAGES,
+}
+_STATUS: Final = {
+    "rate_limited": 429,
+    "overloaded": 503,
+    "timeout": 504,
+    "connection": 502,
+    "auth": 401,
+    "context_length": 400,
+    "content_filter": 400,
+    "bad_request": 400,
+}
+"""Status by the kind of a model's error; 500 for others."""
+_NO_RETRY: Final = (("x-should-retry", "false"),)
+"""Clients of OpenAI and Anthropic obey it: a call that failed was retried here already."""
+_PAYMENT_REQUIRED: Final = 402
+_FORBIDDEN: Final = 403
+_LAST_REFUSALS: Final = 20
+"""Refusals after the end of the budget that a library may take to wind up; after them its block is cancelled."""
+
+
+class Served:
+    """A model behind an address, and the error that ended its calls."""
+
+    def __init__(self, model: GovernedChatModel, begin: Callable[[], Awaitable[object]]) -> None:
+        self.error: KairoError | None = None
+        """The first error that ends the attempt: no call begins after it."""
+        self.key = secrets.token_urlsafe(32)
+        self.scope = anyio.CancelScope()
+        self._model = model
+        self._begin = begin
+        self._natives = Natives()
+        self._refusals = 0
+
+    async def connect(self, stream: SocketStream) -> None:
+        """Serve one client."""
+        try:
+            await Connection(stream, self.answer).serve()
+        except Exception:
+            _logger.exception("a connection of the governed address failed")
+
+    async def answer(self, head: Head, body: Body) -> Reply:
+        """Answer a request; every failure is an error in the format of its path."""
+        form = _FORMATS.get(head.path, _CHAT)
+        try:
+            self._check_key(head)
+            if head.path == "/v1/models" and head.method == "GET":
+                return _json(200, self._models())
+            if head.path not in _FORMATS:
+                raise Refused(f"there is no {head.path!r} here, only {known(_FORMATS)}", 404, "not_found_error")
+            if head.method != "POST":
+                raise Refused(f"{head.path} takes POST, not {head.method}", 405)
+            return await self._call(head.path, form, parsed(await body()))
+        except Refused as refused:
+            error = refused
+        except BodyTooLarge:
+            error = Refused(f"a request has at most {MAX_BODY} bytes", 413, "request_too_large")
+        except ModelCallError as raised:
+            kind = "context_length_exceeded" if raised.kind == "context_length" else raised.kind
+            error = Refused(str(raised), _STATUS.get(raised.kind, 500), kind)
+        except KairoError as raised:
+            error = self._end(raised)
+        except ValueError as raised:  # such as a setting that the provider does not have
+            error = Refused(str(raised))
+        except Exception as raised:
+            _logger.exception("a call at the governed address failed")
+            error = Refused(f"{type(raised).__name__}: {raised}", 500, "api_error")
+        return _json(error.status, form.error(error), _NO_RETRY)
+
+    def _check_key(self, head: Head) -> None:
+        given = head.header("x-api-key")
+        word, _, token = head.header("authorization").partition(" ")
+        if word.lower() == "bearer":
+            given = token.strip()
+        if not hmac.compare_digest(given.encode(), self.key.encode()):
+            why = "the key is not the one of this address: it is address.key, and in address.env()"
+            raise Refused(why, 401, "authentication_error")
+
+    async def _call(self, path: str, form: Format, body: Json) -> Reply:
+        asked = form.read(body, self._model.name.partition(":")[0])
+        request = self._natives.put_back(asked.request)
+        if path == _COUNT:
+            count: Any = getattr(self._model, "count_tokens", None)
+            found = None if count is None else await count(request)
+            if found is None:
+                raise Refused(f"the model {self._model.name!r} does not count tokens")
+            return _json(200, {"input_tokens": found})
+        if self.error is not None:
+            raise self.error
+        await self._begin()
+        response = await self._model.complete(request)
+        self._natives.keep(response)
+        if asked.stream:
+            return Reply(200, "".join(form.events(asked, response)).encode(), "text/event-stream; charset=utf-8")
+        return _json(200, form.write(asked, response))
+
+    def _end(self, error: KairoError) -> Refused:
+        """Keep the first error that ends the attempt; cancel the block after too many further calls."""
+        if self.error is not None:
+            self._refusals += 1
+        self.error = self.error or error
+        if self._refusals >= _LAST_REFUSALS:
+            self.scope.cancel()
+        if isinstance(error, HaltError | InsufficientBudget):
+            return Refused(f"the budget refuses this call: {error}", _PAYMENT_REQUIRED, "billing_error")
+        return Refused(f"this call is refused: {error}", _FORBIDDEN, "permission_error")
+
+    def _models(self) -> Json:
+        one = {"id": bare_name(self._model.name), "object": "model", "created": 0, "owned_by": "kairo-team"}
+        return {"object": "list", "data": [one], "has_more": False}
+
+
+def bare_name(model: str) -> str:
+    """Return a model's name without its provider."""
+    return model.partition(":")[2] or model
+
+
+def _json(status: int, body: Any, headers: tuple[tuple[str, str], ...] = ()) -> Reply:
+    return Reply(status, json.dumps(body, separators=(",", ":")).encode(), headers=headers)
+
+
+class ServedModel:
+    """Serves a model at a free port of 127.0.0.1 for the length of an `async with` block.
+
+    `begin` is called before each call, and may raise as the call may. The end of the block raises the first error that
+    ended the calls, even if a library hid it.
+    """
+
+    # An async generator could not be closed from outside while a stubborn member waits in it.
+
+    def __init__(self, model: GovernedChatModel, begin: Callable[[], Awaitable[object]]) -> None:
+        self._served = Served(model, begin)
+        self._name = bare_name(model.name)
+
+    async def __aenter__(self) -> ModelAddress:
+        self._listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=0)
+        self._tasks = anyio.create_task_group()
+        await self._tasks.__aenter__()
+        self._served.scope = self._tasks.cancel_scope
+        self._tasks.start_soon(self._listener.serve, self._served.connect)
+        port: int = self._listener.extra(SocketAttribute.local_port)  # noqa: S610 - anyio's, not a database's
+        return ModelAddress(f"http://127.0.0.1:{port}", self._served.key, self._name)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        failed = isinstance(error, Exception)
+        self._tasks.cancel_scope.cancel()
+        try:  # the group would wrap an error; its own cancellation, and that of others, is its business
+            await (self._tasks.__aexit__(None, None, None) if failed else self._tasks.__aexit__(kind, error, trace))
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._listener.aclose()
+        if self._served.error is not None and not isinstance(error, KairoError):
+            raise self._served.error from (error if failed else None)
