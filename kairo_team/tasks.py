@@ -111,7 +111,6 @@ def _unique(ids: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(ids))
 
 
-@answers_guesses
 @dataclass(frozen=True, slots=True)
 class TaskRef(Generic[T_co]):
     """Names a task of a plan that was made elsewhere, with the type of its answer; see `TeamResult.data`.
@@ -123,6 +122,7 @@ class TaskRef(Generic[T_co]):
     output_type: OutputType[T_co] = None
 
 
+@answers_guesses
 @checked
 @dataclass(frozen=True, slots=True)
 class Task(Generic[T_co]):

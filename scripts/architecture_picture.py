@@ -56,7 +56,7 @@ def rooms() -> nx.DiGraph[str]:
     folders = [PACKAGE, PACKAGE / "coordinators", PACKAGE / "evaluators"]  # links, which `rglob` does not follow
     for path in sorted({path for folder in folders for path in folder.rglob("*.py")}):
         here = room_of(".".join(path.relative_to(PACKAGE).with_suffix("").parts))
-        if path.parent == PACKAGE and path.name == "__init__.py":
+        if path.parent == PACKAGE and path.name in {"__init__.py", "__main__.py"}:
             continue
         for there in map(room_of, imported(path)):
             if here and there and here != there and not {here.partition("/")[0], there.partition("/")[0]} & {*LEFT_OUT}:
