@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -33,7 +34,9 @@ def anthropic_at(address: ModelAddress) -> AsyncAnthropic:
     return AsyncAnthropic(base_url=address.anthropic, api_key=address.key)
 
 
-async def asked(call: Any, client_at: Any, reply: Any = "fine") -> tuple[Any, kt.ModelRequest, kt.TeamResult]:
+async def asked(
+    call: Callable[[Any], Any], client_at: Any, reply: Any = "fine"
+) -> tuple[Any, kt.ModelRequest, kt.TeamResult]:
     """Make one call with a client; return its reply, the request that the model got, and the run's result."""
     got: list[Any] = []
 

@@ -27,9 +27,9 @@ def bearer(address: ModelAddress) -> dict[str, str]:
 
 
 async def post(address: ModelAddress, path: str = "/v1/chat/completions", **options: Any) -> httpx2.Response:
-    options = {"json": BODY, "headers": bearer(address)} | options
+    given: dict[str, Any] = {"json": BODY, "headers": bearer(address), **options}
     async with httpx2.AsyncClient() as client:
-        return await client.post(f"{address.url}{path}", **options)
+        return await client.post(f"{address.url}{path}", **given)
 
 
 @pytest.mark.parametrize("headers", [{}, {"authorization": "Bearer wrong"}, {"x-api-key": ""}, {"x-api-key": "é"}])

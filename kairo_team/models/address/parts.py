@@ -100,7 +100,7 @@ def objects(value: Any, where: str) -> list[Json]:
         return []
     if not isinstance(value, list):
         raise Refused(f"{where} must be a list, not {value!r:.80}")
-    given = cast("list[Any]", value)
+    given = cast("list[Any]", value)  # type: ignore[redundant-cast]  # pyright needs it
     return [an_object(one, f"{where}[{at}]") for at, one in enumerate(given)]
 
 
