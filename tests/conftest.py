@@ -39,7 +39,7 @@ settings.register_profile(
     derandomize=bool(os.environ.get("CI")),
     suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow],  # an async test runs on two loops
 )
-settings.register_profile("exhaustive", settings.get_profile("quick"), max_examples=100)
+settings.register_profile("exhaustive", settings.get_profile("quick"), max_examples=50)
 settings.load_profile("quick")
 
 
