@@ -74,7 +74,7 @@ async def test_content_has_every_text_in_order_and_its_call() -> None:
     assert found[2].body == {"what": MARK}
     assert found[3].body == f"saw {MARK}"
     assert found[1].body["text"] == f"let me look {MARK}"
-    assert [message["role"] for message in found[4].body["messages"]][-2:] == ["tool", "user"]
+    assert [message["role"] for message in found[4].body["messages"]][-3:] == ["tool", "user", "user"]
     assert found[6].body["text"] == f"it is {MARK}"
     assert [event_from_json(one.to_json()) for one in found] == found
 

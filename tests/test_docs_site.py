@@ -192,8 +192,8 @@ def test_a_page_ends_with_cards_of_the_next_pages_of_its_section() -> None:
     assert page.text == (
         "# MiniAgent\n\n<!-- cards -->\n\n"
         "- **[Agents of other libraries](wrappers.md)**: pydantic-ai, LangGraph, the OpenAI Agents SDK\n"
-        "- **[Models](models.md)**: how models are named, limited, retried and replaced; "
-        "reasoning and prompt caching\n\n<!-- /cards -->\n"
+        "- **[A governed address](address.md)**: any library's agent, or a program, inside the budget\n\n"
+        "<!-- /cards -->\n"
     )
     nested = navigation.with_next(Page("coming-from/crewai.md", "# C\n"), files)
     assert "- **[Coming from pydantic-ai](pydantic-ai.md)**: agents that stay as they are\n" in nested.text

@@ -607,6 +607,21 @@ async def test_a_runtimes_budget_holds_for_all_its_runs_together() -> None:
     assert spent == [25, 0]
 
 
+@shows(kt.TeamExecutionRequest, "files")
+@shows(kt.Task, "files")
+async def test_files_of_a_request_go_to_every_member_and_those_of_a_task_to_its_own() -> None:
+    def names(assignment: kt.Assignment) -> str:
+        return " ".join(str(file.name) for file in assignment.all_files)
+
+    of_all, of_one = (
+        kt.File(data=name.encode(), media_type="text/plain", name=f"{name}.txt") for name in ("all", "one")
+    )
+    plan = kt.TaskGraph([kt.Task("a", "do", files=[of_one]), kt.Task("b", "do")])
+    request = kt.TeamExecutionRequest("goal", plan=plan, files=[of_all])
+    result = await kt.run(kt.Team("team", [kt.Member("m", names)]), request)
+    assert [outcome.artifact and outcome.artifact.text for outcome in result.outcomes] == ["all.txt one.txt", "all.txt"]
+
+
 @pytest.mark.parametrize(
     "kind", [kt.TeamConfig, kt.Member, kt.Role, kt.Team, kt.Runtime, kt.TeamExecutionRequest, kt.Task]
 )

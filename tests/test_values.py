@@ -376,6 +376,7 @@ def samples(kind: type[events.Event]) -> events.Event:
         "cause": kt.Cause.CYCLE, "attempts": 2, "reason": "because", "verdict": "pass", "attempt": 3, "text": "hello",
         "data": {"x": [1]}, "tokens": 5, "dollars": Decimal("0.5"), "origin": "team", "model": "test:m",
         "outcome": "ok", "held": 12, "held_picodollars": 13, "missed": 4, "picodollars": 5,
+        "cached_tokens": 3, "reasoning_tokens": 2,
         "call_id": "call:x:1", "number": 2, "purpose": "plan", "side_effect": "write", "calls": 3,
         "waits_for": "retry", "seconds": 1.25, "traceparent": "00-1-2-01", "of": "prompt", "body": {"a": ["b", 1]},
         "added": (events.PlannedTask("z", ("y",), 1, ("b",), None, 0.5),),

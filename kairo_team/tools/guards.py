@@ -193,7 +193,7 @@ def _bounded(subjects: Iterator[Path | _Text], folders: Folders) -> Sequence[Pat
 
 
 Subject = Path | _Text | None
-"""The subject of a rule: a path, a command or another string, or a call that has none of them."""
+"""The subject of a rule: a path, a command, another string, or a call without any."""
 
 
 class _Fitted:

@@ -62,7 +62,7 @@ OnDecision = Callable[["GuardrailPhase", str, "GuardrailRuling"], object]
 Approve = Callable[[str, str, Mapping[str, Any], str], Awaitable["HumanDecision | None"]]
 """Asks a person about a call: its key, the tool's name, the arguments, and the reason. Returns None without an answer.
 
-Raises `CallPutOffError` where the attempt is made again once there is an answer.
+Raises `CallPutOffError` if the attempt is repeated once there is an answer.
 """
 Recall = Callable[[str, "Mapping[str, Any] | str"], "tuple[str, ToolResult | None]"]
 """Returns the key of a call of a tool with these arguments, and its recorded result if it has one."""
@@ -206,7 +206,7 @@ class ToolPipeline:
         return result
 
     async def put_off(self) -> None:
-        """End the attempt, to be made again once a person has answered, where a call was put off."""
+        """End the attempt if a call was put off; it is repeated once a person has answered."""
         if self._waits and self._put_off is not None:
             await self._put_off()
 
@@ -217,7 +217,7 @@ class ToolPipeline:
 
         So all calls of the reply are asked about before the attempt ends. The caller awaits `put_off` behind them,
         before it uses a result. A call that comes after one that was put off is asked about too, but not made: it is
-        made in its turn when the attempt is made again, behind the one it may depend on.
+        made in its turn when the attempt is repeated, after the call it may depend on.
         """
         try:
             return await self._call_of_reply(tool, arguments, call_id)

@@ -33,7 +33,7 @@ _FRONT: Final = re.compile(r"---[ \t]*\r?\n(.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTA
 
 
 class Skill(NamedTuple):
-    """One skill: what every prompt says of it, and its folder."""
+    """One skill: the name and description that every prompt has, and its folder."""
 
     name: str
     description: str
@@ -44,7 +44,7 @@ class Skill(NamedTuple):
 class SkillFolder:
     """A folder of Agent Skills for members: a `ToolSource` with one tool that reads them.
 
-    Each folder in it with a SKILL.md is a skill. The tool's description lists their names and descriptions. A model
+    Each folder with a SKILL.md is a skill. The tool's description lists their names and descriptions. A model
     calls the tool with a name to read the SKILL.md, and then with a file that the text refers to. Nothing is ever run:
     a script is a file that another tool of yours may run, under the team's permissions.
 

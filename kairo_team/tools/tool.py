@@ -62,7 +62,7 @@ class Tool:
     server_tool: str | None = None
     """The tool's name on that server."""
     allowed: bool = False
-    """Whether the MCP server was given a list of tools that may be used (`allow`), and this is one of them. A team
+    """Whether the list `allow` of the MCP server names this tool. A team
     without an `McpPolicy` of its own then allows it."""
 
     def __post_init__(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from kairo_team.views.report_text import cut, fair_share, seconds
@@ -103,11 +102,17 @@ def left_out(attempt: AttemptStory) -> str:
 
 
 def _conversation(before: Sequence[Any], messages: Sequence[Any]) -> Iterator[str]:
-    """Yield the messages of a prompt; messages repeated from the start of the prompt before are only counted."""
-    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, messages, strict=False)))
-    if same:
-        yield f"({count(same, 'message')} of the call before)"
-    for message in messages[same:]:
+    """Yield the messages of a prompt; messages that the prompt before had, in that order, are only counted."""
+    new: list[Any] = []
+    place = 0
+    for message in messages:
+        try:
+            place = before.index(message, place) + 1  # over messages that were for one turn only
+        except ValueError:
+            new.append(message)
+    if len(new) < len(messages):
+        yield f"({count(len(messages) - len(new), 'message')} of the call before)"
+    for message in new:
         yield f"{_fields(message).get('role', '')}: {_in_words(message)}"
 
 

@@ -696,7 +696,7 @@ class TeamRun:
         return tuple(name for name in able_members(task, self.team) if name != member)
 
     async def hand_over(self, task: Task, member: str) -> bool:
-        """Give a task to another member; False if that member has no budget for it. Recorded."""
+        """Give a task to another member; False if that member cannot pay for the task. Recorded."""
         task_run, dispatcher = self._task_run(task), self._dispatcher
         assert dispatcher is not None
         key = task_run.records.key("hand_over", task.id, task_run.attempts + 1) + f":{member}"

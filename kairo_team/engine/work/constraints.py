@@ -199,7 +199,7 @@ class AttemptConstraints:
         """Return the turn's number, from 0; raise if the model call may not begin."""
         turn = self._turns_begun
         self._turns_begun += 1
-        self._messages = request.messages
+        self._messages = request.without_asides.messages
         if self.refusal is not None or self.stopped_by is not None:
             await checkpoint()  # an agent that calls again and again must not keep the event loop to itself
         elif self._exit is None:
@@ -218,7 +218,7 @@ class AttemptConstraints:
         """Count a recorded turn."""
         # The decisions of the constraints are recorded too, so nothing is evaluated here.
         self._turns_begun += 1
-        self._messages = request.messages
+        self._messages = request.without_asides.messages
         self._note(response)
 
     def _note(self, response: ModelResponse) -> None:

@@ -83,7 +83,7 @@ class Directives(Protocol):
 
 
 class People(Protocol):
-    """Access to people: a run's `Questions`, or a worker's connection to them."""
+    """Access to people: a run's `Questions`, or a worker's connection to the run's."""
 
     @property
     def gate(self) -> HumanGate | None:
@@ -172,7 +172,7 @@ class RunServices:
         around = None if outer_attempt is None else outer_attempt.permissions
         self.permissions = joint_permissions(around, permissions)
         self.allowed: Sequence[Iterable[str]] = () if outer_attempt is None else outer_attempt.allowed_tools
-        """Lists of allowed tool names, besides those of the run's roles; a tool must be in each list."""
+        """Lists of allowed tool names; a tool must be in each list, and in the list of its role."""
         self.secrets = secrets
         self.nest = nest
         """Makes the runtime of a team inside a task; None outside a run."""

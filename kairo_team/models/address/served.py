@@ -164,7 +164,7 @@ class ServedModel:
     ended the calls, even if a library hid it.
     """
 
-    # An async generator could not be closed from outside while a stubborn member waits in it.
+    # An async generator could not be closed from outside while a stubborn member waits inside.
 
     def __init__(self, model: GovernedChatModel, begin: Callable[[], Awaitable[object]]) -> None:
         self._served = Served(model, begin)
@@ -184,7 +184,7 @@ class ServedModel:
     ) -> None:
         failed = isinstance(error, Exception)
         self._tasks.cancel_scope.cancel()
-        try:  # the group would wrap an error; its own cancellation, and that of others, is its business
+        try:  # the group would wrap an error; cancellations, of its own or from outside, are left to it
             await (self._tasks.__aexit__(None, None, None) if failed else self._tasks.__aexit__(kind, error, trace))
         finally:
             with anyio.CancelScope(shield=True):
