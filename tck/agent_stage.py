@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, cast
 
 import pytest
 
@@ -103,11 +103,12 @@ class Scene:
 
     def reported_output(self) -> AgentOutput:
         """Return the output as an `AgentOutput`; skip the test if the agent returns something simpler."""
-        if self.output is None:
+        output = self.output
+        if output is None:
             pytest.skip("it returned no AgentOutput")
-        if not isinstance(self.output, AgentOutput):
-            pytest.skip(f"it gives back no AgentOutput but a {type(self.output).__name__}")
-        return self.output
+        if not isinstance(output, AgentOutput):
+            pytest.skip(f"it gives back no AgentOutput but a {type(output).__name__}")
+        return cast("AgentOutput", output)  # type: ignore[redundant-cast]  # pyright needs it
 
 
 async def _write_facts(assignment: Assignment) -> str:

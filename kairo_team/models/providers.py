@@ -346,14 +346,15 @@ def fitted_thinking(model: Model[Any], settings: dict[str, Any]) -> dict[str, An
     """
     from pydantic_ai.profiles.anthropic import ANTHROPIC_THINKING_BUDGET_MAP
 
-    most, own = settings.get("max_tokens"), settings.get("anthropic_thinking")
+    most = settings.get("max_tokens")
+    own: Mapping[str, Any] = settings.get("anthropic_thinking") or {}
     adaptive = model.profile.get("anthropic_supports_adaptive_thinking", False)
-    by_word: Mapping[Any, int] = {} if adaptive or own else ANTHROPIC_THINKING_BUDGET_MAP
-    wanted = (own or {}).get("budget_tokens") or by_word.get(settings.get("thinking"), 0)
+    by_word = cast("Mapping[Any, int]", {} if adaptive or own else ANTHROPIC_THINKING_BUDGET_MAP)
+    wanted = own.get("budget_tokens") or by_word.get(settings.get("thinking"), 0)
     if most is None or wanted < most:
         return settings
     if most // 2 >= _LEAST_THINKING:
-        return settings | {"anthropic_thinking": {**(own or {}), "type": "enabled", "budget_tokens": most // 2}}
+        return settings | {"anthropic_thinking": {**own, "type": "enabled", "budget_tokens": most // 2}}
     return {name: value for name, value in settings.items() if name != "anthropic_thinking"} | {"thinking": False}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 from pydantic_ai import messages as native
 from pydantic_ai.models import Model
@@ -33,7 +33,8 @@ class Double(Model[Any]):
     ) -> native.ModelResponse:
         said, files = list[str](), list[kt.File]()
         for content in [getattr(part, "content", "") for message in messages for part in message.parts]:
-            for item in content if isinstance(content, list) else [content]:
+            items = cast("list[Any]", content) if isinstance(content, list) else [content]  # type: ignore[redundant-cast]  # pyright needs it
+            for item in items:
                 file = file_of(item)
                 files += [] if file is None else [file]
                 said += [str(item)] if file is None else []

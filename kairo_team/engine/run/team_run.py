@@ -608,7 +608,8 @@ class TeamRun:
         """Run the body of a ready task (one of `args`) in the background; a body that raises fails its task."""
         for task in args:
             if isinstance(task, Task) and self._pool is not None:
-                self._pool.add(self._task_run(task), body, args)
+                given = cast("Task", task)  # type: ignore[redundant-cast]  # pyright needs it
+                self._pool.add(self._task_run(given), body, args)
                 return
         raise Misuse("`go` takes a body and its arguments, one of which is the task that `ready` gave")
 
