@@ -21,7 +21,6 @@ from kairo_team._util.late_pydantic import (
     omit_empty,
     to_json,
     to_jsonable_python,
-    without,
 )
 from kairo_team.budget import BudgetNode, HaltReason, Usage
 from kairo_team.errors import BadOutput, NoAnswer, TeamFailed, known
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from _typeshed import DataclassInstance
-    from pydantic import BaseModel, GetCoreSchemaHandler, TypeAdapter
+    from pydantic import BaseModel, TypeAdapter
 
     from kairo_team.human import HumanRequest
 
@@ -182,11 +181,7 @@ def artifact_of(data: Any, *, partial: bool = False, fallback: Any = None) -> Ar
     return Artifact(to_json(values).decode(), values, "application/json", partial)
 
 
-def _checked_output(_cls: type, source: type, handler: GetCoreSchemaHandler) -> Any:
-    return without("output_type", source, handler)
-
-
-_without_type: Final[Any] = classmethod(cast("Any", _checked_output))
+_without_type: Final[Any] = omit_empty(always=("output_type",))
 
 
 @checked
@@ -251,11 +246,7 @@ Raised = Annotated[BaseException, IsInstance()] | None
 """An error of this process; None without an error, or when the value was made in another process."""
 
 
-def _schema(_cls: type, source: type, handler: GetCoreSchemaHandler) -> Any:
-    return without("exception", source, handler)
-
-
-_without_exception: Final[Any] = classmethod(cast("Any", _schema))
+_without_exception: Final[Any] = omit_empty(always=("exception",))
 
 
 def _state(self: Any) -> list[Any]:

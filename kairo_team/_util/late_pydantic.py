@@ -81,20 +81,11 @@ class WithJsonSchema:
         return dict(self._schema)
 
 
-def without(name: str, kind: type, handler: GetCoreSchemaHandler) -> Any:
-    """Return a dataclass's schema that leaves one field out when serialising."""
-    schema: Any = handler.resolve_ref_schema(handler(kind))
-    for field in schema["schema"]["fields"]:
-        if field["name"] == name:
-            field["serialization_exclude"] = True
-    return schema
-
-
 def omit_empty(*names: str, always: tuple[str, ...] = ()) -> Any:
     """Return a schema hook for a dataclass that omits these fields from its JSON where they are empty.
 
-    A value without them keeps the JSON that it had before the class had such a field. The fields
-    `always` are never in the JSON.
+    A value without them keeps the JSON that it had before the class had such a field. The fields `always`
+    are never in the JSON.
     """
 
     def schema_of(_cls: type, source: type, handler: GetCoreSchemaHandler) -> Any:

@@ -161,9 +161,7 @@ class RunServices:
         """
         self.run_id = run_id
         self.models = models
-        self.prices = prices
-        self.rules = rules
-        self.prompts = prompts
+        self.prices, self.rules, self.prompts = prices, rules, prompts
         self.journal = journal
         self.kept = kept
         """The journal, if it outlives the process."""
