@@ -86,7 +86,7 @@ class Kind(BaseModel):
 class Sentence(BaseModel):
     """The drafter's reply."""
 
-    sentence: str = Field(max_length=160, pattern=r"^Thank you [^\n]+\.$")
+    sentence: str = Field(pattern=r"^Thank you [^\n]{1,140}\.$")
 
 
 @dataclass(frozen=True)
