@@ -7,6 +7,7 @@ import functools
 import hashlib
 import inspect
 import json
+import linecache
 import re
 import sys
 import textwrap
@@ -209,18 +210,29 @@ def _names(code: CodeType) -> set[str]:
 
 def _source(thing: Any) -> Any:
     """Return the source of a function or class; of a lambda the code, because a line may contain several lambdas."""
-    code: CodeType | None = getattr(thing, "__code__", None)
-    if code is not None:
-        return _code(code) if code.co_name == "<lambda>" else _written_source(code) or _code(code)
+    if isinstance(thing, FunctionType):
+        code = thing.__code__
+        return _code(code) if code.co_name == "<lambda>" else _written_function(thing) or _code(code)
     if id(thing) not in _SOURCES:
-        _SOURCES[id(thing)] = _written_source(thing)
+        _SOURCES[id(thing)] = _written_class(thing)
         finalize(thing, _SOURCES.pop, id(thing), None)
     return _SOURCES[id(thing)]
 
 
-def _written_source(thing: Any) -> str | None:
+def _written_function(function: FunctionType) -> str | None:
+    # `inspect.getsource` of code, which a decorator cannot change, looks through all modules for the code's own.
+    code = function.__code__
+    linecache.checkcache(code.co_filename)
+    lines = linecache.getlines(code.co_filename, function.__globals__)[code.co_firstlineno - 1 :]
     try:
-        return textwrap.dedent(inspect.getsource(thing))
+        return textwrap.dedent("".join(inspect.getblock(lines))) or None
+    except SyntaxError:  # lines of another file of that name
+        return None
+
+
+def _written_class(kind: type) -> str | None:
+    try:
+        return textwrap.dedent(inspect.getsource(kind))
     except (OSError, TypeError, SyntaxError):  # typed at a prompt, or made by code
         return None
 

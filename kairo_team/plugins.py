@@ -314,22 +314,28 @@ def _published(groups: Mapping[str, str]) -> tuple[list[Plugin], tuple[str, ...]
     unread: list[str] = []
     seen: set[str] = set()
     for distribution in cast("Iterable[Distribution]", metadata.distributions()):
-        name = "?"
         try:
+            # The description of a package is slow to read, and few packages publish a plug-in.
+            points = [point for point in distribution.entry_points if point.group in groups]
+            if groups and not points:
+                continue
             name = str(distribution.metadata["Name"])
             key = re.sub(r"[-_.]+", "-", name).lower()
-            if key in seen:
+            if key in seen or metadata.distribution(name).locate_file("") != distribution.locate_file(""):
                 continue
             seen.add(key)
             version = str(distribution.version)
-            plugins += [
-                Plugin(groups[point.group], point.name, point.value, name, version)
-                for point in distribution.entry_points
-                if point.group in groups
-            ]
+            plugins += [Plugin(groups[point.group], point.name, point.value, name, version) for point in points]
         except Exception as error:  # noqa: BLE001 - the files of a package may hold anything
-            unread.append(f"the entry points of {name!r} cannot be read: {_explain(error)}")
+            unread.append(f"the entry points of {_name_in(distribution)!r} cannot be read: {_explain(error)}")
     return plugins, tuple(unread)
+
+
+def _name_in(distribution: Distribution) -> str:
+    try:
+        return str(distribution.metadata["Name"])
+    except Exception:  # noqa: BLE001 - as above
+        return "?"
 
 
 def _explain(error: BaseException) -> str:

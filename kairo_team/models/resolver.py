@@ -127,7 +127,7 @@ def _build(name: str) -> ChatModel:
         return local
     from kairo_team.models.providers import is_known, provider_model
 
-    if not published("model", provider) or is_known(provider):
+    if is_known(provider) or not published("model", provider):
         return provider_model(name)
     try:
         made: ChatModel = make("model", provider, {"name": name})
