@@ -54,6 +54,7 @@ def told(request: kt.ModelRequest) -> list[str]:
 
 
 @pytest.mark.local_model
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("anyio_backend", [("asyncio", {})])
 async def test_the_embedded_model_answers_the_question_and_not_its_budget(anyio_backend: Backend) -> None:
     """An answer is one that speaks of the subject: a model of this size may still be wrong about it."""

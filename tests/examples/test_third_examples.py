@@ -19,6 +19,12 @@ MODULES = [
 ]
 AT_ONCE = [name for name in MODULES if name == "clean_csv_rules" or name.startswith("release_notes")]
 """They need no model."""
+OWN = [
+    file.stem.removeprefix("test_")
+    for file in Path(__file__).parent.glob("test_*.py")
+    if "pytest.mark.local_model" in file.read_text(encoding="utf-8") and file != Path(__file__)
+]
+"""Tests of their own start them on the embedded model, and look at what they print."""
 FIRST_LINE = 300.0
 """Seconds until an example that asks the embedded model prints something, on a busy machine."""
 
@@ -54,6 +60,6 @@ def test_third_o61_an_example_without_a_model_prints(name: str, tmp_path: Path) 
 @pytest.mark.exhaustive
 @pytest.mark.local_model
 @pytest.mark.timeout(FIRST_LINE)
-@pytest.mark.parametrize("name", [name for name in MODULES if name not in AT_ONCE])
+@pytest.mark.parametrize("name", [name for name in MODULES if name not in (*AT_ONCE, *OWN)])
 def test_third_o61_every_other_example_prints_too(name: str, tmp_path: Path) -> None:
     assert first_line(name, tmp_path)
