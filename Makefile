@@ -1,7 +1,7 @@
 # Everything a person or a CI job runs. All of it lives in .venv, which any target makes from nothing.
 PYTHON ?= python3
 ARGS ?=
-WORKERS ?= 4
+WORKERS ?= 3
 SITE ?= site
 VENV := .venv
 BIN := $(VENV)/bin
@@ -37,11 +37,11 @@ test: $(VENV)/.dev ## the suite: everything that shows a behaviour, in five minu
 
 test-all: test rest ## `make test`, then `make rest`
 
-rest: $(VENV)/.dev ## what `make test` leaves out: all mutants, many examples, every example on the embedded model
-	@$(SUITE) -m "(exhaustive or hypothesis) and not bench and not browser and not long" --hypothesis-profile=exhaustive $(ARGS)
+rest: $(VENV)/.dev ## what `make test` leaves out: all mutants, rare seeds, every example on the embedded model
+	@$(SUITE) -m "exhaustive and not bench and not browser and not long" --hypothesis-profile=exhaustive $(ARGS)
 
-long: $(VENV)/.dev ## what takes many minutes: two hundred faults of a cluster, mutants of the cluster, kits over workers
-	@$(SUITE) -m long --timeout=3600 --ignore=tests/mutants tests $(ARGS)
+long: $(VENV)/.dev ## what takes many minutes: laws with many examples, two hundred faults and mutants of a cluster, kits over workers
+	@$(SUITE) -m "(long or hypothesis) and not bench and not browser" --hypothesis-profile=exhaustive --timeout=3600 --ignore=tests/mutants tests $(ARGS)
 	@$(BIN)/python -m pytest -m long --timeout=3600 tests/mutants $(ARGS)
 
 coverage: $(VENV)/.dev ## `make test` with its coverage by branch, which takes half as long again; of a part: ARGS=tests/governance

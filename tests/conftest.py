@@ -30,7 +30,7 @@ LONGEST = {
 }
 """Files that take a minute or more in `make test-all`. Workers begin with them, so that all end at about one time."""
 
-# `make test` draws few examples, and the rest of `make test-all` many: tests that set a number take a share of
+# `make test` draws few examples, `make rest` and `make long` more: tests that set a number take a share of
 # `settings().max_examples`. Repeatable in CI, where a rare failing example helps nobody who did not cause it.
 settings.register_profile(
     "quick",

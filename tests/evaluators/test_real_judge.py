@@ -60,7 +60,7 @@ def check_verdict(verdict: kt.EvaluationVerdict) -> None:
         assert verdict.findings
 
 
-@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("name", [pytest.param(one, marks=[] if "forg" in one else pytest.mark.long) for one in TEXTS])
 async def test_whatever_it_says_there_is_a_verdict_from_the_menu_paid_by_the_reviews(name: str) -> None:
     recorder = EventRecorder()
     strategy = AgentEvaluationStrategy(JUDGE, RUBRIC, settings={"max_tokens": 400})
