@@ -37,11 +37,11 @@ def too_little(turn: int, left: Budget) -> str:
     return f"the budget could not pay turn {turn}: {'0 loops' if left.loops == 0 else ', '.join(parts)} left"
 
 
-def what_is_short(left: Budget, dearest: Decimal) -> HaltReason:
-    """Return which budget could not pay for a turn; `dearest` is the highest cost of a turn so far, in dollars."""
+def what_is_short(left: Budget, most: Decimal) -> HaltReason:
+    """Return which budget could not pay for a turn; no turn so far took more than `most` dollars."""
     if left.loops == 0:
         return HaltReason.LOOP_BUDGET_EXCEEDED
-    short_of_dollars = left.dollars is not None and left.dollars < 2 * dearest
+    short_of_dollars = left.dollars is not None and left.dollars < 2 * most
     return HaltReason.DOLLAR_BUDGET_EXCEEDED if short_of_dollars else HaltReason.TOKEN_BUDGET_EXCEEDED
 
 

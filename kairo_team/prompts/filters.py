@@ -12,9 +12,9 @@ from jinja2.runtime import Context
 from kairo_team.prompts.quoting import cap, fence, is_short_line, one_line
 
 _CLOSING: Final = "'\")]}>`*_\u2019\u201d\u00bb"
-"""What may stand between the end of a sentence and the end of its text."""
+"""Characters that may follow the end of a sentence."""
 _ENDS: Final = (".", "!", "?", ":", ";", "\u2026", "\u3002", "\uff01", "\uff1f")
-"""What ends a sentence, or promises more."""
+"""Characters that end a sentence, or announce more."""
 
 
 @pass_context

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kairo_team.tools.permissions import ToolPermissions
 
 _End = AttemptFinished | BudgetHalted
-"""What is told at the end of an attempt; the halt comes first."""
+"""The events at the end of an attempt; the halt comes first."""
 _ANSWER: Final = "answer"
 """The name of the output type, and of the evaluator."""
 _ENDS: Final = (HaltError, InsufficientBudget, GuardrailDenied, TeamAborted)
