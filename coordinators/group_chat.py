@@ -181,6 +181,8 @@ class _Talk:
         self._said: list[Said] = []
         self._last: Task | None = None
         """The last turn that was accepted."""
+        self._refused = False
+        """Whether the moderator is asked no more, because it would be refused again."""
         self._cut_short = False
         """Whether the talk took all its turns, and should have ended before."""
 
@@ -191,7 +193,7 @@ class _Talk:
         """Take turns until the talk ends, then have the answer written."""
         await self._turns.plan(self._first)
         if self._of.moderates is not None:  # recorded by now; a replay makes no first turn
-            self._warn(await self._run.step(_FIRST, lambda: Choice(None)), "first")
+            self._take(await self._run.step(_FIRST, lambda: Choice(None)), "first")
         task = await self._turns.begin()
         while (choice := await self._after(task)) is not None and choice.speaker is not None:
             task = await self._turns.take(choice.speaker, self._goal, self._inputs(_SPEAK), **self._needs(task))
@@ -220,19 +222,22 @@ class _Talk:
     async def _choose(self, after: Task | None, said: Sequence[Said], speakers: Sequence[Member]) -> Choice:
         """Return who speaks next, or that the talk ends; the first speaker is chosen while the run is planned."""
         of, run = self._of, self._run
-        if not speakers or of.moderates is None:
+        if not speakers or of.moderates is None or self._refused:
             return Choice(speakers[0].id if speakers else None)
         talk = Talk(self._goal, tuple(said), written(said, of.transcript_chars), speakers)
         key = _FIRST if after is None else f"moderator:{after.id}"
         make = partial(choose, of.moderates, run, talk)
         choice = await run.step(key, make, returns=Choice, planning=after is not None)
         if after is not None:
-            self._warn(choice, f"after {after.id!r}")
+            self._take(choice, f"after {after.id!r}")
         return choice
 
-    def _warn(self, choice: Choice, when: str) -> None:
+    def _take(self, choice: Choice, when: str) -> None:
+        """Warn of a choice that is not the moderator's; ask no more a moderator that would be refused again."""
+        self._refused = self._refused or choice.refused
         if choice.problem:
             then = "the talk ends" if choice.speaker is None else f"{choice.speaker!r} speaks in turn"
+            then += ", and the moderator is not asked again" if choice.refused else ""
             tell = self._run.degrade if choice.speaker is None else self._run.warn
             tell(f"the moderator did not say who speaks {when}: {choice.problem}; {then}")
 

@@ -45,6 +45,8 @@ class Choice(NamedTuple):
     """The member's id; None: the talk ends."""
     problem: str = ""
     """Why that is not the moderator's choice."""
+    refused: bool = False
+    """Whether the moderator would be refused again in every later turn."""
 
 
 class Talk(NamedTuple):
@@ -115,6 +117,7 @@ async def choose(moderator: Moderator, run: TeamRun, talk: Talk) -> Choice:
     The talk ends if the run has no budget left for the moderator. It does not end before a member has spoken.
     """
     pick, seconds, problem = moderator.pick(run.context(PLAN), talk), run.config.task_timeout, ""
+    refused = False
     for _ in range(moderator.tries):
         try:
             with anyio.fail_after(seconds):
@@ -127,7 +130,8 @@ async def choose(moderator: Moderator, run: TeamRun, talk: Talk) -> Choice:
             problem = _why(cause, seconds)
             if isinstance(cause, HaltError) and talk.said:
                 return Choice(None, problem)
-            if isinstance(cause, HaltError | InsufficientBudget | _CutOff) or is_met_again(cause):
+            refused = is_met_again(cause)
+            if refused or isinstance(cause, HaltError | InsufficientBudget | _CutOff):
                 break
             continue
         named = _speaker(named, talk.names)
@@ -135,7 +139,7 @@ async def choose(moderator: Moderator, run: TeamRun, talk: Talk) -> Choice:
             return Choice(named)
         wrong = "ended the talk before any member had spoken" if named is None else f"named {shown(named, 100)}"
         problem = f"it {wrong}; who can speak: {known(talk.names)}"
-    return Choice(talk.names[0], problem)
+    return Choice(talk.names[0], problem, refused)
 
 
 def _why(cause: Exception, seconds: float | None) -> str:

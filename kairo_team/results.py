@@ -181,7 +181,7 @@ def artifact_of(data: Any, *, partial: bool = False, fallback: Any = None) -> Ar
     return Artifact(to_json(values).decode(), values, "application/json", partial)
 
 
-_without_type: Final[Any] = omit_empty(always=("output_type",))
+_without_type: Final[Any] = omit_empty("halt", always=("output_type",))
 
 
 @checked
@@ -204,6 +204,8 @@ class AgentOutput(Generic[T_co]):
     """Why the agent did not complete, for statuses other than COMPLETED; else why the artifact is partial, if it is."""
     output_type: Any = field(default=None, compare=False, repr=False)
     """The type of `data`, if the agent worked alone and was given one; JSON leaves it out."""
+    halt: HaltReason | None = None
+    """The budget, the clock or the kill switch that ended the agent, for GRACEFUL_EXIT and HALTED; else None."""
 
     __get_pydantic_core_schema__ = _without_type
 
@@ -279,10 +281,11 @@ def plain_output(given: AgentOutput[Any], member: str) -> AgentOutput:
     try:
         status = AgentStatus(status)
         error = None if error is None else plain_text("AgentOutput.error must be a text or None", error)
+        halt = None if given.halt is None else HaltReason(given.halt)
     except ValueError as problem:
         raise BadOutput(member, f"returned an invalid AgentOutput: {problem}") from None
     rest = (given.turns_completed, given.max_turns, given.tool_calls_executed, given.usage, given.transcript)
-    return AgentOutput(plain_artifact(artifact), status, *rest, error)
+    return AgentOutput(plain_artifact(artifact), status, *rest, error, halt=halt)
 
 
 def plain_artifact(given: Artifact) -> Artifact:

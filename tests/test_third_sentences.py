@@ -83,9 +83,15 @@ def test_third_o28_a_finding_reads_as_sentences() -> None:
         Finding("a", observed="the fee is not in the contract", expected="name the fee"),
         Finding("b", observed="It is late.", expected="be early"),
         Finding("c", observed="", expected="be brief"),
+        Finding("d", observed="the text lacks 'sea'", expected="it names the sea"),
+        Finding("e", observed="it cites no law (or a wrong one)", expected="cite one"),
+        Finding("f", observed='it ends with "What now?"', expected="end calmly"),
     ]
     assignment = kt.Assignment(kt.Task("t", "Write."), "Write.", {}, {}, {}, 2, kt.Artifact("old"), findings)
     text = Prompts({}).render("task", assignment=assignment, foreign=False, limits="")
     assert "- the fee is not in the contract. Wanted: name the fee\n" in text
     assert "- It is late. Wanted: be early\n" in text
     assert "- Wanted: be brief" in text
+    assert "- the text lacks 'sea'. Wanted: it names the sea\n" in text
+    assert "- it cites no law (or a wrong one). Wanted: cite one\n" in text
+    assert '- it ends with "What now?" Wanted: end calmly\n' in text

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kairo_team.budget import HaltReason
+
 if TYPE_CHECKING:
     from decimal import Decimal
 
@@ -33,6 +35,14 @@ def too_little(turn: int, left: Budget) -> str:
     parts = [f"{left.tokens} tokens"] if left.tokens is not None else []
     parts += [f"${left.dollars}"] if left.dollars is not None else []
     return f"the budget could not pay turn {turn}: {'0 loops' if left.loops == 0 else ', '.join(parts)} left"
+
+
+def what_is_short(left: Budget, most: Decimal) -> HaltReason:
+    """Return which budget could not pay for a turn; no turn so far took more than `most` dollars."""
+    if left.loops == 0:
+        return HaltReason.LOOP_BUDGET_EXCEEDED
+    short_of_dollars = left.dollars is not None and left.dollars < 2 * most
+    return HaltReason.DOLLAR_BUDGET_EXCEEDED if short_of_dollars else HaltReason.TOKEN_BUDGET_EXCEEDED
 
 
 def can_pay_another(left: Budget, tokens: int, dearest: Decimal) -> bool:

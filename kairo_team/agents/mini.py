@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack, cast, overload
 
 from kairo_team._util.frozen import known_arguments
-from kairo_team.agents.limits import can_pay_another, left_of, too_little, two_turns
+from kairo_team.agents.limits import can_pay_another, left_of, too_little, two_turns, what_is_short
 from kairo_team.agents.mini_compaction import Room, cut_results, in_words, newest_turn
 from kairo_team.budget import Budget, Usage, check_count, difference
 from kairo_team.engine.run.lone_agent import run_alone
@@ -24,6 +24,7 @@ from kairo_team.tools.sources import as_source
 from kairo_team.tools.tool import Tool, as_tool
 
 if TYPE_CHECKING:
+    from kairo_team.budget import HaltReason
     from kairo_team.contracts import (
         ChatModel,
         EvaluationStrategy,
@@ -195,7 +196,7 @@ class MiniAgent:
         if isinstance(assignment, str):
             raise TypeError(f"with a context the agent takes an Assignment, not the string {assignment!r}")
         conversation = _Conversation(self, assignment, context)
-        turn, error = 0, None
+        turn, error, halt = 0, None, None
         try:
             await conversation.open_tools()
             while turn < self.max_turns and not conversation.over:
@@ -210,8 +211,8 @@ class MiniAgent:
         else:
             status, error = conversation.end
             if status is AgentStatus.TURN_LIMIT_REACHED and turn < self.max_turns:
-                status, error = AgentStatus.GRACEFUL_EXIT, await conversation.explain_shortage(turn + 1)
-        return conversation.output(status, turn, error)
+                status, (error, halt) = AgentStatus.GRACEFUL_EXIT, await conversation.explain_shortage(turn + 1)
+        return conversation.output(status, turn, error, halt)
 
     def settings_for(self, assignment: Assignment) -> dict[str, Any]:
         """Return the sampling settings for one assignment."""
@@ -418,15 +419,15 @@ class _Conversation:
             self._take_structured(may_repair=False)
         self.complete = True
 
-    async def explain_shortage(self, turn: int) -> str:
-        """Return why the budget could not pay a turn; without a text so far, raise the shortage instead."""
+    async def explain_shortage(self, turn: int) -> tuple[str, HaltReason]:
+        """Return why the budget could not pay a turn, and which; without a text so far, raise the shortage instead."""
         left, governor = self._context.remaining, self._context.governor
         if not self._text.strip():
             if left.loops == 0:
                 governor.pre_step()
             need = 0 if left.tokens is None else await self._need_two(self._request("", last=False), left.tokens)
             governor.reserve(need, 2 * self._dearest).release()
-        return too_little(turn, left)
+        return too_little(turn, left), what_is_short(left, self._dearest)
 
     def _calls_of(self, response: ModelResponse, request: ModelRequest, *, last: bool) -> Sequence[ToolCall]:
         """Return the calls to make: on the last turn only calls of offered tools."""
@@ -435,7 +436,7 @@ class _Conversation:
         offered = {spec.name for spec in request.tools}
         return tuple(call for call in response.tool_calls if call.name in offered)
 
-    def output(self, status: AgentStatus, turns: int, error: str | None) -> AgentOutput:
+    def output(self, status: AgentStatus, turns: int, error: str | None, halt: HaltReason | None) -> AgentOutput:
         """Return the output; with an invalid structured reply it is not COMPLETED."""
         if self._invalid is not None and status is AgentStatus.COMPLETED:
             status, error = AgentStatus.GRACEFUL_EXIT, self._invalid
@@ -443,7 +444,7 @@ class _Conversation:
         artifact = Artifact(self._text, self._data, partial=partial)
         usage = difference(self._context.governor.usage, self._spent_before, 0.0)
         counts = (turns, self._agent.max_turns, usage.tool_calls)
-        return AgentOutput(artifact, status, *counts, usage, tuple(self._transcript), error)
+        return AgentOutput(artifact, status, *counts, usage, tuple(self._transcript), error, halt=halt)
 
     def _take(self, response: ModelResponse, *, asked_tools: bool, may_repair: bool) -> None:
         """Keep a reply, and choose the next message, or complete the work if it is the answer."""

@@ -22,9 +22,8 @@ from kairo_team.engine.live.task_pool import background
 from kairo_team.engine.run.attempts import failed_attempt, interrupted_attempt, read_again
 from kairo_team.errors import HaltError, InsufficientBudget, JournalError, KairoError
 from kairo_team.events import Event, TeamEnded, event_from_json
-from kairo_team.governance.halts import REASONS
+from kairo_team.governance.halts import reason_of
 from kairo_team.governance.holds import Waiter
-from kairo_team.governance.ledger import DIMENSIONS
 from kairo_team.governance.slices import Ask, Lender
 from kairo_team.plugin_calls import failure_of
 from kairo_team.results import Attempt
@@ -33,7 +32,6 @@ from kairo_team.tools.result import ToolResult, describe_error
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator
 
-    from kairo_team.budget import HaltReason
     from kairo_team.cluster.deaths import Deaths
     from kairo_team.cluster.delivery import Delivery
     from kairo_team.cluster.mailbox import Mailbox, Message, MessageQueue
@@ -48,7 +46,6 @@ _logger = logging.getLogger("kairo_team")
 
 _ONE_WAY: Final = frozenset({"events", "inside", "spent", "kept", "made", "noted", "stop"})
 """Kinds of messages that need no answer."""
-_HALT_OF: Final[Mapping[str, HaltReason]] = dict(zip(DIMENSIONS, REASONS, strict=True))
 _COMMON: Final = len(fields(Event))
 
 
@@ -128,10 +125,10 @@ class RemoteAttempt:
         own = attempt.origin_path == self._governor.path
         error = self._lender.why_halted(halt) if halt is not None and own else None
         if error is not None:
-            halt = error.reason if isinstance(error, HaltError) else halt
-            halt = _HALT_OF[error.dimension] if isinstance(error, InsufficientBudget) else halt
+            halt = reason_of(error) or halt
             origin, path = str(getattr(error, "origin", "")), str(getattr(error, "path", ""))
-            attempt = attempt._replace(error=str(error), halt=halt, origin=origin, origin_path=path)
+            why = None if attempt.error is None else str(error)  # None: what it made so far can be reviewed
+            attempt = attempt._replace(error=why, halt=halt, origin=origin, origin_path=path)
         read = read_again(self._context, attempt._replace(usage=self._governor.usage))
         return read._replace(calls=attempt.calls)
 

@@ -84,14 +84,13 @@ class SqliteFile(Database):
 
     def _prepare(self) -> None:
         """Create the tables in a new file; `JournalError` for a file of another program or another format."""
-        has_log = self._log.exists()
         with suppress(OSError):  # SQLite's own error is clearer
             # The file contains prompts and answers: only its owner may read it. SQLite gives its log the same mode.
             if self.path.parent.is_dir():
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
         try:
             with closing(self._connect()) as connection:
-                self._check(connection, has_log=has_log)
+                self._check(connection)
         except sqlite3.Error as error:
             raise JournalError(self.path, f"it cannot be opened: {error}") from error
 
@@ -100,7 +99,7 @@ class SqliteFile(Database):
         """SQLite's write-ahead log, next to the file."""
         return Path(f"{self.path}-wal")
 
-    def _check(self, connection: sqlite3.Connection, *, has_log: bool) -> None:
+    def _check(self, connection: sqlite3.Connection) -> None:
         connection.execute("BEGIN IMMEDIATE")
         written = self._number(connection, "application_id"), self._number(connection, "user_version")
         if written == (0, 0) and not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
@@ -114,7 +113,7 @@ class SqliteFile(Database):
         elif written[1] != FORMAT:
             by = connection.execute("SELECT value FROM about WHERE name = 'version'").fetchone()
             raise JournalError(self.path, f"it was written by kairo-team {by[0] if by else 'of another version'}")
-        elif not has_log and connection.execute(_IN_LOG, (self._number_of_file,)).fetchone():
+        elif connection.execute(_IN_LOG, (self._number_of_file,)).fetchone():
             raise JournalError(
                 self.path,
                 f"it is a copy of a journal in use, and its last records are missing: copy {self._log.name!r} "
@@ -133,7 +132,8 @@ class SqliteFile(Database):
     def _fold_log(self, connection: Connection) -> None:
         """Move the log into the file, with a mark that the next statement in the log deletes.
 
-        A reader of the file and its log never sees the mark. A file that was copied without its log contains it.
+        A reader of the file and its log never sees the mark. A file that was copied without its log, or before
+        the log was moved into it, contains it.
         """
         connection.execute("INSERT OR REPLACE INTO about VALUES ('in_log', ?)", (self._number_of_file,))
         connection.execute("PRAGMA busy_timeout = 0")  # while a process reads, a part of the log stays

@@ -527,6 +527,12 @@ class Governor:
             tokens, dollars, loops, tool_calls = map(node.known_room, ALL_DIMENSIONS)
             return budget_of((tokens, dollars, loops, tool_calls), node.seconds_left())
 
+    def scarcest(self, dimension: str) -> tuple[str, str]:
+        """Return name and path of the governor with the least left of a limited dimension: itself, or one above it."""
+        with self._node.tree.lock:
+            short = self._node.insufficient(DIMENSIONS.index(dimension), 1)
+        return short.origin, short.path
+
     @property
     def unallotted(self) -> Budget:
         """Limit minus committed, at the nearest governor limited in each dimension; `None` is unlimited."""

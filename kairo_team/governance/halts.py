@@ -7,6 +7,7 @@ takes the ledger's lock: a halt may come from a signal handler whose own thread 
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from anyio.lowlevel import current_token
@@ -117,6 +118,17 @@ REASONS: Final = (
     HaltReason.TOOL_BUDGET_EXCEEDED,
 )
 """The reason for which a node halts, by dimension."""
+DIMENSION_OF: Final[Mapping[HaltReason, str]] = dict(zip(REASONS, DIMENSIONS, strict=True))
+"""From a halt reason to the budget dimension that ran out."""
+_HALT_OF: Final[Mapping[str, HaltReason]] = dict(zip(DIMENSIONS, REASONS, strict=True))
+
+
+def reason_of(error: BaseException) -> HaltReason | None:
+    """Return why work ended with this error: a halt's reason, or the budget that was short; None for other errors."""
+    if isinstance(error, InsufficientBudget):
+        return _HALT_OF.get(error.dimension)
+    return error.reason if isinstance(error, HaltError) and isinstance(error.reason, HaltReason) else None
+
 
 FINAL: Final = -1
 """Used instead of a dimension: no top-up lifts the halt."""

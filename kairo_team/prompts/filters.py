@@ -11,6 +11,11 @@ from jinja2.runtime import Context
 
 from kairo_team.prompts.quoting import cap, fence, is_short_line, one_line
 
+_CLOSING: Final = "'\")]}>`*_\u2019\u201d\u00bb"
+"""Characters that may follow the end of a sentence."""
+_ENDS: Final = (".", "!", "?", ":", ";", "\u2026", "\u3002", "\uff01", "\uff1f")
+"""Characters that end a sentence, or announce more."""
+
 
 @pass_context
 def fenced(context: Context, text: object) -> str:
@@ -30,7 +35,8 @@ def said(context: Context, text: object) -> str:
 def sentence(text: object) -> str:
     """End a text that is not empty with a full stop if it needs one, so that another sentence can follow."""
     words = str(text).strip()
-    return f"{words}." if words and words[-1].isalnum() else words
+    ended = words.rstrip(_CLOSING).endswith(_ENDS)
+    return f"{words}." if words and not ended else words
 
 
 FILTERS: Final[Mapping[str, Callable[..., Any]]] = MappingProxyType(

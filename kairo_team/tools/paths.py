@@ -23,6 +23,15 @@ _MOST_NAMES: Final = 100
 _MOST_DOTS: Final = 6
 """Most choices of `.` or `..` for names in a glob; a glob with more may be anything."""
 _ANY_PATH: Final = (None,)
+_OF_A_PROCESS: Final = re.compile(r"/(?:proc/(?:self|thread-self|\d+)|dev/fd)(?:/|$)")
+"""Folders that lead each process to another place: its working directory, its root, its open files."""
+_OF_PROCESSES: Final = [
+    [*map(name_glob, names), None]
+    for names in (("proc", "self"), ("proc", "thread-self"), ("proc", "[0123456789]*"), ("dev", "fd"))
+]
+_STREAMS: Final = frozenset({"/dev/stdin", "/dev/stdout", "/dev/stderr"})
+_MOST_LINKS: Final = 40
+"""Most links on the way to a file that a system follows."""
 
 Names = Sequence[Name | None]
 """A glob for absolute paths, name by name, folded to one case and spelling; None is any number of names."""
@@ -98,9 +107,14 @@ def _without_scheme(text: str) -> str | None:
 def _resolve(text: str, meant: str, root: str, may_be: Sequence[Names]) -> Path:
     whole = os.path.join(root, meant)  # noqa: PTH118 - the text may be anything
     try:
-        resolved, top = _real(whole), _parts(root)
+        resolved = None if _ANY_PATH in may_be else _placed(whole)
+    except _AnyPlaceError:
+        resolved = None
     except (OSError, ValueError):  # it cannot be a path here
         return Path(text, None, None, is_inside=False, may_be=may_be)
+    if resolved is None:
+        return Path(text, None, None, is_inside=False, may_be=(_ANY_PATH,))
+    top = _parts(root)
     inside = resolved == top or resolved.startswith(top.rstrip("/") + "/")
     return Path(text, resolved, _plain(whole), inside, may_be)
 
@@ -118,9 +132,10 @@ class Folders:
     def led_to(self, glob: str) -> Sequence[Names]:
         """Return the globs for absolute paths, without `..`, that a glob may mean in a shell."""
         glob = _TILDE.sub(ANYTHING, glob)
-        if ANYTHING in glob:  # a `..` in it may undo what is before it
-            first, *rest = glob.rpartition(ANYTHING)[2].split("/")
-            return [_read_names(*_climbed("/", [ANY_NAMES, *([f"*{first}"] if first else []), *rest]))]
+        if ANYTHING in glob:  # a `..` or a link in it may undo what is before it
+            _, slash, last = glob.rpartition(ANYTHING)[2].rpartition("/")
+            named = last if slash else f"*{last}"
+            return [_ANY_PATH if not last.strip(".") else _read_names("/", (ANY_NAMES, named))]
         parts = _parts(os.path.join(self.root, glob)).split("/")  # noqa: PTH118 - not a path yet
         wild = next((place for place, part in enumerate(parts) if WILD.search(part)), len(parts))
         fixed, choices = "/".join(parts[:wild]) or "/", [_dots(part) for part in parts[wild:]]
@@ -129,14 +144,15 @@ class Folders:
         found: dict[tuple[str, tuple[str, ...]], None] = {}
         try:
             for names in itertools.product(*choices):
-                base = _real(fixed)
+                base = _placed(fixed)
                 found |= dict.fromkeys((_climbed(base, names), _climbed(_plain(fixed), names)))
                 found |= dict.fromkeys(_climbed(*behind) for behind in self._behind_links(base, names, set()))
-        except (_TooManyEntriesError, RecursionError):
+        except (_AnyPlaceError, RecursionError):
             return (_ANY_PATH,)
         except (OSError, ValueError):  # it cannot be a path here
             return ()
-        return [_read_names(*one) for one in found]
+        globs = [_read_names(*one) for one in found]
+        return (_ANY_PATH,) if any(meet(one, of, names_meet) for one in globs for of in _OF_PROCESSES) else globs
 
     def _behind_links(
         self, folder: str, names: Sequence[str], seen: set[tuple[str, int]], *, linked: bool = False
@@ -152,7 +168,7 @@ class Folders:
         first, rest = names[0], names[1:]
         if not WILD.search(first):
             inner = f"{folder}/{first}"
-            behind = _real(inner)
+            behind = _placed(inner)
             yield from self._behind_links(behind, rest, seen, linked=behind != _plain(inner))
             return
         if first == ANY_NAMES:
@@ -161,7 +177,7 @@ class Folders:
         for entry in self._entries(folder):
             if names_meet(glob, folded(entry.name)):
                 if entry.is_symlink():
-                    yield from self._behind_links(_real(entry.path), rest, seen, linked=True)
+                    yield from self._behind_links(_placed(entry.path), rest, seen, linked=True)
                 elif rest and entry.is_dir(follow_symlinks=False):
                     deeper = names if first == ANY_NAMES else rest
                     yield from self._behind_links(_parts(entry.path), deeper, seen)
@@ -172,14 +188,14 @@ class Folders:
                 for entry in entries:
                     self._left -= 1
                     if self._left < 0:
-                        raise _TooManyEntriesError
+                        raise _AnyPlaceError
                     yield entry
         except OSError:  # the folder does not exist or cannot be read
             return
 
 
-class _TooManyEntriesError(Exception):
-    """A call's globs need more folder entries than may be read."""
+class _AnyPlaceError(Exception):
+    """Where a path leads differs between processes, or takes more folder entries than may be read."""
 
 
 def _dots(name: str) -> Sequence[str]:
@@ -264,6 +280,35 @@ def _parts(path: str) -> str:
 def _real(path: str) -> str:
     """Return the path with links resolved, and with one slash at its beginning."""
     return re.sub("^//", "/", _parts(os.path.realpath(path)))
+
+
+def _placed(path: str) -> str:
+    """Return the path with links resolved if they lead every process to the same place."""
+    at, names, links = "", _parts(path).split("/")[::-1], 0
+    while names and links <= _MOST_LINKS:
+        name = names.pop()
+        if name == "..":
+            at = at.rpartition("/")[0]
+        elif name not in ("", "."):
+            at = f"{at}/{name}"
+            if at in _STREAMS and not names:
+                return at
+            if _OF_A_PROCESS.match(at):
+                raise _AnyPlaceError
+            target = _target(at)
+            if target is not None:
+                links += 1
+                names += target.split("/")[::-1]
+                at = "" if target.startswith("/") else at.rpartition("/")[0]
+    return _real(path)
+
+
+def _target(path: str) -> str | None:
+    """Return the target of a link; None for anything else."""
+    try:
+        return _parts(os.readlink(path))  # noqa: PTH115 - the text may be anything
+    except OSError:
+        return None
 
 
 def _plain(path: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from kairo_team.coordinators import FailurePolicy, TaskDispatchCoordinator
 from kairo_team.testing import EventRecorder, FunctionModel, virtual_time
 from kairo_team.testing.clocks import Backend
 from tests.agents.rigs import Ask, Reply, RigTool
-from tests.constrained import WARN, Rule
+from tests.constrained import EXIT, WARN, Rule
+from tests.test_offered_tools import Offering
 
 pytestmark = pytest.mark.anyio
 
@@ -85,6 +87,61 @@ async def test_third_o9_a_warning_of_a_constraint_does_not_hide_the_reason() -> 
     result, _ = await run(searcher("half a page", 50), kt.Budget(loops=3), constraints=[warns])
     assert len(result["t"].warnings) == 2
     assert result["t"].warnings[1] == "the accepted work was cut short: the budget could not pay turn 4: 0 loops left"
+
+
+LOOPS, TOKENS, DOLLARS = (kt.HaltReason(f"{name}_budget_exceeded") for name in ("loop", "token", "dollar"))
+PRICES = {"test:function": kt.Price("10", "10")}
+
+
+@pytest.mark.parametrize(
+    ("budget", "member", "reason", "origin"),
+    [
+        (kt.Budget(tokens=3_000), {}, TOKENS, "team"),
+        (kt.Budget(loops=3), {}, LOOPS, "team"),
+        (kt.Budget(dollars="0.01", tokens=1_000_000), {}, DOLLARS, "team"),
+        (kt.Budget(tokens=100_000), {"budget": kt.Budget(tokens=3_000)}, TOKENS, "team/m"),
+        (kt.Budget(tokens=100_000), {"constraints": [Rule(lambda context: context.iteration > 1, EXIT)]}, None, None),
+        (kt.Budget(tokens=100_000), {"turns": 3}, None, None),
+    ],
+    ids=["tokens", "loops", "dollars", "member", "constraint", "turns"],
+)
+async def test_third_o9_the_halt_of_an_attempt_says_what_ended_its_partial_work(
+    budget: kt.Budget, member: dict[str, Any], reason: kt.HaltReason | None, origin: str | None
+) -> None:
+    coordinator, recorder = Offering(), EventRecorder()
+    agent = searcher("half a page", member.pop("turns", 50))
+    runtime = kt.Runtime(subscribers=[recorder], prices=PRICES if budget.dollars is not None else None)
+    team = kt.Team("team", [kt.Member("m", agent, **member)], runtime=runtime)
+    result = await kt.run(team, "Do it.", budget=budget, coordinator=coordinator)
+    [attempt] = coordinator.attempts
+    assert attempt.artifact is not None
+    assert (attempt.error, attempt.artifact.partial, result.status) == (None, True, kt.TeamStatus.DEGRADED)
+    assert (attempt.halt, attempt.origin_path) == (reason, origin)
+    assert [event.reason for event in recorder.of(events.BudgetHalted)] == ([] if reason is None else [reason.value])
+
+
+async def test_third_o9_what_a_budget_cut_and_cannot_be_read_is_a_halt_too() -> None:
+    """The same member cannot do better with the same budget, so it does not try again."""
+    coordinator = Offering()
+    team = kt.Team("team", [kt.Member("m", searcher("half a page", 50))], output_types={"answer": dict[str, int]})
+    result = await kt.run(team, "Do it.", budget=kt.Budget(loops=3), coordinator=coordinator)
+    [attempt] = coordinator.attempts
+    assert str(attempt.error).startswith("the budget could not pay turn ")
+    assert (attempt.halt, attempt.final, result.status) == (LOOPS, True, kt.TeamStatus.FAILED)
+
+
+@pytest.mark.parametrize("how", ["alone", "reviewed", "recorded"])
+@pytest.mark.parametrize("text", ["half a page", ""])
+async def test_third_o9_an_agent_alone_says_what_ended_it(tmp_path: Path, how: str, text: str) -> None:
+    rubric = kt.Rubric([kt.Criterion("page", "names a page", kt.checks.contains("page"))])
+    more: dict[str, Any] = {"evaluator": rubric} if how == "reviewed" else {}
+    more |= {"journal": kt.SqliteJournal(tmp_path / "runs.db"), "run_id": "r"} if how == "recorded" else {}
+    for budget, reason in ((kt.Budget(tokens=3_000), TOKENS), (kt.Budget(loops=3), LOOPS)):
+        output = await searcher(text, 50).run("Do it.", budget=budget, **more)
+        assert (output.status is kt.AgentStatus.GRACEFUL_EXIT, output.halt) == (bool(text), reason)
+        more |= {"run_id": "s"} if how == "recorded" else {}
+    output = await searcher(text, 2).run("Do it.", budget=kt.Budget(tokens=100_000))
+    assert output.halt is None
 
 
 @pytest.mark.parametrize("anyio_backend", [virtual_time("asyncio")])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, get_args
 
+import anyio
 import pytest
 
 import kairo_team as kt
@@ -158,3 +161,28 @@ async def test_third_o15_a_moderator_that_is_refused_is_not_asked_again(kind: Mo
     chat = kt.GroupChatCoordinator(moderator=moderator, max_turns=1)
     await kt.run(kt.Team("team", members), "goal", coordinator=chat)
     assert len(moderator.calls) == (1 if kind in MET_AGAIN else 2)
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize(("refused", "asked"), [(1, 1), (2, 2)])
+async def test_third_o15_nor_is_it_asked_about_later_turns(refused: int, asked: int, tmp_path: Path) -> None:
+    """From then on the members speak in turn; a resumed run asks nobody again either."""
+    choices: list[Any] = [json.dumps({"next": "b"}), *[refusal("auth")] * 9]
+    moderator, spoke, session = ScriptedModel(choices[2 - refused :]), list[str](), anyio.CancelScope()
+
+    async def speak(assignment: kt.Assignment) -> str:
+        spoke.append(assignment.task.id)
+        if len(spoke) == 3:
+            session.cancel()
+            await anyio.sleep_forever()
+        return f"turn {len(spoke)}"
+
+    team = kt.Team("team", [kt.Member(name, speak) for name in ("a", "b")])
+    chat = kt.GroupChatCoordinator(moderator=moderator, max_turns=4)
+    async with kt.Runtime(journal=kt.SqliteJournal(tmp_path / "runs.db")) as runtime:
+        with session:
+            await kt.run(team, "goal", coordinator=chat, runtime=runtime, run_id="r")
+        result = await kt.run(team, "goal", coordinator=chat, runtime=runtime, run_id="r", resume=True)
+    assert (spoke[3:], len(moderator.calls)) == (["turn.0003", "turn.0004"], asked)
+    assert len([one for one in result.warnings if "the moderator did not say" in one]) == 1
+    assert "the moderator is not asked again" in " ".join(result.warnings)

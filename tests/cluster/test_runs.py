@@ -59,6 +59,11 @@ async def wait_for_ever(assignment: kt.Assignment, context: kt.MemberContext) ->
     raise AssertionError
 
 
+@kt.tool(side_effect="read")
+async def look() -> str:
+    return "found"
+
+
 def answering() -> FunctionModel:
     return FunctionModel(lambda request: f"answer to {request.messages[-1].text}", name="test:m")
 
@@ -386,3 +391,22 @@ async def test_a_member_of_some_workers_alone_is_done_there() -> None:
         with anyio.fail_after(60):
             await kt.run(here, request_of(*tasks), runtime=runtime)
     assert sorted(where) == ["t0 on one", "t1 on two", "t2 on one", "t3 on two"]
+
+
+async def test_third_o9_what_a_worker_made_until_a_budget_ended_it_is_reviewed_and_has_the_reason() -> None:
+    """Its own limit and one above it, which the coordinator alone knows."""
+    call = kt.ModelResponse("half a page", [kt.ToolCall("1", "look", {})], kt.Usage(100, 20))
+    agent = kt.MiniAgent(FunctionModel(lambda _: call), tools=[look], max_turns=50, settings={"max_tokens": 20})
+    team = team_of(agent)
+    async with working(new_database("procrastinate"), team) as cluster:
+        for run_id, task in (("r", kt.Task("a", "do", budget=kt.Budget(loops=3))), ("s", kt.Task("a", "do"))):
+            recorder = EventRecorder()
+            here, runtime = elsewhere(team, cluster, subscribers=[recorder])
+            budget = kt.Budget(loops=50 if run_id == "r" else 3)
+            with anyio.fail_after(60):
+                result = await kt.run(here, request_of(task, run_id=run_id, budget=budget), runtime=runtime)
+            assert (result.status, result["a"].status) == ("degraded", "completed")
+            [warning] = result["a"].warnings
+            assert warning.startswith("the accepted work was cut short: the budget could not pay turn ")
+            [halted] = recorder.of(events.BudgetHalted)
+            assert (halted.reason, halted.origin) == ("loop_budget_exceeded", "a" if run_id == "r" else "desk")

@@ -98,11 +98,15 @@ def rename_host(path: Path) -> None:
         assert connection.execute("UPDATE owner SET host = 'web-7f'").rowcount == 1
 
 
-async def test_third_o30_a_copy_without_its_log_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("log", ["none", "empty"])
+async def test_third_o30_a_copy_without_its_log_is_refused(log: str, tmp_path: Path) -> None:
+    """The log is empty where it was folded into the file after the file was copied."""
     path, copy, whole = tmp_path / "runs.db", tmp_path / "copy.db", tmp_path / "whole.db"
 
     def copied() -> None:
         shutil.copy(path, copy)
+        if log == "empty":
+            Path(f"{copy}-wal").touch()
         shutil.copy(path, whole)
         shutil.copy(f"{path}-wal", f"{whole}-wal")
 

@@ -208,6 +208,73 @@ async def test_third_o18_what_is_too_much_to_look_at_counts_as_denied(work: Path
     shutil.rmtree(folder)
 
 
+# ---------------------------------------------------------------- places that differ between processes
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = build(tmp_path_factory.mktemp("places"))
+    (root / "secrets/key").write_text("k")
+    for name, target in (("me", "/proc/self/cwd"), ("procs", "/proc"), ("up", str(root))):
+        (root / "src" / name).symlink_to(target)
+    return root
+
+
+def read_by_bash(word: str, folder: Path) -> bytes:
+    """Return what bash reads from a path, with the folder open as two of its files; places it cannot read are none."""
+    assert BASH
+    env = {"PATH": os.environ["PATH"], "P": "/proc/self" if word.startswith("$P") else "/proc/s", "U": "src"}
+    script = f"exec 9<. <.; cat {word}"
+    done = subprocess.run([BASH, "-c", script], cwd=folder, env=env, capture_output=True, check=False)
+    return done.stdout[:1]
+
+
+@pytest.mark.skipif(BASH is None or not Path("/proc/self/cwd").exists(), reason="needs bash and Linux's /proc")
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("/proc/self/cwd/secrets/key", "/proc/thread-self/cwd/secrets/key", "/proc/$$/cwd/secrets/key"),
+        *("/proc/self/task/*/cwd/secrets/key", "//proc/self/../self/cwd/secrets/key", "/dev/fd/9/secrets/key"),
+        *("/proc/self/c?d/secrets/key", "/p*/self/cwd/secrets/key", "/proc/{self,x}/cwd/secrets/key"),
+        *("/proc/$BASHPID/cwd/secrets/key", "$P/cwd/secrets/key", "${P}elf/cwd/secrets/key", "$U/up/secrets/key"),
+        *("/proc/self/fd/9/secrets/key", "src/me/secrets/key", "src/m*/secrets/key", "src/procs/self/cwd/secrets/key"),
+        *("src/procs/s*/cwd/secrets/key", "/proc/self/root{root}/secrets/key", "'/proc/self/cwd/secrets/key'"),
+        *("/dev/stdin/secrets/key", "/proc/self/cwd/sec?ets/key"),
+    ],
+)
+async def test_third_o18_a_place_that_differs_between_processes_may_be_any_place(places: Path, word: str) -> None:
+    word = word.replace("{root}", str(places))
+    assert read_by_bash(word, places) == b"k"
+    for glob in ("secrets/**", "secrets/key", "**/key"):
+        guard = RuleGuard([Rule.deny(f"*({glob})"), Rule.allow("bash"), Rule.allow("read")], root=places)
+        for command in (f"cat {word}", f"cat -f{word}", f"cat --file={word}", f"true; cat<{word}"):
+            assert await decided(guard, "bash", command=command) == "deny"
+        assert "$" in word or "'" in word or await decided(guard, "read", path=word) == "deny"
+    anywhere = RuleGuard([Rule.allow("read(/**)"), Rule.allow("bash(cat *)")], root=places)
+    if "$" not in word and "'" not in word:
+        assert await decided(anywhere, "read", path=word) == "deny"
+        assert await decided(anywhere, "bash", command="cat x", file=word) == "deny"
+
+
+@pytest.mark.parametrize("path", ["/proc/9999999/cwd/secrets/key", "/proc/99999*/cwd/secrets/key", "/proc/1/root/x"])
+async def test_third_o18_so_it_is_for_a_process_that_begins_later(work: Path, path: str) -> None:
+    guard = RuleGuard(NO_SECRETS, root=work)
+    assert await decided(guard, "bash", command=f"cat {path}") == "deny"
+    assert await decided(guard, "read", path=path) == "deny"
+
+
+async def test_third_o18_rules_about_commands_alone_and_plain_devices_are_as_they_were(work: Path) -> None:
+    commands = RuleGuard([Rule.deny("bash(git push *)"), Rule.allow("bash")], root=work)
+    assert await decided(commands, "bash", command="ls /proc/self/fd") == "allow"
+    guard = RuleGuard(NO_SECRETS, root=work)
+    for command in ("cat /proc/cpuinfo /proc/sys/vm/swappiness", "ls -l /dev", "python /dev/stdin", "ls x 2>/dev/null"):
+        assert await decided(guard, "bash", command=command) == "allow"
+    assert await decided(guard, "bash", command="echo no > /dev/stderr") == "allow"
+    names = RuleGuard([Rule.deny("*(**/*.pem)"), Rule.allow("bash")], root=work)
+    assert await decided(names, "bash", command="cp $SRC/a.py ${DST}/b.py") == "allow"
+    assert await decided(names, "bash", command="cp $SRC/.. $SRC.") == "deny"
+
+
 # ---------------------------------------------------------------- laws
 
 WAYS: Final[list[Callable[[str], str]]] = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
@@ -39,8 +39,7 @@ from kairo_team.errors import (
     kinds_of,
 )
 from kairo_team.files import unique
-from kairo_team.governance.halts import REASONS
-from kairo_team.governance.ledger import DIMENSIONS
+from kairo_team.governance.halts import DIMENSION_OF, reason_of
 from kairo_team.human import HumanRequest
 from kairo_team.output_types import check_output
 from kairo_team.plugin_calls import failure_of, problem_of, shown
@@ -500,7 +499,9 @@ def read_again(context: WorkContext, attempt: Attempt) -> Attempt:
         for read in context.readers if attempt.ended_by is None else ():
             read(output.artifact)
     except Unreadable as error:
-        return _attempt_of(context, attempt.number, _end(_as_partial(output), str(error)), InvalidReply)
+        origin, final = (attempt.origin, attempt.origin_path), attempt.halt is not None
+        end = _end(_as_partial(output), output.error or str(error), attempt.halt, origin, final=final)
+        return _attempt_of(context, attempt.number, end, InvalidReply)
     return attempt
 
 
@@ -571,9 +572,6 @@ def _end(
     return output, error, halt, origin, final
 
 
-_HALT_OF: Final[Mapping[str, HaltReason]] = dict(zip(DIMENSIONS, REASONS, strict=True))
-
-
 def _failed(
     context: WorkContext,
     error: str,
@@ -621,13 +619,9 @@ def _explain_failure(context: WorkContext, error: Exception) -> _End:
 
 def _halt_of(error: Exception, governor: Governor) -> tuple[HaltReason, _Origin] | None:
     """Return the halt's reason and governor if budget, clock or a kill ended the attempt; None for lookalikes."""
-    reason: Any = None
-    if isinstance(error, HaltError):
-        reason = error.reason
-    elif isinstance(error, InsufficientBudget) and error.dimension in DIMENSIONS:
-        reason = _HALT_OF[error.dimension]
+    reason = reason_of(error)
     origin, path = getattr(error, "origin", None), getattr(error, "path", "")
-    if not isinstance(reason, HaltReason) or type(origin) is not str or type(path) is not str:
+    if reason is None or type(origin) is not str or type(path) is not str:
         return None
     return reason, (origin, path or (governor.path if origin == governor.name else ""))  # made by hand: no path
 
@@ -675,17 +669,28 @@ def _judge_text(context: WorkContext, output: AgentOutput) -> _End:
         return _end(None, output.error or "the agent returned an empty text")
     if output.status is not _COMPLETED:
         output = _as_partial(output)
+    halt, origin = _halt_of_partial(context.governor, output)
     not_answered = turn_ended is not None and not turn_ended.answers
     if not_answered or (context.output_type is None and not context.readers):
-        return (output, None, None, _NOBODY, False)
+        return (output, None, halt, origin, False)
     try:
         if context.output_type is not None:
             output = _with_data(output, context.output_type)
         for read in context.readers:
             read(output.artifact)
     except (InvalidReply, Unreadable) as error:
-        return _end(_as_partial(output), output.error or str(error))
-    return _end(output)
+        return _end(_as_partial(output), output.error or str(error), halt, origin, final=halt is not None)
+    return _end(output, None, halt, origin)
+
+
+def _halt_of_partial(governor: Governor, output: AgentOutput) -> tuple[HaltReason | None, _Origin]:
+    """Return which budget ended an agent that returned what it had so far, and the governor with that limit."""
+    halt = output.halt if output.status is AgentStatus.GRACEFUL_EXIT else None
+    if halt is None:
+        return None, _NOBODY
+    dimension = DIMENSION_OF.get(halt)
+    known = dimension is not None and getattr(governor.remaining, dimension) is not None
+    return halt, governor.scarcest(dimension) if dimension is not None and known else _in_force(governor)
 
 
 def _ended_turn(output: AgentOutput, ended: TurnEnded) -> AgentOutput:

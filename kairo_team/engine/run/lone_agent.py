@@ -23,6 +23,7 @@ from kairo_team.engine.work.work_context import WorkContext
 from kairo_team.errors import ConstraintExit, GuardrailDenied, HaltError, InsufficientBudget, PlanRefused, innermost
 from kairo_team.files import File, unique
 from kairo_team.governance.governor import Governor
+from kairo_team.governance.halts import reason_of
 from kairo_team.governance.pricing import PriceBook
 from kairo_team.models.resolver import ModelResolver
 from kairo_team.output_types import output_type_problem
@@ -249,7 +250,8 @@ def _cut_short(context: WorkContext, cause: Exception, max_turns: int | None) ->
     status = next((status for kind, status in _ENDS.items() if isinstance(cause, kind)), AgentStatus.HALTED)
     stopped_by = None if constraints is None or not isinstance(cause, HaltError) else constraints.stopped_by
     error = str(cause) if stopped_by is None else f"emergency stop by {stopped_by}"
-    return AgentOutput(kept, status, context.turns, max_turns, usage.tool_calls, usage, error=error)
+    halt = reason_of(cause) if status is AgentStatus.HALTED else None
+    return AgentOutput(kept, status, context.turns, max_turns, usage.tool_calls, usage, error=error, halt=halt)
 
 
 _ENDS: Final = {GuardrailDenied: AgentStatus.BLOCKED, ConstraintExit: AgentStatus.GRACEFUL_EXIT}

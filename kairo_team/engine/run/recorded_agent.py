@@ -6,9 +6,10 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from kairo_team.budget import HaltReason
 from kairo_team.engine.work.runtime import Runtime
 from kairo_team.errors import GuardrailDenied, HaltError, InsufficientBudget, RunFinished, RunNotFound, TeamAborted
-from kairo_team.events import AttemptFinished
+from kairo_team.events import AttemptFinished, BudgetHalted
 from kairo_team.results import AgentOutput, AgentStatus, Artifact
 from kairo_team.tasks import Assignment, TaskGraph, TaskStatus
 from kairo_team.team import Member, Team, TeamConfig, TeamExecutionRequest
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from kairo_team.team import Role
     from kairo_team.tools.permissions import ToolPermissions
 
+_End = AttemptFinished | BudgetHalted
+"""The events at the end of an attempt; the halt comes first."""
 _ANSWER: Final = "answer"
 """The name of the output type, and of the evaluator."""
 _ENDS: Final = (HaltError, InsufficientBudget, GuardrailDenied, TeamAborted)
@@ -46,7 +49,7 @@ async def run_as_team(
 
     With a journal, begin the recorded run of that id, resume it, or return how it ended.
     """
-    ends: list[AttemptFinished] = []
+    ends: list[_End] = []
     runtime = Runtime(journal=journal, subscribers=[lambda event: _keep_end(event, ends)])
     kinds = {} if output_type is None else {_ANSWER: output_type}
     reviews = {} if evaluator is None else {_ANSWER: evaluator}
@@ -65,28 +68,37 @@ async def run_as_team(
             if recorded is None:
                 raise
             result = recorded
-        ends = [event for event in journal.events_after(run_id) if isinstance(event, AttemptFinished)]
+        ends = [event for event in journal.events_after(run_id) if isinstance(event, _End)]
     [outcome] = result.outcomes
     if outcome.exception is not None and not isinstance(outcome.exception, _ENDS):
         raise outcome.exception
     usage, artifact = result.usage, outcome.artifact or Artifact("", partial=True)
     turns = getattr(agent, "max_turns", None)
     status, counts = _status(ends, outcome), (usage.loops, turns, usage.tool_calls)
-    return AgentOutput(artifact, status, *counts, usage, error=outcome.error, output_type=output_type)
+    halt = None if status is AgentStatus.COMPLETED else _halt(ends)
+    return AgentOutput(artifact, status, *counts, usage, error=outcome.error, output_type=output_type, halt=halt)
 
 
-def _keep_end(event: Event, ends: list[AttemptFinished]) -> None:
-    if isinstance(event, AttemptFinished):
+def _keep_end(event: Event, ends: list[_End]) -> None:
+    if isinstance(event, _End):
         ends.append(event)
 
 
-def _status(ends: Sequence[AttemptFinished], outcome: TaskOutcome) -> AgentStatus:
+def _status(ends: Sequence[_End], outcome: TaskOutcome) -> AgentStatus:
     """Return how the agent ended, by the last event of its attempts; without events, by its task's status."""
     accepted = outcome.status is TaskStatus.COMPLETED
     done = AgentStatus.COMPLETED if accepted else AgentStatus.HALTED
-    status = next((one for one in AgentStatus if ends and one.value == ends[-1].status), done)
+    last = ends[-1] if ends else None
+    made = last.status if isinstance(last, AttemptFinished) else None
+    status = next((one for one in AgentStatus if one.value == made), done)
     # A review left open what the agent had completed.
     return AgentStatus.GRACEFUL_EXIT if status is AgentStatus.COMPLETED and not accepted else status
+
+
+def _halt(ends: Sequence[_End]) -> HaltReason | None:
+    """Return which budget ended the last attempt: the event before its end says so."""
+    halted = ends[-2] if len(ends) > 1 else None
+    return HaltReason(halted.reason) if isinstance(halted, BudgetHalted) else None
 
 
 async def _begin(assignment: Assignment, team: Team, runtime: Runtime, config: TeamConfig, run_id: str) -> TeamResult:

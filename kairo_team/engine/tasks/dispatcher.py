@@ -26,8 +26,7 @@ from kairo_team.engine.tasks.task_run import (
     TaskState,
 )
 from kairo_team.errors import ContractBreach, HaltError, InsufficientBudget
-from kairo_team.governance.halts import REASONS
-from kairo_team.governance.ledger import DIMENSIONS
+from kairo_team.governance.halts import DIMENSION_OF
 from kairo_team.tasks import exact_weight
 
 if TYPE_CHECKING:
@@ -56,9 +55,6 @@ _LOOKS: Final = 64
 
 _MOST_NAMED: Final = 3
 """How many tasks the reason of a skipped one names."""
-
-_DIMENSION: Final[Mapping[HaltReason, str]] = dict(zip(REASONS, DIMENSIONS, strict=True))
-"""From a halt reason to the budget dimension that ran out."""
 
 _ENDED: Final[Mapping[TaskState, type[events.TaskEnded]]] = {
     TaskState.FAILED: events.TaskFailed,
@@ -511,7 +507,7 @@ class Dispatcher:
         Waits, without a slot, until there is enough, or no other task in flight may give back; False if nothing came.
         The missing amount is set aside at once: the next attempt may need it late, and other tasks begin meanwhile.
         """
-        governor, dimension = task_run.governor, _DIMENSION.get(halt)
+        governor, dimension = task_run.governor, DIMENSION_OF.get(halt)
         if governor is None or dimension is None or path == governor.path:  # the task's own ceiling stays
             return False
         had, asked = lacks(governor, task_run.exception, dimension, path)
