@@ -16,6 +16,7 @@ from kairo_team._util.frozen import EMPTY, checked, freeze, freeze_json, freeze_
 from kairo_team._util.guesses import answers_guesses
 from kairo_team._util.late_pydantic import (
     AfterValidator,
+    AsTuple,
     IsInstance,
     Number,
     omit_empty,
@@ -198,7 +199,7 @@ class AgentOutput(Generic[T_co]):
     tool_calls_executed: Count = 0
     usage: Usage = Usage()
     """For information only: the governor does the accounting."""
-    transcript: Annotated[Sequence[Message], AfterValidator(tuple)] = ()
+    transcript: Annotated[Sequence[Message], AsTuple()] = ()
     """The conversation, where the agent keeps one."""
     error: str | None = None
     """Why the agent did not complete, for statuses other than COMPLETED; else why the artifact is partial, if it is."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from kairo_team._util.drawn import drawing
 from kairo_team._util.frozen import EMPTY, check_kind, checked, freeze, freeze_json, known_arguments, trusted
 from kairo_team._util.guesses import answers_guesses
-from kairo_team._util.late_pydantic import AfterValidator, PlainSerializer, omit_empty
+from kairo_team._util.late_pydantic import AfterValidator, AsTuple, PlainSerializer, omit_empty
 from kairo_team._util.plugin_shapes import as_list, check_agent, check_plug_in
 from kairo_team.budget import Budget, BudgetPolicy
 from kairo_team.contracts import GuardrailPolicy, ResourceConstraint, check_constraints, check_guardrails
@@ -393,7 +393,7 @@ class TeamExecutionRequest:
     """The tasks to run; None lets the coordinator plan."""
     config: TeamConfig = field(default_factory=TeamConfig)
     run_id: Annotated[str, AfterValidator(check_id)] = field(default_factory=lambda: uuid.uuid4().hex)
-    files: Annotated[Sequence[File], AfterValidator(tuple)] = ()
+    files: Annotated[Sequence[File], AsTuple()] = ()
     """Files that every member gets with its task. For files of some tasks only there is `Task.files`."""
 
     __get_pydantic_core_schema__ = omit_empty("files")
