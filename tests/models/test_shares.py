@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kairo_team as kt
+from kairo_team.agents import TeamAgent
+from kairo_team.coordinators import ExpertTeamCoordinator
 from kairo_team.events import ModelCalled, ModelDelta, ModelThinking
 from kairo_team.messages import Billing, ToolSpec
 from kairo_team.results import ModelUsage
 from kairo_team.testing import EventRecorder, FunctionModel
+from tests.human import APPROVE, LeavesOpen
 from tests.models.provider_wires import model_of
 from tests.models.recorded_wires import streamed
 from tests.models.test_natives import ASK, LOOK, THOUGHT, after, claude, text
@@ -46,6 +50,38 @@ async def test_a_run_without_calls_has_no_usage_by_model() -> None:
         return "Tides."
 
     assert (await kt.run(kt.Team("t", [kt.Member("a", write)]), "Explain.")).usage_by_model == {}
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("journal", [False, True])
+async def test_the_usage_by_model_has_teams_inside_and_sessions_before(tmp_path: Path, *, journal: bool) -> None:
+    """A team inside asks, the run waits for a person, and goes on in the same program or from its journal."""
+    kept = kt.SqliteJournal(tmp_path / "runs.db") if journal else None
+    model = FunctionModel(thinks, name="house:m")
+
+    def team() -> kt.Team:
+        inner = TeamAgent(kt.Team("inner", [kt.Member("hand", kt.MiniAgent(model))]))
+        members = [kt.Member("desk", inner), kt.Member("own", kt.MiniAgent(model))]
+        return kt.Team("outer", members, evaluators={"open": LeavesOpen("a")})
+
+    plan = kt.TaskGraph(
+        [kt.Task("a", "do", member="desk", evaluator="open"), kt.Task("b", "do", member="own", depends_on=["a"])]
+    )
+    async with kt.Runtime(gate=kt.DeferGate(), journal=kept) as runtime:
+        coordinator = ExpertTeamCoordinator()
+        request = kt.TeamExecutionRequest("Go.", plan=plan, run_id="r")
+        first = await kt.run(team(), request, runtime=runtime, coordinator=coordinator)
+        assert first.status is kt.TeamStatus.SUSPENDED
+        assert first.usage.tokens == 1400 * len(model.calls)
+        assert first.usage_by_model == {"house:m": ModelUsage(1, kt.Usage(100, 1300), 70, 1204)}
+        [question] = runtime.pending("r")
+        runtime.answer(question.id, APPROVE)
+        last = await runtime.resume("r", team(), coordinator=coordinator)
+    assert last.status is kt.TeamStatus.COMPLETED
+    assert last.usage_by_model == {"house:m": ModelUsage(2, kt.Usage(200, 2600), 140, 2408)}
+    assert last.usage.tokens == 2800
+    if kept is not None:
+        kept.close()
 
 
 @on_asyncio
