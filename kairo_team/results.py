@@ -115,8 +115,13 @@ class Artifact:
     @overload
     def data_as(self, kind: Any) -> Any: ...
     def data_as(self, kind: Any) -> Any:
-        """Return the data (else the text, read as JSON) validated as `kind`, or raise pydantic's `ValidationError`."""
+        """Return the data (else the text, read as JSON) validated as `kind`, or raise pydantic's `ValidationError`.
+
+        As `str` the text is the text itself.
+        """
         if self.data is None:
+            if kind is str:
+                return self.text
             return adapter(kind).validate_json(self.text)
         try:
             return adapter(kind).validate_python(self.data)

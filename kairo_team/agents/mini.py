@@ -16,7 +16,7 @@ from kairo_team.engine.run.lone_agent import run_alone
 from kairo_team.errors import ConstraintExit, InvalidReply, KairoError, ModelCallError, TurnEnded, known, repeated
 from kairo_team.messages import Message, ModelRequest
 from kairo_team.models.governed_model import file_problem, prompt_bound
-from kairo_team.output_types import check_output, schema_of
+from kairo_team.output_types import asked_schema, check_output
 from kairo_team.prompts import Prompts
 from kairo_team.prompts.overrides import check_names
 from kairo_team.results import AgentOutput, AgentStatus, Artifact
@@ -261,7 +261,7 @@ class _Conversation:
         self._model = context.model(agent.model)
         self._settings = agent.settings_for(assignment)
         self._max_tokens: int | None = self._settings.pop("max_tokens", None)
-        self._schema = schema_of(context.output_type) if context.output_type is not None else None
+        self._schema = asked_schema(context.output_type)
         self._messages = [Message.system(agent.render("system", context, role=context.role, schema=self._schema))]
         self._transcript = list(self._messages)
         """The whole conversation, also what was cut from it."""

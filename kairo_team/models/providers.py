@@ -353,12 +353,14 @@ def fitted_thinking(model: Model[Any], settings: dict[str, Any], messages: Seque
     adaptive = model.profile.get("anthropic_supports_adaptive_thinking", False)
     by_word = cast("Mapping[Any, int]", {} if adaptive or own else ANTHROPIC_THINKING_BUDGET_MAP)
     wanted = own.get("budget_tokens") or by_word.get(settings.get("thinking"), 0)
-    lost = wanted > 0 and loses_thoughts(messages, reader_of(model))
-    if not lost and (most is None or wanted < most):
+    without = {name: value for name, value in settings.items() if name != "anthropic_thinking"} | {"thinking": False}
+    if wanted and loses_thoughts(messages, reader_of(model)):
+        return without
+    if most is None or wanted < most:
         return settings
-    if not lost and most // 2 >= _LEAST_THINKING:
-        return settings | {"anthropic_thinking": {**own, "type": "enabled", "budget_tokens": most // 2}}
-    return {name: value for name, value in settings.items() if name != "anthropic_thinking"} | {"thinking": False}
+    if most // 2 < _LEAST_THINKING:
+        return without
+    return settings | {"anthropic_thinking": {**own, "type": "enabled", "budget_tokens": most // 2}}
 
 
 # ---------------------------------------------------------------- before work starts

@@ -14,10 +14,12 @@ from kairo_team.agents import TeamAgent
 from kairo_team.coordinators import ExpertTeamCoordinator
 from kairo_team.events import ModelCalled, ModelDelta, ModelThinking
 from kairo_team.messages import Billing, ToolSpec
+from kairo_team.models.providers import ProviderModel
 from kairo_team.results import ModelUsage
 from kairo_team.testing import EventRecorder, FunctionModel
 from tests.human import APPROVE, LeavesOpen
-from tests.models.provider_wires import model_of
+from tests.models.provider_wires import client_of, exchanges, model_of
+from tests.models.recorded_play import Server
 from tests.models.recorded_wires import streamed
 from tests.models.test_natives import ASK, LOOK, THOUGHT, after, claude, text
 
@@ -82,6 +84,25 @@ async def test_the_usage_by_model_has_teams_inside_and_sessions_before(tmp_path:
     assert last.usage.tokens == 2800
     if kept is not None:
         kept.close()
+
+
+@on_asyncio
+@pytest.mark.real_time
+async def test_a_recorded_session_with_a_cache_costs_what_its_provider_billed() -> None:
+    """The session of docs/models.md: by its tokens alone it would cost two thirds more."""
+    price = kt.Price(3, 15, cached_input="0.30", cache_write="3.75")
+    billed = cached = plain = Decimal(0)
+    for name, exchange in exchanges():
+        if name != "test_openrouter_cache_all_settings_real_api":
+            continue
+        reply = await ProviderModel("p:m", client_of(exchange, Server([exchange]))).complete(ASK)
+        assert reply.usage is not None
+        tokens = replace(reply.usage, dollars=Decimal(0))
+        billed += Decimal(str(exchange["response"]["usage"]["cost"]))
+        cached += price.cost(tokens, reply.billing)
+        plain += price.cost(tokens)
+    assert billed == cached == Decimal("0.01657245")
+    assert plain == Decimal("0.027324")
 
 
 @on_asyncio
