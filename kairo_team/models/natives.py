@@ -70,7 +70,7 @@ def _with_plain_reasoning(reply: ModelResponse, reader: str) -> ModelResponse:
     thoughts = [part for part in reply.parts if isinstance(part, ThinkingPart)]
     if not reader.startswith("OpenRouterModel:") or any(part.provider_details for part in thoughts):
         return reply
-    return replace(reply, canonical_system="")  # it drops such thoughts of its own system, and sends those of others
+    return replace(reply, canonical_system="")  # thoughts without details are sent only if another system made them
 
 
 def loses_thoughts(messages: Sequence[Message], reader: str) -> bool:
@@ -86,7 +86,7 @@ def loses_thoughts(messages: Sequence[Message], reader: str) -> bool:
         if message.role == "tool":
             answered = True
         elif message.role == "assistant":
-            if not answered:  # the person has asked anew since
+            if not answered:  # another question has come since
                 break
             replies.append(message)
             answered = False

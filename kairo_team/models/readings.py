@@ -142,7 +142,7 @@ def without_thoughts(text: str) -> str:
 
 
 def wait_in(words: str) -> float | None:
-    """Return the seconds after which a provider's words say to try again; None if they say nothing of it."""
+    """Return the seconds after which a provider says, in words, to try again; None if it does not say so."""
     found = _LATER.search(words.lower())
     return found and sum(float(number) * _SECONDS[unit] for number, unit in _TIME.findall(found[1]))
 

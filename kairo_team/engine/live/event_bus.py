@@ -256,7 +256,7 @@ class ModelTally:
     def __init__(
         self, used: Mapping[str, ModelUsage] = EMPTY, tell: Callable[[str, ModelUsage], object] | None = None
     ) -> None:
-        """Continue from what was used before; `tell` also gets each amount: the attempt around the run."""
+        """Continue from what was used before; the attempt around the run gets each amount by `tell`."""
         self.used = dict(used)
         self._tell = tell
 

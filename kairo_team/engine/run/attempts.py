@@ -717,7 +717,7 @@ def _as_partial(output: AgentOutput) -> AgentOutput:
 
 
 def _with_data(output: AgentOutput, kind: Any) -> AgentOutput:
-    """Validate the artifact as the task's output type and keep its data as JSON values; of a `str` there are none."""
+    """Validate the artifact as the task's output type and keep its data as JSON values; a `str` stays text."""
     data = check_output(kind, output.artifact)
     if kind is str:
         return output
