@@ -109,7 +109,7 @@ async def test_a_span_has_the_shares_of_cache_and_reasoning_where_there_are_any(
     shares = {"gen_ai.usage.cache_read.input_tokens": 70, "gen_ai.usage.reasoning.output_tokens": 1204}
     for billing, wanted in ((Billing(cached_tokens=70, reasoning_tokens=1204), shares), (Billing(), {})):
         reply = kt.ModelResponse("Tides.", usage=kt.Usage(100, 1300), billing=billing)
-        await run(traced, kt.Member("m", kt.MiniAgent(FunctionModel(lambda _, reply=reply: reply))))
+        await run(traced, kt.Member("m", kt.MiniAgent(ScriptedModel([reply]))))
         about = said([span for span in traced.spans() if span.name.startswith("chat")][-1])
         assert {name: about[name] for name in shares if name in about} == wanted
         assert (about["gen_ai.usage.input_tokens"], about["gen_ai.usage.output_tokens"]) == (100, 1300)

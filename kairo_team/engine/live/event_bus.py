@@ -251,21 +251,21 @@ class _Reader:
 class ModelTally:
     """What the calls of each model have used in a run, with the runs inside it and its earlier sessions."""
 
-    __slots__ = ("_tell", "used")
+    __slots__ = ("_above", "used")
 
     def __init__(
-        self, used: Mapping[str, ModelUsage] = EMPTY, tell: Callable[[str, ModelUsage], object] | None = None
+        self, used: Mapping[str, ModelUsage] = EMPTY, above: Callable[[str, ModelUsage], object] | None = None
     ) -> None:
-        """Continue from what was used before; the attempt around the run gets each amount by `tell`."""
+        """Continue from what was used before; `above` counts for the attempt around the run."""
         self.used = dict(used)
-        self._tell = tell
+        self._above = above
 
     def add(self, model: str, used: ModelUsage) -> None:
         """Count calls of a model."""
         before = self.used.get(model)
         self.used[model] = used if before is None else before + used
-        if self._tell is not None:
-            self._tell(model, used)
+        if self._above is not None:
+            self._above(model, used)
 
 
 class Bus:
