@@ -129,13 +129,15 @@ async def test_an_agent_says_how_much_its_model_thinks_and_whether_prompts_are_c
     assert (await agent.run("Which city?")).text == "Paris."
     assert "thinking" in asked[0]
     assert "cache_control" not in str(asked[0])
-    for of_role, of_agent, sent in (("low", None, True), ("low", False, False), (False, None, False)):
+    said: list[tuple[Any, Any, bool]] = [("low", None, True), ("low", False, False), (False, None, False)]
+    for of_role, of_agent, sent in said:
         asked.clear()
         agent = kt.MiniAgent(model, settings={"max_tokens": 9000}, thinking=of_agent)
         await agent.run("Which city?", role=kt.Role("guide", thinking=of_role))
         assert ("thinking" in asked[0]) is sent
     wrong: Any = "a lot"
-    for value in (wrong, "true", 1):
+    others: list[Any] = [wrong, "true", 1]
+    for value in others:
         with pytest.raises(ValueError, match=r"Role.thinking must be True or False, .*or None"):
             kt.Role("guide", thinking=value)
     with pytest.raises(ValueError, match=r"MiniAgent.thinking must be True, False or one of .*not 'a lot'"):
