@@ -184,10 +184,16 @@ class PlanMismatch(Misuse, ValueError):
             ". If nothing was changed, the `digest` of the evaluator differs between processes, as one made by hash(), "
             "id() or the order of a set does: EvaluationStrategyTCK finds that"
         )
+        kind = field.removeprefix("output type ")
+        types = (
+            ""
+            if kind == field or now != "nothing"
+            else f". A journal keeps names of types, so give the type itself: Team(..., output_types={{{kind}: ...}})"
+        )
         super().__init__(
             f"run {run_id!r} cannot be resumed: its {field} changed from {was!r:.200} to {now!r:.200}; resume it with "
             f"what it was begun with, accept it by allow_changes=[{field!r}], or begin a new run"
-            f"{perhaps if 'criteria' in field else ''}"
+            f"{perhaps if 'criteria' in field else types}"
         )
 
 

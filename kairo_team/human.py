@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal
 
 from kairo_team._util.frozen import EMPTY, checked, freeze
-from kairo_team._util.late_pydantic import AfterValidator
+from kairo_team._util.late_pydantic import AfterValidator, AsTuple
 from kairo_team.errors import Misuse, known
 from kairo_team.verdicts import Cause, Finding
 
@@ -36,7 +36,7 @@ class HumanRequest:
     """Number of the attempt that the question is about; for a plan, the number of the plan."""
     cause: Cause | None = None
     """Why a review was left to a person."""
-    findings: Annotated[Sequence[Finding], AfterValidator(tuple)] = ()
+    findings: Annotated[Sequence[Finding], AsTuple()] = ()
     """Defects that a review found."""
     id: str = ""
     """Unique among all runs of a runtime; what `Runtime.answer` takes."""

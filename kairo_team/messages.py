@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal
 
 from kairo_team._util.frozen import EMPTY, checked, freeze, freeze_json, trusted
-from kairo_team._util.late_pydantic import AfterValidator, Number, omit_empty
+from kairo_team._util.late_pydantic import AfterValidator, AsTuple, Number, omit_empty
 from kairo_team.budget import Usage, check_count
 from kairo_team.files import File
 
@@ -45,14 +45,14 @@ class Message:
 
     role: Literal["system", "user", "assistant", "tool"]
     text: str
-    tool_calls: Annotated[Sequence[ToolCall], AfterValidator(tuple)] = ()
+    tool_calls: Annotated[Sequence[ToolCall], AsTuple()] = ()
     """The tool calls that the assistant requested, in order."""
     tool_call_id: str | None = None
     """The call that a tool's message answers."""
     native: str | None = field(default=None, repr=False)
     """The `ModelResponse.native` of the reply that this message came from; None without one. The journal keeps it, the
     JSON of a message leaves it out."""
-    files: Annotated[Sequence[File], AfterValidator(tuple)] = field(default=(), repr=False)
+    files: Annotated[Sequence[File], AsTuple()] = field(default=(), repr=False)
     """Files that the model gets after the text: of the caller, or of a tool's result."""
     aside: bool = field(default=False, compare=False, repr=False)
     """Whether it is about circumstances, such as the turns that are left: a recorded reply is found without it, and no
@@ -94,8 +94,8 @@ Frozen = Annotated[Mapping[str, Any], AfterValidator(freeze)]
 class ModelRequest:
     """One call of a chat model."""
 
-    messages: Annotated[Sequence[Message], AfterValidator(tuple)]
-    tools: Annotated[Sequence[ToolSpec], AfterValidator(tuple)] = ()
+    messages: Annotated[Sequence[Message], AsTuple()]
+    tools: Annotated[Sequence[ToolSpec], AsTuple()] = ()
     """Tools that the model may request; it need not."""
     output_schema: Frozen | None = field(default=None, hash=False)
     """JSON Schema the reply must satisfy; None asks for plain text."""
@@ -151,7 +151,7 @@ class ModelResponse:
     """A chat model's reply."""
 
     text: str
-    tool_calls: Annotated[Sequence[ToolCall], AfterValidator(tuple)] = ()
+    tool_calls: Annotated[Sequence[ToolCall], AsTuple()] = ()
     """The tool calls it requests, in order."""
     usage: Usage | None = None
     """Usage that the provider reports; None, or no tokens and no dollars, is unknown: the whole hold is charged."""

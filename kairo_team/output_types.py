@@ -89,12 +89,19 @@ def schema_of(kind: Any) -> dict[str, Any]:
     return adapter(kind).json_schema()
 
 
+def asked_schema(kind: Any) -> dict[str, Any] | None:
+    """Return the JSON Schema to ask for; None without an output type, and for `str`, which is the text itself."""
+    return None if kind is None or kind is str else schema_of(kind)
+
+
 def check_output(kind: Any, artifact: Artifact, *, cut_by: str | None = None) -> Any:
     """Return the artifact's data (else the JSON in its text) as JSON values, or raise `InvalidReply`.
 
     `cut_by` is the cause that cut the reply off: the error names it, and a number is refused because digits may be
     missing.
     """
+    if kind is str and artifact.data is None:
+        return artifact.text
     try:
         data: Any
         if artifact.data is None:

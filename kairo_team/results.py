@@ -16,6 +16,7 @@ from kairo_team._util.frozen import EMPTY, checked, freeze, freeze_json, freeze_
 from kairo_team._util.guesses import answers_guesses
 from kairo_team._util.late_pydantic import (
     AfterValidator,
+    AsTuple,
     IsInstance,
     Number,
     omit_empty,
@@ -114,8 +115,13 @@ class Artifact:
     @overload
     def data_as(self, kind: Any) -> Any: ...
     def data_as(self, kind: Any) -> Any:
-        """Return the data (else the text, read as JSON) validated as `kind`, or raise pydantic's `ValidationError`."""
+        """Return the data (else the text, read as JSON) validated as `kind`, or raise pydantic's `ValidationError`.
+
+        As `str` the text is the text itself.
+        """
         if self.data is None:
+            if kind is str:
+                return self.text
             return adapter(kind).validate_json(self.text)
         try:
             return adapter(kind).validate_python(self.data)
@@ -198,7 +204,7 @@ class AgentOutput(Generic[T_co]):
     tool_calls_executed: Count = 0
     usage: Usage = Usage()
     """For information only: the governor does the accounting."""
-    transcript: Annotated[Sequence[Message], AfterValidator(tuple)] = ()
+    transcript: Annotated[Sequence[Message], AsTuple()] = ()
     """The conversation, where the agent keeps one."""
     error: str | None = None
     """Why the agent did not complete, for statuses other than COMPLETED; else why the artifact is partial, if it is."""

@@ -22,7 +22,7 @@ from kairo_team._util.frozen import (
     quick,
 )
 from kairo_team._util.guesses import answers_guesses
-from kairo_team._util.late_pydantic import AfterValidator, Number, PlainSerializer, omit_empty
+from kairo_team._util.late_pydantic import AfterValidator, AsTuple, Number, PlainSerializer, omit_empty
 from kairo_team.budget import Budget, check_count
 from kairo_team.conditions import AsCondition, Condition
 from kairo_team.errors import known, repeated
@@ -184,7 +184,7 @@ class Task(Generic[T_co]):
     """For a loop: the tasks of each round, and when it ends."""
     part_of: str | None = None
     """The map or loop that the task grew from; the run sets it."""
-    files: Annotated[Sequence[File], AfterValidator(tuple)] = ()
+    files: Annotated[Sequence[File], AsTuple()] = ()
     """Files for the member, after the request's."""
 
     __get_pydantic_core_schema__ = omit_empty("files")
@@ -307,7 +307,7 @@ class Loop:
     >>> task = kt.Task("polish", "Write until the test passes.", loop=loop, budget=kt.Budget(tokens=20_000))
     """
 
-    body: Annotated[Sequence[Task], AfterValidator(tuple)]
+    body: Annotated[Sequence[Task], AsTuple()]
     until: AsCondition = None
     """The condition that ends the loop; it tests a task of the body."""
     max_rounds: Annotated[int, Number(strict=True)] = 10
@@ -337,7 +337,7 @@ class TaskGraph:
     2 ('outline',)
     """
 
-    tasks: Annotated[Sequence[Task], AfterValidator(tuple)]
+    tasks: Annotated[Sequence[Task], AsTuple()]
 
     def __post_init__(self) -> None:
         if not self.tasks:

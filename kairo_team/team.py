@@ -11,12 +11,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from kairo_team._util.drawn import drawing
 from kairo_team._util.frozen import EMPTY, check_kind, checked, freeze, freeze_json, known_arguments, trusted
 from kairo_team._util.guesses import answers_guesses
-from kairo_team._util.late_pydantic import AfterValidator, PlainSerializer, omit_empty
+from kairo_team._util.late_pydantic import AfterValidator, AsTuple, Number, PlainSerializer, omit_empty
 from kairo_team._util.plugin_shapes import as_list, check_agent, check_plug_in
 from kairo_team.budget import Budget, BudgetPolicy
 from kairo_team.contracts import GuardrailPolicy, ResourceConstraint, check_constraints, check_guardrails
@@ -62,6 +62,10 @@ class PlannerFailureMode(StrEnum):
     """One task with the goal as its description replaces the plan; any free member does it."""
 
 
+Thinking = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
+"""How much a model thinks, in pydantic-ai's words."""
+
+
 def check_positive(field_name: str, number: float | None) -> None:
     """Raise `ValueError` unless `number` is None or finite and > 0."""
     if number is not None and (isinstance(number, bool) or not math.isfinite(number) or number <= 0):
@@ -87,6 +91,9 @@ class Role:
     """Capabilities that `Task.requires` is compared with."""
     allowed_tools: OptionalNames = None
     """Names of the only tools that a member may use; None allows all tools of its agent."""
+    thinking: Annotated[bool, Number(strict=True)] | Thinking | None = None
+    """How much the model of a `MiniAgent` in this role thinks before it replies, where the agent's own `thinking` does
+    not say it; None leaves it to the model."""
 
 
 _WRAPPERS: Final = {"pydantic_ai": "PydanticAIAgent", "langgraph": "LangGraphAgent", "agents": "OpenAIAgent"}
@@ -393,7 +400,7 @@ class TeamExecutionRequest:
     """The tasks to run; None lets the coordinator plan."""
     config: TeamConfig = field(default_factory=TeamConfig)
     run_id: Annotated[str, AfterValidator(check_id)] = field(default_factory=lambda: uuid.uuid4().hex)
-    files: Annotated[Sequence[File], AfterValidator(tuple)] = ()
+    files: Annotated[Sequence[File], AsTuple()] = ()
     """Files that every member gets with its task. For files of some tasks only there is `Task.files`."""
 
     __get_pydantic_core_schema__ = omit_empty("files")

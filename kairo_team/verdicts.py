@@ -17,7 +17,7 @@ from kairo_team._util.frozen import (
     freeze_several,
     known_arguments,
 )
-from kairo_team._util.late_pydantic import AfterValidator
+from kairo_team._util.late_pydantic import AsTuple
 from kairo_team.budget import Usage, check_count
 
 if TYPE_CHECKING:
@@ -149,10 +149,10 @@ class EvaluationVerdict:
     """From 0 to 1; None if nothing was scored."""
     feedback: str = ""
     """For the report and for people. The next attempt gets that of a REVISE too, unless it repeats a finding."""
-    suggestions: Annotated[Sequence[str], AfterValidator(tuple)] = ()
+    suggestions: Annotated[Sequence[str], AsTuple()] = ()
     """What would make the artifact better; the next attempt gets them as remarks, which it need not follow."""
-    findings: Annotated[Sequence[Finding], AfterValidator(tuple)] = ()
-    criteria: Annotated[Sequence[CriterionResult], AfterValidator(tuple)] = ()
+    findings: Annotated[Sequence[Finding], AsTuple()] = ()
+    criteria: Annotated[Sequence[CriterionResult], AsTuple()] = ()
     cause: Cause | None = None
     """Mandatory for ESCALATE and REVIEW_EXCEEDED, absent otherwise."""
     confidence: float | None = None
@@ -160,7 +160,7 @@ class EvaluationVerdict:
     usage: Usage = Usage()
     evaluated_at: datetime = field(default_factory=_now, compare=False)
     """UTC; ignored by comparisons."""
-    other_causes: Annotated[Sequence[Cause], AfterValidator(tuple)] = ()
+    other_causes: Annotated[Sequence[Cause], AsTuple()] = ()
     """Causes besides `cause` that leave the verdict open; empty without a `cause`."""
 
     def __post_init__(self) -> None:

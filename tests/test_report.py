@@ -22,6 +22,7 @@ import kairo_team as kt
 from kairo_team import events
 from kairo_team.agents import TeamAgent
 from kairo_team.events import Event, PlannedTask
+from kairo_team.messages import Billing
 from kairo_team.testing import EventRecorder, FunctionModel
 from kairo_team.verdicts import CriterionResult
 from kairo_team.views.report_html import render_report
@@ -288,6 +289,17 @@ async def test_prompts_replies_arguments_and_results_are_shown_where_they_are_re
     assert words.count("Name the colour.") == 1, "the second prompt repeats the first"
     assert "s3cr3t-token" not in text
     assert "were not recorded" not in words
+
+
+@pytest.mark.anyio
+async def test_a_call_has_its_shares_of_cache_and_reasoning() -> None:
+    billing = Billing(cached_tokens=70, reasoning_tokens=1204)
+    reply = kt.ModelResponse("Tides.", usage=kt.Usage(100, 1300), billing=billing)
+    recorder = EventRecorder()
+    team = kt.Team("t", [kt.Member("m", kt.MiniAgent(FunctionModel(lambda _: reply)))])
+    await kt.run(team, "go", runtime=kt.Runtime(subscribers=[recorder]))
+    _, page = page_of(tell(recorder.events))
+    assert "1,400 tokens, reasoning, 1,204 tokens, cached, 70 tokens" in " ".join(page.text.split())
 
 
 @pytest.mark.anyio

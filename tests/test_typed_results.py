@@ -5,19 +5,21 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from annotated_types import Gt
+from annotated_types import Gt, MinLen
 from pydantic import BaseModel, TypeAdapter
 
 import kairo_team as kt
 from kairo_team.coordinators import TaskDispatchCoordinator
-from kairo_team.errors import NoAnswer
+from kairo_team.errors import NoAnswer, PlanMismatch
 from kairo_team.evaluators import Criterion, Rubric
 from kairo_team.testing import FunctionModel, ScriptedModel
+from tests.human import APPROVE, LeavesOpen
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 
@@ -105,6 +107,7 @@ async def test_data_is_held_to_the_output_type() -> None:
         (dict[str, int], '{"a": 1}', {"a": 1}),
         (Report | None, "null", None),
         (bool, "true", True),
+        (Annotated[str, MinLen(2)], '"so"', "so"),
     ],
     ids=str,
 )
@@ -116,6 +119,19 @@ async def test_a_task_has_a_type_and_its_answer_is_one(kind: Any, reply: str, da
     assert result.data(task) == data
     assert type(result.data(task)) is type(data)
     assert model.calls[0].output_schema is not None
+
+
+@pytest.mark.parametrize("reply", ["Tides are slow.", '"quoted"', "3", '{"a": 1}'])
+async def test_a_task_of_type_str_has_the_text_itself(reply: str) -> None:
+    task: kt.Task[Any] = kt.Task("t", "Do it.", output_type=str)
+    model = ScriptedModel([reply, reply])
+    for agent in (kt.MiniAgent(model), lambda _: reply):
+        result = await run(agent, task)
+        assert result.status is kt.TeamStatus.COMPLETED, result.error
+        assert (result.data(task), result.output) == (reply, reply)
+    assert model.calls[0].output_schema is None
+    assert (await kt.MiniAgent(model).run("Do it.", output_type=str)).data == reply
+    assert (await run(lambda _: {"a": 1}, task)).status is kt.TeamStatus.FAILED
 
 
 async def test_a_run_gives_types_their_names_and_two_of_one_name_are_kept_apart() -> None:
@@ -267,3 +283,20 @@ async def test_alone_an_answer_that_is_not_accepted_is_none(recorded: bool, tmp_
         _ = output.data
     if journal is not None:
         journal.close()
+
+
+async def test_a_resume_without_the_types_of_the_plan_says_where_they_go(tmp_path: Path) -> None:
+    plan = kt.TaskGraph([kt.Task("t", "Do it.", output_type=Report, evaluator="open")])
+    reviews = {"open": LeavesOpen("t")}
+    with closing(kt.SqliteJournal(tmp_path / "runs.db")) as journal:
+        async with kt.Runtime(journal=journal, gate=kt.DeferGate()) as runtime:
+            request = kt.TeamExecutionRequest("go", plan=plan, run_id="r")
+            await kt.run(team(lambda _: Report(title="x"), evaluators=reviews), request, runtime=runtime)
+            runtime.answer(runtime.pending("r")[0].id, APPROVE)
+        async with kt.Runtime(journal=journal, gate=kt.DeferGate()) as runtime:
+            with pytest.raises(
+                PlanMismatch, match=r"give the type itself: Team\(..., output_types=\{'Report': ...\}\)"
+            ):
+                await runtime.resume("r", team(lambda _: Report(title="x"), evaluators=reviews))
+            named = team(lambda _: Report(title="x"), evaluators=reviews, output_types={"Report": Report})
+            assert (await runtime.resume("r", named)).data("t") == {"title": "x", "pages": 1}

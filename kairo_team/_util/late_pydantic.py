@@ -6,7 +6,8 @@ made when a validator is built.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +47,27 @@ class WrapSerializer(_Late):
 
     def __init__(self, function: Callable[[Any, Any], Any]) -> None:
         super().__init__(cast("Any", function))
+
+
+class AsTuple:
+    """Makes a tuple of any sequence but a text; writes it without a Python function for each one, as pydantic does."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        from pydantic_core import core_schema
+
+        (item,) = get_args(source)
+        items = core_schema.tuple_schema([handler.generate_schema(item)], variadic_item_index=0)
+        some = core_schema.is_instance_schema(Sequence, cls_repr="Sequence")
+        given = core_schema.no_info_before_validator_function(_items, items)
+        return core_schema.json_or_python_schema(items, core_schema.chain_schema([some, given]))
+
+
+def _items(value: Sequence[Any]) -> Sequence[Any]:
+    if isinstance(value, str | bytes):
+        from pydantic_core import PydanticCustomError
+
+        raise PydanticCustomError("sequence_str", "a text is not a list of values")
+    return tuple(value)
 
 
 class Number:

@@ -16,7 +16,7 @@ from kairo_team.agents.langgraph_attempt import GraphAttempt
 from kairo_team.agents.wrapped import WrappedAgent, check_function, end_of, made
 from kairo_team.errors import MissingExtra
 from kairo_team.files import File
-from kairo_team.output_types import schema_of
+from kairo_team.output_types import asked_schema
 from kairo_team.results import AgentOutput, AgentStatus, Artifact, adapter
 
 if TYPE_CHECKING:
@@ -169,8 +169,7 @@ class LangGraphAgent(WrappedAgent):
             return await made(self._input, assignment, context)
         from langchain_core.messages import HumanMessage, SystemMessage
 
-        kind = context.output_type
-        schema = schema_of(kind) if kind is not None else None
+        schema = asked_schema(context.output_type)
         asked, files = await self._ask(assignment, context), self._files(assignment)
         blocks = [{"type": "text", "text": asked}, *map(_block, files)] if files else asked
         task = HumanMessage(cast("Any", blocks))

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack, cast, get_args, overload
 
 from kairo_team._util.frozen import known_arguments
 from kairo_team.agents.limits import can_pay_another, left_of, too_little, two_turns, what_is_short
@@ -16,10 +16,11 @@ from kairo_team.engine.run.lone_agent import run_alone
 from kairo_team.errors import ConstraintExit, InvalidReply, KairoError, ModelCallError, TurnEnded, known, repeated
 from kairo_team.messages import Message, ModelRequest
 from kairo_team.models.governed_model import file_problem, prompt_bound
-from kairo_team.output_types import check_output, schema_of
+from kairo_team.output_types import asked_schema, check_output
 from kairo_team.prompts import Prompts
 from kairo_team.prompts.overrides import check_names
 from kairo_team.results import AgentOutput, AgentStatus, Artifact
+from kairo_team.team import Thinking
 from kairo_team.tools.sources import as_source
 from kairo_team.tools.tool import Tool, as_tool
 
@@ -66,7 +67,7 @@ class MiniAgent:
     `model.delta` events. `max_turns` applies in addition to all constraints. `templates` replace prompt templates by
     name (`system`, `task`, `continue`, `after_tools`, `repair`, `limits`, `compact`), with priority over the
     coordinator's and the runtime's. `thinking` says how much a model that can think does so before it replies, with any
-    provider: True, False, or "minimal", "low", "medium", "high", "xhigh", "max"; None leaves it to the model. Turns of
+    provider: True, False, or "minimal", "low", "medium", "high", "xhigh", "max"; None leaves it to the role. Turns of
     an agent with tools are cached at Anthropic, which makes a repeated prompt cheaper; `cache=False` turns that off.
 
     >>> agent = kt.MiniAgent("openai:gpt-5-mini", max_turns=4)
@@ -245,9 +246,6 @@ _LEAST_WORDS: Final = 60
 _LEAST_BYTES: Final = 1_000
 """Bytes of a conversation that a summary reads at least."""
 
-THINKING: Final = ("minimal", "low", "medium", "high", "xhigh", "max")
-"""How much a model thinks, in pydantic-ai's words."""
-
 _BYTES_A_TOKEN = 6
 """Bytes that one token rarely exceeds; used for the least cost of a prompt."""
 
@@ -260,9 +258,10 @@ class _Conversation:
         self._assignment = assignment
         self._context = context
         self._model = context.model(agent.model)
-        self._settings = agent.settings_for(assignment)
+        thinking = context.role.thinking
+        self._settings = ({} if thinking is None else {"thinking": thinking}) | agent.settings_for(assignment)
         self._max_tokens: int | None = self._settings.pop("max_tokens", None)
-        self._schema = schema_of(context.output_type) if context.output_type is not None else None
+        self._schema = asked_schema(context.output_type)
         self._messages = [Message.system(agent.render("system", context, role=context.role, schema=self._schema))]
         self._transcript = list(self._messages)
         """The whole conversation, also what was cut from it."""
@@ -571,8 +570,10 @@ def _check_settings(settings: Any) -> Any:
 
 def _own_settings(thinking: bool | str | None, *, cache: bool) -> dict[str, Any]:
     """Return the settings for how much the model thinks and whether prompts are cached, in pydantic-ai's words."""
-    if thinking is not None and thinking is not True and thinking is not False and thinking not in THINKING:
-        raise ValueError(f"MiniAgent.thinking must be True, False or one of {known(THINKING)}, not {thinking!r}")
+    if thinking is not None and thinking is not True and thinking is not False and thinking not in get_args(Thinking):
+        raise ValueError(
+            f"MiniAgent.thinking must be True, False or one of {known(get_args(Thinking))}, not {thinking!r}"
+        )
     if not isinstance(cache, bool):  # pyright: ignore[reportUnnecessaryIsInstance]  # agents may be untyped
         raise ValueError(f"MiniAgent.cache must be True or False, not {cache!r}: settings={{'cache': ...}} takes more")
     return ({} if thinking is None else {"thinking": thinking}) | ({} if cache else {"cache": False})

@@ -63,7 +63,7 @@ class GovernedRun:
         """The last reply of the outermost run."""
         self.tools = ToolBinder(context, self.ending, self.one_by_one, side_effects, allow_hosted=allow_hosted)
         self._allow_hosted = allow_hosted
-        self._output = None if output_type is None else TaskOutput(output_type)
+        self._output = None if output_type is None or output_type is str else TaskOutput(output_type)
         self._agents: dict[tuple[int, bool], tuple[Agent[Any], Agent[Any]]] = {}
         self._governed: set[int] = set()
         """The `id()` of each governed copy."""

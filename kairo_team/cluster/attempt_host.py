@@ -400,6 +400,7 @@ class AttemptHost:
         )
         services.content = Heard(heard=True) if work.with_content else None
         services.overshoots = DistantOvershoots(link, records.journal)
+        services.count_calls = lambda model, used: link.send("counted", (model, used))
         services.divergences = DistantDivergences(link, records.journal)
         if records.calls or records.steps:
             services.earlier_calls = EarlierCalls(run_id, records.steps, records.calls)

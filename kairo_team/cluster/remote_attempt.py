@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("kairo_team")
 
-_ONE_WAY: Final = frozenset({"events", "inside", "spent", "kept", "made", "noted", "stop"})
+_ONE_WAY: Final = frozenset({"events", "inside", "spent", "kept", "made", "noted", "counted", "stop"})
 """Kinds of messages that need no answer."""
 _COMMON: Final = len(fields(Event))
 
@@ -266,6 +266,8 @@ class RemoteAttempt:
             self._context.keep(body)
         elif kind == "noted":
             self._note(body)
+        elif kind == "counted":
+            self._context.services.note_calls(*body)
         elif kind == "made":
             number, call = body
             self._made[self._unit.fence, number] = call

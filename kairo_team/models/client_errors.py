@@ -17,7 +17,7 @@ from kairo_team.models.provider_errors import (
     message_of,
     unsent_error,
 )
-from kairo_team.models.readings import kind_in, kind_of_code, kind_of_status
+from kairo_team.models.readings import kind_in, kind_of_code, kind_of_status, wait_in
 
 if TYPE_CHECKING:
     from kairo_team.errors import ModelErrorKind
@@ -37,6 +37,8 @@ def call_error(model: str, error: Exception) -> ModelCallError | None:
     status = getattr(error, "status_code", None)
     if isinstance(status, int):
         kind, why, retry_after = _kind(error, status), answered_words(error, status), _retry_after(error)
+        if retry_after is None:
+            retry_after = wait_in(why)
         return ModelCallError(kind, model, why, retry_after=retry_after, unspent=is_refusal(status, kind))
     names = _names(error)
     if names & (_SLOW | _BROKEN):

@@ -39,6 +39,8 @@ _NOTHING: Final = Usage()
 _PER_MESSAGE: Final = 16
 _PER_REQUEST: Final = 32
 """Tokens a provider may add around each message, tool and tool call, and around each request (roles, separators)."""
+_BOUND: Final = "_prompt_bound"
+"""Name under which a message keeps its bound."""
 
 CallOutcome = Literal["ok", "error", "unknown"]
 ReportEnd = Callable[[CallOutcome, Usage, Billing], object]
@@ -99,11 +101,15 @@ def prompt_bound(request: ModelRequest, rule: Rule = "any") -> int:
 
 
 def _message_bound(message: Message) -> int:
-    calls = sum(map(_call_bound, message.tool_calls)) if message.tool_calls else 0
-    own = _bytes(message.text) + calls
-    if message.native is not None:  # it is sent in place of text and calls
-        own = max(own, _bytes(message.native))
-    return own + _bytes(message.tool_call_id or "") + _PER_MESSAGE
+    known: int | None = vars(message).get(_BOUND)
+    if known is None:
+        calls = sum(map(_call_bound, message.tool_calls)) if message.tool_calls else 0
+        own = _bytes(message.text) + calls
+        if message.native is not None:  # it is sent in place of text and calls
+            own = max(own, _bytes(message.native))
+        known = own + _bytes(message.tool_call_id or "") + _PER_MESSAGE
+        vars(message)[_BOUND] = known  # every turn counts the whole conversation again, and no message changes
+    return known
 
 
 def _call_bound(call: ToolCall) -> int:
@@ -117,7 +123,7 @@ def _tool_bound(tool: ToolSpec) -> int:
 
 
 def _bytes(text: str) -> int:
-    return len(text.encode("utf-8", "surrogatepass"))
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def _json_bytes(value: Mapping[str, Any]) -> int:

@@ -37,9 +37,11 @@ def native_of(reply: ModelResponse, reader: str) -> str | None:
     """Return a reply as JSON text for `reader`; None if its text and calls are all that there is to send back."""
     if all(map(_is_plain, reply.parts)) and _in_usual_order(reply):
         return None
-    from pydantic_ai.messages import ModelMessagesTypeAdapter
+    from pydantic_ai.messages import ModelMessagesTypeAdapter, TextPart
 
     kept = [_sound_part(part) for part in reply.parts]
+    if not reply.text and (said := text_of(reply)):  # a refusal's words, without which reasoning is not taken back
+        kept.append(TextPart(sound(said)))
     (written,) = ModelMessagesTypeAdapter.dump_python([replace(reply, parts=kept)], mode="json", exclude={0: {*_LOCAL}})
     written = _without_none(written) | {"parts": list(map(_without_none, written["parts"]))}
     return json.dumps({"reader": reader, "reply": written}, ensure_ascii=False, separators=(",", ":"))
@@ -58,7 +60,41 @@ def native_reply(message: Message, reader: str) -> ModelResponse | None:
     if sound(text_of(reply)) != message.text or calls != said:
         _logger.info("%s gets a reply as text and calls, because it was changed after it came", reader)
         return None
-    return with_ids(reply, message.tool_calls)
+    return _with_plain_reasoning(with_ids(reply, message.tool_calls), reader)
+
+
+def _with_plain_reasoning(reply: ModelResponse, reader: str) -> ModelResponse:
+    """Return the reply so that OpenRouter's client sends reasoning back that came as a text alone, without details."""
+    from pydantic_ai.messages import ThinkingPart
+
+    thoughts = [part for part in reply.parts if isinstance(part, ThinkingPart)]
+    if not reader.startswith("OpenRouterModel:") or any(part.provider_details for part in thoughts):
+        return reply
+    return replace(reply, canonical_system="")  # thoughts without details are sent only if another system made them
+
+
+def loses_thoughts(messages: Sequence[Message], reader: str) -> bool:
+    """Return whether tool calls whose results are in the last messages are sent without the thought before them.
+
+    Their reply was changed, or another model made it.
+    """
+    from pydantic_ai.messages import ThinkingPart
+
+    replies: list[Message] = []
+    answered = False
+    for message in reversed(messages):
+        if message.role == "tool":
+            answered = True
+        elif message.role == "assistant":
+            if not answered:  # another question has come since
+                break
+            replies.append(message)
+            answered = False
+    sent = [native_reply(message, reader) for message in replies]
+    if any(reply is None and message.native is not None for reply, message in zip(sent, replies, strict=True)):
+        return True
+    first = sent[-1] if sent else None
+    return bool(sent) and (first is None or not any(isinstance(part, ThinkingPart) for part in first.parts))
 
 
 def read_native(native: str | None, reader: str) -> ModelResponse | None:

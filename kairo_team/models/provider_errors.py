@@ -12,7 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
 
 from kairo_team.errors import ModelCallError
-from kairo_team.models.readings import REFUSALS, kind_in, kind_of_codes, kind_of_status, shortened, words_in
+from kairo_team.models.readings import REFUSALS, kind_in, kind_of_codes, kind_of_status, shortened, wait_in, words_in
 
 if TYPE_CHECKING:
     from kairo_team.errors import ModelErrorKind
@@ -80,6 +80,8 @@ def _of_provider(model: str, error: Any) -> ModelCallError:
     unspent = not begun and (never_sent or is_refusal(status, kind))
     retry_after: float | None = getattr(error, "retry_after", None)
     said = words_in(getattr(error, "body", None)) if status is None else answered_words(error, status)
+    if retry_after is None:
+        retry_after = wait_in(said)
     return ModelCallError(kind, model, said or connection_words(error), retry_after=retry_after, unspent=unspent)
 
 

@@ -21,7 +21,7 @@ from kairo_team.governance.price_library import listed_window
 from kairo_team.messages import ModelRequest, ModelResponse
 from kairo_team.models.call_keys import headers_with_key
 from kairo_team.models.governed_model import before_sending, prompt_bound, refuse_files
-from kairo_team.models.natives import native_of, reader_of, text_of
+from kairo_team.models.natives import loses_thoughts, native_of, reader_of, text_of
 from kairo_team.models.provider_errors import call_error
 from kairo_team.models.provider_messages import (
     Pieces,
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from pydantic_ai.settings import ModelSettings
 
     from kairo_team.files import File
+    from kairo_team.messages import Message
 
 IN_EXTRA: Final = frozenset({"anthropic", "google", "openai"})
 """Provider libraries that the extra `models` brings."""
@@ -259,7 +260,7 @@ class ProviderModel:
         if self._is_anthropic:
             if request.tools:  # a conversation with tools has further turns, which read the cache
                 settings.setdefault("cache", True)
-            settings = fitted_thinking(self._model, settings)
+            settings = fitted_thinking(self._model, settings, request.messages)
         return cast("ModelSettings", with_key(self._model, settings))
 
     def _parameters(self, request: ModelRequest) -> ModelRequestParameters:
@@ -338,11 +339,12 @@ def with_key(model: Model[Any], settings: dict[str, Any]) -> dict[str, Any]:
     return settings if headers is given else {**settings, "extra_headers": headers}
 
 
-def fitted_thinking(model: Model[Any], settings: dict[str, Any]) -> dict[str, Any]:
+def fitted_thinking(model: Model[Any], settings: dict[str, Any], messages: Sequence[Message]) -> dict[str, Any]:
     """Return the settings with at most half of the reply's tokens for thinking, or none if that is too little.
 
     Anthropic refuses a request whose tokens of thinking are not fewer than those of the reply, and a reply is short
-    where little is left of a budget. Models that choose themselves how much they think have no such number.
+    where little is left of a budget. It also refuses to think on where the thought before a call of a tool is missing.
+    Models that choose themselves how much they think have no such number, and refuse neither.
     """
     from pydantic_ai.profiles.anthropic import ANTHROPIC_THINKING_BUDGET_MAP
 
@@ -351,11 +353,14 @@ def fitted_thinking(model: Model[Any], settings: dict[str, Any]) -> dict[str, An
     adaptive = model.profile.get("anthropic_supports_adaptive_thinking", False)
     by_word = cast("Mapping[Any, int]", {} if adaptive or own else ANTHROPIC_THINKING_BUDGET_MAP)
     wanted = own.get("budget_tokens") or by_word.get(settings.get("thinking"), 0)
+    without = {name: value for name, value in settings.items() if name != "anthropic_thinking"} | {"thinking": False}
+    if wanted and loses_thoughts(messages, reader_of(model)):
+        return without
     if most is None or wanted < most:
         return settings
-    if most // 2 >= _LEAST_THINKING:
-        return settings | {"anthropic_thinking": {**own, "type": "enabled", "budget_tokens": most // 2}}
-    return {name: value for name, value in settings.items() if name != "anthropic_thinking"} | {"thinking": False}
+    if most // 2 < _LEAST_THINKING:
+        return without
+    return settings | {"anthropic_thinking": {**own, "type": "enabled", "budget_tokens": most // 2}}
 
 
 # ---------------------------------------------------------------- before work starts

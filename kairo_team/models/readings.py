@@ -57,6 +57,11 @@ _CODES: Final[tuple[tuple[str, ModelErrorKind], ...]] = (
 """Parts of providers' error codes, in lower case; the first one found decides."""
 _THOUGHT: Final = re.compile(r"\s*<think(?:ing)?>.*?(?:</think(?:ing)?>\s*|\Z)", re.DOTALL)
 """One thought; an unclosed one extends to the end."""
+_LATER: Final = re.compile(
+    r"(?:try again|retry) (?:in|after) ((?:\d+(?:\.\d+)? ?(?:ms|m|s|h|minutes?|seconds?|hours?)(?![a-z]) ?)+)"
+)
+_TIME: Final = re.compile(r"(\d+(?:\.\d+)?) ?(ms|[hms])")
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _MOST_WORDS: Final = 500
 """Longest kept part of a provider's error message, in characters."""
 
@@ -136,6 +141,12 @@ def without_thoughts(text: str) -> str:
     return text
 
 
+def wait_in(words: str) -> float | None:
+    """Return the seconds after which a provider says, in words, to try again; None if it does not say so."""
+    found = _LATER.search(words.lower())
+    return found and sum(float(number) * _SECONDS[unit] for number, unit in _TIME.findall(found[1]))
+
+
 def shortened(words: str) -> str:
     """Cut words to a readable length."""
     return words if len(words) <= _MOST_WORDS else f"{words[:_MOST_WORDS]}..."
@@ -144,8 +155,8 @@ def shortened(words: str) -> str:
 def call_error_of(model: str, body: object, otherwise: str) -> ModelCallError:
     """Make the error of a reply whose body is an error, although its status is a success."""
     status = _status(error_in(body).get("code"))
-    kind = kind_in(body) or "unknown"
-    return ModelCallError(kind, model, words_in(body) or otherwise, unspent=status in REFUSALS)
+    kind, said = kind_in(body) or "unknown", words_in(body)
+    return ModelCallError(kind, model, said or otherwise, retry_after=wait_in(said), unspent=status in REFUSALS)
 
 
 def refuse_error_bodies(model: Any, name: str) -> None:

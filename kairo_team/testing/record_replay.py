@@ -34,10 +34,10 @@ class RecordReplayModel:
 
     `mode="replay"` never calls the model; `mode="record"` repeats every call, and uses the new replies before older
     ones. The file has one line of JSON for each call, is only ever appended to, and contains the full texts: do not
-    record secrets. A call is identified by its messages, tools, schema and settings, and by the number of equal calls
-    before it. The limit on the reply and a `Message.aside` do not count, because they depend on the rest of a budget; a
-    recorded reply that is longer than the limit is refused. Usage and `ModelCallError`s are replayed; other errors are
-    not recorded.
+    record secrets. A call is identified by its messages, with the reasoning that goes back, its tools, schema and
+    settings, and by the number of equal calls before it. The limit on the reply and a `Message.aside` do not count,
+    because they depend on the rest of a budget; a recorded reply that is longer than the limit is refused. Usage and
+    `ModelCallError`s are replayed; other errors are not recorded.
 
     Raises `ValueError` for a file that is not a record, and `NoRecord` for a call that is not in the file, which costs
     nothing and is not retried. A last line that was cut off, for example by a killed process, is skipped with a warning
@@ -214,6 +214,8 @@ def _put(answers: list[Answer], number: int, answer: Answer) -> None:
 def _digest(request: ModelRequest) -> str:
     plain, what = request.without_asides, {"max_tokens"}
     asked = adapter(ModelRequest).dump_python(plain, mode="json", exclude=what, exclude_defaults=True)
+    if natives := {at: one.native for at, one in enumerate(plain.messages) if one.native is not None}:
+        asked["natives"] = natives  # sent in place of text and calls
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
 

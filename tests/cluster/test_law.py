@@ -33,7 +33,8 @@ def seen(result: kt.TeamResult) -> Any:
         )
         for one in result.outcomes
     ]
-    return result.status, ends, replace(result.usage, seconds=0.0), [*map(any_need, warned(result))], result.error
+    spent = replace(result.usage, seconds=0.0), result.usage_by_model
+    return result.status, ends, spent, [*map(any_need, warned(result))], result.error
 
 
 def told(recorder: EventRecorder) -> Any:

@@ -141,6 +141,14 @@ def comparable(result: kt.TeamResult) -> list[Any]:
     ]
 
 
+def check_shares(result: kt.TeamResult, kinds: tuple[str, ...]) -> None:
+    """The usage by model adds up to the usage of the run: of this session and earlier ones, and of teams inside."""
+    calls = sum((one.usage for one in result.usage_by_model.values()), kt.Usage())
+    booked = sum(one.attempts * (kind == "books") for one, kind in zip(result.outcomes, kinds, strict=True))
+    assert booked or calls.prompt_tokens == result.usage.prompt_tokens
+    assert (calls.completion_tokens, calls.dollars) == (result.usage.completion_tokens, result.usage.dollars)
+
+
 @pytest.mark.parametrize("backend", virtual_time_backends)
 @settings(max_examples=max(5, settings().max_examples // 4))
 @given(scenario=scenarios(), cuts=st.lists(st.floats(0, 0.999), min_size=1, max_size=3))
@@ -151,6 +159,7 @@ def test_resume_equals_run(backend: str, scenario: Scenario, cuts: list[float]) 
         with pytest.MonkeyPatch.context() as patch:
             paths = Images(folder, patch).paths
             whole = anyio.run(partial(play, scenario, folder / "runs.db", first, go_on=False), backend=backend)
+        check_shares(whole, scenario.kinds)
         for path in {paths[int(cut * len(paths))] for cut in cuts}:
             journal = kt.SqliteJournal(path)
             if journal.show(RUN).state != "interrupted":
@@ -164,4 +173,5 @@ def test_resume_equals_run(backend: str, scenario: Scenario, cuts: list[float]) 
                 assert comparable(result) == comparable(whole)
             assert len(again.asked) == len(first.asked) - answered
             assert result.usage.tokens == whole.usage.tokens + doubt.tokens
+            check_shares(result, scenario.kinds)
             assert (result.usage.loops, result.usage.dollars) == (whole.usage.loops, whole.usage.dollars)

@@ -6,8 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic_ai.exceptions import ModelHTTPError
 
 from kairo_team.models.client_errors import call_error
+from kairo_team.models.provider_errors import call_error as provider_error
+from kairo_team.models.readings import call_error_of
 
 
 class APIError(Exception):
@@ -30,7 +33,14 @@ class StatusError(APIError):
     def __init__(self, status: Any, code: Any = None, **headers: str) -> None:
         super().__init__("no")
         self.status_code, self.code = status, code
+        self.body: Any = None
         self.response = SimpleNamespace(headers={name.replace("_", "-"): told for name, told in headers.items()})
+
+
+def saying(words: str, **headers: str) -> StatusError:
+    error = StatusError(429, **headers)
+    error.body = {"error": {"message": words}}
+    return error
 
 
 def never_sent() -> APIConnectionError:
@@ -89,6 +99,32 @@ def test_how_long_the_provider_asks_to_wait(headers: dict[str, str], seconds: fl
     meant = call_error("house:m", StatusError(429, **headers))
     assert meant is not None
     assert meant.retry_after == seconds
+
+
+@pytest.mark.parametrize(
+    ("words", "seconds"),
+    [
+        ("Rate limit reached on tokens per min (TPM): Limit 30000. Please try again in 6.2s. Visit the page.", 6.2),
+        ("Please try again in 1m30.5s.", 90.5),
+        ("Please try again in 6m0s.", 360.0),
+        ("Please try again in 512ms.", 0.512),
+        ("Please retry after 24 seconds.", 24.0),
+        ("Please try again in 1h 2m.", 3720.0),
+        ("Please try again in 2 minutes.", 120.0),
+        ("Please try again later.", None),
+        ("Try again in 5 stages.", None),
+    ],
+)
+def test_the_wait_is_read_from_the_providers_words_where_no_header_says_it(words: str, seconds: float | None) -> None:
+    by_client = call_error("house:m", saying(words))
+    by_library = provider_error("house:m", ModelHTTPError(429, "m", {"message": words}))
+    in_a_reply = call_error_of("house:m", {"error": {"code": 429, "message": words}}, "it failed")
+    for meant in (by_client, by_library, in_a_reply):
+        assert meant is not None
+        assert meant.retry_after == (None if seconds is None else pytest.approx(seconds))
+    told = call_error("house:m", saying(words, retry_after="3"))
+    assert told is not None
+    assert told.retry_after == 3.0
 
 
 def test_a_long_complaint_is_cut() -> None:

@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
 from typing import Any, Literal
@@ -15,6 +15,7 @@ import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 import kairo_team as kt
 from kairo_team.coordinators import TaskDispatchCoordinator
@@ -527,6 +528,23 @@ def test_no_tokenizer_makes_more_tokens_than_the_bound(texts: list[str], schema:
         len(repr(schemas)) if schemas else 0
     )
     assert prompt_bound(request) >= at_least + 16 * len(texts) + 32
+
+
+def test_the_bound_of_a_message_is_kept_with_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every turn counts the conversation again: the arguments of an old call are not written as JSON once more."""
+    call = kt.ToolCall("c1", "look", {"where": "here"})
+    request = kt.ModelRequest([kt.Message.user("Look."), kt.Message.assistant("", [call])])
+    first = prompt_bound(request)
+    with monkeypatch.context() as without:
+        without.delattr("kairo_team.models.governed_model._json_bytes")
+        assert prompt_bound(replace(request, max_tokens=5)) == first
+    longer = replace(request.messages[0], text="Look, ü.")
+    assert prompt_bound(replace(request, messages=[longer, request.messages[1]])) == first + 4
+    assert request.messages[0] == kt.Message.user("Look.")
+    assert "bound" not in repr(request)
+    adapter = TypeAdapter(kt.ModelRequest)
+    assert b"bound" not in adapter.dump_json(request)
+    assert adapter.validate_json(adapter.dump_json(request)) == request
 
 
 async def test_a_model_that_counts_its_tokens_is_held_to_its_count_and_any_other_to_the_bytes() -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
+import httpx2
 import pytest
 from pydantic_ai.messages import ModelResponse as ProviderReply
 from pydantic_ai.messages import TextPart, ThinkingPart
 from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.models.openrouter import OpenRouterModel
+from pydantic_ai.providers.openrouter import OpenRouterProvider
 
 import kairo_team as kt
 from kairo_team._util.frozen import thaw
@@ -20,8 +24,10 @@ from kairo_team.engine.work.work_context import _written  # pyright: ignore[repo
 from kairo_team.guardrails import GuardrailDecision, ModelOutput
 from kairo_team.messages import Message, ModelRequest, ModelResponse, ToolCall
 from kairo_team.models.governed_model import prompt_bound
-from kairo_team.models.natives import native_of
+from kairo_team.models.natives import native_of, native_reply
+from kairo_team.models.providers import ProviderModel
 from tests.models.provider_wires import completion, model_of
+from tests.models.recorded_wires import streamed
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 on_asyncio = pytest.mark.parametrize("anyio_backend", ["asyncio"])
@@ -194,3 +200,70 @@ def test_a_call_has_another_key_with_a_native_form_and_without_one_the_key_it_al
     written = '{"messages":[%s],"tools":[],"output_schema":null,"max_tokens":null,"settings":{}}'
     assert _written(plain).decode() == written % message
     assert _written(ModelRequest([Message.assistant("Paris.", native="x")])) != _written(plain)
+
+
+THINKS = {"type": "enabled", "budget_tokens": 2048}
+LOOPS: dict[str, tuple[list[Any], dict[str, Any], Any]] = {
+    "whole": ([THOUGHT, LOOK], {}, THINKS),
+    "text changed": ([THOUGHT, text("I look."), LOOK], {"text": "I am told to look."}, None),
+    "argument changed": ([THOUGHT, LOOK], {"tool_calls": [ToolCall("toolu_1", "look", {"city": "Rome"})]}, None),
+    "a guardrail took the thought": ([THOUGHT, LOOK], {"native": None}, None),
+    "no call": ([THOUGHT, text("Paris.")], {"text": "Rome."}, THINKS),
+}
+
+
+@on_asyncio
+@pytest.mark.parametrize(("blocks", "changed", "sent"), LOOPS.values(), ids=LOOPS)
+async def test_claude_does_not_think_on_without_the_thought_before_its_call(
+    blocks: list[Any], changed: dict[str, Any], sent: Any
+) -> None:
+    """Anthropic refuses a request that thinks where a tool call that is answered has lost its thought."""
+    asked: list[Any] = []
+    replies = iter([claude(*blocks, stop="tool_use"), claude(text("Paris."))])
+    model = model_of("anthropic-messages", replies, asked=asked)
+    request = after(await model.complete(ASK), **changed)
+    await model.complete(replace(request, max_tokens=4096, settings={"thinking": "low"}))
+    assert asked[1].get("thinking") == sent
+
+
+def openrouter(message: dict[str, Any], asked: list[Any]) -> ProviderModel:
+    reply = {**completion(**message), "provider": "p"}
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(json.loads(request.content))
+        if asked[-1].get("stream"):
+            kind = {"content-type": "text/event-stream"}
+            return httpx2.Response(200, content=streamed("openai-chat", reply).encode(), headers=kind)
+        return httpx2.Response(200, json=reply)
+
+    http = httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
+    return ProviderModel(
+        "openrouter:x/m", OpenRouterModel("x/m", provider=OpenRouterProvider(api_key="k", http_client=http))
+    )
+
+
+@on_asyncio
+@pytest.mark.parametrize("way", ["complete", "stream"])
+async def test_reasoning_of_openrouter_goes_back_with_details_and_without(way: str) -> None:
+    detail = {"type": "reasoning.text", "text": "Rome? No.", "signature": "c2ln", "format": "f", "id": None, "index": 0}
+    for said in ({"reasoning": "Rome? No."}, {"reasoning": "Rome? No.", "reasoning_details": [detail]}):
+        asked: list[Any] = []
+        model = openrouter({"content": "Paris.", **said}, asked)
+
+        async def call(request: ModelRequest) -> ModelResponse:
+            return await (model.complete(request) if way == "complete" else model.stream(request, lambda _: None))
+
+        await call(after(await call(ASK)))
+        sent = asked[1]["messages"][1]
+        assert sent["content"] == "Paris."
+        assert sent.get("reasoning_details", sent.get("reasoning")) == said.get("reasoning_details", "Rome? No.")
+
+
+@on_asyncio
+async def test_the_words_of_a_refusal_go_back_after_the_reasoning_before_them() -> None:
+    """OpenAI refuses a conversation with reasoning that nothing follows."""
+    thought = ThinkingPart("", id="rs_1", signature="ENC", provider_name="openai")
+    native = native_of(ProviderReply([thought], provider_details={"refusal": "I cannot."}), "m")
+    reply = native_reply(Message.assistant("I cannot.", native=native), "m")
+    assert reply is not None
+    assert reply.parts == [thought, TextPart("I cannot.")]

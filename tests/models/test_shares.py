@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kairo_team as kt
+from kairo_team.agents import TeamAgent
+from kairo_team.coordinators import ExpertTeamCoordinator
 from kairo_team.events import ModelCalled, ModelDelta, ModelThinking
 from kairo_team.messages import Billing, ToolSpec
+from kairo_team.models.providers import ProviderModel
 from kairo_team.results import ModelUsage
 from kairo_team.testing import EventRecorder, FunctionModel
-from tests.models.provider_wires import model_of
+from tests.human import APPROVE, LeavesOpen
+from tests.models.provider_wires import client_of, exchanges, model_of
+from tests.models.recorded_play import Server
 from tests.models.recorded_wires import streamed
 from tests.models.test_natives import ASK, LOOK, THOUGHT, after, claude, text
 
@@ -48,6 +54,57 @@ async def test_a_run_without_calls_has_no_usage_by_model() -> None:
     assert (await kt.run(kt.Team("t", [kt.Member("a", write)]), "Explain.")).usage_by_model == {}
 
 
+@pytest.mark.real_time
+@pytest.mark.parametrize("journal", [False, True])
+async def test_the_usage_by_model_has_teams_inside_and_sessions_before(tmp_path: Path, *, journal: bool) -> None:
+    """A team inside asks, the run waits for a person, and goes on in the same program or from its journal."""
+    kept = kt.SqliteJournal(tmp_path / "runs.db") if journal else None
+    model = FunctionModel(thinks, name="house:m")
+
+    def team() -> kt.Team:
+        inner = TeamAgent(kt.Team("inner", [kt.Member("hand", kt.MiniAgent(model))]))
+        members = [kt.Member("desk", inner), kt.Member("own", kt.MiniAgent(model))]
+        return kt.Team("outer", members, evaluators={"open": LeavesOpen("a")})
+
+    plan = kt.TaskGraph(
+        [kt.Task("a", "do", member="desk", evaluator="open"), kt.Task("b", "do", member="own", depends_on=["a"])]
+    )
+    async with kt.Runtime(gate=kt.DeferGate(), journal=kept) as runtime:
+        coordinator = ExpertTeamCoordinator()
+        request = kt.TeamExecutionRequest("Go.", plan=plan, run_id="r")
+        first = await kt.run(team(), request, runtime=runtime, coordinator=coordinator)
+        assert first.status is kt.TeamStatus.SUSPENDED
+        assert first.usage.tokens == 1400 * len(model.calls)
+        assert first.usage_by_model == {"house:m": ModelUsage(1, kt.Usage(100, 1300), 70, 1204)}
+        [question] = runtime.pending("r")
+        runtime.answer(question.id, APPROVE)
+        last = await runtime.resume("r", team(), coordinator=coordinator)
+    assert last.status is kt.TeamStatus.COMPLETED
+    assert last.usage_by_model == {"house:m": ModelUsage(2, kt.Usage(200, 2600), 140, 2408)}
+    assert last.usage.tokens == 2800
+    if kept is not None:
+        kept.close()
+
+
+@on_asyncio
+@pytest.mark.real_time
+async def test_a_recorded_session_with_a_cache_costs_what_its_provider_billed() -> None:
+    """The session of docs/models.md: by its tokens alone it would cost two thirds more."""
+    price = kt.Price(3, 15, cached_input="0.30", cache_write="3.75")
+    billed = cached = plain = Decimal(0)
+    for name, exchange in exchanges():
+        if name != "test_openrouter_cache_all_settings_real_api":
+            continue
+        reply = await ProviderModel("p:m", client_of(exchange, Server([exchange]))).complete(ASK)
+        assert reply.usage is not None
+        tokens = replace(reply.usage, dollars=Decimal(0))
+        billed += Decimal(str(exchange["response"]["usage"]["cost"]))
+        cached += price.cost(tokens, reply.billing)
+        plain += price.cost(tokens)
+    assert billed == cached == Decimal("0.01657245")
+    assert plain == Decimal("0.027324")
+
+
 @on_asyncio
 @pytest.mark.real_time
 async def test_turns_with_tools_are_cached_at_anthropic_unless_that_is_turned_off() -> None:
@@ -72,7 +129,17 @@ async def test_an_agent_says_how_much_its_model_thinks_and_whether_prompts_are_c
     assert (await agent.run("Which city?")).text == "Paris."
     assert "thinking" in asked[0]
     assert "cache_control" not in str(asked[0])
+    said: list[tuple[Any, Any, bool]] = [("low", None, True), ("low", False, False), (False, None, False)]
+    for of_role, of_agent, sent in said:
+        asked.clear()
+        agent = kt.MiniAgent(model, settings={"max_tokens": 9000}, thinking=of_agent)
+        await agent.run("Which city?", role=kt.Role("guide", thinking=of_role))
+        assert ("thinking" in asked[0]) is sent
     wrong: Any = "a lot"
+    others: list[Any] = [wrong, "true", 1]
+    for value in others:
+        with pytest.raises(ValueError, match=r"Role.thinking must be True or False, .*or None"):
+            kt.Role("guide", thinking=value)
     with pytest.raises(ValueError, match=r"MiniAgent.thinking must be True, False or one of .*not 'a lot'"):
         kt.MiniAgent(model, thinking=wrong)
 

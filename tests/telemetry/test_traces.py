@@ -16,6 +16,7 @@ import pytest
 import kairo_team as kt
 from kairo_team.coordinators import ExpertTeamCoordinator
 from kairo_team.errors import MissingExtra, ModelCallError
+from kairo_team.messages import Billing
 from kairo_team.permissions import PermissionDecision, SideEffect
 from kairo_team.testing import FunctionModel, ScriptedModel
 from tests.human import APPROVE, LeavesOpen
@@ -102,6 +103,16 @@ async def test_a_run_is_a_tree_of_spans(traced: Traced) -> None:
     assert chat["kairo.purpose"] == "evaluate"
     assert chat["gen_ai.usage.input_tokens"] + chat["gen_ai.usage.output_tokens"] == chat["kairo.budget.used.tokens"]
     assert not any(span.status.status_code is StatusCode.ERROR for span in traced.spans())
+
+
+async def test_a_span_has_the_shares_of_cache_and_reasoning_where_there_are_any(traced: Traced) -> None:
+    shares = {"gen_ai.usage.cache_read.input_tokens": 70, "gen_ai.usage.reasoning.output_tokens": 1204}
+    for billing, wanted in ((Billing(cached_tokens=70, reasoning_tokens=1204), shares), (Billing(), {})):
+        reply = kt.ModelResponse("Tides.", usage=kt.Usage(100, 1300), billing=billing)
+        await run(traced, kt.Member("m", kt.MiniAgent(ScriptedModel([reply]))))
+        about = said([span for span in traced.spans() if span.name.startswith("chat")][-1])
+        assert {name: about[name] for name in shares if name in about} == wanted
+        assert (about["gen_ai.usage.input_tokens"], about["gen_ai.usage.output_tokens"]) == (100, 1300)
 
 
 async def test_a_review_is_the_conventions_event_in_the_span_of_what_was_reviewed(traced: Traced) -> None:

@@ -98,6 +98,17 @@ async def test_another_question_is_another_call(path: Path, other: kt.ModelReque
         await RecordReplayModel(path, mode="replay").complete(other)
 
 
+async def test_reasoning_that_goes_back_makes_another_call(path: Path) -> None:
+    """What a model is sent in place of text and calls is a part of the question."""
+    plain, one, two = (
+        kt.ModelRequest([kt.Message.assistant("x", native=native)]) for native in (None, "{}", '{"a":1}')
+    )
+    recording = RecordReplayModel(path, ScriptedModel(["Plain.", "One.", "Two."]))
+    said = [await recording.complete(request) for request in (plain, one, two)]
+    replaying = RecordReplayModel(path, mode="replay")
+    assert [await replaying.complete(request) for request in (two, one, plain)] == said[::-1]
+
+
 async def test_a_call_beyond_the_recorded_ones_says_which(path: Path) -> None:
     await RecordReplayModel(path, ScriptedModel(["One."])).complete(ask())
     replaying = RecordReplayModel(path, mode="replay")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import fields, replace
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 
 import anyio
 
-from kairo_team._util.frozen import maker
+from kairo_team._util.frozen import EMPTY, maker
 from kairo_team._util.masking import Masker
 from kairo_team.contracts import Subscriber, Surrounding
 from kairo_team.events import Content, Event, Lagged, ModelCalled, WorkEvent
@@ -248,6 +248,26 @@ class _Reader:
         return event
 
 
+class ModelTally:
+    """What the calls of each model have used in a run, with the runs inside it and its earlier sessions."""
+
+    __slots__ = ("_above", "used")
+
+    def __init__(
+        self, used: Mapping[str, ModelUsage] = EMPTY, above: Callable[[str, ModelUsage], object] | None = None
+    ) -> None:
+        """Continue from what was used before; `above` counts for the attempt around the run."""
+        self.used = dict(used)
+        self._above = above
+
+    def add(self, model: str, used: ModelUsage) -> None:
+        """Count calls of a model."""
+        before = self.used.get(model)
+        self.used[model] = used if before is None else before + used
+        if self._above is not None:
+            self._above(model, used)
+
+
 class Bus:
     """One run's events. Events are made only for listeners; without any, an event costs a counter."""
 
@@ -259,8 +279,12 @@ class Bus:
         *,
         seq: int = 0,
         log: EventLog | None = None,
+        tally: ModelTally | None = None,
     ) -> None:
-        """Continue after event number `seq`; `masker` masks what events say; `log` keeps every event."""
+        """Continue after event number `seq`; `masker` masks what events say; `log` keeps every event.
+
+        `tally` counts the calls of models.
+        """
         self.run_id = run_id
         self.seq = seq
         self._masker = masker
@@ -281,16 +305,13 @@ class Bus:
         self._tick = -inf
         self._at = datetime.now(UTC)
         """The wall clock's time at `_tick` of the monotonic clock."""
-        self.by_model: dict[str, ModelUsage] = {}
-        """What the calls of each model have used in this session."""
+        self.tally = tally or ModelTally()
         self.closed = False
 
     def _count(self, *called: Any) -> None:
         """Add a call to its model's usage; takes the fields of `ModelCalled`."""
         call = ModelCalled(self.run_id, self.seq, self._at, *called)
-        used = ModelUsage(1, call.usage, call.cached_tokens, call.reasoning_tokens)
-        before = self.by_model.get(call.model)
-        self.by_model[call.model] = used if before is None else before + used
+        self.tally.add(call.model, ModelUsage(1, call.usage, call.cached_tokens, call.reasoning_tokens))
 
     @property
     def heard(self) -> bool:

@@ -131,6 +131,8 @@ def _parts(team: Team, templates: Mapping[str, str]) -> Iterator[tuple[str, obje
         yield f"instructions of role {member.role.id!r}", member.role.instructions
         if member.role.allowed_tools is not None:
             yield f"allowed tools of role {member.role.id!r}", member.role.allowed_tools
+        if member.role.thinking is not None:
+            yield f"thinking of role {member.role.id!r}", member.role.thinking
         yield from _parts_of(member)
     for name, evaluator in team.evaluators.items():
         digest = criteria_digest(evaluator)

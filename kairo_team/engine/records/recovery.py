@@ -9,11 +9,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from kairo_team.budget import NO_USAGE, Budget, Usage
+from kairo_team.engine.live.event_bus import ModelTally
 from kairo_team.engine.records.earlier_calls import EarlierCalls, is_open
 from kairo_team.engine.records.questions import Inbox
 from kairo_team.engine.records.replay import RAISED_BUDGET, CutShort, recorded_plan
 from kairo_team.engine.records.suspension import Suspension
-from kairo_team.results import Attempt, TaskOutcome
+from kairo_team.messages import PLAIN, ModelResponse
+from kairo_team.results import Attempt, ModelUsage, TaskOutcome
 from kairo_team.tasks import TaskStatus
 from kairo_team.team import root_budget
 from kairo_team.verdicts import EvaluationVerdict
@@ -43,15 +45,36 @@ def suspensions_of(found: Sequence[RecoveredRun]) -> Iterator[tuple[Suspension, 
         for key, spent in (*account.cut_attempts(), *account.cut_reviews(), *account.plans()):
             run.journal.put(key, spent)
         calls = EarlierCalls(run.request.run_id, run.steps, tuple(_calls_of(run, found)), account.spent_in)
-        yield _suspension(run, account, calls), None if run.place is None else run.place.run_id
+        by_model = _used_by_model(_runs_in(run, found))
+        yield _suspension(run, account, calls, by_model), None if run.place is None else run.place.run_id
+
+
+def _runs_in(run: RecoveredRun, found: Sequence[RecoveredRun]) -> Iterator[RecoveredRun]:
+    """Yield a run and the runs inside it."""
+    yield run
+    for one in found:
+        if one.place is not None and one.place.run_id == run.request.run_id:
+            yield from _runs_in(one, found)
 
 
 def _calls_of(run: RecoveredRun, found: Sequence[RecoveredRun]) -> Iterator[RecordedCall]:
     """Yield the calls of a run and of the runs inside it."""
-    yield from run.calls
-    for one in found:
-        if one.place is not None and one.place.run_id == run.request.run_id:
-            yield from _calls_of(one, found)
+    for one in _runs_in(run, found):
+        yield from one.calls
+
+
+def _used_by_model(runs: Iterable[RecoveredRun]) -> dict[str, ModelUsage]:
+    """Return what the calls of each model have used, as their charges and replies are recorded."""
+    tally = ModelTally()
+    for run in runs:
+        for call in run.calls:
+            if call.what == "model":
+                reply = run.steps.get(call.key) if call.state == "answered" else None
+                billing = reply.billing if isinstance(reply, ModelResponse) else PLAIN
+                cached = min(billing.cached_tokens, call.usage.prompt_tokens)
+                reasoning = min(billing.reasoning_tokens, call.usage.completion_tokens)
+                tally.add(call.name, ModelUsage(1, call.usage, cached, reasoning))
+    return tally.used
 
 
 def _account_of(run: RecoveredRun, found: Sequence[RecoveredRun]) -> RunAccount:
@@ -60,7 +83,9 @@ def _account_of(run: RecoveredRun, found: Sequence[RecoveredRun]) -> RunAccount:
     return RunAccount(run.steps, run.calls, [(place, _account_of(one, found).total) for one, place in places])
 
 
-def _suspension(run: RecoveredRun, account: RunAccount, calls: EarlierCalls) -> Suspension:
+def _suspension(
+    run: RecoveredRun, account: RunAccount, calls: EarlierCalls, by_model: Mapping[str, ModelUsage]
+) -> Suspension:
     steps = run.steps
     return Suspension(
         request=run.request,
@@ -74,6 +99,7 @@ def _suspension(run: RecoveredRun, account: RunAccount, calls: EarlierCalls) -> 
         plan=recorded_plan(steps),
         spent_by=account.by_member,
         spent_on=account.by_task,
+        by_model=by_model,
         calls=calls,
     )
 

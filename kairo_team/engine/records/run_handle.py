@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import anyio
 
-from kairo_team.engine.live.event_bus import Bus, EventLog
+from kairo_team.engine.live.event_bus import Bus, EventLog, ModelTally
 from kairo_team.engine.records.suspension import WAITING
 from kairo_team.errors import Misuse, RunExists, RunFinished, RunNotFound
 
@@ -207,10 +207,10 @@ class Run:
         """Wait for the first session to begin, or for the end of a run that never begins."""
         await self._begun.wait()
 
-    def open_bus(self, subscribers: Sequence[Subscriber], masker: Masker | None) -> Bus:
+    def open_bus(self, subscribers: Sequence[Subscriber], masker: Masker | None, tally: ModelTally) -> Bus:
         """Make the bus of a session: numbering continues, and task ends that were emitted are not emitted again."""
         earlier = self.suspension
-        bus = Bus(self.run_id, subscribers, masker, seq=earlier.seq if earlier else 0, log=self.log)
+        bus = Bus(self.run_id, subscribers, masker, seq=earlier.seq if earlier else 0, log=self.log, tally=tally)
         if earlier is not None:
             bus.ended_before = frozenset(name for name, one in earlier.outcomes.items() if one.status not in WAITING)
         return bus

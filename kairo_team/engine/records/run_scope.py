@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kairo_team.contracts import Records, RunJournal
-    from kairo_team.engine.live.event_bus import Around
+    from kairo_team.engine.live.event_bus import Around, ModelTally
     from kairo_team.engine.records.replay import EarlyEnd
     from kairo_team.governance.governor import Governor
-    from kairo_team.results import ModelUsage
     from kairo_team.team import Team, TeamConfig, TeamExecutionRequest
 
 
@@ -35,5 +34,4 @@ class RunScope:
     """Emit an event: takes its class and its own fields in order; run id, number and time are filled in."""
     begin: Callable[..., Around]
     """Emit the first event of some work; return what the subscribers put around that work."""
-    by_model: Mapping[str, ModelUsage]
-    """What the calls of each model have used so far."""
+    tally: ModelTally

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kairo_team.engine.records.questions import Inbox
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.ledger import Units
-    from kairo_team.results import TaskOutcome
+    from kairo_team.results import ModelUsage, TaskOutcome
     from kairo_team.tasks import TaskGraph
     from kairo_team.team import TeamExecutionRequest
 
@@ -47,6 +47,7 @@ class Suspension(NamedTuple):
     """Usage by member name."""
     spent_on: Mapping[str, Usage]
     """Usage by task id."""
+    by_model: Mapping[str, ModelUsage]
     calls: EarlierCalls
     """The calls that earlier sessions made."""
 

@@ -722,8 +722,10 @@ def _as_partial(output: AgentOutput) -> AgentOutput:
 
 
 def _with_data(output: AgentOutput, kind: Any) -> AgentOutput:
-    """Validate the artifact as the task's output type and keep its data as JSON values."""
+    """Validate the artifact as the task's output type and keep its data as JSON values; a `str` stays text."""
     data = check_output(kind, output.artifact)
+    if kind is str:
+        return output
     return replace(output, artifact=replace(output.artifact, data=data))
 
 

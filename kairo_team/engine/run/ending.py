@@ -337,7 +337,7 @@ def finish(
         halt=halt,
         refused=ending.refused and halt is None,
         partial_artifact=partial,
-        usage_by_model=FrozenDict(scope.by_model) if scope.by_model else EMPTY,
+        usage_by_model=FrozenDict(scope.tally.used) if scope.tally.used else EMPTY,
         exception=None if status is TeamStatus.COMPLETED else ending.exception(outcomes),
     )
 

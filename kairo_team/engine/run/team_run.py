@@ -13,10 +13,11 @@ from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
 
 from kairo_team import events
 from kairo_team._util.clock import LoopClock
-from kairo_team._util.frozen import check_kind
+from kairo_team._util.frozen import EMPTY, check_kind
 from kairo_team._util.threads import poster
 from kairo_team.budget import to_picodollars
 from kairo_team.engine.live.enforced_end import CallSupervisor
+from kairo_team.engine.live.event_bus import ModelTally
 from kairo_team.engine.live.task_pool import TaskPool, background
 from kairo_team.engine.plan.growth import Growth
 from kairo_team.engine.plan.planning import RunPlan, make_step, planned_task
@@ -105,7 +106,8 @@ class TeamRun:
         """Ids of the run around this one, and of its task that contains this run."""
         self._kept = cast("RunJournal", journal) if journal.durable else None
         """The journal, if it outlives the process."""
-        self.bus = handle.open_bus(runtime.subscribers, runtime.masker if runtime.secrets else None)
+        tally = ModelTally(earlier.by_model if earlier else EMPTY, None if outer is None else outer.note_calls)
+        self.bus = handle.open_bus(runtime.subscribers, runtime.masker if runtime.secrets else None, tally)
         self._runs = runtime.runs
         content = self._be_kept(runtime.content)
         self._masker = runtime.masker
@@ -162,7 +164,7 @@ class TeamRun:
             recorded_end(self.journal),
             self.emit,
             self.bus.begin,
-            self.bus.by_model,
+            self.bus.tally,
         )
 
     # ------------------------------------------------------------------ lifecycle
@@ -314,6 +316,7 @@ class TeamRun:
             plan=result.plan,
             spent_by=self._budgets.spent_by,
             spent_on={outcome.task_id: outcome.usage for outcome in result.outcomes},
+            by_model=dict(self.bus.tally.used),
             calls=EarlierCalls(self.request.run_id, self.journal.records),
         )
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from kairo_team.human import HumanDecision
     from kairo_team.prompts import Prompts
     from kairo_team.recorded import RecordedCall
-    from kairo_team.results import Attempt
+    from kairo_team.results import Attempt, ModelUsage
 
 Emit = Callable[..., object]
 T = TypeVar("T")
@@ -127,10 +127,10 @@ class RunServices:
 
     __slots__ = (
         "_begin", "_breakers", "_chains", "_connected", "_connections", "_emit", "_policies", "_thread", "_token",
-        "_used", "allowed", "clock", "constraints", "content", "cut_calls", "divergences", "earlier_calls", "engine",
-        "grace", "journal", "kept", "lost_calls", "models", "nest", "on_journal_error", "outer_attempt", "overshoots",
-        "permissions", "prices", "prompts", "questions", "rules", "run_id", "secrets", "start_soon", "steering",
-        "supervisor", "tracebacks", "under_way", "unmetered", "withheld",
+        "_used", "allowed", "clock", "constraints", "content", "count_calls", "cut_calls", "divergences",
+        "earlier_calls", "engine", "grace", "journal", "kept", "lost_calls", "models", "nest", "on_journal_error",
+        "outer_attempt", "overshoots", "permissions", "prices", "prompts", "questions", "rules", "run_id", "secrets",
+        "start_soon", "steering", "supervisor", "tracebacks", "under_way", "unmetered", "withheld",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0915 - a statement for each thing that a run shares
@@ -191,6 +191,8 @@ class RunServices:
         """Models that reported no usage for a streamed reply: from now on they stream only if the caller streams."""
         self.overshoots = Overshoots(journal)
         """Calls that used more than their hold."""
+        self.count_calls: Callable[[str, ModelUsage], object] | None = None
+        """Counts what runs inside this one have used of a model; None outside a run."""
         self.divergences = Divergences(journal)
         """Calls that were made in the place of recorded ones."""
         self.grace = 1.0
@@ -241,6 +243,11 @@ class RunServices:
         self.call(self.overshoots.note, model, held, used)
         if self.outer_attempt is not None:
             self.outer_attempt.note_overshoot(model, held, used)
+
+    def note_calls(self, model: str, used: ModelUsage) -> None:
+        """Count, from any thread, calls that a run inside this one has made."""
+        if self.count_calls is not None:
+            self.call(self.count_calls, model, used)
 
     def check_repeated(self, step: str, task_id: str | None, member: str | None) -> None:
         """Report ended work that was cut before if its calls differ from the recorded ones."""
@@ -391,6 +398,7 @@ def open_services(
         questions=questions,
         steering=steering,
     )
+    services.count_calls = scope.tally.add
     services.engine, services.grace = runtime.engine, min(request.config.cancel_grace, runtime.grace)
     shared, own = (*runtime.constraints, *team.constraints), {one.id: one.constraints for one in team.everyone}
     if shared or any(own.values()):

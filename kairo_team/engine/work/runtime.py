@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from kairo_team.human import HumanDecision, HumanRequest
     from kairo_team.models.limits import ModelLimit
     from kairo_team.models.retries import ModelRetry
-    from kairo_team.results import TeamResult
+    from kairo_team.results import ModelUsage, TeamResult
     from kairo_team.tasks import TaskGraph
     from kairo_team.team import Team, TeamConfig, TeamExecutionRequest
     from kairo_team.tools.made_calls import MadeCalls
@@ -129,6 +129,10 @@ class OuterAttempt(Protocol):
 
     def note_overshoot(self, model: str, held: Usage, used: Usage) -> None:
         """Record, from any thread, a call that used more than was held."""
+        ...
+
+    def note_calls(self, model: str, used: ModelUsage) -> None:
+        """Count, from any thread, calls that a run inside the attempt has made."""
         ...
 
 

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from kairo_team.governance.scope import GovernorScope
     from kairo_team.messages import Billing
     from kairo_team.models.governed_model import CallOutcome
+    from kairo_team.results import ModelUsage
     from kairo_team.team import Role
     from kairo_team.tools.permissions import ToolPermissions
     from kairo_team.tools.result import ToolResult
@@ -336,6 +337,10 @@ class WorkContext:
     def note_overshoot(self, model: str, held: Usage, used: Usage) -> None:
         """Record, from any thread, a call inside this task that used more than was held."""
         self.services.note_overshoot(model, held, used)
+
+    def note_calls(self, model: str, used: ModelUsage) -> None:
+        """Count, from any thread, calls that a run inside the attempt has made."""
+        self.services.note_calls(model, used)
 
     def model(self, model: str | ChatModel) -> GovernedChatModel:
         """Return a model whose calls are governed, guarded and recorded."""
