@@ -60,7 +60,7 @@ MODULES = {
     "engine/records": """digests earlier_calls journal questions recovery replay run_handle run_scope
         suspension""",
     "engine/tasks": "dispatcher member_budgets ready_tasks task_budgets task_run",
-    "engine/work": "constraints member_model run_arguments run_services runtime steering work_context",
+    "engine/work": "constraints member_model run_arguments run_services runtime steering takings work_context",
     "engine/plan": "grown_tasks growth planning preflight",
     "engine/run": "attempts ending lone_agent recorded_agent team_run",
     "agents": """dead_connections langgraph langgraph_attempt langgraph_models langgraph_tools langgraph_views
@@ -101,7 +101,7 @@ ENGINE_IN_ORDER = {
     "live": "timers enforced_end task_pool function_agent event_bus",
     "records": "journal replay run_scope questions digests earlier_calls suspension run_handle recovery",
     "tasks": "ready_tasks member_budgets task_run task_budgets dispatcher",
-    "work": "steering constraints run_arguments runtime run_services member_model work_context",
+    "work": "steering takings constraints run_arguments runtime run_services member_model work_context",
     "plan": "grown_tasks preflight planning growth",
     "run": "attempts ending recorded_agent lone_agent team_run",
 }
