@@ -64,8 +64,8 @@ MODULES = {
     "engine/plan": "grown_tasks growth planning preflight",
     "engine/run": "attempts ending lone_agent recorded_agent team_run",
     "agents": """dead_connections langgraph langgraph_attempt langgraph_models langgraph_tools langgraph_views
-        langgraph_watch limits mini mini_compaction openai_agents openai_models openai_run openai_tools openai_views
-        program pydantic_ai pydantic_ai_hooks pydantic_ai_messages team_agent wrapped""",
+        langgraph_watch limits mini mini_compaction openai_agents openai_finish openai_models openai_run openai_tools
+        openai_views program pydantic_ai pydantic_ai_hooks pydantic_ai_messages team_agent wrapped""",
     "durable": """accounts codec connection database event_pages forks journal kept_files memory owners postgres
         postgres_database processes recovery requests sql_journal sql_run_journal value_classes""",
     "cluster": """attempt_host cluster coverage dbos_delivery deaths delivery facts health mailbox
