@@ -1,4 +1,4 @@
-"""Why replies of the agents library's models ended: its own models read the provider's word, and drop it."""
+"""What the agents library's own models read in a reply, and drop: why it ended, and errors with status 200."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import functools
 from collections.abc import AsyncIterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
+
+from kairo_team.models.readings import check_completion
 
 if TYPE_CHECKING:
     from agents import Model
@@ -17,14 +19,20 @@ _FETCHES: Final = ("_fetch_response", "_fetch_chat_response", "_fetch_responses_
 class FinishWord:
     """The provider's last word about why a reply ended; None for a model that does not show it."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: str) -> None:
         self.word: str | None = None
+        self._model = model
 
     def note(self, reply: Any) -> None:
         """Read the word in a reply, or in a piece of one."""
         choices: Any = getattr(reply, "choices", None)
         said = getattr(choices[0], "finish_reason", None) if choices else _of_response(reply)
         self.word = said or self.word
+
+    def check(self, reply: Any) -> None:
+        """Raise `ModelCallError` for an error that comes with status 200, of which the library makes one of its own."""
+        if hasattr(reply, "choices"):
+            check_completion(self._model, reply)
 
 
 def _of_response(reply: Any) -> str | None:
@@ -66,6 +74,7 @@ def _noted(fetch: Any) -> Any:
             return (*found[:-1], _NotedStream(found[-1], word))
         if hasattr(found, "__aiter__"):
             return _NotedStream(found, word)
+        word.check(found)
         word.note(found)
         return found
 

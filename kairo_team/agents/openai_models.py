@@ -123,7 +123,7 @@ class OneCall:
         refuse_real(self.name, modules_of(self._native))
         call = self.call.under(request, self.view).with_key()
         close_dead_connections(self._native)
-        finish = FinishWord()
+        finish = FinishWord(self.name)
         try:
             with _tries_once(True):
                 reply = sound_reply(await self._send(noting(self._native, finish), call))

@@ -249,3 +249,17 @@ async def test_third_o42_a_governed_model_that_streams_by_itself_answers_in_one_
     result = await Stage(LangGraphAgent(graph_of(asking(model)))).run(kt.Budget(tokens=100_000))
     assert result.output == "hello"
     assert not asked[0].get("stream")
+
+
+@pytest.mark.parametrize(("code", "tries"), [(429, 2), ("503", 2), (400, 1), ("context_length_exceeded", 1)])
+@pytest.mark.parametrize("make", [of_openai, of_langgraph])
+async def test_third_o42_an_error_under_status_200_is_read_for_wrapped_agents_too(
+    make: Any, code: Any, tries: int
+) -> None:
+    answer, asked = one_after_the_other(
+        {"error": {"message": "We are busy.", "code": code}}, completion("stop", content="fine")
+    )
+    stage = Stage(make(answer), runtime={"model_retry": kt.ModelRetry(backoff=0.0)})
+    result = await stage.run(kt.Budget(tokens=100_000))
+    assert len(asked) == tries
+    assert result.output == "fine" if tries > 1 else "We are busy." in str(result.error)
