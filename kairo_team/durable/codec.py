@@ -115,7 +115,7 @@ def outline(text: str) -> Any:
 def outline_field(text: str, name: str) -> Any:
     """Return one field of a written object like `outline`, reading no other; None if the field has its default.
 
-    Raises `CorruptRecord` for a text that is no object.
+    Raises `CorruptRecord` for a text that is not an object.
     """
     try:
         field = json.loads(text).get(_VALUE, {}).get(name)

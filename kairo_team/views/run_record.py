@@ -134,7 +134,7 @@ def _row(connection: Connection, run_id: str) -> Any:
 
 
 def _field(journal: SqlJournal, run_id: str, column: str, name: str) -> Any:
-    """Return one field of the request or result of a run; None if there is none, or it has its default."""
+    """Return one field of a run's request or result; None if it has its default, or if nothing is recorded."""
     with journal.database.reading() as connection:
         written, what = _row(connection, run_id)[column], f"the {column} of run {run_id!r}"
         if written is None:

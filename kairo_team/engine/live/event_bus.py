@@ -154,7 +154,7 @@ class _Mailbox:
 
 
 async def _serve(mailbox: _Mailbox, host: Any) -> None:
-    """Serve a mailbox in a task of the library's: a subscriber that cancels it ends nothing but itself."""
+    """Serve a subscriber in a task of the library's, so that one that cancels its task ends nothing but itself."""
     async with own_task(host) as task:
         await without_strays(mailbox.serve(), task)
 
