@@ -339,7 +339,7 @@ PEM = "-----BEGIN KEY-----\nMIIBVgIBADANBgkq\n-----END KEY-----"
         ascii,
         lambda text: str(KeyError(text)),
         lambda text: repr([f"it's {text}"]),
-        lambda text: repr(text.encode()),
+        lambda text: repr(str.encode(text)),
     ],
     ids=["repr", "ascii", "a KeyError", "in a longer text", "bytes"],
 )

@@ -38,9 +38,9 @@ def call_error(model: str, error: Exception) -> ModelCallError | None:
     if isinstance(status, int):
         kind, why, retry_after = _kind(error, status), answered_words(error, status), _retry_after(error)
         return ModelCallError(kind, model, why, retry_after=retry_after, unspent=is_refusal(status, kind))
-    body = error.args[0] if type(error) is ValueError and error.args else None
-    if isinstance(body, Mapping) and "message" in body:  # LangChain raises the error of a body with status 200 so
-        return call_error_of(model, {"error": body}, "it answered with an error")
+    body: object = error.args[0] if type(error) is ValueError and error.args else None
+    if isinstance(body, dict) and "message" in body:  # LangChain raises the error of a body with status 200 so
+        return call_error_of(model, {"error": cast("object", body)}, "it answered with an error")
     names = _names(error)
     if names & (_SLOW | _BROKEN):
         never_sent = bool(_NEVER_SENT & (names | _names(error.__cause__)))
