@@ -60,12 +60,12 @@ MODULES = {
     "engine/records": """digests earlier_calls journal questions recovery replay run_handle run_scope
         suspension""",
     "engine/tasks": "dispatcher member_budgets ready_tasks task_budgets task_run",
-    "engine/work": "constraints member_model run_arguments run_services runtime steering work_context",
+    "engine/work": "constraints member_model run_arguments run_services runtime steering takings work_context",
     "engine/plan": "grown_tasks growth planning preflight",
     "engine/run": "attempts ending lone_agent recorded_agent team_run",
     "agents": """dead_connections langgraph langgraph_attempt langgraph_models langgraph_tools langgraph_views
-        langgraph_watch limits mini mini_compaction openai_agents openai_models openai_run openai_tools openai_views
-        program pydantic_ai pydantic_ai_hooks pydantic_ai_messages team_agent wrapped""",
+        langgraph_watch limits mini mini_compaction openai_agents openai_finish openai_models openai_run openai_tools
+        openai_views program pydantic_ai pydantic_ai_hooks pydantic_ai_messages team_agent wrapped""",
     "durable": """accounts codec connection database event_pages forks journal kept_files memory owners postgres
         postgres_database processes recovery requests sql_journal sql_run_journal value_classes""",
     "cluster": """attempt_host cluster coverage dbos_delivery deaths delivery facts health mailbox
@@ -101,7 +101,7 @@ ENGINE_IN_ORDER = {
     "live": "timers enforced_end task_pool function_agent event_bus",
     "records": "journal replay run_scope questions digests earlier_calls suspension run_handle recovery",
     "tasks": "ready_tasks member_budgets task_run task_budgets dispatcher",
-    "work": "steering constraints run_arguments runtime run_services member_model work_context",
+    "work": "steering takings constraints run_arguments runtime run_services member_model work_context",
     "plan": "grown_tasks preflight planning growth",
     "run": "attempts ending recorded_agent lone_agent team_run",
 }

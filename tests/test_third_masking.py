@@ -326,3 +326,24 @@ def growth(work: Callable[[int], object], size: int) -> float:
 @pytest.mark.parametrize("mask", [MASKER.text, Sanitizer([SECRET]), MASKER.value])
 def test_third_o23_masking_is_linear(mask: Callable[[str], object]) -> None:
     assert growth(lambda hits: mask(f"{SECRET} and some other words, " * hits), 8_000) < 10
+
+
+PEM = "-----BEGIN KEY-----\nMIIBVgIBADANBgkq\n-----END KEY-----"
+
+
+@pytest.mark.parametrize("secret", [PEM, 'pa\\ss"wörd', "pa'ss\twörd", 'it\'s "both" \\ of them'])
+@pytest.mark.parametrize(
+    "show",
+    [
+        repr,
+        ascii,
+        lambda text: str(KeyError(text)),
+        lambda text: repr([f"it's {text}"]),
+        lambda text: repr(str.encode(text)),
+    ],
+    ids=["repr", "ascii", "a KeyError", "in a longer text", "bytes"],
+)
+def test_third_o21_a_secret_is_masked_as_python_shows_it(secret: str, show: Callable[[str], str]) -> None:
+    shown = Masker([secret]).text(f"before {show(secret)} after")
+    assert MASK in shown
+    assert not any(part in shown for part in ("MIIB", "rd", "both"))

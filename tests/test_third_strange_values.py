@@ -176,6 +176,33 @@ async def test_third_o05_a_subscriber_that_cancels_the_task_it_is_called_in_hurt
     assert "it cancelled the task it ran in" in caplog.text
 
 
+@ON_ASYNCIO
+@pytest.mark.parametrize("awaits", [False, True])
+@pytest.mark.parametrize("at", [0, 4, 9])
+async def test_third_o05_an_async_subscriber_that_cancels_its_task_ends_nothing_but_itself(
+    anyio_backend: Any, at: int, awaits: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen, told = list[str](), list[str]()
+
+    async def subscriber(event: Event) -> None:
+        seen.append(event.type)
+        if len(seen) > at:
+            cancel()
+            if awaits:
+                await anyio.lowlevel.checkpoint()
+
+    async def other(event: Event) -> None:
+        told.append(event.type)
+
+    team = kt.Team("team", [kt.Member("m", kt.MiniAgent(FunctionModel(lambda request: "well"))), kt.Member("n", slow)])
+    with caplog.at_level(logging.ERROR):
+        result = await kt.run(team, "goal", runtime=kt.Runtime(subscribers=[subscriber, other]))
+    assert result.status is kt.TeamStatus.COMPLETED, result
+    assert len(seen) == at + 1, "it gets no more events"
+    assert told[-1] == "team.completed"
+    assert "raised and gets no more events" in caplog.text
+
+
 # ---------------------------------------------------------------- groups
 
 

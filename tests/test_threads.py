@@ -211,12 +211,13 @@ async def test_an_abandoned_call_does_not_count_against_the_limit(monkeypatch: p
 async def test_cancelled_while_it_waits_a_call_never_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "MAX_BUSY", 1)
     monkeypatch.setattr(threads, "_pool", threads._Pool())
-    gate, ran = Gate(), list[int]()
+    gate, ran, late = Gate(), list[int](), list[tuple[object, object]]()
     async with anyio.create_task_group() as group:
         group.start_soon(run_in_thread, gate)
         await gate.until_begun()
         with anyio.move_on_after(0.05):
-            await run_in_thread(ran.append, 1)
+            await run_in_thread(ran.append, 1, on_late=lambda result, error: late.append((result, error)))
+        assert late == [(None, None)]
         gate.go.set()
     assert await run_in_thread(lambda: "free again") == "free again"
     assert ran == []

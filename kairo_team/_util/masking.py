@@ -76,7 +76,7 @@ class MaskedError(Exception):
 
 
 class Masker:
-    """Masks secrets as they are, in JSON, HTML and URLs, in base64, and split by invisible characters."""
+    """Masks secrets as they are, in JSON, HTML, URLs and Python, in base64, and split by invisible characters."""
 
     __slots__ = ("__weakref__", "_forms", "longest")
 
@@ -337,9 +337,16 @@ def _same(one: object, other: object) -> bool:
 def _forms(secret: str) -> tuple[str, ...]:
     """Return the forms in which a secret may be written."""
     plain = _INVISIBLE.sub("", secret)
-    ways = (_in_html, _in_urls, _in_json, _in_base64)
+    ways = (_in_html, _in_urls, _in_json, _in_python, _in_base64)
     written = [plain, *(form for text in {secret, plain} for way in ways for form in way(text))]
     return tuple(form for form in dict.fromkeys(_INVISIBLE.sub("", form) for form in written) if form)
+
+
+def _in_python(secret: str) -> Iterator[str]:
+    """Yield the secret as `repr` shows it in a text: a `KeyError` is shown so, and a private key has many lines."""
+    for shown in (repr(secret)[1:-1], ascii(secret)[1:-1], repr(secret.encode(errors="replace"))[2:-1]):
+        bare = shown.replace("\\'", "'")
+        yield from (bare, bare.replace("'", "\\'"))
 
 
 def _in_html(secret: str) -> Iterator[str]:

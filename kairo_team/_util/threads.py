@@ -146,7 +146,7 @@ class _Pool:
             self.abandon(call)
 
     def abandon(self, call: _Call[Any]) -> None:
-        """Let the caller leave: remove a waiting call, stop counting a running one, report a finished one."""
+        """Let the caller leave: remove a waiting call, stop counting a running one; report all but the running one."""
         started: tuple[_Worker | None, _Call[Any]] | None = None
         with self._lock:
             before, call.state = call.state, "abandoned"
@@ -159,7 +159,7 @@ class _Pool:
                     started = self._begin(following), following
         if started:
             self._set_off(*started)
-        if before == "done":
+        if before != "running":
             call.report_late()
 
     def retire(self, worker: _Worker) -> bool:
@@ -233,7 +233,7 @@ async def run_in_thread(fn: Callable[..., T], *args: Any, on_late: OnLate | None
 
     Context variables are copied into the thread. Cancellation returns at once: the thread cannot be stopped and is
     abandoned. Its later result is passed to `on_late`, if given, and discarded. Above `MAX_BUSY` running calls, the
-    next ones wait in order; a call that is cancelled while it waits never starts.
+    next ones wait in order; a call that is cancelled while it waits never starts, and `on_late` gets `(None, None)`.
     """
     await checkpoint_if_cancelled()
     context = _context()

@@ -260,7 +260,10 @@ def _limited(model: Any, kind: Any, kwargs: dict[str, Any], most: int | None) ->
     name: str = getattr(model, _LIMIT)
     fields: Mapping[str, Any] = kind.model_fields
     own = name in fields
-    plain: Any = model.model_copy(update={name: most} if own and most is not None else None)
+    update: dict[str, Any] = {name: most} if own and most is not None else {}
+    if "streaming" in fields:  # `_generate` of an integration may pass it on, and cannot read a stream
+        update["streaming"] = False
+    plain: Any = model.model_copy(update=update)
     object.__setattr__(plain, "__class__", kind)
     if most is None:
         return plain, kwargs

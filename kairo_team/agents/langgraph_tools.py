@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, cast, get_args
+from typing import Any, Final, cast, get_args
 
 from langchain_core.messages import ToolMessage
 from langgraph.errors import GraphBubbleUp  # pyright: ignore[reportMissingTypeStubs]
@@ -16,10 +18,8 @@ from kairo_team.agents.langgraph_attempt import Followed, GraphAttempt, current
 from kairo_team.agents.langgraph_views import text_of
 from kairo_team.errors import KairoError
 from kairo_team.permissions import SideEffect
+from kairo_team.tools.result import ToolResult
 from kairo_team.tools.tool import Tool, fitting_name
-
-if TYPE_CHECKING:
-    from kairo_team.tools.result import ToolResult
 
 STEERED: Final = "the tool steers the graph"
 """The result, for the pipeline, of a tool that raises an interrupt or a command for the graph around it."""
@@ -68,7 +68,7 @@ class FollowedTool(Followed):
         if thaw(arguments) != thaw(self._arguments):
             raise ValueError("a guardrail would change the arguments: give the ToolNode awrap_tool_call to let it")
         self._text = _output_text(await self.pass_on())
-        return self._text
+        return _result(self._text)
 
 
 async def run_governed(request: Any, execute: Callable[[Any], Any]) -> Any:
@@ -84,7 +84,7 @@ async def _run(attempt: GraphAttempt, request: Any, execute: Callable[[Any], Any
     outputs: list[Any] = []
     bubbles: list[GraphBubbleUp] = []
 
-    async def call(arguments: Mapping[str, Any]) -> str:
+    async def call(arguments: Mapping[str, Any]) -> ToolResult | str:
         attempt.tool_calls += 1
         before = _inside.set((asked["name"], asked["id"]))
         try:
@@ -94,7 +94,7 @@ async def _run(attempt: GraphAttempt, request: Any, execute: Callable[[Any], Any
             return STEERED
         finally:
             _inside.reset(before)
-        return _output_text(outputs[-1])
+        return _result(_output_text(outputs[-1]))
 
     tool = _tool(asked["name"], request.tool.description, request.tool.metadata or {}, call)
     try:
@@ -127,6 +127,14 @@ def _tool(name: str, description: str, metadata: Mapping[str, Any], call: Callab
     declared: Any = metadata.get("side_effect")
     side_effect: SideEffect = declared if declared in get_args(SideEffect) else "system"
     return Tool(fitting_name(name), call, description, side_effect=side_effect)
+
+
+def _result(text: str) -> ToolResult:
+    """Return a tool's text as a result; a list or an object has become JSON before the graph shows it."""
+    if text.startswith(("{", "[")):
+        with suppress(ValueError, RecursionError):
+            return ToolResult(text, value=json.loads(text))
+    return ToolResult(text)
 
 
 def _output_text(output: Any) -> str:

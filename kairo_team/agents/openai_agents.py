@@ -180,6 +180,9 @@ def _early_end(run: GovernedRun, error: Exception) -> _End:
     tripped: Any = getattr(error, "guardrail_result", error)
     guardrail = getattr(tripped, "guardrail", None)
     if guardrail is None:
+        status, cut_by = end_of(run.last)
+        if status is AgentStatus.BLOCKED:
+            return status, Artifact(run.text, partial=True), (), cut_by
         raise error
     run.context.keep("")  # the text may be what the guardrail must not let out
     why = f"the agent's own guardrail {guardrail.get_name()!r} was tripped"

@@ -13,6 +13,7 @@ from agents import Usage as TheirUsage
 from openai.types.responses import Response, ResponseCompletedEvent, ResponseUsage
 
 from kairo_team.agents.dead_connections import close_dead_connections
+from kairo_team.agents.openai_finish import FinishWord, noting
 from kairo_team.agents.openai_views import NativeCall, rebuilt, reply_view, sound_reply
 from kairo_team.models.client_errors import call_error
 from kairo_team.models.governed_model import prompt_bound
@@ -122,16 +123,17 @@ class OneCall:
         refuse_real(self.name, modules_of(self._native))
         call = self.call.under(request, self.view).with_key()
         close_dead_connections(self._native)
+        finish = FinishWord(self.name)
         try:
             with _tries_once(True):
-                reply = sound_reply(await self._send(call))
+                reply = sound_reply(await self._send(noting(self._native, finish), call))
         except Exception as error:
             known = call_error(self.name, error)
             if known is None:
                 raise
             self.error = error
             raise known from error
-        self._reply, self._before = reply, reply_view(reply, request.max_tokens)
+        self._reply, self._before = reply, reply_view(reply, request.max_tokens, finish.word)
         return self._before
 
     def native(self, response: ModelResponse) -> TheirReply:
@@ -144,11 +146,11 @@ class OneCall:
             return self._events
         return [ResponseCompletedEvent(response=_response(reply), sequence_number=0, type="response.completed")]
 
-    async def _send(self, call: NativeCall) -> TheirReply:
+    async def _send(self, native: Model, call: NativeCall) -> TheirReply:
         if not self._streamed:
-            return await self._native.get_response(**call.arguments())
+            return await native.get_response(**call.arguments())
         self._events.clear()
-        async for event in self._native.stream_response(**call.arguments()):
+        async for event in native.stream_response(**call.arguments()):
             self._events.append(event)
         ends = [event.response for event in self._events if getattr(event, "type", None) in _ENDS]
         end: Response | None = ends[-1] if ends else None

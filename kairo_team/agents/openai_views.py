@@ -23,7 +23,7 @@ from kairo_team._util.reply_json import read_reply
 from kairo_team.budget import Usage
 from kairo_team.messages import Billing, Message, ModelRequest, ModelResponse, ToolCall, ToolSpec
 from kairo_team.models.call_keys import headers_with_key
-from kairo_team.models.readings import without_thoughts
+from kairo_team.models.readings import finish_of_word, without_thoughts
 from kairo_team.models.tool_calls import made_call, sound
 from kairo_team.output_types import schema_of
 
@@ -306,13 +306,19 @@ def _capped(extra: Item, most: int | None) -> Item:
 # ---------------------------------------------------------------- replies
 
 
-def reply_view(reply: TheirReply, most: int | None) -> ModelResponse:
-    """Return a plain reply; a reply of the full length counts as cut off, and its usage may be None."""
+def reply_view(reply: TheirReply, most: int | None, word: str | None = None) -> ModelResponse:
+    """Return a plain reply, whose usage may be None; `word` is the provider's finish reason.
+
+    Without one, a reply of the full length counts as cut off.
+    """
     usage = _usage(reply.usage)
-    cut = any(getattr(item, "status", None) == "incomplete" for item in reply.output)
-    cut = cut or (usage is not None and most is not None and usage.completion_tokens >= most)
-    refused = any(isinstance(part, ResponseOutputRefusal) for part in _reply_parts(reply))
-    finish: Literal["stop", "length", "content_filter"] = "length" if cut else "content_filter" if refused else "stop"
+    finish = finish_of_word(word)
+    if finish == "stop" and any(getattr(item, "status", None) == "incomplete" for item in reply.output):
+        finish = "length"
+    if word is None and usage is not None and most is not None and usage.completion_tokens >= most:
+        finish = "length"
+    if finish == "stop" and any(isinstance(part, ResponseOutputRefusal) for part in _reply_parts(reply)):
+        finish = "content_filter"
     calls = [_call_view(item) for item in reply.output if isinstance(item, ResponseFunctionToolCall)]
     return ModelResponse(reply_text(reply), calls, usage, "", finish, _billing(reply.usage))
 

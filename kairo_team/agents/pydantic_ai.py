@@ -97,7 +97,10 @@ class PydanticAIAgent(WrappedAgent):
             return self._output(session, Artifact(session.text, partial=True), status, str(limit))
         except Exception:
             session.ending.check()
-            raise
+            status, cut_by = end_of(session.last)
+            if status is not AgentStatus.BLOCKED:
+                raise
+            return self._output(session, Artifact(session.text, partial=True), status, cut_by)
         session.ending.check()
         return self._finish(session, result)
 

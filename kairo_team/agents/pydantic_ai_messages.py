@@ -16,7 +16,7 @@ from kairo_team._util.frozen import thaw
 from kairo_team.budget import Usage
 from kairo_team.files import File
 from kairo_team.messages import Message, ModelRequest, ModelResponse, ToolCall, ToolSpec
-from kairo_team.models.natives import native_of, read_native, with_ids
+from kairo_team.models.natives import native_of, read_native, text_of, with_ids
 from kairo_team.models.provider_messages import billing_of, file_content, file_of, finish_of, usage_of
 from kairo_team.models.tool_calls import made_call
 
@@ -97,7 +97,7 @@ class ReplyView:
         """Return the reply for guardrails and the record."""
         calls = _calls(reply)
         answers = [_json_text(call.arguments) for call in calls if call.name in self._outputs]
-        text = "\n".join(answers) or reply.text or ""
+        text = "\n".join(answers) or text_of(reply)
         about = (reply.model_name or "", finish_of(reply), billing_of(reply))
         return ModelResponse(text, calls, usage_of(reply), *about, native_of(reply, _READER))
 

@@ -113,8 +113,15 @@ def outline(text: str) -> Any:
 
 
 def outline_field(text: str, name: str) -> Any:
-    """Return one field of a written object like `outline`, reading no other; None if the field has its default."""
-    return _decoded(json.dumps(json.loads(text).get(_VALUE, {}).get(name)), _OUTLINER)
+    """Return one field of a written object like `outline`, reading no other; None if the field has its default.
+
+    Raises `CorruptRecord` for a text that is not an object.
+    """
+    try:
+        field = json.loads(text).get(_VALUE, {}).get(name)
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise CorruptRecord(f"this is not a recorded object: {error}") from error
+    return _decoded(json.dumps(field), _OUTLINER)
 
 
 def _decoded(text: str, decoder: json.JSONDecoder) -> Any:

@@ -17,7 +17,7 @@ from kairo_team.models.provider_errors import (
     message_of,
     unsent_error,
 )
-from kairo_team.models.readings import kind_in, kind_of_code, kind_of_status, wait_in
+from kairo_team.models.readings import call_error_of, kind_in, kind_of_code, kind_of_status, wait_in
 
 if TYPE_CHECKING:
     from kairo_team.errors import ModelErrorKind
@@ -40,6 +40,9 @@ def call_error(model: str, error: Exception) -> ModelCallError | None:
         if retry_after is None:
             retry_after = wait_in(why)
         return ModelCallError(kind, model, why, retry_after=retry_after, unspent=is_refusal(status, kind))
+    body: object = error.args[0] if type(error) is ValueError and error.args else None
+    if isinstance(body, dict) and "message" in body:  # LangChain raises the error of a body with status 200 so
+        return call_error_of(model, {"error": cast("object", body)}, "it answered with an error")
     names = _names(error)
     if names & (_SLOW | _BROKEN):
         never_sent = bool(_NEVER_SENT & (names | _names(error.__cause__)))

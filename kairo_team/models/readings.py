@@ -172,11 +172,16 @@ def refuse_error_bodies(model: Any, name: str) -> None:
     @wraps(create)
     async def checked(*args: Any, **options: Any) -> Any:
         reply = await create(*args, **options)
-        if hasattr(reply, "model_dump") and not _is_completion(reply):
-            _check_body(name, reply.model_dump(mode="json", warnings=False))
+        check_completion(name, reply)
         return reply
 
     completions.create = checked
+
+
+def check_completion(name: str, reply: Any) -> None:
+    """Raise `ModelCallError` if what OpenAI's client took for a completion is an error, or has no choice."""
+    if hasattr(reply, "model_dump") and not _is_completion(reply):
+        _check_body(name, reply.model_dump(mode="json", warnings=False))
 
 
 def _is_completion(reply: Any) -> bool:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from kairo_team.budget import Budget, Usage, to_dollars
 from kairo_team.durable import recovery
-from kairo_team.durable.codec import fetching, outline, outline_field
+from kairo_team.durable.codec import outline, outline_field
 from kairo_team.engine.records.replay import RAISED_BUDGET, recorded_plan
-from kairo_team.results import Attempt, TaskOutcome
+from kairo_team.results import Attempt, TaskOutcome, TeamResult
 from kairo_team.tasks import TaskStatus
 from kairo_team.team import TeamConfig, TeamExecutionRequest, root_budget
 
 if TYPE_CHECKING:
+    from kairo_team.durable.connection import Connection
     from kairo_team.durable.sql_journal import SqlJournal
     from kairo_team.human import HumanRequest
     from kairo_team.recorded import RecordedCall, RecordedRun
-    from kairo_team.results import TeamResult
     from kairo_team.tasks import TaskGraph
 
 _AT_WORK: Final = ("running", "interrupted")
@@ -105,8 +106,9 @@ def recorded_attempts(journal: SqlJournal, run_id: str) -> list[Attempt]:
     sql = "SELECT value FROM step WHERE run_id = ? AND key LIKE 'attempt:%' ORDER BY id"
     with journal.database.reading() as connection:
         rows = connection.execute(sql, (run_id,)).fetchall()
-    with fetching(journal.database.file):
-        return [one for one in (outline(row["value"]) for row in rows) if isinstance(one, Attempt)]
+        look_at, what = journal.database.look_at, f"an attempt of run {run_id!r}"
+        found = [look_at(row["value"], object, what, outline) for row in rows]
+    return [one for one in found if isinstance(one, Attempt)]
 
 
 def runs_inside(journal: SqlJournal, run_id: str) -> list[RunInside]:
@@ -127,9 +129,17 @@ def _task_of(step: object) -> str:
     return str(step).split(":", 2)[-1].rpartition(":")[0]
 
 
-def _column(journal: SqlJournal, run_id: str, name: str) -> Any:
+def _row(connection: Connection, run_id: str) -> Any:
+    return connection.execute("SELECT * FROM run WHERE run_id = ?", (run_id,)).fetchone()
+
+
+def _field(journal: SqlJournal, run_id: str, column: str, name: str) -> Any:
+    """Return one field of a run's request or result; None if it has its default, or if nothing is recorded."""
     with journal.database.reading() as connection:
-        return connection.execute("SELECT * FROM run WHERE run_id = ?", (run_id,)).fetchone()[name]
+        written, what = _row(connection, run_id)[column], f"the {column} of run {run_id!r}"
+        if written is None:
+            return None
+        return journal.database.look_at(written, object, what, partial(outline_field, name=name))
 
 
 def _steps(journal: SqlJournal, run_id: str) -> dict[str, object]:
@@ -141,8 +151,9 @@ def _steps(journal: SqlJournal, run_id: str) -> dict[str, object]:
     )
     with journal.database.reading() as connection:
         rows = connection.execute(sql, (run_id, RAISED_BUDGET)).fetchall()
-    with fetching(journal.database.file):
-        return {row["key"]: outline(row["value"]) for row in rows}
+        look_at = journal.database.look_at
+        named = ((row["key"], row["value"]) for row in rows)
+        return {key: look_at(value, object, f"step {key!r} of run {run_id!r}", outline) for key, value in named}
 
 
 def raised_budget(steps: Mapping[str, object]) -> Budget | None:
@@ -153,8 +164,8 @@ def raised_budget(steps: Mapping[str, object]) -> Budget | None:
 
 def first_budget(journal: SqlJournal, run_id: str) -> Budget:
     """Return the limits that a run began with."""
-    config = cast("TeamConfig | None", outline_field(_column(journal, run_id, "request"), "config"))
-    return root_budget(config or TeamConfig())
+    config = _field(journal, run_id, "request", "config")
+    return root_budget(config if isinstance(config, TeamConfig) else TeamConfig())
 
 
 def _tasks(
@@ -199,12 +210,12 @@ def _sum_of(row: Any) -> Usage:
 
 def recorded_error(journal: SqlJournal, run_id: str) -> str | None:
     """Return why a run's last session did not complete; None if it did, or if its end is not recorded."""
-    written = _column(journal, run_id, "result")
-    return None if written is None else cast("str | None", outline_field(written, "error"))
+    return cast("str | None", _field(journal, run_id, "result", "error"))
 
 
 def recorded_result(journal: SqlJournal, run_id: str) -> TeamResult | None:
     """Return the result of a run's last session; None if its end is not recorded."""
-    written = _column(journal, run_id, "result")
-    with fetching(journal.database.file):
-        return None if written is None else cast("TeamResult", outline(written))
+    with journal.database.reading() as connection:
+        written = _row(connection, run_id)["result"]
+        what = f"the result of run {run_id!r}"
+        return None if written is None else journal.database.look_at(written, TeamResult, what, outline)

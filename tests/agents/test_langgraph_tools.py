@@ -20,6 +20,7 @@ from langgraph.types import Command, interrupt
 
 import kairo_team as kt
 from kairo_team import events
+from kairo_team._util.frozen import thaw
 from kairo_team.agents.langgraph import governed, governed_tool_call
 from kairo_team.governance import GuardrailContext, GuardrailDecision, GuardrailPhase
 from kairo_team.permissions import PermissionDecision
@@ -407,3 +408,25 @@ async def test_without_the_hook_changed_arguments_refuse_the_call_and_a_changed_
     policy = Policy(GuardrailPhase.POST_TOOL, swap("saw", "glimpsed"))
     await work(loop_of(model, *ran.tools), guardrails=[policy])
     assert (told(model).text, told(model).status) == ("glimpsed there", "error")
+
+
+@HOOKS
+@pytest.mark.parametrize("returned", [{"ok": True, "found": ["a"]}, ["a", {"b": None}], "saw it", "{not JSON"])
+async def test_third_o20_a_policy_is_shown_the_json_value_of_a_tool_in_a_graph(
+    options: dict[str, Any], returned: Any
+) -> None:
+    """LangChain has made JSON of a list or an object before a graph shows the result."""
+    shown: list[Any] = []
+
+    @tool
+    async def look() -> Any:
+        """Look at something."""
+        return returned
+
+    def decide(payload: Any) -> GuardrailDecision:
+        shown.append(thaw(payload.result))
+        return GuardrailDecision.allow()
+
+    graph = loop_of(governed(Scripted(replies=[asks("look"), said("done")])), look, **options)
+    result, _ = await work(graph, guardrails=[Policy(GuardrailPhase.POST_TOOL, decide)])
+    assert (result.output, shown) == ("done", [returned])

@@ -112,6 +112,35 @@ def inner_run(path: Path) -> str:
     return str(row["run_id"])
 
 
+@pytest.mark.parametrize("call", ["begin", "recover"])
+async def test_third_o45_a_run_that_comes_too_late_is_nobodys_once_its_runtime_is_left(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its caller was cancelled while a thread still took it; whoever leaves the runtime waits for that thread."""
+    path = tmp_path / "runs.db"
+    journal, other = kt.SqliteJournal(path), kt.SqliteJournal(path)
+    if call == "recover":
+        await leave_by_interruption(outer(never), journal, lambda: True)
+    entered, method = threading.Event(), getattr(journal, call)
+
+    def slowly(*args: Any, **given: Any) -> Any:
+        taken = method(*args, **given)
+        entered.set()
+        time.sleep(0.05)
+        return taken
+
+    monkeypatch.setattr(journal, call, slowly)
+    async with kt.Runtime(journal=journal) as runtime, anyio.create_task_group() as group:
+        begin = partial(kt.run, outer(never), "Go.", plan=ONE, run_id=RUN, runtime=runtime)
+        group.start_soon(begin if call == "begin" else partial(runtime.resume, RUN, outer(never)))
+        await to_thread.run_sync(entered.wait)
+        group.cancel_scope.cancel()
+    assert other.show(RUN).state == "interrupted"
+    assert (await kt.Runtime(journal=other).resume(RUN, outer(done))).output == "done"
+    journal.close()
+    other.close()
+
+
 # ---------------------------------------------------------------- what was taken, and does not go on
 
 

@@ -17,6 +17,7 @@ from kairo_team.cli.run_table import runs_document
 from kairo_team.errors import JournalError
 from kairo_team.gates import DeferGate
 from kairo_team.testing import FunctionModel
+from kairo_team.views.run_record import read_record
 
 TRAP = """
 import pathlib
@@ -148,3 +149,24 @@ def test_third_o22_a_question_or_result_of_the_wrong_kind_is_named(tmp_path: Pat
             journal.pending()
         with pytest.raises(JournalError, match=r"the result of run 'good'"):
             journal.result("good")
+
+
+VIEWED = {
+    "result": "UPDATE run SET result = ? WHERE run_id = 'bad'",
+    "request": "UPDATE run SET request = ? WHERE run_id = 'bad'",
+    "step": "UPDATE step SET value = ? WHERE run_id = 'bad' AND key LIKE 'plan:%'",
+}
+
+
+@pytest.mark.parametrize("value", ["7", "[1]", "{", '"text"'])
+@pytest.mark.parametrize("column", VIEWED)
+def test_third_o22_a_view_names_the_row_that_it_cannot_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], column: str, value: str
+) -> None:
+    path = broken(tmp_path, value, VIEWED[column])
+    if column == "step" and value != "{":
+        pytest.skip("a step may be any value")
+    assert run_command(["show", "bad", "--journal", str(path)]) != 0
+    assert "of run 'bad'" in capsys.readouterr().err
+    with closing(kt.SqliteJournal(path)) as journal, pytest.raises(JournalError, match="of run 'bad'"):
+        read_record(journal, journal.show("bad"))

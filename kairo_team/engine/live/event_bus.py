@@ -26,8 +26,10 @@ from kairo_team.plugin_calls import (
     cancelled_error,
     cancelled_itself,
     failure_of,
+    own_task,
     plain_failure_of,
     tidy_block,
+    without_strays,
 )
 from kairo_team.results import ModelUsage
 
@@ -133,7 +135,7 @@ class _Mailbox:
         if missed:
             last = self.buffer[-1]
             with self.last_word:
-                await self._subscriber(Lagged(last.run_id, last.seq, last.at, missed))
+                await self._tell(Lagged(last.run_id, last.seq, last.at, missed))
 
     async def _hand_over(self) -> None:
         if not self.buffer:
@@ -142,8 +144,19 @@ class _Mailbox:
             return
         while self._missed:
             first, missed, self._missed = self.buffer[0], self._missed, 0
-            await self._subscriber(Lagged(first.run_id, first.seq - 1, first.at, missed))
-        await self._subscriber(self.buffer.popleft())
+            await self._tell(Lagged(first.run_id, first.seq - 1, first.at, missed))
+        await self._tell(self.buffer.popleft())
+
+    async def _tell(self, event: Event) -> None:
+        await self._subscriber(event)
+        if cancelled_itself():
+            raise cancelled_error()
+
+
+async def _serve(mailbox: _Mailbox, host: Any) -> None:
+    """Serve a subscriber in a task of the library's, so that one that cancels its task ends nothing but itself."""
+    async with own_task(host) as task:
+        await without_strays(mailbox.serve(), task)
 
 
 class _AroundWork:
@@ -417,8 +430,9 @@ class Bus:
             yield
             return
         async with anyio.create_task_group() as pumps:
+            host = asyncio_task()
             for mailbox in self._mailboxes:
-                pumps.start_soon(mailbox.serve)
+                pumps.start_soon(_serve, mailbox, host)
             try:
                 yield
             finally:

@@ -10,7 +10,7 @@ from copy import copy
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, get_args
 
 import anyio
 
@@ -26,6 +26,7 @@ from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.engine.records.recovery import suspensions_of
 from kairo_team.engine.records.run_handle import Run, Runs
 from kairo_team.engine.work.run_arguments import make_request, pick_coordinator
+from kairo_team.engine.work.takings import LEFT, Takings
 from kairo_team.errors import JournalError, Misuse, NoQuestion, RunFinished, RunNotFound, known
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.guardrails import GuardrailChain
@@ -72,7 +73,6 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("kairo_team")
 
-_LEFT: Final = "the run does not continue here"
 """The reason of the interruption when a run's session was taken and is given back."""
 
 ContentMode = Literal["none", "events", "journal"]
@@ -220,6 +220,7 @@ class Runtime:
         self.content: ContentMode = _check_content(content, journal)
         """Who gets the texts of the work in events."""
         self.runs = Runs()
+        self._takings = Takings()
         self._group: anyio.abc.TaskGroup | None = None
         self._loop: object = None
         """The event loop in which the runtime was entered."""
@@ -250,6 +251,8 @@ class Runtime:
             if error is None or list(raised.exceptions) != [error]:
                 raise
             return False  # the block's own error propagates as it was raised
+        finally:
+            await self._takings.given_back()
 
     async def start(
         self,
@@ -376,7 +379,7 @@ class Runtime:
             raise Misuse(f"run {run_id!r} is running: there is nothing to resume")
         digests = await run_in_thread(partial(journal.digests, run_id))
         check_unchanged(run_id, digests, now, allow_changes)
-        found = await run_in_thread(partial(journal.recover, run_id, **given), on_late=_give_back_taken)
+        found = await self._takings.take(partial(journal.recover, run_id, **given), runs=_taken)
         for suspension, within in suspensions_of(found):
             self.runs.recover(suspension, within)
         return found
@@ -510,7 +513,7 @@ class Runtime:
         outer = self.outer_attempt
         place = None if outer is None or self.within is None else Place(self.within, outer.step, outer.member)
         digests = digests_of(team, self.templates, executed())
-        return await run_in_thread(self.store.begin, request, team, digests, place, on_late=_give_back_begun)
+        return await self._takings.take(self.store.begin, request, team, digests, place, runs=_begun)
 
     def journal_for(self, run_id: str) -> Records:
         """Return where the run's steps are recorded: an internal seam without a promise."""
@@ -539,17 +542,12 @@ def runtime_of(team: Team) -> Runtime:
     return runtime
 
 
-def _give_back_begun(begun: RunJournal | None, _error: BaseException | None) -> None:
-    """Leave a run that a journal began after its caller had gone; from any thread."""
-    if begun is not None:
-        begun.interrupt(_LEFT)
+def _begun(run: RunJournal) -> Sequence[RunJournal]:
+    return (run,)
 
 
-def _give_back_taken(taken: Sequence[RecoveredRun] | None, _error: BaseException | None) -> None:
-    """Leave the runs that a journal recovered after their caller had gone; from any thread."""
-    for one in taken or ():
-        if one.state not in ENDED:
-            one.journal.interrupt(_LEFT)
+def _taken(runs: Sequence[RecoveredRun]) -> Sequence[RunJournal]:
+    return [one.journal for one in runs if one.state not in ENDED]
 
 
 async def _leave_as_it_was(journal: Journal, taken: Sequence[RecoveredRun]) -> None:
@@ -561,7 +559,7 @@ async def _leave_as_it_was(journal: Journal, taken: Sequence[RecoveredRun]) -> N
             if result is not None:
                 one.journal.end(result)
             elif one.state not in ENDED:
-                one.journal.interrupt(_LEFT)
+                one.journal.interrupt(LEFT)
             with suppress(JournalError):
                 await one.journal.written()
 

@@ -1,0 +1,97 @@
+"""What the agents library's own models read in a reply, and drop: why it ended, and errors with status 200."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final
+
+from kairo_team.models.readings import check_completion
+
+if TYPE_CHECKING:
+    from agents import Model
+
+_FETCHES: Final = ("_fetch_response", "_fetch_chat_response", "_fetch_responses_response")
+"""Methods of the library's models that return what the provider's client returned, whole or as a stream."""
+
+
+class FinishWord:
+    """The provider's last word about why a reply ended; None for a model that does not show it."""
+
+    def __init__(self, model: str) -> None:
+        self.word: str | None = None
+        self._model = model
+
+    def note(self, reply: Any) -> None:
+        """Read the word in a reply, or in a piece of one."""
+        choices: Any = getattr(reply, "choices", None)
+        said = getattr(choices[0], "finish_reason", None) if choices else _of_response(reply)
+        self.word = said or self.word
+
+    def check(self, reply: Any) -> None:
+        """Raise `ModelCallError` for an error that comes with status 200, of which the library makes one of its own."""
+        if hasattr(reply, "choices"):
+            check_completion(self._model, reply)
+
+
+def _of_response(reply: Any) -> str | None:
+    """Return the word of a reply of the Responses interface, or of the last event of its stream."""
+    response = getattr(reply, "response", reply)
+    status = getattr(response, "status", None)
+    if status == "incomplete":
+        return getattr(getattr(response, "incomplete_details", None), "reason", None) or "length"
+    return "stop" if status == "completed" else None
+
+
+_words: ContextVar[FinishWord] = ContextVar("kairo_finish_word")
+
+
+def noting(model: Model, word: FinishWord) -> Model:
+    """Return the same model, with the same state, that also notes how its provider says that a reply ended."""
+    kind = type(model)
+    fetches = [name for name in _FETCHES if hasattr(kind, name)]
+    if not fetches or not hasattr(model, "__dict__"):
+        return model
+    same: Any = object.__new__(_noting_class(kind))
+    same.__dict__ = model.__dict__
+    _words.set(word)
+    return same  # type: ignore[no-any-return]  # an object of a subclass of the model's class
+
+
+@functools.cache
+def _noting_class(kind: Any) -> Any:
+    """Make a subclass of a class of models that notes what its provider's client returns."""
+    methods = {name: _noted(getattr(kind, name)) for name in _FETCHES if hasattr(kind, name)}
+    return type(kind.__name__, (kind,), {**methods, "__module__": kind.__module__, "__qualname__": kind.__qualname__})
+
+
+def _noted(fetch: Any) -> Any:
+    @functools.wraps(fetch)
+    async def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
+        found, word = await fetch(self, *args, **kwargs), _words.get()
+        if isinstance(found, tuple):  # a response that is not filled in yet, and the stream
+            return (*found[:-1], _NotedStream(found[-1], word))
+        if hasattr(found, "__aiter__"):
+            return _NotedStream(found, word)
+        word.check(found)
+        word.note(found)
+        return found
+
+    return noted
+
+
+class _NotedStream:
+    """A stream, every piece of which is noted; everything else is the stream's own."""
+
+    def __init__(self, stream: Any, word: FinishWord) -> None:
+        self._stream = stream
+        self._word = word
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        async for piece in self._stream:
+            self._word.note(piece)
+            yield piece
