@@ -478,13 +478,14 @@ def _locked(connection: Connection, name: str) -> Any:
 
 def _as_of(row: Any, now: float) -> Mapping[str, Any]:
     """Return an account as it is at a moment: with empty amounts if its window has ended by then."""
-    found = dict(zip(row.keys(), row, strict=True))
+    found: dict[str, Any] = dict(zip(row.keys(), row, strict=True))
     if row["every"] is None or now < row["until"]:
         return found
     since, until = window_at(row["every"], row["tz"], now)
     # Where clocks jump by less than an hour, the computed hour may begin before the last one has ended.
     found |= {"since": max(since, row["until"]), "until": until}
-    return found | dict.fromkeys(("used_tokens", "used_picos", "aside_tokens", "aside_picos"), 0)
+    empty: dict[str, Any] = dict.fromkeys(("used_tokens", "used_picos", "aside_tokens", "aside_picos"), 0)
+    return found | empty
 
 
 def _window(row: Any) -> Window | None:

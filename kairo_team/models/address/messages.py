@@ -101,7 +101,7 @@ class _Events:
 
     def _begin(self, model: str, usage: Json) -> str:
         self._begun = True
-        head = _head(model) | {"content": [], "stop_reason": None, "usage": usage | {"output_tokens": 0}}
+        head: Json = _head(model) | {"content": [], "stop_reason": None, "usage": usage | {"output_tokens": 0}}
         return _event("message_start", message=head)
 
     def piece(self, kind: Piece, text: str) -> str:

@@ -59,7 +59,7 @@ class Stream(Protocol):
         ...
 
     def end(self, response: ModelResponse) -> str:
-        """Return the events that complete the reply: what had no piece, its tool calls, its end and its usage."""
+        """Return the events that complete the reply: parts without a piece, tool calls, end and usage."""
         ...
 
 
