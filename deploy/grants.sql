@@ -4,5 +4,7 @@ GRANT USAGE ON SCHEMA kairo TO kairo_clerk, kairo_reader;
 GRANT SELECT ON ALL TABLES IN SCHEMA kairo TO kairo_clerk, kairo_reader;
 GRANT UPDATE (decision, answered_by, answered_at), DELETE ON kairo.question TO kairo_clerk;
 GRANT UPDATE (state, cancelled, epoch, updated_at) ON kairo.run TO kairo_clerk;
-GRANT UPDATE (used_tokens, used_picos, aside_tokens, aside_picos) ON kairo.account TO kairo_clerk;
+GRANT UPDATE (used_tokens, used_picos, aside_tokens, aside_picos, since, until) ON kairo.account TO kairo_clerk;
+GRANT INSERT, UPDATE (used_tokens, used_picos, aside_tokens, aside_picos) ON kairo.ended_window TO kairo_clerk;
+GRANT DELETE ON kairo.window_hold TO kairo_clerk;
 GRANT UPDATE (used_tokens, used_picos, aside_tokens, aside_picos, epoch) ON kairo.charge TO kairo_clerk;

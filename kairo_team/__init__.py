@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kairo_team.coordinators.supervisor import SupervisorCoordinator
     from kairo_team.coordinators.task_dispatch import TaskDispatchCoordinator
     from kairo_team.data.teams.loading import load_job, load_team
+    from kairo_team.durable.accounts import account
     from kairo_team.durable.journal import SqliteJournal
     from kairo_team.durable.postgres import PostgresJournal
     from kairo_team.engine.records.run_handle import Run
@@ -135,6 +136,7 @@ __all__ = [
     "Usage",
     "VerdictOutcome",
     "__version__",
+    "account",
     "check",
     "checks",
     "console",
@@ -167,6 +169,7 @@ if not TYPE_CHECKING:  # a type checker would accept any name
             "ExpertTeamCoordinator GroupChatCoordinator HandoffCoordinator SupervisorCoordinator "
             "TaskDispatchCoordinator"
         ),
+        "durable.accounts": "account",
         "durable.journal": "SqliteJournal",
         "durable.postgres": "PostgresJournal",
         "engine.records.run_handle": "Run",

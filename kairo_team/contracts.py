@@ -175,11 +175,15 @@ class MemberContext(Protocol):
         """Return a model, by name or as an object, whose calls are governed."""
         ...
 
-    def address(self, model: str | ChatModel) -> AbstractAsyncContextManager[ModelAddress]:
+    def address(
+        self, model: str | ChatModel, *, tools: Iterable[Tool | ToolSource | Callable[..., Any]] | None = None
+    ) -> AbstractAsyncContextManager[ModelAddress]:
         """Serve a model to a client of another library, or a program, at an address of this machine.
 
-        `async with context.address("openai:gpt-5") as address:`. Every request is a loop and a governed call. The end
-        of the block raises the first error that ended the calls, even if the library hid it. Needs the extra `address`.
+        `async with context.address("openai:gpt-5") as address:`. Every request is a loop and a governed call. With
+        `tools`, these and the coordinator's are served over MCP at `address.mcp`, and every call of them is one of
+        `context.tools`; None serves no tools. The end of the block raises the first error that ended the calls, even if
+        the library hid it. Needs the extra `address`, with tools also `mcp`.
         """
         ...
 

@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from datetime import datetime
 
     from kairo_team.budget import HaltReason, Usage
     from kairo_team.messages import ToolCall
@@ -248,7 +249,8 @@ class InsufficientBudget(Outcome):
     """An amount does not fit now: nothing was held and nothing was halted.
 
     `needed` is the least amount that would have been enough, if that is less than `asked`. `origin` and `path` are the
-    name and the path of the governor that has too little, as in `HaltError`.
+    name and the path of the governor that has too little, as in `HaltError`. `until` is the moment when the window of
+    an account ends, None without windows.
     """
 
     def __init__(
@@ -260,6 +262,7 @@ class InsufficientBudget(Outcome):
         *,
         needed: object | None = None,
         path: str = "",
+        until: datetime | None = None,
     ) -> None:
         self.dimension = dimension
         self.asked = asked
@@ -267,8 +270,10 @@ class InsufficientBudget(Outcome):
         self.origin = origin
         self.path = path
         self.needed = needed
+        self.until = until
         least = f", at least {needed} needed" if needed is not None else ""
-        super().__init__(f"{origin!r} has {left} {dimension} left, {asked} asked{least}")
+        ends = "" if until is None else f"; its window ends at {until.isoformat(' ', 'minutes')}"
+        super().__init__(f"{origin!r} has {left} {dimension} left, {asked} asked{least}{ends}")
 
 
 class ConstraintExit(Outcome):

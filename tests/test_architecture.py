@@ -53,7 +53,8 @@ MODULES = {
         openai_compatible provider_errors provider_messages providers readings resolver retries tool_calls""",
     "models/address": "chat http messages parts responses served",
     "tools": """arguments circuit commands globs guards made_calls mcp mcp_config mcp_schema mcp_session mcp_transport
-        passing paths permissions pipeline pydantic_toolsets result shell_words signature skills sources tool""",
+        passing paths permissions pipeline pydantic_toolsets result shell_words signature skills sources tool
+        tool_server""",
     "prompts": "bounds filters overrides quoting",
     "engine": "live plan records run tasks work",
     "engine/live": "enforced_end event_bus function_agent task_pool timers",
@@ -67,7 +68,8 @@ MODULES = {
         langgraph_watch limits mini mini_compaction openai_agents openai_finish openai_models openai_run openai_tools
         openai_views program pydantic_ai pydantic_ai_hooks pydantic_ai_messages team_agent wrapped""",
     "durable": """accounts codec connection database event_pages forks journal kept_files memory owners postgres
-        postgres_database processes recovery requests sql_journal sql_run_journal value_classes""",
+        postgres_database processes recovery requests sql_journal sql_run_journal value_classes
+        windows""",
     "cluster": """attempt_host cluster coverage dbos_delivery deaths delivery facts health mailbox
         procrastinate_delivery reaper remote_attempt service units wire worker""",
     "evaluators": """agent_judge artifact_view attacks calibration check_calls checks combined criterion

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from kairo_team.cli.streams import Screen
     from kairo_team.durable.accounts import Account
     from kairo_team.durable.postgres import PostgresJournal
+    from kairo_team.durable.windows import Every, Window
 
-_HEADS: Final = ("account", "under", "runs", "tokens", "set aside", "dollars", "set aside")
+_HEADS: Final = ("account", "under", "runs", "tokens", "set aside", "dollars", "set aside", "window")
 
 account_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -42,6 +43,14 @@ def budget(
     parent: Annotated[
         str | None, typer.Option(metavar="NAME", help="The account above it: its charges count there too.")
     ] = None,
+    every: Annotated[
+        str | None,
+        typer.Option(metavar="WINDOW", help="Let the limits of a new account hold for one hour, day, week or month."),
+    ] = None,
+    tz: Annotated[
+        str | None,
+        typer.Option(metavar="ZONE", help="The time zone of the windows, such as Europe/Oslo; default: UTC."),
+    ] = None,
     database: DatabaseOption = None,
     json: JsonOption = False,
 ) -> int:
@@ -52,13 +61,13 @@ def budget(
     """
     desk = cast("Desk", context.obj)
     desk.begin(json=json)
-    changes = any(one is not None for one in (tokens, dollars, parent))
+    changes = any(one is not None for one in (tokens, dollars, parent, every, tz))
     if name is None and changes:
         raise Refusal("name the account to set: kairo budget NAME --tokens 1000000")
     with made(database_of(database)) as opened:
         journal = cast("PostgresJournal", opened)
         if name is not None and changes:
-            _set(journal, name, tokens, dollars, parent)
+            _set(journal, name, _limit(tokens, dollars), parent, every, tz)
         found = journal.accounts()
     if name is not None:
         found = tuple(one for one in found if one.name == name)
@@ -68,9 +77,18 @@ def budget(
     return 0
 
 
-def _set(journal: PostgresJournal, name: str, tokens: int | None, dollars: str | None, parent: str | None) -> None:
+def _limit(tokens: int | None, dollars: str | None) -> Budget:
     try:
-        journal.set_account(name, Budget(tokens, None if dollars is None else dollars.removeprefix("$")), parent=parent)
+        return Budget(tokens, None if dollars is None else dollars.removeprefix("$"))
+    except ValueError as error:
+        raise Refusal(explain(error)) from None
+
+
+def _set(
+    journal: PostgresJournal, name: str, limit: Budget, parent: str | None, every: str | None, tz: str | None
+) -> None:
+    try:
+        journal.set_account(name, limit, parent=parent, every=cast("Every | None", every), tz=tz)
     except ValueError as error:
         raise Refusal(explain(error)) from None
 
@@ -85,6 +103,7 @@ def _document(accounts: Sequence[Account]) -> str:
             "used": _amounts(one.used),
             "set_aside": _amounts(one.set_aside),
             "left": _amounts(one.left),
+            "window": None if one.window is None else _window(one.window),
         }
         for one in accounts
     ]
@@ -94,6 +113,11 @@ def _document(accounts: Sequence[Account]) -> str:
 def _amounts(amounts: Any) -> dict[str, object]:
     """Return tokens, and dollars as text, which is exact."""
     return {"tokens": amounts.tokens, "dollars": None if amounts.dollars is None else f"{amounts.dollars:f}"}
+
+
+def _window(window: Window) -> dict[str, str]:
+    moments = {"since": window.since.isoformat(), "until": window.until.isoformat()}
+    return {"every": window.every, "tz": window.tz, **moments}
 
 
 def _show(accounts: Sequence[Account], screen: Screen) -> None:
@@ -117,6 +141,7 @@ def _row(one: Account) -> tuple[str, ...]:
         f"{aside.tokens:,}",
         _of(_money(used.dollars), None if limit.dollars is None else _money(limit.dollars)),
         _money(aside.dollars),
+        "" if one.window is None else str(one.window),
     )
 
 

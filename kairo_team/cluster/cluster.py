@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from kairo_team.cluster.delivery import Delivery, EngineName
     from kairo_team.contracts import MemberContext
+    from kairo_team.durable.accounts import AccountTerms
     from kairo_team.results import Attempt
     from kairo_team.tasks import Assignment
     from kairo_team.team import Team, TeamExecutionRequest
@@ -45,8 +46,9 @@ class Cluster:
     with nothing recorded in between. The number of its coordinator counts for an attempt, and for a run that of the
     process that finds the last death: give all processes of a database the same. The database may be unreachable for
     `patience` seconds. `events` keeps the events of runs in the database. `account` names a budget over runs of all
-    machines, created by `kairo budget`; the budget of a run is first set aside there. Raises `MissingExtra` without the
-    extra `cluster`, `Misuse` for an invalid URL, and `JournalError` for a database that cannot be used.
+    machines, created by `kairo budget` or described by `kt.account`; the budget of a run is first set aside there.
+    Raises `MissingExtra` without the extra `cluster`, `Misuse` for an invalid URL, and `JournalError` for a database
+    that cannot be used.
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class Cluster:
         patience: float = 60.0,
         events: bool = True,
         source: Mapping[str, str] | None = None,
-        account: str | None = None,
+        account: str | AccountTerms | None = None,
     ) -> None:
         check_database_url(url)
         if not 0 < beat <= patience:
@@ -163,7 +165,7 @@ class Cluster:
         request: TeamExecutionRequest,
         templates: Mapping[str, str] | None = None,
         *,
-        account: str | None = None,
+        account: str | AccountTerms | None = None,
     ) -> str:
         """Record a run for any worker of the team to coordinate, and return its id at once.
 

@@ -9,17 +9,24 @@ The transaction that begins or resumes a run, or raises its limit, sets aside th
 The transaction that records the run's end replaces this amount by the amount that the run has spent. Only usage that is
 reported above its hold can exceed a limit.
 
+The row of an account with windows (`every`) is its open window, and `ended_window` has the earlier ones. The first
+transaction that locks the account after a window's end moves the amounts there, by the database's clock. An amount set
+aside belongs to the window in which that was done (`window_hold`), and so does the usage that it becomes.
+
 Lock order: the row of a run's charge first, then the accounts from the root down.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from kairo_team.budget import Budget, Usage, picodollars, to_dollars
+from kairo_team.durable.connection import NOW
 from kairo_team.durable.recovery import runs_inside, usage_of
+from kairo_team.durable.windows import Every, Window, check_every, check_tz, window_at, zone
 from kairo_team.engine.records.replay import RAISED_BUDGET
 from kairo_team.errors import InsufficientBudget, Misuse, PlanRefused, known
 
@@ -61,9 +68,59 @@ class Account:
     set_aside: Usage
     """The most that its other runs may use, including what they have used already; tokens as prompt tokens."""
     runs: int
-    """The number of runs with an amount set aside in this account or in accounts under it."""
+    """The number of runs with an amount set aside in this account or in accounts under it, in any window."""
     left: Budget
     """The most that a run could set aside now, here and in every account above; usable as a run's `budget=`."""
+    window: Window | None = None
+    """The window that the limit and the amounts are for; None for an account whose limit is for all time."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccountTerms:
+    """An account that is created when the first run is charged to it: made by `account`, and used as `account=`."""
+
+    name: str
+    limit: Budget
+    parent: str | None = None
+    every: Every | None = None
+    tz: str | None = None
+
+
+def account(
+    name: str,
+    limit: Budget,
+    *,
+    every: Every | None = None,
+    tz: str | None = None,
+    scope: str | None = None,
+    parent: str | None = None,
+) -> AccountTerms:
+    """Return an account to charge runs to; the first run that is charged to it creates it.
+
+    It limits the tokens and dollars of all its runs, or with `every` ("hour", "day", "week" or "month") of those in one
+    window. Windows begin by the clocks of the time zone `tz`, None: UTC. `scope` names a tenant, whose account
+    `name/scope` has the limit for itself. `parent` is the account above it. An account that exists already keeps its
+    limit, which `set_account` changes. Raises `ValueError` for a wrong value.
+    """
+    if scope is not None and "/" in check_name(scope):
+        raise ValueError(f"scope= names one tenant, without '/', not {scope!r}")
+    full = check_name(check_name(name) if scope is None else f"{name}/{scope}")
+    _check_limit(limit)
+    _check_window(every, tz)
+    _check_every_given(every, tz)
+    return AccountTerms(full, limit, parent, every, tz)
+
+
+def _check_window(every: str | None, tz: str | None) -> None:
+    if every is not None:
+        check_every(every)
+    if tz is not None:
+        check_tz(tz)
+
+
+def _check_every_given(every: str | None, tz: str | None) -> None:
+    if every is None and tz is not None:
+        raise ValueError(f"tz={tz!r} says when windows begin, so it needs every=, such as every='day'")
 
 
 class _Amounts(NamedTuple):
@@ -98,15 +155,29 @@ def _limits(row: Any) -> _Amounts:
 # ------------------------------------------------------------------ what runs set aside
 
 
-def begin(connection: Connection, request: TeamExecutionRequest, account: str, epoch: int) -> None:
+def begin(connection: Connection, request: TeamExecutionRequest, charged: str | AccountTerms, epoch: int) -> None:
     """Charge a new run to an account, and set its budget aside there.
 
-    Raises `Misuse` if the account does not exist, and the errors of `set_aside`.
+    Raises `Misuse` if the account does not exist, or exists with another parent or other windows, and the errors of
+    `set_aside`.
     """
-    _check_there(connection, account)
+    name = charged if isinstance(charged, str) else _made(connection, charged)
+    _check_there(connection, name)
     sql = "INSERT INTO charge (run_id, account, epoch) VALUES (?, ?, ?)"
-    connection.execute(sql, (request.run_id, account, epoch))
+    connection.execute(sql, (request.run_id, name, epoch))
     set_aside(connection, request.run_id, epoch, request.config.budget)
+
+
+def _made(connection: Connection, terms: AccountTerms) -> str:
+    """Create an account unless it exists, and return its name."""
+    row = connection.execute("SELECT * FROM account WHERE name = ?", (terms.name,)).fetchone()
+    if row is None:
+        change(connection, terms.name, terms.limit, terms.parent, terms.every, terms.tz)
+    else:
+        _check_same(row, terms.parent, terms.every, terms.tz)
+        if terms.every is None and row["every"] is not None:
+            raise Misuse(f"account {terms.name!r} has windows of a {row['every']}: write every={row['every']!r}")
+    return terms.name
 
 
 def go_on(connection: Connection, run: RecoveredRun, budget: Budget | None) -> None:
@@ -149,17 +220,24 @@ def set_aside(connection: Connection, run_id: str, epoch: int, budget: Budget) -
     more = [(now or 0) - aside for now, aside in zip(asked, before, strict=True)]
     needed = [None if now is None else much for now, much in zip(asked, more, strict=True)]
     for name in _chain(connection, charge["account"]) if any(more) or None in asked else ():
-        _check_room(connection, name, needed)
+        row = _check_room(connection, name, needed)
         sql = "UPDATE account SET aside_tokens = aside_tokens + ?, aside_picos = aside_picos + ? WHERE name = ?"
         connection.execute(sql, (*more, name))
+        if row["every"] is not None:
+            sql = (
+                "INSERT INTO window_hold (run_id, account, since, tokens, picos) VALUES (?, ?, ?, ?, ?)"
+                " ON CONFLICT (run_id, account, since) DO UPDATE SET tokens = window_hold.tokens + excluded.tokens,"
+                " picos = window_hold.picos + excluded.picos"
+            )
+            connection.execute(sql, (run_id, name, row["since"], *more))
     sql = "UPDATE charge SET aside_tokens = ?, aside_picos = ? WHERE run_id = ?"
     connection.execute(sql, (*asked, run_id))
     return True
 
 
-def _check_room(connection: Connection, name: str, asked: Sequence[int | None]) -> None:
-    """Raise if an account has less left than `asked`; lock the account until the transaction ends."""
-    row = connection.execute("SELECT * FROM account WHERE name = ? FOR UPDATE", (name,)).fetchone()
+def _check_room(connection: Connection, name: str, asked: Sequence[int | None]) -> Any:
+    """Raise if an account has less left than `asked`; lock the account until the transaction ends, and return it."""
+    row = _locked(connection, name)
     taken = map(sum, zip(_row(row, "used"), _row(row, "aside"), strict=True))
     rest = [None if limit is None else limit - much for limit, much in zip(_limits(row), taken, strict=True)]
     unlimited = [_DIMENSIONS[n] for n, left in enumerate(rest) if left is not None and asked[n] is None]
@@ -174,7 +252,11 @@ def _check_room(connection: Connection, name: str, asked: Sequence[int | None]) 
     if lacking is not None:
         most = _budget(None if left is None else max(left, 0) for left in rest)
         dimension = _DIMENSIONS[lacking]
-        raise InsufficientBudget(dimension, getattr(_budget(asked), dimension), getattr(most, dimension), name)
+        window = _window(row)
+        until = None if window is None else window.until
+        amounts = getattr(_budget(asked), dimension), getattr(most, dimension)
+        raise InsufficientBudget(dimension, *amounts, name, until=until)
+    return row
 
 
 # ------------------------------------------------------------------ what runs have spent
@@ -199,16 +281,46 @@ def settle(connection: Connection, run_id: str, epoch: int | None = None) -> Non
     used = [much - copied for much, copied in zip(whole, _row(charge, "copied"), strict=True)]
     more = [much - before for much, before in zip(used, _row(charge, "used"), strict=True)]
     for name in _chain(connection, charge["account"]):
-        sql = (
-            "UPDATE account SET used_tokens = used_tokens + ?, used_picos = used_picos + ?,"
+        row = _locked(connection, name)
+        moved = (
+            "used_tokens = used_tokens + ?, used_picos = used_picos + ?,"
             " aside_tokens = aside_tokens - ?, aside_picos = aside_picos - ? WHERE name = ?"
         )
-        connection.execute(sql, (*more, *_row(charge, "aside"), name))
+        for since, spent_there, held in _by_window(connection, run_id, row, more, _row(charge, "aside")):
+            if since == row["since"]:
+                connection.execute(f"UPDATE account SET {moved}", (*spent_there, *held, name))
+            else:
+                connection.execute(f"UPDATE ended_window SET {moved} AND since = ?", (*spent_there, *held, name, since))
+    connection.execute("DELETE FROM window_hold WHERE run_id = ?", (run_id,))
     sql = (
         "UPDATE charge SET used_tokens = ?, used_picos = ?, aside_tokens = 0, aside_picos = 0, epoch = NULL"
         " WHERE run_id = ?"
     )
     connection.execute(sql, (*used, run_id))
+
+
+def _by_window(
+    connection: Connection, run_id: str, row: Any, spent: Sequence[int], aside: tuple[int, int]
+) -> list[tuple[float | None, Sequence[int], Sequence[int]]]:
+    """Return what a run has spent and set aside in each window of an account, by the window's beginning.
+
+    Usage counts first for what was set aside first; the last window gets the rest.
+    """
+    if row["every"] is None:
+        return [(None, spent, aside)]
+    sql = "SELECT * FROM window_hold WHERE run_id = ? AND account = ? ORDER BY since"
+    holds = connection.execute(sql, (run_id, row["name"])).fetchall()
+    if not holds:  # nothing could be spent, so nothing was set aside
+        return [(row["since"], spent, (0, 0))]
+    found: list[tuple[float | None, Sequence[int], Sequence[int]]] = []
+    rest = list(spent)
+    for hold in holds[:-1]:
+        held = int(hold["tokens"]), int(hold["picos"])
+        part = [min(one, much) for one, much in zip(rest, held, strict=True)]
+        rest = [one - much for one, much in zip(rest, part, strict=True)]
+        found.append((hold["since"], part, held))
+    last = holds[-1]
+    return [*found, (last["since"], rest, (int(last["tokens"]), int(last["picos"])))]
 
 
 def settle_cancelled(connection: Connection) -> None:
@@ -236,7 +348,9 @@ def check_name(name: str) -> str:
 
 def read(connection: Connection) -> tuple[Account, ...]:
     """Return all accounts, each before those under it."""
-    rows = {row["name"]: row for row in connection.execute("SELECT * FROM account ORDER BY name").fetchall()}
+    now = clock(connection)
+    found = connection.execute("SELECT * FROM account ORDER BY name").fetchall()
+    rows = {row["name"]: _as_of(row, now) for row in found}
     sql = "SELECT account, count(*) FROM charge WHERE epoch IS NOT NULL GROUP BY account"
     runs = dict.fromkeys(rows, 0)
     for account, number in connection.execute(sql).fetchall():
@@ -261,27 +375,54 @@ def _account(rows: Any, name: str, runs: int) -> Account:
                 rests[n].append(max(0, int(limit) - _row(above, "used")[n] - _row(above, "aside")[n]))
     left = _budget(min(rest, default=None) for rest in rests)
     used, aside = _usage(*_row(row, "used")), _usage(*_row(row, "aside"))
-    return Account(name, row["parent"], _budget(_limits(row)), used, aside, runs, left)
+    return Account(name, row["parent"], _budget(_limits(row)), used, aside, runs, left, _window(row))
 
 
-def change(connection: Connection, name: str, limit: Budget, parent: str | None) -> Account:
+def change(
+    connection: Connection,
+    name: str,
+    limit: Budget,
+    parent: str | None,
+    every: Every | None = None,
+    tz: str | None = None,
+) -> Account:
     """Create an account, or change its limits; None in `limit` keeps the current one."""
-    other = next((one.name for one in fields(limit) if one.name not in _DIMENSIONS and getattr(limit, one.name)), None)
-    if other is not None:
-        raise ValueError(f"an account limits tokens and dollars, not {other}: those are limits of single runs")
-    row = connection.execute("SELECT * FROM account WHERE name = ? FOR UPDATE", (name,)).fetchone()
+    _check_limit(limit)
+    _check_window(every, tz)
+    row = _locked(connection, name)
     if row is None:
-        if parent is not None:
-            _check_there(connection, parent)
-        sql = "INSERT INTO account (name, parent, tokens, picos) VALUES (?, ?, ?, ?)"
-        connection.execute(sql, (name, parent, *_amounts(limit)))
+        _create(connection, name, limit, parent, every, tz)
     else:
-        _check_same(row, parent)
+        _check_same(row, parent, every, tz)
         _change_limits(connection, row, limit)
     return next(one for one in read(connection) if one.name == name)
 
 
-def _check_same(row: Any, parent: str | None) -> None:
+def _create(
+    connection: Connection, name: str, limit: Budget, parent: str | None, every: Every | None, tz: str | None
+) -> None:
+    if parent is not None:
+        _check_there(connection, parent)
+    _check_every_given(every, tz)
+    zone_name = None if every is None else tz or "UTC"
+    span = (None, None) if every is None or zone_name is None else window_at(every, zone_name, clock(connection))
+    sql = "INSERT INTO account (name, parent, tokens, picos, every, tz, since, until) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+    connection.execute(sql, (name, parent, *_amounts(limit), every, zone_name, *span))
+
+
+def _check_limit(limit: Budget) -> None:
+    other = next((one.name for one in fields(limit) if one.name not in _DIMENSIONS and getattr(limit, one.name)), None)
+    if other is not None:
+        raise ValueError(f"an account limits tokens and dollars, not {other}: those are limits of single runs")
+
+
+def _check_same(row: Any, parent: str | None, every: str | None, tz: str | None) -> None:
+    for wanted, now in ((every, row["every"]), (tz, row["tz"])):
+        if wanted not in (None, now):
+            windows = "no windows" if row["every"] is None else f"windows of a {row['every']} in {row['tz']}"
+            raise Misuse(
+                f"account {row['name']!r} has {windows}, which stays so: create another account for {wanted!r}"
+            )
     if parent not in (None, row["parent"]):
         where = "under no other account" if row["parent"] is None else f"under {row['parent']!r}"
         raise Misuse(f"account {row['name']!r} is {where} and cannot be moved: create another account under {parent!r}")
@@ -309,6 +450,52 @@ def _change_limits(connection: Connection, row: Any, limit: Budget) -> None:
                 f"{known(free[:_MOST_NAMED])}{' and more' if len(free) > _MOST_NAMED else ''}; cancel them or wait"
             )
         connection.execute(f"UPDATE account SET {kind} = ? WHERE name = ?", (wanted, name))
+
+
+# ------------------------------------------------------------------ windows
+
+
+def clock(connection: Connection) -> float:
+    """Return the database's time, in seconds since 1970."""
+    return float(connection.execute(f"SELECT CAST({NOW} AS DOUBLE PRECISION)").fetchone()[0])
+
+
+def _locked(connection: Connection, name: str) -> Any:
+    """Lock an account until the transaction ends, and return it with its open window; None if it does not exist."""
+    sql = "SELECT * FROM account WHERE name = ? FOR UPDATE"
+    row = connection.execute(sql, (name,)).fetchone()
+    if row is None or row["every"] is None:
+        return row
+    now = _as_of(row, clock(connection))
+    if now["since"] != row["since"]:
+        amounts = "used_tokens, used_picos, aside_tokens, aside_picos"
+        kept = f"name, since, until, tokens, picos, {amounts}"
+        connection.execute(f"INSERT INTO ended_window ({kept}) SELECT {kept} FROM account WHERE name = ?", (name,))
+        begun = "used_tokens = 0, used_picos = 0, aside_tokens = 0, aside_picos = 0, since = ?, until = ?"
+        connection.execute(f"UPDATE account SET {begun} WHERE name = ?", (now["since"], now["until"], name))
+    return now
+
+
+def _as_of(row: Any, now: float) -> Mapping[str, Any]:
+    """Return an account as it is at a moment: with empty amounts if its window has ended by then."""
+    found: dict[str, Any] = dict(zip(row.keys(), row, strict=True))
+    if row["every"] is None or now < row["until"]:
+        return found
+    since, until = window_at(row["every"], row["tz"], now)
+    # Where clocks jump by less than an hour, the computed hour may begin before the last one has ended.
+    found |= {"since": max(since, row["until"]), "until": until}
+    empty: dict[str, Any] = dict.fromkeys(("used_tokens", "used_picos", "aside_tokens", "aside_picos"), 0)
+    return found | empty
+
+
+def _window(row: Any) -> Window | None:
+    if row["every"] is None:
+        return None
+    since, until = (datetime.fromtimestamp(row[one], zone(row["tz"])) for one in ("since", "until"))
+    return Window(row["every"], row["tz"], since, until)
+
+
+# ------------------------------------------------------------------ names
 
 
 def _check_there(connection: Connection, name: str) -> None:

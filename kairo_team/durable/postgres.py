@@ -29,9 +29,10 @@ from kairo_team.errors import JournalError
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from kairo_team.durable.accounts import Account
+    from kairo_team.durable.accounts import Account, AccountTerms
     from kairo_team.durable.connection import Connection, Statement
     from kairo_team.durable.postgres_database import PostgresConnection
+    from kairo_team.durable.windows import Every
     from kairo_team.recorded import RecordedCall, RecoveredRun
     from kairo_team.team import Team, TeamExecutionRequest
 
@@ -84,8 +85,8 @@ class PostgresJournal(SqlJournal):
     Gives the guarantees of `SqliteJournal` to processes on any number of machines. A process sends a heartbeat every
     `beat` seconds. The database may be unreachable for `patience` seconds. `events` keeps the events of runs. `source`
     is stored with every run that begins here. The budget of such a run is first set aside in `account`, which
-    `set_account` has created. The URL is a secret: no error and no log shows it. Raises `MissingExtra` without the
-    extra `cluster`, and `JournalError` for a database that cannot be used.
+    `set_account` has created, or which `kt.account` describes. The URL is a secret: no error and no log shows it.
+    Raises `MissingExtra` without the extra `cluster`, and `JournalError` for a database that cannot be used.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class PostgresJournal(SqlJournal):
         source: Mapping[str, str] | None = None,
         beat: float = 2.0,
         patience: float = 60.0,
-        account: str | None = None,
+        account: str | AccountTerms | None = None,
     ) -> None:
         from importlib.metadata import version  # slow to import
 
@@ -211,16 +212,32 @@ class PostgresJournal(SqlJournal):
         with self.database.reading() as connection:
             return accounts.read(connection)
 
-    def set_account(self, name: str, limit: Budget = _UNCHANGED, *, parent: str | None = None) -> Account:
+    def set_account(
+        self,
+        name: str,
+        limit: Budget = _UNCHANGED,
+        *,
+        parent: str | None = None,
+        every: Every | None = None,
+        tz: str | None = None,
+    ) -> Account:
         """Create an account, or change its limits, and return it; None in `limit` keeps the current limit.
 
-        An account limits the tokens and dollars of all runs that are charged to it or to an account under it. `parent`
-        is the account above it and cannot be changed later. Raises `ValueError` if `limit` limits anything else than
-        tokens and dollars. Raises `Misuse` for a limit below the sum of the used and set-aside amounts, for a limit
-        that a running run's budget does not have, and for a parent that does not exist or differs from the first one.
+        An account limits the tokens and dollars of all runs that are charged to it or to an account under it. With
+        `every`, the limit is for one window: an "hour", "day", "week" or "month" by the clocks of the time zone `tz`,
+        None: UTC. `parent` is the account above it. Parent, `every` and `tz` cannot be changed later. Raises
+        `ValueError` if `limit` limits anything else than tokens and dollars, and for an unknown `every` or `tz`. Raises
+        `Misuse` for a limit below the sum of the used and set-aside amounts, for a limit that a running run's budget
+        does not have, for a parent that does not exist, and for a parent, `every` or `tz` that differs from the first.
         """
         with self.database.writing() as connection:
-            return accounts.change(connection, accounts.check_name(name), limit, parent)
+            return accounts.change(connection, accounts.check_name(name), limit, parent, every, tz)
+
+    def charging(self, account: str | AccountTerms | None) -> PostgresJournal:
+        """Return this journal for runs of another account; both share connections and are closed together."""
+        other = copy(self)
+        other._process, other.account = self.process, account
+        return other
 
     def _set_aside(self, connection: Connection, request: TeamExecutionRequest) -> None:
         if self.account is not None:
@@ -300,7 +317,7 @@ class PostgresJournal(SqlJournal):
         team: Team,
         digests: Mapping[str, str],
         also: Sequence[Statement],
-        account: str | None = None,
+        account: str | AccountTerms | None = None,
     ) -> None:
         """Record a queued run and its delivery in one transaction.
 

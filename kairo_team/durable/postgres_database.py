@@ -110,6 +110,23 @@ CREATE INDEX charge_by_account ON charge (account)
 """
 
 
+_WINDOWS: Final = """
+ALTER TABLE account ADD COLUMN every TEXT;
+ALTER TABLE account ADD COLUMN tz TEXT;
+ALTER TABLE account ADD COLUMN since DOUBLE PRECISION;
+ALTER TABLE account ADD COLUMN until DOUBLE PRECISION;
+CREATE TABLE ended_window (
+    name TEXT NOT NULL REFERENCES account (name), since DOUBLE PRECISION NOT NULL, until DOUBLE PRECISION NOT NULL,
+    tokens NUMERIC, picos NUMERIC, used_tokens NUMERIC NOT NULL, used_picos NUMERIC NOT NULL,
+    aside_tokens NUMERIC NOT NULL, aside_picos NUMERIC NOT NULL, PRIMARY KEY (name, since)
+);
+CREATE TABLE window_hold (
+    run_id TEXT NOT NULL, account TEXT NOT NULL REFERENCES account (name), since DOUBLE PRECISION NOT NULL,
+    tokens NUMERIC NOT NULL, picos NUMERIC NOT NULL, PRIMARY KEY (run_id, account, since)
+)
+"""
+"""Windows of accounts; databases from before get them when they are opened."""
+
 _LIKE: Final = "postgresql://user:password@host:5432/database"
 
 
@@ -283,6 +300,9 @@ class PostgresDatabase(Database):
             if connection.execute("SELECT to_regclass('kairo.file')").fetchone()[0] is None:
                 for statement in TABLES:
                     connection.execute(statement.format(blob="BYTEA"))
+            if connection.execute("SELECT to_regclass('kairo.window_hold')").fetchone()[0] is None:
+                for statement in _WINDOWS.split(";\n"):
+                    connection.execute(statement)
             about = dict(connection.execute("SELECT name, value FROM about").fetchall())
             if about["format"] != str(FORMAT):
                 raise JournalError(self.place, f"it was written by kairo-team {about['version']}")

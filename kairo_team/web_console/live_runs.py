@@ -20,6 +20,7 @@ from kairo_team.web_console.sources import Standing, Waiting
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kairo_team.durable.accounts import Account
     from kairo_team.engine.records.run_handle import Run
     from kairo_team.engine.work.runtime import Runtime
     from kairo_team.events import Event, TeamEnded
@@ -248,6 +249,10 @@ class LiveRuns:
                 self._deferred[question_id] = Deferral(decision.by, datetime.now(UTC))
             else:
                 self._deferred.pop(question_id, None)
+
+    def accounts(self) -> Sequence[Account]:
+        """Return nothing: only a database has accounts."""
+        return ()
 
     def resume_hint(self, run: RecordedRun) -> str:
         """Return the call that resumes a run."""

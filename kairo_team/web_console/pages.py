@@ -82,6 +82,7 @@ class Pages:
             "more": len(found) - _MOST_RUNS,
             "q": query,
             "state": state,
+            "accounts": self._source.accounts(),
         }
         return self._page(request, "runs.html", states=STATES, **shown)
 

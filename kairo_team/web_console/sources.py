@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kairo_team.budget import Budget
+    from kairo_team.durable.accounts import Account
     from kairo_team.durable.sql_journal import SqlJournal
     from kairo_team.engine.records.run_handle import Run
     from kairo_team.engine.work.runtime import Runtime
@@ -109,6 +110,10 @@ class Source(Protocol):
 
     def resume_hint(self, run: RecordedRun) -> str:
         """Return how to resume a run; "" if a worker resumes it by itself."""
+        ...
+
+    def accounts(self) -> Sequence[Account]:
+        """Return the accounts that runs are charged to, each before those under it."""
         ...
 
     def close(self) -> None:
@@ -224,6 +229,10 @@ class JournalSource:
             return ""
         file = [] if run.source else ["FILE.py"]
         return shlex.join(["kairo", "resume", run.run_id, *file, *self._journal.option])
+
+    def accounts(self) -> Sequence[Account]:
+        """Return the accounts of a database."""
+        return self._journal.accounts() if isinstance(self._journal, PostgresJournal) else ()
 
     def close(self) -> None:
         """Do nothing: the journal belongs to its owner."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,6 +29,21 @@ def test_a_budget_is_made_raised_and_shown(url: str, kairo: Kairo) -> None:
     assert lines[0].split("  ")[0] == "account"
     assert lines[1].split() == ["research", "0", "0", "of", "60,000", "0", "$0", "of", "$12.5", "$0"]
     assert [line.split()[0] for line in lines[1:]] == ["research", "page"]
+
+
+DAILY = ("budget", "chat/acme", "--dollars", 40, "--every", "day", "--tz", "Europe/Oslo")
+
+
+def test_the_window_of_a_budget_is_made_and_shown(url: str, kairo: Kairo) -> None:
+    said = kairo(*DAILY)
+    assert said.code == 0
+    assert re.search(r"day until \d{4}-\d\d-\d\d 00:00 Europe/Oslo$", said.out, re.MULTILINE)
+
+
+def test_a_window_is_shown_as_json(url: str, kairo_json: Callable[..., SaidJson]) -> None:
+    shown = kairo_json(*DAILY, "--json").document["accounts"][0]["window"]
+    assert (shown["every"], shown["tz"]) == ("day", "Europe/Oslo")
+    assert shown["since"] < shown["until"]
 
 
 def test_a_submitted_run_is_charged_and_one_that_does_not_fit_is_refused(
@@ -60,6 +76,7 @@ def test_a_budget_is_shown_as_json(url: str, kairo_json: Callable[..., SaidJson]
                 "used": {"tokens": 0, "dollars": "0"},
                 "set_aside": {"tokens": 0, "dollars": "0"},
                 "left": {"tokens": 1_000, "dollars": "0.25"},
+                "window": None,
             }
         ],
         "exit_code": 0,
@@ -72,6 +89,9 @@ def test_a_budget_is_shown_as_json(url: str, kairo_json: Callable[..., SaidJson]
         (("--tokens", "5"), "name the account to set"),
         (("nobody",), "there is no account 'nobody': kairo budget NAME --tokens N --dollars X makes one"),
         (("desk", "--dollars", "much"), "Budget.dollars must be an amount of money such as '0.05', not 'much'"),
+        (("desk", "--tokens", "5", "--every", "daily"), "not 'daily'; did you mean 'day'?"),
+        (("desk", "--every", "day", "--tz", "Europe/Olso"), "did you mean 'Europe/Oslo'?"),
+        (("desk", "--tz", "Europe/Oslo"), "so it needs every=, such as every='day'"),
         (("desk", "--tokens", "5", "--parent", "nobody"), "there is no account 'nobody', only none"),
     ],
 )

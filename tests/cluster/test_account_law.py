@@ -96,7 +96,7 @@ class AccountLaw(RuleBasedStateMachine):
     @initialize(given=st.lists(pairs, min_size=len(PARENTS), max_size=len(PARENTS)))
     def make_accounts(self, given: list[Pair]) -> None:
         with home().connecting() as connection:
-            connection.execute("TRUNCATE account, charge, run, step, call, question, event")
+            connection.execute("TRUNCATE account, ended_window, window_hold, charge, run, step, call, question, event")
         for (name, parent), limit in zip(PARENTS.items(), given, strict=True):
             home().set_account(name, budget_of(limit), parent=parent)
             self.rows[name] = Row(list(limit))

@@ -6,7 +6,7 @@ import os
 import re
 import signal
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
@@ -73,6 +73,17 @@ def test_a_queued_run_is_listed_and_shown_until_workers_have_done_it(
     assert "letter" in shown
     assert "reply" in shown
     assert "run-1 completed desk" in words(browser.get("/").text)
+
+
+def test_accounts_are_shown_with_their_windows(url: str, browser: Any) -> None:
+    assert "Accounts" not in browser.get("/").text
+    with closing(PostgresJournal(url)) as journal:
+        journal.set_account("house", kt.Budget(tokens=5_000))
+        made = journal.set_account("desk", kt.Budget(dollars=40), parent="house", every="day", tz="Europe/Oslo")
+    shown = words(browser.get("/").text)
+    assert "house all time 0 of 5,000 0 0 0" in shown
+    assert f"desk house {made.window} 0 0 0 of 40 0" in shown
+    assert "day until 20" in shown
 
 
 def test_a_question_is_answered_in_the_console_and_a_worker_goes_on(

@@ -10,6 +10,7 @@ from tests.mutants.governor import Mutant
 LAW = "test_account_law.py::TestAccountLaw"
 CROWD = "test_account_law.py::test_eight_processes_never_pass_an_account_and_two_that_are_killed_lose_nothing"
 TESTS = "test_accounts.py::test_"
+WINDOWS = "test_account_windows.py::test_"
 
 ACCOUNTS = "durable/accounts.py"
 JOURNAL = "durable/postgres.py"
@@ -69,8 +70,8 @@ MUTANTS = [
         "read, then written",
         "two that look at once both find enough",
         ACCOUNTS,
-        '"SELECT * FROM account WHERE name = ? FOR UPDATE", (name,)).fetchone()\n    taken',
-        '"SELECT *, pg_sleep(0.002) FROM account WHERE name = ?", (name,)).fetchone()\n    taken',
+        '"SELECT * FROM account WHERE name = ? FOR UPDATE"\n    row =',
+        '"SELECT *, pg_sleep(0.002) FROM account WHERE name = ?"\n    row =',
         (CROWD,),
     ),
     Mutant(
@@ -216,6 +217,33 @@ MUTANTS = [
         '    if parent not in (None, row["parent"]):\n',
         "    if not row:\n",
         (f"{TESTS}an_account_stays_where_it_was_made",),
+    ),
+    Mutant(
+        "a window never ends",
+        "an account has the limit of one window for all time",
+        ACCOUNTS,
+        'if row["every"] is None or now < row["until"]:',
+        'if row["every"] is None or now:',
+        (f"{WINDOWS}a_window_ends_by_the_databases_clock_and_the_next_has_the_whole_limit",),
+    ),
+    Mutant(
+        "charged where it ends",
+        "usage counts in the window in which its run ends",
+        ACCOUNTS,
+        '            if since == row["since"]:\n',
+        "            if row:\n",
+        (
+            f"{WINDOWS}what_was_set_aside_before_a_boundary_is_charged_there",
+            f"{WINDOWS}a_run_whose_process_died_keeps_its_amount_in_the_window_where_it_was_set_aside",
+        ),
+    ),
+    Mutant(
+        "ended windows are lost",
+        "what was set aside before a boundary is charged nowhere",
+        ACCOUNTS,
+        'f"UPDATE ended_window SET {moved} AND since = ?"',
+        'f"UPDATE ended_window SET {moved} AND since < ?"',
+        (f"{WINDOWS}what_was_set_aside_before_a_boundary_is_charged_there",),
     ),
 ]
 

@@ -52,9 +52,6 @@ def _shown(request: ModelRequest) -> ModelRequest:
     return replace(request, messages=[replace(message, native=None) for message in request.messages])
 
 
-_PIECES: Final = (ModelDelta, ModelThinking)
-
-
 class _Pieces:
     """Emits a text while it is written: the new part, every few seconds, never with part of a secret."""
 
@@ -120,9 +117,19 @@ class MemberModel:
         """Answer one request, from the record if this call was made before."""
         return await self._answer(request, None)
 
-    async def stream(self, request: ModelRequest) -> ModelResponse:
-        """Answer one request and emit each piece of the reply; all at once if guardrails inspect replies."""
-        told, thought = (_Pieces(partial(self._emit_piece, kind), self._context.services) for kind in _PIECES)
+    async def stream(
+        self,
+        request: ModelRequest,
+        on_text: Callable[[str], object] | None = None,
+        on_thinking: Callable[[str], object] | None = None,
+    ) -> ModelResponse:
+        """Answer one request and emit each piece of the reply; all at once if guardrails inspect replies.
+
+        `on_text` and `on_thinking` get what is emitted, in any thread. A recorded reply has no pieces.
+        """
+        services = self._context.services
+        told = _Pieces(partial(self._emit_piece, ModelDelta, on_text), services)
+        thought = _Pieces(partial(self._emit_piece, ModelThinking, on_thinking), services)
         response = await self._answer(request, None if self._guards_replies else (told, thought))
         if self._guards_replies:
             told(response.text)
@@ -142,9 +149,13 @@ class MemberModel:
     def _guards_replies(self) -> bool:
         return self._guardrails is not None and self._guardrails.covers(GuardrailPhase.POST_MODEL)
 
-    def _emit_piece(self, kind: type[ModelDelta | ModelThinking], text: str) -> None:
+    def _emit_piece(
+        self, kind: type[ModelDelta | ModelThinking], also: Callable[[str], object] | None, text: str
+    ) -> None:
         context = self._context
         context.services.emit(kind, context.task_id, context.member, self.name, text)
+        if also is not None:
+            also(text)
 
     async def _ask(self, request: ModelRequest, key: str, on_text: tuple[_Pieces, _Pieces] | None) -> ModelResponse:
         """Call the model, and keep the error of a call that got no answer."""

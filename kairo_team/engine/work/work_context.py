@@ -7,7 +7,7 @@ import inspect
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from kairo_team.engine.work.constraints import AskedModel
     from kairo_team.engine.work.run_services import RunServices
     from kairo_team.engine.work.runtime import Runtime
-    from kairo_team.errors import GuardrailDenied, ModelCallError, TurnEnded
+    from kairo_team.errors import GuardrailDenied, KairoError, ModelCallError, TurnEnded
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.guardrails import GuardrailPhase, GuardrailRuling
     from kairo_team.governance.scope import GovernorScope
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from kairo_team.team import Role
     from kairo_team.tools.permissions import ToolPermissions
     from kairo_team.tools.result import ToolResult
+    from kairo_team.tools.tool_server import ToolServer
 
 _logger = logging.getLogger("kairo_team")
 
@@ -361,13 +362,21 @@ class WorkContext:
         steerable = getattr(found, "steerable", True)
         return MemberModel(self, limited, services.guardrails_of(self.member), steerable=steerable)
 
-    def address(self, model: str | ChatModel) -> AbstractAsyncContextManager[ModelAddress]:
-        """Serve a governed model at an address of this machine; see `contracts.MemberContext.address`."""
+    def address(
+        self, model: str | ChatModel, *, tools: Iterable[Tool | ToolSource | Callable[..., Any]] | None = None
+    ) -> AbstractAsyncContextManager[ModelAddress]:
+        """Serve a governed model, and tools, at an address of this machine; see `contracts.MemberContext.address`."""
         if find_spec("h11") is None:
             raise MissingExtra("context.address", "address")
         from kairo_team.models.address.served import ServedModel
 
-        return ServedModel(self.model(model), self._begin_served)
+        served = None if tools is None else partial(self._serve_tools, tuple(tools))
+        return ServedModel(self.model(model), self._begin_served, served)
+
+    async def _serve_tools(self, tools: Sequence[Any], refuse: Callable[[KairoError | None], str | None]) -> ToolServer:
+        from kairo_team.tools.tool_server import ToolServer
+
+        return ToolServer(await self.tools(tools), refuse)
 
     async def _begin_served(self) -> None:
         await self.put_off()

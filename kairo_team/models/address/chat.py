@@ -33,6 +33,7 @@ from kairo_team.models.tool_calls import arguments_text, made_call
 
 if TYPE_CHECKING:
     from kairo_team.messages import ModelResponse
+    from kairo_team.models.address.parts import Piece, Stream
 
 LABELS: Final = frozenset(
     {"model", "user", "safety_identifier", "metadata", "prompt_cache_key", "prompt_cache_retention", "store"}
@@ -79,31 +80,53 @@ class Chat:
         if thoughts := thoughts_of(response):
             message["reasoning_content"] = thoughts
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(response)}
-        return _head("chat.completion", response) | {"choices": [choice], "usage": usage_of(response)}
+        return _head("chat.completion", response.model) | {"choices": [choice], "usage": usage_of(response)}
 
-    def events(self, asked: Asked, response: ModelResponse) -> Iterator[str]:
-        """Yield the reply as the chunks of a stream."""
-        head = _head("chat.completion.chunk", response)
-
-        def chunk(delta: Json, finish: str | None = None) -> str:
-            return event(head | {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
-
-        thoughts = thoughts_of(response)
-        yield chunk({"role": "assistant", "content": ""})
-        if thoughts:
-            yield chunk({"reasoning_content": thoughts})
-        if response.text:
-            yield chunk({"content": response.text})
-        for at, call in enumerate(response.tool_calls):
-            yield chunk({"tool_calls": [{"index": at, **_written(call)}]})
-        yield chunk({}, _finish(response))
-        if asked.usage_in_stream:
-            yield event(head | {"choices": [], "usage": usage_of(response)})
-        yield "data: [DONE]\n\n"
+    def stream(self, asked: Asked, model: str) -> Stream:
+        """Begin the reply as the chunks of a stream."""
+        return _Chunks(asked, model)
 
     def error(self, refused: Refused) -> Json:
         """Return an error of OpenAI's interface."""
         return {"error": {"message": refused.sentence, "type": refused.kind, "param": None, "code": refused.kind}}
+
+    def broken(self, refused: Refused) -> str:
+        """Return the chunk of an error that ends a stream."""
+        return event(self.error(refused))
+
+
+class _Chunks:
+    """A reply as the chunks of a stream."""
+
+    def __init__(self, asked: Asked, model: str) -> None:
+        self._asked = asked
+        self._head = _head("chat.completion.chunk", model)
+        self._sent: set[str] = set()
+        """The kinds of pieces that were sent."""
+
+    def _chunk(self, delta: Json, finish: str | None = None) -> str:
+        return event(self._head | {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
+
+    def piece(self, kind: Piece, text: str) -> str:
+        """Return the chunk of a piece, the first one after the chunk that begins the reply."""
+        first = "" if self._sent else self._chunk({"role": "assistant", "content": ""})
+        self._sent.add(kind)
+        return first + self._chunk({"content" if kind == "text" else "reasoning_content": text})
+
+    def end(self, response: ModelResponse) -> str:
+        """Return the chunks that complete the reply."""
+        self._head["model"] = response.model
+        sent = "" if self._sent else self._chunk({"role": "assistant", "content": ""})
+        if "thinking" not in self._sent and (thoughts := thoughts_of(response)):
+            sent += self._chunk({"reasoning_content": thoughts})
+        if "text" not in self._sent and response.text:
+            sent += self._chunk({"content": response.text})
+        for at, call in enumerate(response.tool_calls):
+            sent += self._chunk({"tool_calls": [{"index": at, **_written(call)}]})
+        sent += self._chunk({}, _finish(response))
+        if self._asked.usage_in_stream:
+            sent += event(self._head | {"choices": [], "usage": usage_of(response)})
+        return sent + "data: [DONE]\n\n"
 
 
 def refuse_fields(rest: Json, refused: dict[str, str]) -> None:
@@ -219,9 +242,9 @@ def _tool(tool: Json) -> ToolSpec:
     return tool_spec(function.get("name"), function.get("description"), function.get("parameters"))
 
 
-def _head(kind: str, response: ModelResponse) -> Json:
+def _head(kind: str, model: str) -> Json:
     made = f"chatcmpl-{secrets.token_hex(12)}"
-    return {"id": made, "object": kind, "created": int(time.time()), "model": response.model}
+    return {"id": made, "object": kind, "created": int(time.time()), "model": model}
 
 
 def _written(call: ToolCall) -> Json:

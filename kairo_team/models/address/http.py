@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import anyio
 import h11
@@ -14,6 +14,7 @@ from anyio.abc import SocketStream
 
 MAX_BODY: Final = 64 * 1024 * 1024
 """Most bytes of a request's body: two of the largest files, in base64."""
+EVENTS: Final = "text/event-stream; charset=utf-8"
 _MAX_HEAD: Final = 64 * 1024
 _PATIENCE: Final = 60.0
 """Seconds that a client may take for each piece of a request that it has begun, or has a connection for."""
@@ -55,8 +56,50 @@ class BodyTooLarge(Exception):
 
 Body = Callable[[], Awaitable[bytes]]
 """Reads the body; raises `BodyTooLarge`."""
-Answer = Callable[[Head, Body], Awaitable[Reply]]
-"""Answers a request; raises nothing but cancellation."""
+Send = Callable[[str], Awaitable[None]]
+"""Sends server-sent events, the first ones with status 200. Does not return if the client has left."""
+Answer = Callable[[Head, Body, Send], Awaitable[Reply]]
+"""Answers a request; raises nothing but cancellation. After something was sent, the reply's body is the end of that."""
+
+
+AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
+"""An ASGI 3 application."""
+
+
+async def reply_of(app: AsgiApp, head: Head, body: bytes) -> Reply:
+    """Return the whole response of an ASGI application to a request."""
+    given = [{"type": "http.request", "body": body, "more_body": False}]
+    status, headers, parts = 500, list[tuple[str, str]](), list[bytes]()
+
+    async def receive() -> Any:
+        if given:
+            return given.pop()
+        return await anyio.sleep_forever()  # a client that leaves cancels the call
+
+    async def send(message: Any) -> None:
+        nonlocal status
+        if message["type"] == "http.response.start":
+            status = message["status"]
+            headers.extend((name.decode("latin-1"), value.decode("latin-1")) for name, value in message["headers"])
+        else:
+            parts.append(message.get("body", b""))
+
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "scheme": "http",
+        "method": head.method,
+        "path": head.path,
+        "raw_path": head.path.encode(),
+        "root_path": "",
+        "query_string": b"",
+        "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in head.headers],
+    }
+    await app(scope, receive, send)
+    own = {"content-type", "content-length", "cache-control"}
+    kind = next((value for name, value in headers if name == "content-type"), "application/json")
+    return Reply(status, b"".join(parts), kind, [one for one in headers if one[0] not in own])
 
 
 class _Gone(Exception):
@@ -109,7 +152,7 @@ class Connection:
                 tasks.start_soon(self._watch, tasks.cancel_scope)
                 return read
 
-            reply = await self._answer(head, body)
+            reply = await self._answer(head, body, self._send_events)
             tasks.cancel_scope.cancel()
         return reply
 
@@ -150,13 +193,34 @@ class Connection:
             raise _Gone
         return event
 
+    async def _send_events(self, events: str) -> None:
+        """Send a part of a response, and begin the response with the first one."""
+        sent: list[h11.Event] = [h11.Data(data=events.encode())]
+        if self._http.our_state is h11.SEND_RESPONSE:
+            headers = [("content-type", EVENTS), ("cache-control", "no-store")]
+            sent.insert(0, h11.Response(status_code=200, headers=headers))
+        try:
+            with anyio.fail_after(_PATIENCE):
+                for event in sent:
+                    await self._stream.send(self._http.send(event) or b"")
+        except (TimeoutError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await self._stream.aclose()  # `_watch` finds it closed, and cancels the call
+            await anyio.sleep_forever()
+
     async def _send(self, reply: Reply) -> None:
+        if self._http.our_state is h11.SEND_BODY:
+            if reply.body:
+                await self._stream.send(self._http.send(h11.Data(data=reply.body)) or b"")
+            await self._stream.send(self._http.send(h11.EndOfMessage()) or b"")
+            return
         headers = [
             ("content-type", reply.media_type),
             ("content-length", str(len(reply.body))),
             ("cache-control", "no-store"),
             *reply.headers,
         ]
+        if self._http.their_state is not h11.DONE:  # the rest of a refused body may be on its way
+            headers.append(("connection", "close"))
         sent: list[h11.Event] = [h11.Response(status_code=reply.status, headers=headers)]
         sent += [h11.Data(data=reply.body), h11.EndOfMessage()]
         for event in sent:

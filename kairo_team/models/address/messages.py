@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team._util.frozen import thaw
@@ -34,6 +33,7 @@ from kairo_team.models.tool_calls import made_call
 
 if TYPE_CHECKING:
     from kairo_team.messages import ModelResponse
+    from kairo_team.models.address.parts import Piece, Stream
 
 _LABELS: Final = frozenset({"model", "metadata", "cache_control"})
 _REFUSED: Final = {
@@ -42,6 +42,7 @@ _REFUSED: Final = {
     "container": "the provider's own tools cannot be limited",
 }
 _REASONS: Final = {"length": "max_tokens", "content_filter": "refusal", "stop": "end_turn"}
+_SIGNATURE: Final = "kept-by-the-governed-address"
 _THOUGHTS: Final = ("thinking", "redacted_thinking")
 """Blocks that go back to the model with the reply they came from, as its provider wrote it."""
 
@@ -68,30 +69,79 @@ class Messages:
 
     def write(self, asked: Asked, response: ModelResponse) -> Json:
         """Return the reply as a message."""
-        return _head(response) | {
+        return _head(response.model) | {
             "content": _blocks(asked, response),
             "stop_reason": _reason(response),
             "usage": _usage(response),
         }
 
-    def events(self, asked: Asked, response: ModelResponse) -> Iterator[str]:
-        """Yield the reply as the events of a stream."""
-        usage = _usage(response)
-        start: Json = _head(response) | {"content": [], "stop_reason": None, "usage": usage | {"output_tokens": 0}}
-        yield _event("message_start", message=start)
-        for at, block in enumerate(_blocks(asked, response)):
-            empty, deltas = _pieces(block)
-            yield _event("content_block_start", index=at, content_block=empty)
-            for delta in deltas:
-                yield _event("content_block_delta", index=at, delta=delta)
-            yield _event("content_block_stop", index=at)
-        end = {"stop_reason": _reason(response), "stop_sequence": None}
-        yield _event("message_delta", delta=end, usage=usage)
-        yield _event("message_stop")
+    def stream(self, asked: Asked, model: str) -> Stream:
+        """Begin the reply as the events of a stream."""
+        return _Events(asked, model)
 
     def error(self, refused: Refused) -> Json:
         """Return an error of Anthropic's interface."""
         return {"type": "error", "error": {"type": refused.kind, "message": refused.sentence}}
+
+    def broken(self, refused: Refused) -> str:
+        """Return the event of an error that ends a stream."""
+        return event(self.error(refused), "error")
+
+
+class _Events:
+    """A reply as the events of a stream: one block for the reasoning, one for the text, one for each call."""
+
+    def __init__(self, asked: Asked, model: str) -> None:
+        self._asked = asked
+        self._model = model
+        self._begun = False
+        self._blocks = 0
+        self._open: Piece | None = None
+        self._sent: set[Piece] = set()
+
+    def _begin(self, model: str, usage: Json) -> str:
+        self._begun = True
+        head: Json = _head(model) | {"content": [], "stop_reason": None, "usage": usage | {"output_tokens": 0}}
+        return _event("message_start", message=head)
+
+    def piece(self, kind: Piece, text: str) -> str:
+        """Return the events of a piece. Reasoning is left out if it was not asked for, or comes after the text."""
+        if kind == "thinking" and (not self._asked.shows_thoughts or "text" in self._sent):
+            return ""
+        sent = "" if self._begun else self._begin(self._model, {"input_tokens": 0})
+        if self._open != kind:
+            sent += self._close()
+            empty = {"thinking": "", "signature": ""} if kind == "thinking" else {"text": "", "citations": None}
+            sent += _event("content_block_start", index=self._blocks, content_block={"type": kind, **empty})
+            self._open = kind
+            self._sent.add(kind)
+        return sent + _event("content_block_delta", index=self._blocks, delta={"type": f"{kind}_delta", kind: text})
+
+    def _close(self) -> str:
+        if self._open is None:
+            return ""
+        signed = {"type": "signature_delta", "signature": _SIGNATURE}
+        thought = self._open == "thinking"
+        sent = _event("content_block_delta", index=self._blocks, delta=signed) if thought else ""
+        sent += _event("content_block_stop", index=self._blocks)
+        self._open, self._blocks = None, self._blocks + 1
+        return sent
+
+    def end(self, response: ModelResponse) -> str:
+        """Return the events that complete the reply."""
+        usage = _usage(response)
+        sent = "" if self._begun else self._begin(response.model, usage)
+        sent += self._close()
+        for block in _blocks(self._asked, response):
+            if block["type"] in self._sent or (block["type"] == "thinking" and self._sent):
+                continue
+            empty, deltas = _pieces(block)
+            sent += _event("content_block_start", index=self._blocks, content_block=empty)
+            sent += "".join(_event("content_block_delta", index=self._blocks, delta=delta) for delta in deltas)
+            sent += _event("content_block_stop", index=self._blocks)
+            self._blocks += 1
+        end = {"stop_reason": _reason(response), "stop_sequence": None}
+        return sent + _event("message_delta", delta=end, usage=usage) + _event("message_stop")
 
 
 def _event(kind: str, **fields: Any) -> str:
@@ -219,15 +269,15 @@ def _part(block: Json) -> str | File:
             raise Refused(f"a block is malformed, or its file is kept by the provider: {block!r:.80}")
 
 
-def _head(response: ModelResponse) -> Json:
+def _head(model: str) -> Json:
     made = f"msg_{secrets.token_hex(12)}"
-    return {"id": made, "type": "message", "role": "assistant", "model": response.model, "stop_sequence": None}
+    return {"id": made, "type": "message", "role": "assistant", "model": model, "stop_sequence": None}
 
 
 def _blocks(asked: Asked, response: ModelResponse) -> list[Json]:
     blocks: list[Json] = []
     if asked.shows_thoughts and (thoughts := thoughts_of(response)):
-        blocks.append({"type": "thinking", "thinking": thoughts, "signature": "kept-by-the-governed-address"})
+        blocks.append({"type": "thinking", "thinking": thoughts, "signature": _SIGNATURE})
     if response.text:
         blocks.append({"type": "text", "text": response.text, "citations": None})
     for call in response.tool_calls:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast
 
 from kairo_team.errors import known
 from kairo_team.files import File
@@ -48,6 +48,21 @@ class Asked:
     """Whether the caller asked to see the model's reasoning."""
 
 
+Piece = Literal["text", "thinking"]
+
+
+class Stream(Protocol):
+    """One reply as server-sent events, while it is written. Each method returns the events to send."""
+
+    def piece(self, kind: Piece, text: str) -> str:
+        """Return the events of one more piece of the reply."""
+        ...
+
+    def end(self, response: ModelResponse) -> str:
+        """Return the events that complete the reply: parts without a piece, tool calls, end and usage."""
+        ...
+
+
 class Format(Protocol):
     """The form in which a library writes requests and reads replies."""
 
@@ -59,12 +74,16 @@ class Format(Protocol):
         """Return the reply."""
         ...
 
-    def events(self, asked: Asked, response: ModelResponse) -> Iterator[str]:
-        """Yield the reply as server-sent events."""
+    def stream(self, asked: Asked, model: str) -> Stream:
+        """Begin the reply of a model as server-sent events."""
         ...
 
     def error(self, refused: Refused) -> Json:
         """Return an error."""
+        ...
+
+    def broken(self, refused: Refused) -> str:
+        """Return the event of an error that ends a stream."""
         ...
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,6 +34,7 @@ from kairo_team.models.tool_calls import arguments_text, made_call
 
 if TYPE_CHECKING:
     from kairo_team.messages import ModelResponse
+    from kairo_team.models.address.parts import Piece, Stream
 
 _LABELS: Final = LABELS | {"stream_options", "include"}
 _KEPT: Final = "nothing is kept between two requests: send the whole conversation"
@@ -74,32 +75,120 @@ class Responses:
 
     def write(self, asked: Asked, response: ModelResponse) -> Json:
         """Return the reply as a response."""
-        return _ended(_head(response), response, _items(asked, response))
+        return _ended(_head(response.model), response, _items(asked, response))
 
-    def events(self, asked: Asked, response: ModelResponse) -> Iterator[str]:
-        """Yield the reply as the events of a stream."""
-        numbers = count()
-        head = _head(response)
-
-        def send(kind: str, **fields: Any) -> str:
-            return event({"type": kind, "sequence_number": next(numbers), **fields}, kind)
-
-        yield send("response.created", response=head)
-        yield send("response.in_progress", response=head)
-        items = _items(asked, response)
-        for at, item in enumerate(items):
-            bare = {name: "" if name == "arguments" else value for name, value in item.items()}
-            bare |= {name: list[Any]() for name in ("content", "summary") if name in item}
-            yield send("response.output_item.added", output_index=at, item=bare | {"status": "in_progress"})
-            for kind, fields in _pieces(item):
-                yield send(kind, output_index=at, item_id=item["id"], **fields)
-            yield send("response.output_item.done", output_index=at, item=item)
-        ended = _ended(head, response, items)
-        yield send(f"response.{ended['status']}", response=ended)
+    def stream(self, asked: Asked, model: str) -> Stream:
+        """Begin the reply as the events of a stream."""
+        return _Events(asked, model)
 
     def error(self, refused: Refused) -> Json:
         """Return an error of OpenAI's interface."""
         return Chat().error(refused)
+
+    def broken(self, refused: Refused) -> str:
+        """Return the event of an error that ends a stream."""
+        about = {"code": refused.kind, "message": refused.sentence, "param": None}
+        return event({"type": "error", "sequence_number": 0, **about}, "error")
+
+
+_KINDS: Final[Mapping[Piece, str]] = {"text": "message", "thinking": "reasoning"}
+"""The type of an item by the kind of its pieces."""
+
+
+class _Events:
+    """A reply as the events of a stream: one item for the reasoning, one for the text, one for each call."""
+
+    def __init__(self, asked: Asked, model: str) -> None:
+        self._asked = asked
+        self._numbers = count()
+        self._head = _head(model)
+        self._items: list[Json] = []
+        """The items whose pieces were sent; the last one is open."""
+
+    def _send(self, kind: str, **fields: Any) -> str:
+        return event({"type": kind, "sequence_number": next(self._numbers), **fields}, kind)
+
+    def _begin(self) -> str:
+        return self._send("response.created", response=self._head) + self._send(
+            "response.in_progress", response=self._head
+        )
+
+    def _add(self, at: int, item: Json) -> str:
+        bare = {name: "" if name == "arguments" else value for name, value in item.items()}
+        bare |= {name: list[Any]() for name in ("content", "summary") if name in item}
+        return self._send("response.output_item.added", output_index=at, item=bare | {"status": "in_progress"})
+
+    def piece(self, kind: Piece, text: str) -> str:
+        """Return the events of a piece. Reasoning is left out if it was not asked for, or comes after the text."""
+        if kind == "thinking" and (not self._asked.shows_thoughts or any(map(_is_message, self._items))):
+            return ""
+        sent = "" if self._items else self._begin()
+        if not self._items or self._items[-1]["type"] != _KINDS[kind]:
+            sent += self._close()
+            item = _message_item("", "in_progress") if kind == "text" else _reasoning_item("")
+            self._items.append(item)
+            sent += self._add(len(self._items) - 1, item)
+            sent += self._filled(len(self._items) - 1, item, ("added",))
+        item = self._items[-1]
+        part = _part(item)
+        part["text"] += text
+        return sent + self._filled(len(self._items) - 1, _with_text(item, text), ("delta",))
+
+    def _filled(self, at: int, item: Json, ends: tuple[str, ...]) -> str:
+        """Return the events that fill an item whose names end so."""
+        found = [(kind, fields) for kind, fields in _pieces(item) if kind.endswith(ends)]
+        return "".join(self._send(kind, output_index=at, item_id=item["id"], **fields) for kind, fields in found)
+
+    def _close(self) -> str:
+        if not self._items:
+            return ""
+        at, item = len(self._items) - 1, self._items[-1]
+        if item["status"] == "in_progress":
+            item["status"] = "completed"
+        return self._filled(at, item, ("done",)) + self._send("response.output_item.done", output_index=at, item=item)
+
+    def end(self, response: ModelResponse) -> str:
+        """Return the events that complete the reply."""
+        self._head["model"] = response.model
+        items = _items(self._asked, response)
+        sent = "" if self._items else self._begin()
+        if self._items:
+            status = next((one["status"] for one in items if _is_message(one)), "completed")
+            if _is_message(self._items[-1]):
+                self._items[-1]["status"] = status
+            sent += self._close()
+            known = {one["type"] for one in self._items} | {"reasoning"}
+            items = [*self._items, *(one for one in items if one["type"] not in known)]
+        for at, item in list(enumerate(items))[len(self._items) :]:
+            sent += self._add(at, item) + self._filled(at, item, ("added", "delta", "done"))
+            sent += self._send("response.output_item.done", output_index=at, item=item)
+        ended = _ended(self._head, response, items)
+        return sent + self._send(f"response.{ended['status']}", response=ended)
+
+
+def _is_message(item: Json) -> bool:
+    return bool(item["type"] == "message")
+
+
+def _part(item: Json) -> Json:
+    part: Json = item["content" if _is_message(item) else "summary"][0]
+    return part
+
+
+def _with_text(item: Json, text: str) -> Json:
+    """Return an item with one part of this text."""
+    return item | {"content" if _is_message(item) else "summary": [_part(item) | {"text": text}]}
+
+
+def _message_item(text: str, status: str) -> Json:
+    part: Json = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+    about = {"type": "message", "id": f"msg_{secrets.token_hex(12)}", "role": "assistant", "status": status}
+    return {**about, "content": [part]}
+
+
+def _reasoning_item(text: str) -> Json:
+    summary = [{"type": "summary_text", "text": text}]
+    return {"type": "reasoning", "id": f"rs_{secrets.token_hex(12)}", "summary": summary, "status": "completed"}
 
 
 def _schema(rest: Json) -> Any:
@@ -189,13 +278,13 @@ def _tool(tool: Json) -> ToolSpec:
     return tool_spec(tool.get("name"), tool.get("description"), tool.get("parameters"))
 
 
-def _head(response: ModelResponse) -> Json:
+def _head(model: str) -> Json:
     return {
         "id": f"resp_{secrets.token_hex(12)}",
         "object": "response",
         "created_at": int(time.time()),
         "status": "in_progress",
-        "model": response.model,
+        "model": model,
         "output": [],
         "error": None,
         "incomplete_details": None,
@@ -213,12 +302,9 @@ def _items(asked: Asked, response: ModelResponse) -> list[Json]:
     status = "completed" if response.finish_reason == "stop" else "incomplete"
     items: list[Json] = []
     if asked.shows_thoughts and (thoughts := thoughts_of(response)):
-        summary = [{"type": "summary_text", "text": thoughts}]
-        items.append({"type": "reasoning", "id": f"rs_{secrets.token_hex(12)}", "summary": summary})
+        items.append(_reasoning_item(thoughts))
     if response.text or not response.tool_calls:
-        part: Json = {"type": "output_text", "text": response.text, "annotations": [], "logprobs": []}
-        about = {"type": "message", "id": f"msg_{secrets.token_hex(12)}", "role": "assistant", "status": status}
-        items.append({**about, "content": [part]})
+        items.append(_message_item(response.text, status))
     for call in response.tool_calls:
         about = {"type": "function_call", "id": f"fc_{secrets.token_hex(12)}", "status": status}
         items.append({**about, "call_id": call.id, "name": call.name, "arguments": arguments_text(call)})

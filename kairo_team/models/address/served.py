@@ -6,16 +6,19 @@ import hmac
 import json
 import logging
 import secrets
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
 from anyio.abc import SocketAttribute, SocketStream
 
-from kairo_team.addresses import ModelAddress
-from kairo_team.errors import HaltError, InsufficientBudget, KairoError, ModelCallError, known
+from kairo_team._util.threads import poster
+from kairo_team.addresses import MCP, ModelAddress
+from kairo_team.errors import HaltError, InsufficientBudget, KairoError, ModelCallError, TurnEnded, known
 from kairo_team.models.address.chat import Chat
-from kairo_team.models.address.http import MAX_BODY, BodyTooLarge, Connection, Reply
+from kairo_team.models.address.http import EVENTS, MAX_BODY, BodyTooLarge, Connection, Reply, reply_of
 from kairo_team.models.address.messages import Messages
 from kairo_team.models.address.parts import Natives, Refused, parsed
 from kairo_team.models.address.responses import Responses
@@ -23,9 +26,12 @@ from kairo_team.models.address.responses import Responses
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from anyio.abc import TaskStatus
+
     from kairo_team.contracts import GovernedChatModel
-    from kairo_team.models.address.http import Body, Head
-    from kairo_team.models.address.parts import Format, Json
+    from kairo_team.messages import ModelRequest, ModelResponse
+    from kairo_team.models.address.http import AsgiApp, Body, Head, Send
+    from kairo_team.models.address.parts import Format, Json, Piece, Stream
 
 _logger = logging.getLogger("kairo_team")
 
@@ -69,6 +75,8 @@ class Served:
         self._begin = begin
         self._natives = Natives()
         self._refusals = 0
+        self.tools: AsgiApp | None = None
+        """Answers at `/mcp`."""
 
     async def connect(self, stream: SocketStream) -> None:
         """Serve one client."""
@@ -77,18 +85,18 @@ class Served:
         except Exception:
             _logger.exception("a connection of the governed address failed")
 
-    async def answer(self, head: Head, body: Body) -> Reply:
+    async def answer(self, head: Head, body: Body, send: Send) -> Reply:
         """Answer a request; every failure is an error in the format of its path."""
         form = _FORMATS.get(head.path, _CHAT)
+        sender = _Sender(send)
         try:
             self._check_key(head)
             if head.path == "/v1/models" and head.method == "GET":
                 return _json(200, self._models())
-            if head.path not in _FORMATS:
-                raise Refused(f"there is no {head.path!r} here, only {known(_FORMATS)}", 404, "not_found_error")
-            if head.method != "POST":
-                raise Refused(f"{head.path} takes POST, not {head.method}", 405)
-            return await self._call(head.path, form, parsed(await body()))
+            self._check_path(head)
+            if head.path == MCP and self.tools is not None:
+                return await reply_of(self.tools, head, await body())
+            return await self._call(head.path, form, parsed(await body()), sender)
         except Refused as refused:
             error = refused
         except BodyTooLarge:
@@ -103,6 +111,8 @@ class Served:
         except Exception as raised:
             _logger.exception("a call at the governed address failed")
             error = Refused(f"{type(raised).__name__}: {raised}", 500, "api_error")
+        if sender.begun:
+            return Reply(200, form.broken(error).encode(), EVENTS)
         return _json(error.status, form.error(error), _NO_RETRY)
 
     def _check_key(self, head: Head) -> None:
@@ -114,7 +124,14 @@ class Served:
             why = "the key is not the one of this address: it is address.key, and in address.env()"
             raise Refused(why, 401, "authentication_error")
 
-    async def _call(self, path: str, form: Format, body: Json) -> Reply:
+    def _check_path(self, head: Head) -> None:
+        paths = _FORMATS if self.tools is None else [*_FORMATS, MCP]
+        if head.path not in paths:
+            raise Refused(f"there is no {head.path!r} here, only {known(paths)}", 404, "not_found_error")
+        if head.method != "POST":
+            raise Refused(f"{head.path} takes POST, not {head.method}", 405)
+
+    async def _call(self, path: str, form: Format, body: Json, sender: _Sender) -> Reply:
         asked = form.read(body, self._model.name.partition(":")[0])
         request = self._natives.put_back(asked.request)
         if path == _COUNT:
@@ -126,11 +143,24 @@ class Served:
         if self.error is not None:
             raise self.error
         await self._begin()
+        if asked.stream:
+            stream = form.stream(asked, bare_name(self._model.name))
+            response = await sender.forward(stream, self._model, request)
+            self._natives.keep(response)
+            return Reply(200, stream.end(response).encode(), EVENTS)
         response = await self._model.complete(request)
         self._natives.keep(response)
-        if asked.stream:
-            return Reply(200, "".join(form.events(asked, response)).encode(), "text/event-stream; charset=utf-8")
         return _json(200, form.write(asked, response))
+
+    def refuse_tool(self, error: KairoError | None) -> str | None:
+        """Return why a tool is not called, or how its call ended the attempt; None if neither happened."""
+        error = error or self.error
+        if error is None:
+            return None
+        refused = self._end(error)
+        if isinstance(error, TurnEnded):
+            self.scope.cancel()
+        return refused.sentence
 
     def _end(self, error: KairoError) -> Refused:
         """Keep the first error that ends the attempt; cancel the block after too many further calls."""
@@ -148,6 +178,54 @@ class Served:
         return {"object": "list", "data": [one], "has_more": False}
 
 
+class _Sender:
+    """Sends the pieces of a reply as the model writes them."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.begun = False
+        """Whether something was sent."""
+        self._pieces: deque[tuple[Piece, str]] = deque()
+        self._news = anyio.Event()
+        self._ended = False
+
+    async def forward(self, stream: Stream, model: Any, request: ModelRequest) -> ModelResponse:
+        """Ask a member's model, which may give pieces in any thread; return its reply once all of them are sent."""
+        post = poster()
+
+        def take(kind: Piece, text: str) -> None:
+            self._pieces.append((kind, text))
+            post(self._wake)
+
+        response: ModelResponse | None = None
+        error: Exception | None = None
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._send_pieces, stream)
+            try:
+                response = await model.stream(request, partial(take, "text"), partial(take, "thinking"))
+            except Exception as raised:  # noqa: BLE001 - outside the task group, which would wrap it
+                error = raised
+            self._ended = True
+            self._wake()
+        if response is None:
+            raise error or RuntimeError("the call was cancelled")
+        return response
+
+    def _wake(self) -> None:
+        self._news.set()
+
+    async def _send_pieces(self, stream: Stream) -> None:
+        while True:
+            self._news = anyio.Event()
+            while self._pieces:
+                if events := stream.piece(*self._pieces.popleft()):
+                    self.begun = True
+                    await self._send(events)
+            if self._ended:
+                return
+            await self._news.wait()
+
+
 def bare_name(model: str) -> str:
     """Return a model's name without its provider."""
     return model.partition(":")[2] or model
@@ -157,27 +235,51 @@ def _json(status: int, body: Any, headers: tuple[tuple[str, str], ...] = ()) -> 
     return Reply(status, json.dumps(body, separators=(",", ":")).encode(), headers=headers)
 
 
+Refuse = Callable[["KairoError | None"], "str | None"]
+"""`Served.refuse_tool`."""
+
+
+class Application(Protocol):
+    """An ASGI application that answers while `serve` runs."""
+
+    app: AsgiApp
+
+    async def serve(self, *, task_status: TaskStatus[None] = ...) -> None:
+        """Serve until cancelled."""
+        ...
+
+
 class ServedModel:
     """Serves a model at a free port of 127.0.0.1 for the length of an `async with` block.
 
-    `begin` is called before each call, and may raise as the call may. The end of the block raises the first error that
-    ended the calls, even if a library hid it.
+    `begin` is called before each call, and may raise as the call may. `tools` makes the application that serves tools.
+    The end of the block raises the first error that ended the calls, even if a library hid it.
     """
 
     # An async generator could not be closed from outside while a stubborn member waits inside.
 
-    def __init__(self, model: GovernedChatModel, begin: Callable[[], Awaitable[object]]) -> None:
+    def __init__(
+        self,
+        model: GovernedChatModel,
+        begin: Callable[[], Awaitable[object]],
+        tools: Callable[[Refuse], Awaitable[Application]] | None = None,
+    ) -> None:
         self._served = Served(model, begin)
         self._name = bare_name(model.name)
+        self._tools = tools
 
     async def __aenter__(self) -> ModelAddress:
+        tools = None if self._tools is None else await self._tools(self._served.refuse_tool)
         self._listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=0)
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
         self._served.scope = self._tasks.cancel_scope
+        if tools is not None:
+            self._served.tools = tools.app
+            await self._tasks.start(tools.serve)
         self._tasks.start_soon(self._listener.serve, self._served.connect)
         port: int = self._listener.extra(SocketAttribute.local_port)  # noqa: S610 - anyio's, not a database's
-        return ModelAddress(f"http://127.0.0.1:{port}", self._served.key, self._name)
+        return ModelAddress(f"http://127.0.0.1:{port}", self._served.key, self._name, has_tools=tools is not None)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -1,0 +1,412 @@
+"""Accounts whose limit is for an hour, a day, a week or a month, on a database whose clock the tests set."""
+
+from __future__ import annotations
+
+import multiprocessing
+import re
+from collections.abc import Callable, Generator
+from contextlib import closing
+from datetime import datetime
+from functools import cache
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+import pytest
+from anyio import to_thread
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, invariant, rule
+
+import kairo_team as kt
+from kairo_team.durable import accounts
+from kairo_team.durable.accounts import Account
+from kairo_team.durable.postgres import PostgresJournal
+from kairo_team.durable.postgres_database import connect_to
+from kairo_team.durable.windows import Every, window_at
+from kairo_team.errors import InsufficientBudget, Misuse
+from kairo_team.tck.journal_stage import send
+from tests.cluster import test_account_law as law
+from tests.cluster.server import die, server
+from tests.cluster.stage import BEAT
+from tests.cluster.test_accounts import OFFICE, approve, request_of, runtime_on, suspend, team_of
+
+pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
+
+OSLO: Final = ZoneInfo("Europe/Oslo")
+MORNING: Final = datetime(2026, 10, 24, 9, tzinfo=OSLO).timestamp()
+"""The day before the clocks go back: the next day has 25 hours."""
+HOUR: Final = 3600.0
+TODAY: Final[Any] = {"every": "day", "tz": "Europe/Oslo"}
+
+
+def set_clock(url: str, now: float) -> None:
+    """Set the clock of a database to seconds since 1970."""
+    with closing(connect_to(url, "test")) as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS fake_clock (now DOUBLE PRECISION)")
+        connection.execute("DELETE FROM fake_clock")
+        connection.execute("INSERT INTO fake_clock VALUES (?)", (now,))
+
+
+def read_clock(connection: Any) -> float:
+    return float(connection.execute("SELECT now FROM fake_clock").fetchone()[0])
+
+
+@pytest.fixture
+def url(database: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A database in which it is nine in the morning."""
+    PostgresJournal(database).close()
+    set_clock(database, MORNING)
+    monkeypatch.setattr(accounts, "clock", read_clock)
+    return database
+
+
+@pytest.fixture
+def opened(url: str) -> Generator[Callable[..., PostgresJournal]]:
+    """Makes the journals of several processes, with an account that has 1,000 tokens a day."""
+    journals: list[PostgresJournal] = []
+
+    def make(account: Any = "desk") -> PostgresJournal:
+        made = PostgresJournal(url, beat=BEAT, account=account)
+        journals.append(made)
+        return made
+
+    make(None).set_account("desk", kt.Budget(tokens=1_000), **TODAY)
+    yield make
+    for journal in journals:
+        journal.close()
+
+
+def found(journal: PostgresJournal, name: str = "desk") -> Account:
+    return next(one for one in journal.accounts() if one.name == name)
+
+
+def amounts(journal: PostgresJournal, name: str = "desk") -> tuple[int, int]:
+    one = found(journal, name)
+    return one.used.tokens, one.set_aside.tokens
+
+
+def ended(journal: PostgresJournal, name: str = "desk") -> list[tuple[int, int]]:
+    """Return the tokens used and set aside in the earlier windows of an account."""
+    sql = "SELECT used_tokens, aside_tokens FROM ended_window WHERE name = ? ORDER BY since"
+    with journal.database.reading() as connection:
+        return [(int(used), int(aside)) for used, aside in connection.execute(sql, (name,)).fetchall()]
+
+
+def begin(journal: PostgresJournal, run_id: str, tokens: int) -> Any:
+    return journal.begin(request_of(run_id, tokens), team_of(), {}, None)
+
+
+# ------------------------------------------------------------------ windows
+
+
+def test_a_window_ends_by_the_databases_clock_and_the_next_has_the_whole_limit(opened: Any, url: str) -> None:
+    journal = opened()
+    begin(journal, "a", 700)
+    midnight = datetime(2026, 10, 25, tzinfo=OSLO)
+    with pytest.raises(InsufficientBudget, match=r"'desk' has 300 tokens left, 400 asked; its window ends at") as short:
+        begin(journal, "b", 400)
+    assert short.value.until == midnight
+    assert str(short.value).endswith("2026-10-25 00:00+02:00")
+    set_clock(url, midnight.timestamp() - 0.001)
+    assert amounts(journal) == (0, 700)
+    set_clock(url, midnight.timestamp())
+    assert amounts(journal) == (0, 0), "a reader sees the new window, though nothing was written"
+    window = found(journal).window
+    assert window is not None
+    assert window.until.timestamp() - window.since.timestamp() == 25 * HOUR
+    assert str(window) == "day until 2026-10-26 00:00 Europe/Oslo"
+    begin(journal, "b", 1_000)
+    assert (amounts(journal), ended(journal)) == ((0, 1_000), [(0, 700)])
+
+
+async def test_what_was_set_aside_before_a_boundary_is_charged_there(opened: Any, url: str) -> None:
+    journal = opened()
+
+    async def late(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        await to_thread.run_sync(set_clock, url, MORNING + 24 * HOUR)
+        prompt = kt.Message.user(assignment.task.id)
+        return (await context.model("m:x").complete(kt.ModelRequest([prompt], max_tokens=20))).text
+
+    result = await kt.run(team_of(late), request_of("r"), runtime=runtime_on(journal))
+    assert result.usage.tokens > 0
+    assert (amounts(journal), ended(journal)) == ((0, 0), [(result.usage.tokens, 0)])
+
+
+async def test_a_run_that_is_resumed_after_a_boundary_is_charged_in_both_windows(opened: Any, url: str) -> None:
+    journal = opened()
+    first = await suspend(journal)
+    set_clock(url, MORNING + 24 * HOUR)
+    approve(journal)
+    result = await runtime_on(opened()).resume("r", OFFICE)
+    assert result.status is kt.TeamStatus.COMPLETED
+    assert ended(journal) == [(first, 0)]
+    assert amounts(journal) == (result.usage.tokens - first, 0)
+
+
+async def test_a_run_whose_process_died_keeps_its_amount_in_the_window_where_it_was_set_aside(
+    opened: Any, url: str
+) -> None:
+    dead, journal = opened(), opened()
+    begin(dead, "r", 400)
+    die(dead)
+    set_clock(url, MORNING + 24 * HOUR)
+    result = await runtime_on(journal).resume("r", team_of())
+    assert result.usage.tokens > 0
+    assert (amounts(journal), ended(journal)) == ((0, 0), [(result.usage.tokens, 0)])
+
+
+async def test_a_top_up_after_a_boundary_is_set_aside_in_the_new_window(opened: Any, url: str) -> None:
+    journal = opened()
+    session = await to_thread.run_sync(begin, journal, "r", 900)
+    set_clock(url, MORNING + 24 * HOUR)
+    with pytest.raises(InsufficientBudget, match="1000 tokens left, 1001 asked"):
+        session.set_aside(kt.Budget(tokens=1_901))
+    session.set_aside(kt.Budget(tokens=1_900))
+    assert (amounts(journal), ended(journal)) == ((0, 1_000), [(0, 900)])
+    number = await send(session, held=kt.Usage(950))
+    session.ended(number, "answered", kt.Usage(950))
+    session.end(kt.TeamResult("r", kt.TeamStatus.FAILED, (), None, usage=kt.Usage(950)))
+    await session.written()
+    assert (amounts(journal), ended(journal)) == ((50, 0), [(900, 0)]), "the amount set aside first is used first"
+
+
+# ------------------------------------------------------------------ tenants
+
+
+async def test_each_tenant_has_the_limit_for_itself_and_needs_no_preparation(opened: Any) -> None:
+    journal = opened(None)
+    journal.set_account("chat", kt.Budget(tokens=900), every="month", tz="Europe/Oslo")
+
+    def of(tenant: str) -> Any:
+        terms = kt.account("chat", kt.Budget(tokens=500), scope=tenant, parent="chat", **TODAY)
+        return journal.charging(terms)
+
+    for tenant in ("acme", "globex"):
+        result = await kt.run(team_of(), request_of(tenant, 400), runtime=runtime_on(of(tenant)))
+        assert amounts(journal, f"chat/{tenant}") == (result.usage.tokens, 0)
+    begin(of("acme"), "a", 400)
+    with pytest.raises(InsufficientBudget, match=r"'chat/acme' has \d+ tokens left"):
+        begin(of("acme"), "b", 200)
+    with pytest.raises(InsufficientBudget, match=r"'chat' has \d+ tokens left"):
+        begin(of("initech"), "c", 500)
+    assert [one.name for one in journal.accounts()] == ["chat", "chat/acme", "chat/globex", "desk"]
+
+
+def test_an_account_that_exists_keeps_its_limit(opened: Any) -> None:
+    opened(kt.account("desk", kt.Budget(tokens=5), **TODAY)).begin(request_of("r", 1_000), team_of(), {}, None)
+
+
+# ------------------------------------------------------------------ mistakes
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"every": "daily"}, "did you mean 'day'?"),
+        ({"every": "day", "tz": "Europe/Olso"}, "did you mean 'Europe/Oslo'?"),
+        ({"tz": "Europe/Oslo"}, "it needs every=, such as every='day'"),
+        ({"scope": "a/b"}, "scope= names one tenant, without '/', not 'a/b'"),
+        ({"scope": " "}, "an account has a name of 1 to 100 printable characters"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_what_to_write(given: Any, sentence: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        kt.account("desk", kt.Budget(tokens=5), **given)
+
+
+def test_only_tokens_and_dollars_are_limited() -> None:
+    with pytest.raises(ValueError, match="an account limits tokens and dollars, not seconds"):
+        kt.account("desk", kt.Budget(seconds=5), every="day")
+
+
+def test_windows_stay_as_they_were_made(opened: Any) -> None:
+    journal = opened(None)
+    journal.set_account("always", kt.Budget(tokens=1_000))
+    journal.set_account("desk", kt.Budget(tokens=2_000), **TODAY)
+    for name, change in (("desk", {"every": "week"}), ("desk", {"tz": "UTC"}), ("always", {"every": "day"})):
+        with pytest.raises(Misuse, match="which stays so: create another account for"):
+            journal.set_account(name, **change)
+    with pytest.raises(Misuse, match="account 'desk' has windows of a day: write every='day'"):
+        begin(opened(kt.account("desk", kt.Budget(tokens=5))), "r", 5)
+    assert found(journal).limit == kt.Budget(tokens=2_000)
+
+
+def test_a_database_from_before_windows_gets_them_and_keeps_its_accounts(database: str) -> None:
+    with closing(PostgresJournal(database, beat=BEAT, account="desk")) as journal:
+        journal.set_account("desk", kt.Budget(tokens=1_000))
+        begin(journal, "r", 400)
+        with closing(connect_to(database, "test")) as connection:
+            for one in ("every", "tz", "since", "until"):
+                connection.execute(f"ALTER TABLE account DROP COLUMN {one}")
+            connection.execute("DROP TABLE window_hold, ended_window")
+        with closing(PostgresJournal(database, beat=BEAT)) as other:
+            assert amounts(other) == (0, 400)
+            assert found(other).window is None
+            other.set_account("daily", kt.Budget(tokens=5), every="day")
+
+
+# ------------------------------------------------------------------ two processes at once
+
+
+def spend_all(url: str, number: int, ready: Any, go: Any) -> None:
+    """Begin as many runs as fit, at the same moment as another process."""
+    accounts.clock = read_clock
+    journal = PostgresJournal(url, beat=1.0, account="desk")
+    ready.release()
+    go.wait()
+    for turn in range(12):
+        try:
+            begin(journal, f"p{number}-{turn}", 100)
+        except InsufficientBudget:
+            break
+
+
+@pytest.mark.exhaustive
+def test_two_processes_that_find_a_window_ended_open_one_and_never_pass_its_limit(opened: Any, url: str) -> None:
+    journal = opened()
+    begin(journal, "before", 900)
+    set_clock(url, MORNING + 24 * HOUR)
+    context = multiprocessing.get_context("spawn")
+    ready, go = context.Semaphore(0), context.Event()
+    processes = [context.Process(target=spend_all, args=(url, number, ready, go)) for number in range(2)]
+    for process in processes:
+        process.start()
+    for _ in processes:
+        ready.acquire()
+    go.set()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0]
+    assert (amounts(journal), ended(journal)) == ((0, 1_000), [(0, 900)])
+
+
+# ------------------------------------------------------------------ the law
+
+EVERY: Final[dict[str, tuple[Every, str] | None]] = {
+    "house": ("month", "Europe/Oslo"),
+    "desk": ("day", "Europe/Oslo"),
+    "page": ("hour", "Asia/Kolkata"),
+    "other": None,
+}
+TURNS: Final = [datetime(2026, 3, 28, 20, tzinfo=OSLO), datetime(2026, 10, 24, 20, tzinfo=OSLO)]
+"""Before the two changes of the clocks in a year."""
+TENSES: Final = [*TURNS, datetime(2026, 12, 31, 20, tzinfo=OSLO)]
+
+
+limits = st.tuples(st.integers(30, 90), st.none() | st.integers(30, 90))
+
+
+@cache
+def home() -> PostgresJournal:
+    """The journal of the process that never dies, on a database with a clock to set."""
+    return PostgresJournal(server().new_database(), beat=law.BEAT)
+
+
+class WindowLaw(law.AccountLaw):
+    """The same, in accounts with windows, while time passes: no window is ever above its limit."""
+
+    def __init__(self) -> None:
+        self.patched = pytest.MonkeyPatch()
+        self.patched.setattr(law, "home", home)
+        self.now: float = TURNS[0].timestamp()
+        self.patched.setattr(accounts, "clock", lambda _connection: self.now)
+        self.since: dict[str, float] = {}
+        self.ended: dict[tuple[str, float], law.Row] = {}
+        self.holds: dict[int, dict[str, dict[float, list[int]]]] = {}
+        """By run, account and window: what the run has set aside."""
+        super().__init__()
+
+    forget = cancel = None  # type: ignore[assignment] # fewer rules, so that more runs live at the ends of windows
+
+    @initialize(given=st.lists(limits, min_size=4, max_size=4), now=st.sampled_from(TENSES))
+    def make_accounts(self, given: list[law.Pair], now: datetime) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - an initialize rule is called by hypothesis alone
+        self.now = now.timestamp()
+        with home().connecting() as connection:
+            connection.execute("TRUNCATE account, ended_window, window_hold, charge, run, step, call, question, event")
+        for (name, parent), limit in zip(law.PARENTS.items(), given, strict=True):
+            every, tz = EVERY[name] or (None, None)
+            home().set_account(name, law.budget_of(limit), parent=parent, every=every, tz=tz)
+            self.rows[name] = law.Row(list(limit))
+        self.roll()
+
+    @rule(account=st.sampled_from(["desk", "page"]), budget=st.tuples(st.integers(10, 30), st.integers(10, 30)))
+    def begin(self, account: str, budget: law.Pair) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - a rule is called by hypothesis alone
+        super().begin(account, budget, queued=False)
+
+    @rule(seconds=st.sampled_from([600.0, HOUR, 5 * HOUR, 23 * HOUR, 24 * HOUR, 25 * HOUR]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+        self.roll()
+
+    @rule(
+        data=st.data(),
+        seconds=st.sampled_from([HOUR, 24 * HOUR]),
+        more=st.sampled_from([0, 20]),
+        ends=st.sampled_from(["ended", "suspended", "live"]),
+    )
+    def work_over_a_boundary(self, data: st.DataObject, seconds: float, more: int, ends: str) -> None:
+        """Spend on both sides of the end of a window, with a raised limit on the second."""
+        if self.pick(data, "live") is None:
+            self.begin("page", (20, 20))
+        self.spend(data, (5, 5), None)
+        self.time_passes(seconds)
+        self.raise_limit(data, (more, more))
+        self.spend(data, (20, 10), 2)
+        if ends != "live":
+            self.end(data, suspends=ends == "suspended")
+
+    def roll(self) -> None:
+        for name, windows in EVERY.items():
+            since = 0.0 if windows is None else window_at(*windows, self.now)[0]
+            if self.since.setdefault(name, since) != since:
+                row = self.rows[name]
+                self.ended[name, self.since[name]] = row
+                self.rows[name] = law.Row(list(row.limit))
+                self.since[name] = since
+
+    def set_aside(self, run: law.Entry, budget: law.Pair, act: Any) -> bool:
+        before = list(run.aside)
+        done = super().set_aside(run, budget, act)
+        more = [(now or 0) - (was or 0) for now, was in zip(run.aside, before, strict=True)]
+        if done and (any(more) or None in run.aside):
+            for name in self.chain(run.account):
+                windows = self.holds.setdefault(id(run), {}).setdefault(name, {})
+                held = windows.setdefault(self.since[name], [0, 0])
+                held[:] = [one + much for one, much in zip(held, more, strict=True)]
+        return done
+
+    def settle(self, run: law.Entry, state: str) -> None:
+        spent = [now - was for now, was in zip(run.spent, run.used, strict=True)]
+        holds = self.holds.pop(id(run), {})
+        for name in self.chain(run.account):
+            rest = list(spent)
+            windows = holds.get(name) or {self.since[name]: [0, 0]}
+            for since, held in sorted(windows.items()):
+                row = self.rows[name] if since == self.since[name] else self.ended[name, since]
+                for n in (0, 1):
+                    part = rest[n] if since == max(windows) else min(rest[n], held[n])
+                    rest[n] -= part
+                    row.used[n] += part
+                    row.aside[n] -= held[n]
+        run.used, run.aside, run.state = list(run.spent), [0, 0], state
+
+    @invariant()
+    def ended_windows_are_as_in_the_model_and_within_their_limits(self) -> None:
+        with home().database.reading() as connection:
+            rows = connection.execute("SELECT * FROM ended_window").fetchall()
+        for row in rows:
+            model = self.ended[row["name"], row["since"]]
+            for n, kind in enumerate(("tokens", "picos")):
+                used, aside, limit = int(row[f"used_{kind}"]), int(row[f"aside_{kind}"]), row[kind]
+                assert (used, aside, limit) == (model.used[n], model.aside[n], model.limit[n])
+                assert limit is None or used + aside <= limit
+
+    def teardown(self) -> None:
+        super().teardown()
+        self.patched.undo()
+
+
+WindowLaw.TestCase.settings = settings(
+    max_examples=max(4, settings().max_examples // 5), stateful_step_count=25, deadline=None
+)
+TestWindowLaw = WindowLaw.TestCase
