@@ -79,31 +79,57 @@ class Chat:
         if thoughts := thoughts_of(response):
             message["reasoning_content"] = thoughts
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(response)}
-        return _head("chat.completion", response) | {"choices": [choice], "usage": usage_of(response)}
+        return _head("chat.completion", response.model) | {"choices": [choice], "usage": usage_of(response)}
 
     def events(self, asked: Asked, response: ModelResponse) -> Iterator[str]:
         """Yield the reply as the chunks of a stream."""
-        head = _head("chat.completion.chunk", response)
+        stream = self.stream(asked, response.model)
+        yield from stream.begin()
+        if thoughts := thoughts_of(response):
+            yield from stream.think(thoughts)
+        yield from stream.end(response)
 
-        def chunk(delta: Json, finish: str | None = None) -> str:
-            return event(head | {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
-
-        thoughts = thoughts_of(response)
-        yield chunk({"role": "assistant", "content": ""})
-        if thoughts:
-            yield chunk({"reasoning_content": thoughts})
-        if response.text:
-            yield chunk({"content": response.text})
-        for at, call in enumerate(response.tool_calls):
-            yield chunk({"tool_calls": [{"index": at, **_written(call)}]})
-        yield chunk({}, _finish(response))
-        if asked.usage_in_stream:
-            yield event(head | {"choices": [], "usage": usage_of(response)})
-        yield "data: [DONE]\n\n"
+    def stream(self, asked: Asked, model: str) -> ChatStream:
+        """Return the chunks of a reply that is not there yet."""
+        return ChatStream(asked, model)
 
     def error(self, refused: Refused) -> Json:
         """Return an error of OpenAI's interface."""
         return {"error": {"message": refused.sentence, "type": refused.kind, "param": None, "code": refused.kind}}
+
+
+class ChatStream:
+    """The chunks of one reply: its beginning, reasoning in pieces, and the rest."""
+
+    def __init__(self, asked: Asked, model: str) -> None:
+        self._head = _head("chat.completion.chunk", model)
+        self._usage = asked.usage_in_stream
+
+    def begin(self) -> Iterator[str]:
+        """Yield what comes first."""
+        yield self._chunk({"role": "assistant", "content": ""})
+
+    def think(self, text: str) -> Iterator[str]:
+        """Yield a piece of reasoning."""
+        yield self._chunk({"reasoning_content": text})
+
+    def end(self, response: ModelResponse) -> Iterator[str]:
+        """Yield the reply without its reasoning, and the end."""
+        if response.text:
+            yield self._chunk({"content": response.text})
+        for at, call in enumerate(response.tool_calls):
+            yield self._chunk({"tool_calls": [{"index": at, **_written(call)}]})
+        yield self._chunk({}, _finish(response))
+        if self._usage:
+            yield event(self._head | {"choices": [], "usage": usage_of(response)})
+        yield "data: [DONE]\n\n"
+
+    def fail(self, refused: Refused) -> Iterator[str]:
+        """Yield an error, after which nothing comes."""
+        yield event(Chat().error(refused))
+
+    def _chunk(self, delta: Json, finish: str | None = None) -> str:
+        return event(self._head | {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
 
 
 def refuse_fields(rest: Json, refused: dict[str, str]) -> None:
@@ -219,9 +245,9 @@ def _tool(tool: Json) -> ToolSpec:
     return tool_spec(function.get("name"), function.get("description"), function.get("parameters"))
 
 
-def _head(kind: str, response: ModelResponse) -> Json:
+def _head(kind: str, model: str) -> Json:
     made = f"chatcmpl-{secrets.token_hex(12)}"
-    return {"id": made, "object": kind, "created": int(time.time()), "model": response.model}
+    return {"id": made, "object": kind, "created": int(time.time()), "model": model}
 
 
 def _written(call: ToolCall) -> Json:

@@ -74,32 +74,87 @@ class Responses:
 
     def write(self, asked: Asked, response: ModelResponse) -> Json:
         """Return the reply as a response."""
-        return _ended(_head(response), response, _items(asked, response))
+        return _ended(_head(response.model), response, _items(asked, response))
 
     def events(self, asked: Asked, response: ModelResponse) -> Iterator[str]:
         """Yield the reply as the events of a stream."""
-        numbers = count()
-        head = _head(response)
+        stream = self.stream(asked, response.model)
+        yield from stream.begin()
+        yield from stream.end(response)
 
-        def send(kind: str, **fields: Any) -> str:
-            return event({"type": kind, "sequence_number": next(numbers), **fields}, kind)
-
-        yield send("response.created", response=head)
-        yield send("response.in_progress", response=head)
-        items = _items(asked, response)
-        for at, item in enumerate(items):
-            bare = {name: "" if name == "arguments" else value for name, value in item.items()}
-            bare |= {name: list[Any]() for name in ("content", "summary") if name in item}
-            yield send("response.output_item.added", output_index=at, item=bare | {"status": "in_progress"})
-            for kind, fields in _pieces(item):
-                yield send(kind, output_index=at, item_id=item["id"], **fields)
-            yield send("response.output_item.done", output_index=at, item=item)
-        ended = _ended(head, response, items)
-        yield send(f"response.{ended['status']}", response=ended)
+    def stream(self, asked: Asked, model: str) -> ResponsesStream:
+        """Return the events of a reply that is not there yet."""
+        return ResponsesStream(asked, model)
 
     def error(self, refused: Refused) -> Json:
         """Return an error of OpenAI's interface."""
         return Chat().error(refused)
+
+
+class ResponsesStream:
+    """The events of one reply: its beginning, reasoning in pieces, and the rest."""
+
+    def __init__(self, asked: Asked, model: str) -> None:
+        self._asked = asked
+        self._head = _head(model)
+        self._numbers = count()
+        self._thinking: Json | None = None
+        """The item of the reasoning that was given in pieces."""
+
+    def begin(self) -> Iterator[str]:
+        """Yield what comes first."""
+        yield self._event("response.created", response=self._head)
+        yield self._event("response.in_progress", response=self._head)
+
+    def think(self, text: str) -> Iterator[str]:
+        """Yield a piece of reasoning."""
+        if self._thinking is None:
+            self._thinking = _thought("")
+            yield self._added(0, self._thinking)
+            yield self._of_thinking("part.added", part={"type": "summary_text", "text": ""})
+        part = self._thinking["summary"][0]
+        part["text"] += text
+        yield self._of_thinking("text.delta", delta=text)
+
+    def end(self, response: ModelResponse) -> Iterator[str]:
+        """Yield the reply and the end; its reasoning only where it was not given in pieces."""
+        items = _items(self._asked, response)
+        if self._thinking is not None:
+            yield from self._thought_through(self._thinking)
+            items = [self._thinking, *items]
+        for at, item in enumerate(items):
+            if item is self._thinking:
+                continue
+            yield self._added(at, item)
+            for kind, fields in _pieces(item):
+                yield self._event(kind, output_index=at, item_id=item["id"], **fields)
+            yield self._event("response.output_item.done", output_index=at, item=item)
+        ended = _ended(self._head, response, items)
+        yield self._event(f"response.{ended['status']}", response=ended)
+
+    def fail(self, refused: Refused) -> Iterator[str]:
+        """Yield an error, after which nothing comes."""
+        error = {"code": refused.kind, "message": refused.sentence}
+        yield self._event("response.failed", response=self._head | {"status": "failed", "error": error})
+
+    def _thought_through(self, item: Json) -> Iterator[str]:
+        part = item["summary"][0]
+        yield self._of_thinking("text.done", text=part["text"])
+        yield self._of_thinking("part.done", part=part)
+        yield self._event("response.output_item.done", output_index=0, item=item)
+
+    def _added(self, at: int, item: Json) -> str:
+        bare = {name: "" if name == "arguments" else value for name, value in item.items()}
+        bare |= {name: list[Any]() for name in ("content", "summary") if name in item}
+        return self._event("response.output_item.added", output_index=at, item=bare | {"status": "in_progress"})
+
+    def _of_thinking(self, kind: str, **fields: Any) -> str:
+        assert self._thinking is not None
+        place = {"output_index": 0, "item_id": self._thinking["id"], "summary_index": 0}
+        return self._event(f"response.reasoning_summary_{kind}", **place, **fields)
+
+    def _event(self, kind: str, **fields: Any) -> str:
+        return event({"type": kind, "sequence_number": next(self._numbers), **fields}, kind)
 
 
 def _schema(rest: Json) -> Any:
@@ -189,13 +244,13 @@ def _tool(tool: Json) -> ToolSpec:
     return tool_spec(tool.get("name"), tool.get("description"), tool.get("parameters"))
 
 
-def _head(response: ModelResponse) -> Json:
+def _head(model: str) -> Json:
     return {
         "id": f"resp_{secrets.token_hex(12)}",
         "object": "response",
         "created_at": int(time.time()),
         "status": "in_progress",
-        "model": response.model,
+        "model": model,
         "output": [],
         "error": None,
         "incomplete_details": None,
@@ -209,12 +264,16 @@ def _head(response: ModelResponse) -> Json:
     }
 
 
+def _thought(text: str) -> Json:
+    summary = [{"type": "summary_text", "text": text}]
+    return {"type": "reasoning", "id": f"rs_{secrets.token_hex(12)}", "summary": summary}
+
+
 def _items(asked: Asked, response: ModelResponse) -> list[Json]:
     status = "completed" if response.finish_reason == "stop" else "incomplete"
     items: list[Json] = []
     if asked.shows_thoughts and (thoughts := thoughts_of(response)):
-        summary = [{"type": "summary_text", "text": thoughts}]
-        items.append({"type": "reasoning", "id": f"rs_{secrets.token_hex(12)}", "summary": summary})
+        items.append(_thought(thoughts))
     if response.text or not response.tool_calls:
         part: Json = {"type": "output_text", "text": response.text, "annotations": [], "logprobs": []}
         about = {"type": "message", "id": f"msg_{secrets.token_hex(12)}", "role": "assistant", "status": status}
