@@ -70,7 +70,7 @@ def serve(
         ),
     ] = None,
     openai: Annotated[
-        bool, typer.Option("--openai", help="Serve OpenAI's chat completions and Responses, below /v1.")
+        bool, typer.Option("--openai", help="Serve the team as a model of OpenAI's interface, below /v1.")
     ] = False,
     budget: BudgetOption = None,
     key_budget: Annotated[
@@ -102,7 +102,7 @@ def serve(
     """Serve a team as an MCP tool and as a model of OpenAI's interface, each run under a budget.
 
     A run needs a limit of tokens or dollars: --budget, or the file's own. With a journal, a request's header
-    Idempotency-Key names its run, which goes on when it is asked for again.
+    Idempotency-Key names its run, which continues when it is requested again.
     """
     over_stdio = mcp is McpWay.STDIO
     if over_stdio and openai:
@@ -196,7 +196,7 @@ def _serve_http(app: ServedTeam, address: Address, team: str, new_key: str | Non
         place = address.shown(port)
         print(f"Team {team!r} is served at {place}: {' and '.join(app.places)}. Ctrl-C ends it.", flush=True)
         if new_key is not None:
-            print(f"Its key, made for this start: {new_key}", flush=True)
+            print(f"The key, made for this start: {new_key}", flush=True)
 
     try:
         serve_http(app, address, ready)

@@ -43,7 +43,7 @@ def make_rules(
     runtime: Runtime | None = None,
     most_runs: int = MOST_RUNS,
 ) -> Rules:
-    """Return the rules of a served team; the arguments are those of `asgi`."""
+    """Return the rules of a served team; the arguments are as in `asgi`."""
     if not isinstance(team, Team):
         raise Misuse(f"a kt.Team is served, not {team!r:.80}")
     given = config or TeamConfig()
@@ -58,7 +58,7 @@ def make_rules(
 
 
 def describe(team: Team) -> str:
-    """Return what a client is told about a team."""
+    """Describe a team for a client."""
     members = ", ".join(member.id for member in team.members)
     return f"Have the team {team.name!r} ({members}) work on a goal, and return its result."
 
@@ -82,13 +82,13 @@ def asgi(
     """Make an ASGI app that serves a team: MCP at `/mcp`, OpenAI's chat completions and Responses below `/v1`.
 
     `keys` are the keys of callers by their names, of at least 16 characters; each request needs one as a bearer token.
-    Every run has `budget`, which replaces that of `config` and has to limit tokens or dollars. The runs of one key
+    Every run has `budget`, which replaces the budget of `config` and has to limit tokens or dollars. The runs of one key
     together have `key_budget`, and at most `most_runs` of them run at once. `plan`, `config`, `coordinator` and
     `runtime` are as in `kairo_team.run`. `description` is what MCP clients show of the team's tool. `names` are the
     host names that clients may use; without any, every name is taken.
 
-    With a journal in the runtime, a request's header `Idempotency-Key` names its run: asked again, the same run goes
-    on, or its result is returned. A server such as uvicorn runs the app's lifespan; another app that mounts this one
+    With a journal in the runtime, a request's header `Idempotency-Key` names its run: asked again, the same run
+    continues, or its result is returned. A server such as uvicorn runs the app's lifespan; another app that mounts this one
     has to, with `async with served.lifespan():`. Raises `MissingExtra` without the extra `serve`, and `Misuse` for keys
     or budgets that are not safe.
 
@@ -124,8 +124,8 @@ class ServedTeam:
         from starlette.exceptions import HTTPException
         from starlette.routing import Route
 
-        from kairo_team.serve.guard import Guard, refusal
         from kairo_team.models.address.parts import Refused
+        from kairo_team.serve.guard import Guard, refusal
 
         self._served = served
         self._managers: list[Any] = []
@@ -142,7 +142,7 @@ class ServedTeam:
             routes.append(Route("/mcp", over_http))
         places = ", ".join(sorted(route.path for route in routes))
         self.places = [*(["OpenAI's interface below /v1"] if openai else []), *(["MCP at /mcp"] if mcp else [])]
-        """What is served where, for people."""
+        """The served interfaces and their places, for people."""
 
         async def refuse(request: Any, error: Exception) -> Any:
             assert isinstance(error, HTTPException)

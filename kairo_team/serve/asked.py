@@ -1,11 +1,11 @@
-"""The runs that callers ask for: each caller has a budget and runs of its own, and no way to those of others."""
+"""The runs that callers ask for: each caller has a budget and runs of its own, and cannot reach any other run."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -159,7 +159,7 @@ class AskedRun:
     # ------------------------------------------------------------------ the work
 
     async def work(self, team: Team, runtime: Runtime, coordinator: TeamCoordinator | None) -> None:
-        """Make the run, or go on with it; its end is kept, however it ends."""
+        """Make the run, or resume it; its end is kept, however it ends."""
         self._runtime = runtime
         try:
             with self.scope:
@@ -322,7 +322,7 @@ class Served:
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[None]:
-        """Take requests while the block runs; its end stops the runs, and those in a journal can go on later."""
+        """Take requests while the block runs; its end stops the runs; runs in a journal can be resumed later."""
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             try:
@@ -333,7 +333,7 @@ class Served:
         for caller in self._callers.values():
             caller.forget_runs()  # one that was cancelled before it began has forgotten nothing itself
 
-    def _start(self, work: Callable[..., Awaitable[object]], *arguments: object) -> None:
+    def _start(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
         if self._tasks is None:
             raise Misuse(NOT_OPEN)
         self._tasks.start_soon(work, *arguments)

@@ -70,7 +70,8 @@ def reply_of(run: AskedRun, model: str) -> ModelResponse:
         raise Refused(why(result), *_STATUS.get(result.status, (500, "team_failed")))
     spent = result.usage_by_model.values()
     billing = Billing(
-        cached_tokens=sum(one.cached_tokens for one in spent), reasoning_tokens=sum(one.reasoning_tokens for one in spent)
+        cached_tokens=sum(one.cached_tokens for one in spent),
+        reasoning_tokens=sum(one.reasoning_tokens for one in spent),
     )
     return ModelResponse(result.artifact.text, usage=result.usage, model=model, billing=billing)
 

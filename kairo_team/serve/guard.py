@@ -42,7 +42,7 @@ class _Gone(Exception):
 
 
 class Guard:
-    """Lets requests with a key through, with their whole body, and ends those of clients that are too slow."""
+    """Lets requests with a key through, with their whole body, and ends a request whose client is too slow."""
 
     def __init__(
         self,

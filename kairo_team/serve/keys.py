@@ -22,7 +22,7 @@ class Keys:
             raise Misuse("a served team needs a key: keys={'ada': ...}, a name and the key for each caller")
         for name, key in keys.items():
             if not _NAME.fullmatch(name):
-                raise Misuse(f"a key's name has 1 to 40 letters, digits, '_' and '-', not {name!r:.80}")
+                raise Misuse(f"a key's name has 1 to 40 characters of A-Z, a-z, 0-9, _ and -, not {name!r:.80}")
             if len(key) < LEAST_TOKEN or not key.isascii() or not key.isprintable() or " " in key:
                 raise Misuse(f"the key of {name!r} needs at least {LEAST_TOKEN} characters of printable ASCII")
         if len(set(keys.values())) < len(keys):

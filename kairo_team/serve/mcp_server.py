@@ -16,6 +16,7 @@ from mcp.server.stdio import stdio_server
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from kairo_team.errors import Misuse
 from kairo_team.human import HumanDecision
 from kairo_team.results import TeamStatus
 from kairo_team.serve.asked import OtherRequest, TooMany
@@ -48,7 +49,7 @@ _MOST_SHOWN: Final = 20_000
 
 
 def tool_name(team: str) -> str:
-    """Return the name of a team's tool: letters, digits, `_` and `-`, at most 64."""
+    """Return the name of a team's tool: at most 64 characters that every client takes."""
     return re.sub(r"[^A-Za-z0-9_-]+", "_", team).strip("_")[:64] or "team"
 
 
@@ -62,7 +63,11 @@ def make_server(served: Served, caller_of: Callable[[Context], str], description
         input_schema={
             "type": "object",
             "properties": {
-                "goal": {"type": "string", "minLength": 1, "description": "What the team has to do, with all it needs."}
+                "goal": {
+                    "type": "string",
+                    "minLength": 1,
+                    "description": "The goal of the team, with everything it needs.",
+                }
             },
             "required": ["goal"],
             "additionalProperties": False,
@@ -93,7 +98,7 @@ def make_server(served: Served, caller_of: Callable[[Context], str], description
                 return _failed("too many of your runs are under way: wait until one of them ends")
             except OtherRequest:
                 return _failed("the idempotency key was used before, for another goal")
-            except ValueError as error:  # Misuse is told by the SDK as an error of the server
+            except (Misuse, ValueError) as error:
                 return _failed(str(error))
         return await _followed(context, run)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +24,7 @@ _GRACE: Final = 5
 class _Prompt(H11Protocol):
     """Closes a connection whose request does not begin in time; uvicorn itself would wait for ever."""
 
-    _timer: asyncio.TimerHandle | None = None
+    _timer: Any = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)

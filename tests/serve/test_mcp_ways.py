@@ -120,23 +120,22 @@ async def test_a_question_is_answered_by_the_key_that_was_asked() -> None:
 
     refused: types.CallToolResult | types.InputRequiredResult
     done: types.CallToolResult | types.InputRequiredResult
-    async with running(asking(), plan=LETTER) as url:
-        async with http_client(KEYS["ada"]) as web:
-            transport = streamable_http_client(f"{url}/mcp", http_client=web)
-            async with Client(transport, elicitation_callback=unused) as ada:
-                asked = await ada.session.call_tool("office", {"goal": "Write."}, allow_input_required=True)
-                assert isinstance(asked, types.InputRequiredResult)
-                [question] = asked.input_requests or {}
-                given: Any = {
-                    "input_responses": {question: types.ElicitResult(action="accept", content={"decision": "approve"})},
-                    "request_state": asked.request_state,
-                    "allow_input_required": True,
-                }
-                async with http_client(KEYS["bob"]) as other:
-                    stranger = streamable_http_client(f"{url}/mcp", http_client=other)
-                    async with Client(stranger, elicitation_callback=unused) as bob:
-                        refused = await bob.session.call_tool("office", {"goal": "Write."}, **given)
-                done = await ada.session.call_tool("office", {"goal": "Write."}, **given)
+    async with running(asking(), plan=LETTER) as url, http_client(KEYS["ada"]) as web:
+        transport = streamable_http_client(f"{url}/mcp", http_client=web)
+        async with Client(transport, elicitation_callback=unused) as ada:
+            asked = await ada.session.call_tool("office", {"goal": "Write."}, allow_input_required=True)
+            assert isinstance(asked, types.InputRequiredResult)
+            [question] = asked.input_requests or {}
+            given: Any = {
+                "input_responses": {question: types.ElicitResult(action="accept", content={"decision": "approve"})},
+                "request_state": asked.request_state,
+                "allow_input_required": True,
+            }
+            async with http_client(KEYS["bob"]) as other:
+                stranger = streamable_http_client(f"{url}/mcp", http_client=other)
+                async with Client(stranger, elicitation_callback=unused) as bob:
+                    refused = await bob.session.call_tool("office", {"goal": "Write."}, **given)
+            done = await ada.session.call_tool("office", {"goal": "Write."}, **given)
     assert isinstance(refused, types.CallToolResult)
     assert refused.is_error
     assert isinstance(done, types.CallToolResult)
