@@ -222,6 +222,12 @@ class PostgresJournal(SqlJournal):
         with self.database.writing() as connection:
             return accounts.change(connection, accounts.check_name(name), limit, parent)
 
+    def charged_to(self, account: str) -> PostgresJournal:
+        """Return this journal for runs that are charged to another account; closing this one closes both."""
+        other = copy(self)
+        other._process, other.account = self.process, account
+        return other
+
     def _set_aside(self, connection: Connection, request: TeamExecutionRequest) -> None:
         if self.account is not None:
             accounts.begin(connection, request, self.account, 1)

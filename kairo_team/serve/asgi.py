@@ -82,15 +82,16 @@ def asgi(
     """Make an ASGI app that serves a team: MCP at `/mcp`, OpenAI's chat completions and Responses below `/v1`.
 
     `keys` are the keys of callers by their names, of at least 16 characters; each request needs one as a bearer token.
-    Every run has `budget`, which replaces the budget of `config` and has to limit tokens or dollars. The runs of one key
-    together have `key_budget`, and at most `most_runs` of them run at once. `plan`, `config`, `coordinator` and
+    Every run has `budget`, which replaces the budget of `config` and has to limit tokens or dollars. The runs of one
+    key together have `key_budget`, and at most `most_runs` of them run at once; in PostgreSQL the budget is the account
+    `serve/NAME`, otherwise it counts from the start of the server. `plan`, `config`, `coordinator` and
     `runtime` are as in `kairo_team.run`. `description` is what MCP clients show of the team's tool. `names` are the
     host names that clients may use; without any, every name is taken.
 
     With a journal in the runtime, a request's header `Idempotency-Key` names its run: asked again, the same run
-    continues, or its result is returned. A server such as uvicorn runs the app's lifespan; another app that mounts this one
-    has to, with `async with served.lifespan():`. Raises `MissingExtra` without the extra `serve`, and `Misuse` for keys
-    or budgets that are not safe.
+    continues, or its result is returned. A server such as uvicorn runs the app's lifespan; another app that mounts this
+    one has to, with `async with served.lifespan():`. Raises `MissingExtra` without the extra `serve`, and `Misuse` for
+    keys or budgets that are not safe.
 
     >>> app = kt.asgi(team, keys={"ada": os.environ["ADA_KEY"]}, budget=kt.Budget(tokens=20_000))
     """
@@ -110,7 +111,7 @@ def asgi(
         most_runs=most_runs,
     )
     return ServedTeam(
-        Served(rules), Keys(keys), names, describe(team) if description is None else description, mcp, openai
+        Served(rules, keys), Keys(keys), names, describe(team) if description is None else description, mcp, openai
     )
 
 

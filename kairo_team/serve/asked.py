@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 
@@ -198,6 +198,9 @@ class Rules:
             raise Misuse(
                 "a key's budget limits tokens, dollars, loops and tool calls: seconds are limits of single runs"
             )
+        for one in ("tokens", "dollars"):
+            if getattr(self.key_budget, one, None) is not None and getattr(budget, one) is None:
+                raise Misuse(f"a key's budget limits {one}, and its runs have no such limit: give it to each run too")
 
 
 class Caller:
@@ -210,8 +213,12 @@ class Caller:
         self._runs: dict[str, AskedRun] = {}
         base = runtime_of(bind_runtime(rules.team))
         self._runtime = base.with_subscribers(())
-        if rules.key_budget is not None:
-            self._runtime.governor = _carved(base.governor, f"key {name!r}", rules.key_budget)
+        budget = rules.key_budget
+        if budget is not None and keeps_accounts(base.store):
+            self._runtime.store = cast("Any", base.store).charged_to(account_of(name))
+            budget = replace(budget, tokens=None, dollars=None)
+        if budget is not None:
+            self._runtime.governor = _carved(base.governor, f"key {name!r}", budget)
         self._team = replace(rules.team, runtime=None)
 
     @property
@@ -298,6 +305,16 @@ def _asked(request: TeamExecutionRequest) -> tuple[Any, ...]:
     return request.goal, request.context, tuple(request.files)
 
 
+def keeps_accounts(store: object) -> bool:
+    """Return whether a journal has accounts, which outlive the server and are shared with others."""
+    return hasattr(store, "charged_to")
+
+
+def account_of(name: str) -> str:
+    """Return the account of a key."""
+    return f"serve/{name}"
+
+
 def _lacks(governor: Governor | None, budget: Budget) -> bool:
     """Return whether a shared budget has less left than a run needs."""
     if governor is None:
@@ -315,14 +332,17 @@ def _carved(base: Governor | None, name: str, budget: Budget) -> Governor:
 class Served:
     """A team with its callers."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: Rules, names: Iterable[str] = ()) -> None:
+        """`names` are the keys whose accounts are opened, where the journal has accounts."""
         self.rules = rules
+        self._names = tuple(names)
         self._callers: dict[str, Caller] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[None]:
         """Take requests while the block runs; its end stops the runs; runs in a journal can be resumed later."""
+        await self._open_accounts()
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             try:
@@ -332,6 +352,16 @@ class Served:
                 tasks.cancel_scope.cancel()
         for caller in self._callers.values():
             caller.forget_runs()  # one that was cancelled before it began has forgotten nothing itself
+
+    async def _open_accounts(self) -> None:
+        """Give each key's account its limits, in a journal that has accounts."""
+        limits = self.rules.key_budget
+        store: Any = runtime_of(bind_runtime(self.rules.team)).store
+        if limits is None or not keeps_accounts(store):
+            return
+        for name in self._names:
+            limit = Budget(tokens=limits.tokens, dollars=limits.dollars)
+            await run_in_thread(partial(store.set_account, account_of(name), limit))
 
     def _start(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
         if self._tasks is None:

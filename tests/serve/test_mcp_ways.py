@@ -118,12 +118,10 @@ async def test_a_question_is_answered_by_the_key_that_was_asked() -> None:
     async def unused(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
         raise AssertionError("the driver is not used")
 
-    refused: types.CallToolResult | types.InputRequiredResult
-    done: types.CallToolResult | types.InputRequiredResult
     async with running(asking(), plan=LETTER) as url, http_client(KEYS["ada"]) as web:
         transport = streamable_http_client(f"{url}/mcp", http_client=web)
         async with Client(transport, elicitation_callback=unused) as ada:
-            asked = await ada.session.call_tool("office", {"goal": "Write."}, allow_input_required=True)
+            asked: Any = await ada.session.call_tool("office", {"goal": "Write."}, allow_input_required=True)
             assert isinstance(asked, types.InputRequiredResult)
             [question] = asked.input_requests or {}
             given: Any = {
@@ -134,8 +132,8 @@ async def test_a_question_is_answered_by_the_key_that_was_asked() -> None:
             async with http_client(KEYS["bob"]) as other:
                 stranger = streamable_http_client(f"{url}/mcp", http_client=other)
                 async with Client(stranger, elicitation_callback=unused) as bob:
-                    refused = await bob.session.call_tool("office", {"goal": "Write."}, **given)
-            done = await ada.session.call_tool("office", {"goal": "Write."}, **given)
+                    refused: Any = await bob.session.call_tool("office", {"goal": "Write."}, **given)
+            done: Any = await ada.session.call_tool("office", {"goal": "Write."}, **given)
     assert isinstance(refused, types.CallToolResult)
     assert refused.is_error
     assert isinstance(done, types.CallToolResult)
