@@ -239,7 +239,8 @@ class Caller:
         """Begin a run, or return the one that an idempotency key names.
 
         With `answers` the caller answers the run's questions, unless the team's runtime has a gate. Raises `TooMany`,
-        `OtherRequest`, `Misuse` for a key without a journal, and `ValueError` for a request that no run can have.
+        `OtherRequest`, `InsufficientBudget` or `HaltError` where a budget does not cover the run, `Misuse` for a key
+        without a journal, and `ValueError` for a request that no run can have.
         """
         made: dict[str, Any] = {} if key is None else {"run_id": self._run_id(key)}
         request = TeamExecutionRequest(
@@ -270,6 +271,10 @@ class Caller:
         run = AskedRun(request, durable=durable, question_seconds=self._rules.question_seconds)
         runtime = self._runtime.with_subscribers([run.take])
         runtime.gate = self._gate(runtime, run if answers else None)
+        if runtime.governor is not None and not durable:
+            # Set aside at once, so that a caller hears of a budget that is used up before anything begins.
+            budget = replace(root_budget(request.config), seconds=None)
+            runtime.governor = runtime.governor.carve(request.run_id, budget)
         self._start(self._work, run, runtime)
         self._runs[request.run_id] = run
         return run
@@ -283,6 +288,9 @@ class Caller:
         try:
             await run.work(self._team, runtime, self._rules.coordinator)
         finally:
+            if runtime.governor is not None and runtime.governor is not self._runtime.governor:
+                runtime.governor.close()
+                runtime.governor.forget()
             self._runs.pop(run.request.run_id, None)
 
     def _run_id(self, key: str) -> str:

@@ -63,7 +63,7 @@ def reply_of(run: AskedRun, model: str) -> ModelResponse:
     """Return the output of an ended run as a model's reply, with the usage of the whole run; raises `Refused`."""
     result = run.result
     if result is None:
-        raise _refusal_of(run.error)
+        raise refusal_of(run.error)
     if result.artifact is None:
         if run.is_short or result.halt in _SPENT:
             raise Refused(why(result), *_PAYMENT_REQUIRED)
@@ -76,7 +76,7 @@ def reply_of(run: AskedRun, model: str) -> ModelResponse:
     return ModelResponse(result.artifact.text, usage=result.usage, model=model, billing=billing)
 
 
-def _refusal_of(error: Exception | None) -> Refused:
+def refusal_of(error: Exception | None) -> Refused:
     """Return why a run has no result."""
     if error is None:
         return Refused(STOPPED, 503, "stopped")

@@ -16,7 +16,7 @@ from mcp.server.stdio import stdio_server
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from kairo_team.errors import Misuse
+from kairo_team.errors import KairoError
 from kairo_team.human import HumanDecision
 from kairo_team.results import TeamStatus
 from kairo_team.serve.asked import OtherRequest, TooMany
@@ -98,7 +98,7 @@ def make_server(served: Served, caller_of: Callable[[Context], str], description
                 return _failed("too many of your runs are under way: wait until one of them ends")
             except OtherRequest:
                 return _failed("the idempotency key was used before, for another goal")
-            except (Misuse, ValueError) as error:
+            except (KairoError, ValueError) as error:
                 return _failed(str(error))
         return await _followed(context, run)
 

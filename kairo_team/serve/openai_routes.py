@@ -12,12 +12,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from kairo_team.errors import KairoError
+from kairo_team.errors import HaltError, InsufficientBudget, KairoError
 from kairo_team.models.address.chat import Chat
 from kairo_team.models.address.parts import Refused, parsed
 from kairo_team.models.address.responses import Responses
 from kairo_team.serve.asked import OtherRequest, TooMany
-from kairo_team.serve.ends import described, reply_of
+from kairo_team.serve.ends import described, refusal_of, reply_of
 from kairo_team.serve.guard import CALLER, refusal
 
 if TYPE_CHECKING:
@@ -125,6 +125,8 @@ class Completions:
         except OtherRequest:
             sentence = "the Idempotency-Key was used before, for another request: take a new one"
             raise Refused(sentence, 422, "idempotency_error") from None
+        except (InsufficientBudget, HaltError) as error:
+            raise refusal_of(error) from None
         except (KairoError, ValueError) as error:
             raise Refused(str(error)) from None
 

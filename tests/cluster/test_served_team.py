@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
 async def test_the_budget_of_a_key_is_an_account_that_the_next_server_has_too(database: str) -> None:
     body = {"model": "school", "messages": [{"role": "user", "content": "tides"}]}
     statuses: list[int] = []
+    used: dict[str, int] = {}
     for _ in range(2):
         journal = PostgresJournal(database, beat=BEAT)
         app: Any = kt.asgi(
