@@ -132,8 +132,10 @@ async def test_a_question_is_answered_by_the_key_that_was_asked() -> None:
             async with http_client(KEYS["bob"]) as other:
                 stranger = streamable_http_client(f"{url}/mcp", http_client=other)
                 async with Client(stranger, elicitation_callback=unused) as bob:
-                    refused: Any = await bob.session.call_tool("office", {"goal": "Write."}, **given)
-            done: Any = await ada.session.call_tool("office", {"goal": "Write."}, **given)
+                    of_bob: Any = bob.session
+                    refused = await of_bob.call_tool("office", {"goal": "Write."}, **given)
+            of_ada: Any = ada.session
+            done = await of_ada.call_tool("office", {"goal": "Write."}, **given)
     assert isinstance(refused, types.CallToolResult)
     assert refused.is_error
     assert isinstance(done, types.CallToolResult)
