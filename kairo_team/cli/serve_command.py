@@ -66,7 +66,7 @@ def serve(
     mcp: Annotated[
         McpWay | None,
         typer.Option(
-            help="Serve it as an MCP tool, at /mcp or over stdin and stdout. Without this and --openai: both, over HTTP."
+            help="Serve an MCP tool, at /mcp or over stdin and stdout. Without this and --openai: both, over HTTP."
         ),
     ] = None,
     openai: Annotated[
