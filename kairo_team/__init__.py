@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from kairo_team.models.limits import ModelLimit
     from kairo_team.models.retries import ModelRetry
     from kairo_team.results import AgentOutput, AgentStatus, Artifact, TaskOutcome, TeamResult, TeamStatus
+    from kairo_team.serve.asgi import asgi
     from kairo_team.tasks import Assignment, Loop, Task, TaskGraph, TaskRef, TaskStatus
     from kairo_team.team import Member, PlannerFailureMode, RiskProfile, Role, Team, TeamConfig, TeamExecutionRequest
     from kairo_team.tools.mcp_config import load_mcp
@@ -137,6 +138,7 @@ __all__ = [
     "VerdictOutcome",
     "__version__",
     "account",
+    "asgi",
     "check",
     "checks",
     "console",
@@ -184,6 +186,7 @@ if not TYPE_CHECKING:  # a type checker would accept any name
         "messages": "Message ModelRequest ModelResponse ToolCall",
         "models": "Fallback ModelLimit ModelRetry",
         "results": "AgentOutput AgentStatus Artifact TaskOutcome TeamResult TeamStatus",
+        "serve.asgi": "asgi",
         "tasks": "Assignment Loop Task TaskGraph TaskRef TaskStatus",
         "team": "Member PlannerFailureMode RiskProfile Role Team TeamConfig TeamExecutionRequest",
         "data.teams.loading": "load_job load_team",

@@ -27,7 +27,7 @@ FLOORS = [
     ["agents", "durable"],
     ["evaluators", "coordinators"],
     ["cluster", "evals", "data/teams"],
-    ["views", "web_console", "cli", "testing"],
+    ["views", "web_console", "serve", "cli", "testing"],
     ["tck"],
     ["", "examples"],
 ]
@@ -88,6 +88,7 @@ MODULES = {
         run_notes run_record run_story run_waits telemetry telemetry_metrics telemetry_names
         telemetry_spans text""",
     "web_console": "access address console live_runs open_questions pages run_page serving sources",
+    "serve": "asgi asked ends guard keys mcp_http mcp_server openai_routes serving",
     "data": "files mistakes teams",
     "data/teams": "hints loading reading shapes",
     "evals": "comparison dataset eval_result eval_run pydantic_dataset",
@@ -95,7 +96,7 @@ MODULES = {
         defaults demo_command demo_scenes desk document eval_command exits graph init_command interrupts job
         journal_commands journals judge judge_attack judge_compare judge_inputs judge_report judge_try
         loading options plugins_command refusal report report_command run_commands run_table schema_command
-        secret_arguments sources streams""",
+        secret_arguments serve_command sources streams""",
     "testing": "clocks postgres_server record_replay recorder scripted scripted_judge scripted_pairs",
 }
 """Every module of each room; policies, checks, kits and examples are one file each and not listed."""

@@ -19,38 +19,44 @@ _WAY_OUT = (
 )
 
 
-def parse_limits(text: str) -> dict[str, object]:
-    """Read `name=amount,name=amount`; the amount `none` removes a limit."""
+def parse_limits(text: str, option: str = "--budget") -> dict[str, object]:
+    """Read `name=amount,name=amount`, as given to `option`; the amount `none` removes a limit."""
     limits: dict[str, object] = {}
     for part in text.split(","):
         name, equals, amount = (piece.strip() for piece in part.partition("="))
         name = name.replace("-", "_")
         if not equals or not amount:
-            raise Refusal(f"--budget {text!r} cannot be read at {part!r}: {_WAY_OUT}")
+            raise Refusal(f"{option} {text!r} cannot be read at {part!r}: {_WAY_OUT}")
         if name not in _NAMES:
-            raise Refusal(f"--budget limits {known(_NAMES)}, not {name!r}: {_WAY_OUT}")
+            raise Refusal(f"{option} limits {known(_NAMES)}, not {name!r}: {_WAY_OUT}")
         if name in limits:
-            raise Refusal(f"--budget names {name!r} twice: {_WAY_OUT}")
-        limits[name] = None if amount.lower() == "none" else _number(name, amount)
+            raise Refusal(f"{option} names {name!r} twice: {_WAY_OUT}")
+        limits[name] = None if amount.lower() == "none" else _number(name, amount, option)
     return limits
 
 
-def _number(name: str, amount: str) -> object:
+def _number(name: str, amount: str, option: str) -> object:
     if name == "dollars":
         return amount.removeprefix("$")
     try:
         return float(amount) if name == "seconds" else int(amount)
     except ValueError:
         kind = "a number of seconds" if name == "seconds" else "a whole number"
-        raise Refusal(f"--budget {name} must be {kind}, not {amount!r}: {_WAY_OUT}") from None
+        raise Refusal(f"{option} {name} must be {kind}, not {amount!r}: {_WAY_OUT}") from None
 
 
 def with_limits(request: TeamExecutionRequest, text: str | None) -> TeamExecutionRequest:
     """Return the request with these limits instead of its own."""
     if text is None:
         return request
+    return replace(request, config=replace(request.config, budget=limited(request.config.budget, text)))
+
+
+def limited(budget: Budget, text: str | None, option: str = "--budget") -> Budget:
+    """Return a budget with the limits that are given to `option` instead of its own."""
+    if text is None:
+        return budget
     try:
-        budget = replace(request.config.budget, **parse_limits(text))  # type: ignore[arg-type]  # checked by Budget
+        return replace(budget, **parse_limits(text, option))  # type: ignore[arg-type]  # checked by Budget
     except ValueError as error:
-        raise Refusal(f"--budget: {error}") from None
-    return replace(request, config=replace(request.config, budget=budget))
+        raise Refusal(f"{option}: {error}") from None

@@ -69,6 +69,10 @@ COMMANDS: Final[Mapping[str, Place]] = {
         "account_commands:account_app",
         "Set the budget of an account, which limits all runs charged to it, or show what is used and set aside.",
     ),
+    "serve": Place(
+        "serve_command:serve_app",
+        "Serve a team as an MCP tool and as a model of OpenAI's interface, each run under a budget.",
+    ),
     "console": Place(
         "console_command:console_app", "Show recorded runs in a browser, live, and answer their questions there."
     ),

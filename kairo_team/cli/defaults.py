@@ -19,9 +19,9 @@ _PLACES: Final = {"journal": "KAIRO_JOURNAL", "database": "KAIRO_DATABASE"}
 OPTIONS: Final[Mapping[str, Sequence[str]]] = {
     "journal": tuple(COMMANDS),
     "database": tuple(COMMANDS),
-    "engine": ("run", "resume", "worker", "submit"),
+    "engine": ("run", "resume", "worker", "submit", "serve"),
     # A resumed run keeps the limits it has, and a demo or a case of an eval is not a run like others.
-    "budget": ("run", "check", "submit"),
+    "budget": ("run", "check", "submit", "serve"),
     "content": ("run", "resume"),
     "events": ("run", "resume"),
 }

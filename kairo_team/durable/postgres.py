@@ -239,6 +239,12 @@ class PostgresJournal(SqlJournal):
         other._process, other.account = self.process, account
         return other
 
+    def charged_to(self, account: str) -> PostgresJournal:
+        """Return this journal for runs that are charged to another account; closing this one closes both."""
+        other = copy(self)
+        other._process, other.account = self.process, account
+        return other
+
     def _set_aside(self, connection: Connection, request: TeamExecutionRequest) -> None:
         if self.account is not None:
             accounts.begin(connection, request, self.account, 1)

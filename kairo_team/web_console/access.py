@@ -58,6 +58,28 @@ HEADERS: Final[Mapping[str, str]] = {
 """Headers of every response. Without `same-origin` a form's `Origin` would be missing."""
 
 
+class Failures:
+    """Wrong secrets, by the address that sent them."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._failures: OrderedDict[str, deque[float]] = OrderedDict()
+
+    def is_limited(self, address: str) -> bool:
+        """Return whether an address is refused, whatever it sends."""
+        failures = self._failures.get(address, deque())
+        while failures and failures[0] <= self._clock() - WINDOW:
+            failures.popleft()
+        return len(failures) >= FAILURES
+
+    def note(self, address: str) -> None:
+        """Count a wrong secret."""
+        self._failures.setdefault(address, deque(maxlen=FAILURES)).append(self._clock())
+        self._failures.move_to_end(address)
+        if len(self._failures) > _ADDRESSES:
+            self._failures.popitem(last=False)
+
+
 class Access:
     """The secrets of one console, and the failed attempts to guess them."""
 
@@ -83,8 +105,7 @@ class Access:
         self.session = self._derived("session")
         self.form_key = self._derived("form")
         """The key that every form that changes something must send."""
-        self._clock = clock
-        self._failures: OrderedDict[str, deque[float]] = OrderedDict()
+        self._failures = Failures(clock)
 
     def _derived(self, purpose: str) -> str:
         return hmac.new(self.token.encode(), purpose.encode(), hashlib.sha256).hexdigest()
@@ -96,7 +117,7 @@ class Access:
     def refusal(self, request: Request) -> Response | None:
         """Return the refusal of a request; None admits it."""
         hosts = request.headers.getlist("host")
-        if len(hosts) != 1 or _name(hosts[0]) not in self.hosts:
+        if len(hosts) != 1 or host_name(hosts[0]) not in self.hosts:
             names = ", ".join(sorted(self.hosts))
             return _refusal(f"This console is called {names}: open it by one of these names.", 421)
         if request.method not in ("GET", "HEAD") and not _is_own_page(request, hosts[0]):
@@ -106,40 +127,28 @@ class Access:
 
     def _refuse_stranger(self, request: Request) -> Response | None:
         given = request.cookies.get(self.cookie, "")
-        if _same(given, self.session):
+        if same(given, self.session):
             return None
         address = request.client.host if request.client else ""
-        if self._is_limited(address):
+        if self._failures.is_limited(address):
             refused = _refusal("Too many wrong tokens came from your address. Wait a minute.", 429)
             refused.headers["retry-after"] = str(int(WINDOW))
             return refused
         # No other page takes the token, so that no other address contains it.
         token = request.query_params.get("token", "") if request.url.path == "/" else ""
-        if _same(token, self.token):
+        if same(token, self.token):
             return None
         if given or token:
-            self._note_failure(address)
+            self._failures.note(address)
         return _refusal("Open the link that the console printed when it started: it has the token.", 401)
-
-    def _is_limited(self, address: str) -> bool:
-        failures = self._failures.get(address, deque())
-        while failures and failures[0] <= self._clock() - WINDOW:
-            failures.popleft()
-        return len(failures) >= FAILURES
-
-    def _note_failure(self, address: str) -> None:
-        self._failures.setdefault(address, deque(maxlen=FAILURES)).append(self._clock())
-        self._failures.move_to_end(address)
-        if len(self._failures) > _ADDRESSES:
-            self._failures.popitem(last=False)
 
     def is_entry(self, request: Request) -> bool:
         """Return whether a request brings the token of the printed link."""
-        return _same(request.query_params.get("token", ""), self.token)
+        return same(request.query_params.get("token", ""), self.token)
 
     def is_own_form(self, fields: Mapping[str, str]) -> bool:
         """Return whether a form was made by this console."""
-        return _same(fields.get("form_key", ""), self.form_key)
+        return same(fields.get("form_key", ""), self.form_key)
 
 
 class Guarded:
@@ -170,12 +179,13 @@ def _refusal(sentence: str, status: int) -> Response:
     return HTMLResponse(_PAGE.format(title=title, sentence=sentence, form=form), status)
 
 
-def _same(given: str, known: str) -> bool:
+def same(given: str, known: str) -> bool:
+    """Return whether two secrets are equal."""
     # In constant time; a query that is not UTF-8 decodes to lone surrogates.
     return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), known.encode())
 
 
-def _name(host: str) -> str:
+def host_name(host: str) -> str:
     """Return the name in a `Host` header, without the port; "" if the header is malformed."""
     found = _HOST.fullmatch(host)
     return found[1].lower() if found else ""

@@ -17,7 +17,7 @@ LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The address that a console listens on, and its names in browsers; `Misuse` for an address that is not safe."""
+    """The address that a server listens on, and its names in browsers; `Misuse` for an address that is not safe."""
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -25,24 +25,26 @@ class Address:
     tls_cert: str | Path | None = None
     tls_key: str | Path | None = None
     behind_proxy: bool = False
-    """Whether a proxy in front of the console does TLS."""
+    """Whether a proxy in front of the server does TLS."""
     names: Sequence[str] = ()
     """Further host names that browsers may use; the first one is in the link."""
+    what: str = "the console"
+    """The server's name in errors."""
 
     def __post_init__(self) -> None:
         if (self.tls_cert is None) != (self.tls_key is None):
             raise Misuse("TLS needs both files: --tls-cert and --tls-key")
         if self.behind_proxy and not self.names:
-            raise Misuse("behind a proxy the console must know what browsers call it: --name runs.example.org")
+            raise Misuse(f"behind a proxy {self.what} must know what browsers call it: --name runs.example.org")
         if is_loopback(self.host):
             return
         if self.tls_cert is None and not self.behind_proxy:
             raise Misuse(
-                f"the console binds to this machine alone, not to {self.host!r}: elsewhere it needs --tls-cert and "
+                f"{self.what} binds to this machine alone, not to {self.host!r}: elsewhere it needs --tls-cert and "
                 "--tls-key, or --behind-proxy where a proxy in front of it does TLS"
             )
         if self.host in ("0.0.0.0", "::", "") and not self.names:  # noqa: S104 - it is refused
-            raise Misuse(f"on {self.host!r} the console must know what browsers call it: --name runs.example.org")
+            raise Misuse(f"on {self.host!r} {self.what} must know what browsers call it: --name runs.example.org")
 
     @property
     def secure(self) -> bool:

@@ -1,0 +1,204 @@
+"""`kairo serve`: a team behind an address, or over stdin and stdout."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import anyio
+import typer
+
+from kairo_team.budget import Budget
+from kairo_team.cli.budgets import limited
+from kairo_team.cli.databases import DatabaseUrl, away_from_children, clustered, place_of
+from kairo_team.cli.exits import exit_codes
+from kairo_team.cli.job import plain_log
+from kairo_team.cli.journals import made
+from kairo_team.cli.loading import importable, load_subject, read_team_spec
+from kairo_team.cli.options import (
+    BudgetOption,
+    CoordinatorOption,
+    DatabaseOption,
+    EngineOption,
+    JournalOption,
+    TeamFile,
+)
+from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.cli.sources import file_source, named_coordinator
+from kairo_team.engine.work.runtime import bind_runtime, runtime_of
+from kairo_team.errors import KairoError
+from kairo_team.serve.asgi import asgi, check_extra, describe, make_rules
+from kairo_team.web_console.address import Address
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
+    from typing import Any
+
+    from kairo_team.cluster.delivery import EngineName
+    from kairo_team.engine.work.runtime import Runtime
+    from kairo_team.serve.asgi import ServedTeam
+    from kairo_team.team import Team
+
+KEYS: Final = "KAIRO_SERVE_KEYS"
+_PORT: Final = 8710
+
+
+class McpWay(StrEnum):
+    """How the MCP server is reached."""
+
+    STDIO = "stdio"
+    HTTP = "http"
+
+
+serve_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@serve_app.command(epilog=exit_codes("ended by Ctrl-C, or by the client over stdio"))
+def serve(
+    file: TeamFile,
+    *,
+    mcp: Annotated[
+        McpWay | None,
+        typer.Option(
+            help="Serve an MCP tool, at /mcp or over stdin and stdout. Without this and --openai: both, over HTTP."
+        ),
+    ] = None,
+    openai: Annotated[
+        bool, typer.Option("--openai", help="Serve the team as a model of OpenAI's interface, below /v1.")
+    ] = False,
+    budget: BudgetOption = None,
+    key_budget: Annotated[
+        str | None,
+        typer.Option(metavar="LIMITS", help="What the runs of one key may spend together, such as tokens=1000000."),
+    ] = None,
+    keys: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help=f"The keys: a name and a key on each line; default: {KEYS} has such lines, else a new key is printed.",
+        ),
+    ] = None,
+    coordinator: CoordinatorOption = None,
+    journal: JournalOption = None,
+    database: DatabaseOption = None,
+    engine: EngineOption = None,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="The address it binds to.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="N", min=0, max=65_535, help="Its port; 0: a free one.")] = _PORT,
+    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="Serve HTTPS with this certificate.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="The key of that certificate.")] = None,
+    behind_proxy: Annotated[
+        bool, typer.Option("--behind-proxy", help="A proxy in front of it serves HTTPS; needs --name.")
+    ] = False,
+    name: Annotated[
+        list[str] | None, typer.Option(metavar="HOST", help="A host name that clients use; may be repeated.")
+    ] = None,
+) -> int:
+    """Serve a team as an MCP tool and as a model of OpenAI's interface, each run under a budget.
+
+    A run needs a limit of tokens or dollars: --budget, or the file's own. With a journal, a request's header
+    Idempotency-Key names its run, which continues when it is requested again.
+    """
+    over_stdio = mcp is McpWay.STDIO
+    if over_stdio and openai:
+        raise Refusal("--mcp stdio is for one client, without an address: leave --openai out, or take --mcp http")
+    with ExitStack() as stack:
+        if over_stdio:  # stdout is the client's
+            stack.enter_context(redirect_stdout(sys.stderr))
+        spec = read_team_spec(file)
+        stack.enter_context(importable(spec.folder))
+        try:
+            check_extra("kairo serve")
+            team, config, plan = load_subject(spec)
+            given: dict[str, Any] = {
+                "config": replace(config, budget=limited(config.budget, budget)),
+                "key_budget": None if key_budget is None else limited(Budget(), key_budget, "--key-budget"),
+                "plan": plan,
+                "coordinator": named_coordinator(coordinator),
+            }
+            source = file_source(file, None, None, coordinator)
+            runtime = stack.enter_context(_recording(team, journal, database, engine, source))
+            team, given["runtime"] = replace(team, runtime=None), runtime
+            stack.enter_context(away_from_children())
+            stack.enter_context(plain_log())
+            if over_stdio:
+                _serve_stdio(team, given)
+                return 0
+            known, is_new = _keys(keys)
+            address = Address(host, port, tls_cert, tls_key, behind_proxy, tuple(name or ()), what="the served team")
+            either = mcp is None and not openai
+            app = asgi(
+                team,
+                keys=known,
+                mcp=either or mcp is not None,
+                openai=either or openai,
+                names=sorted(address.known_names),
+                **given,
+            )
+            _serve_http(app, address, team.name, known["caller"] if is_new else None)
+        except (KairoError, OSError) as error:
+            raise Refusal(explain(error)) from error
+    return 0
+
+
+@contextmanager
+def _recording(
+    team: Team,
+    journal: Path | None,
+    database: str | None,
+    engine: EngineName | None,
+    source: Mapping[str, str],
+) -> Generator[Runtime]:
+    """Give the team's runtime the journal or the database that is named; a database's workers make the attempts."""
+    base = runtime_of(bind_runtime(team))
+    place = place_of(journal, database)
+    if place is None:
+        yield base
+    elif isinstance(place, DatabaseUrl):
+        with clustered(place, engine, source) as cluster:
+            yield base.on(cluster.journal, cluster, base.subscribers)
+    else:
+        with made(place, source) as book:
+            yield base.on(book, base.engine, base.subscribers)
+
+
+def _keys(file: Path | None) -> tuple[Mapping[str, str], bool]:
+    """Return the keys, and whether they were made here; members and their programs do not see the variable."""
+    from kairo_team.serve.keys import read_keys
+
+    text = os.environ.pop(KEYS, None)
+    if file is not None:
+        return read_keys(file.read_text(encoding="utf-8"), str(file)), False
+    if text is not None:
+        return read_keys(text, KEYS), False
+    return {"caller": secrets.token_urlsafe(32)}, True
+
+
+def _serve_stdio(team: Team, given: Mapping[str, Any]) -> None:
+    from kairo_team.serve.asked import Served
+    from kairo_team.serve.mcp_server import serve_stdio
+
+    served = Served(make_rules(team, **given))
+    with redirect_stdout(sys.__stdout__):  # the SDK keeps what else is printed away from the client
+        anyio.run(serve_stdio, served, describe(team))
+
+
+def _serve_http(app: ServedTeam, address: Address, team: str, new_key: str | None) -> None:
+    """Print where the team is, and serve until Ctrl-C."""
+    from kairo_team.serve.serving import serve_http
+
+    def ready(port: int) -> None:
+        place = address.shown(port)
+        print(f"Team {team!r} is served at {place}: {' and '.join(app.places)}. Ctrl-C ends it.", flush=True)
+        if new_key is not None:
+            print(f"The key, made for this start: {new_key}", flush=True)
+
+    try:
+        serve_http(app, address, ready)
+    except KeyboardInterrupt:
+        return

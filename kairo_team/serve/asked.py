@@ -1,0 +1,385 @@
+"""The runs that callers ask for: each caller has a budget and runs of its own, and cannot reach any other run."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import secrets
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import anyio
+
+from kairo_team import api as front
+from kairo_team._util.frozen import EMPTY
+from kairo_team._util.threads import run_in_thread
+from kairo_team.budget import Budget
+from kairo_team.durable.sql_journal import SqlJournal
+from kairo_team.engine.work.runtime import Runtime, bind_runtime, runtime_of
+from kairo_team.errors import Misuse, RunNotFound
+from kairo_team.gates import DeferGate
+from kairo_team.governance.governor import Governor
+from kairo_team.team import TeamConfig, TeamExecutionRequest, root_budget
+from kairo_team.views.plain import PlainView
+from kairo_team.views.run_record import recorded_request
+
+if TYPE_CHECKING:
+    from kairo_team.contracts import HumanGate, TeamCoordinator
+    from kairo_team.events import Event
+    from kairo_team.files import File
+    from kairo_team.human import HumanDecision, HumanRequest
+    from kairo_team.results import TeamResult
+    from kairo_team.tasks import TaskGraph
+    from kairo_team.team import Team
+
+QUESTION_SECONDS: Final = 600.0
+"""Seconds in which a caller may answer a question; after them it counts as unanswered."""
+MOST_RUNS: Final = 16
+"""Runs of one caller at once."""
+LEFT: Final = "who asked for the run has left"
+NOT_OPEN: Final = (
+    "the served team is not open: its lifespan has not run. A server such as uvicorn runs it; an app that mounts the "
+    "team has to, with `async with served.lifespan():` in its own"
+)
+_MOST_LINES: Final = 10_000
+
+_logger = logging.getLogger("kairo_team")
+
+
+class TooMany(Exception):
+    """A caller asked for more runs at once than it may have."""
+
+
+class OtherRequest(Exception):
+    """An idempotency key was used before, for another request."""
+
+
+class AskedRun:
+    """One run that was asked for, with its lines of progress, its open question and its end."""
+
+    def __init__(self, request: TeamExecutionRequest, *, durable: bool, question_seconds: float) -> None:
+        self.request = request
+        self.token = secrets.token_urlsafe(32)
+        """What a caller that comes back with an answer names the run by."""
+        self.lines: list[str] = []
+        """What happened, a sentence each."""
+        self.question: HumanRequest | None = None
+        """The question that the caller is asked."""
+        self.result: TeamResult | None = None
+        self.error: Exception | None = None
+        self.is_short = False
+        """Whether it was refused because the budget of its key, or of the runtime, has too little left."""
+        self.ended = False
+        self.scope = anyio.CancelScope()
+        self._durable = durable
+        self._question_seconds = question_seconds
+        self._runtime: Runtime | None = None
+        self._listeners = 0
+        self._comes_back = False
+        self._news = anyio.Event()
+        self._answered = anyio.Event()
+        self._answer: HumanDecision | None = None
+        self._turn = anyio.Lock()
+        self._view = PlainView(self._say, self._say)
+
+    async def take(self, event: Event) -> None:
+        """Turn an event of the run into a line; a subscriber."""
+        self._view(event)
+
+    def _say(self, line: str) -> None:
+        if len(self.lines) < _MOST_LINES:
+            self.lines.append(line.strip())
+        self._tell()
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = anyio.Event()
+
+    async def news(self) -> None:
+        """Wait for a line, a question or the end."""
+        await self._news.wait()
+
+    # ------------------------------------------------------------------ who listens
+
+    @contextmanager
+    def listening(self) -> Generator[None]:
+        """Count a caller that waits for the run: when the last one leaves, the run ends, unless it is durable."""
+        self._listeners += 1
+        self._comes_back = False
+        try:
+            yield
+        finally:
+            self._listeners -= 1
+            self._end_if_left()
+
+    def expect_back(self) -> None:
+        """Let the run wait for an answer that its caller brings with another request."""
+        self._comes_back = True
+
+    def _end_if_left(self) -> None:
+        if not (self._listeners or self._comes_back or self._durable or self.ended):
+            self.cancel(LEFT)
+
+    def cancel(self, reason: str) -> None:
+        """End the run."""
+        run = None if self._runtime is None else self._runtime.runs.live(self.request.run_id)
+        if run is not None:
+            run.cancel(reason)
+        elif not self.ended:
+            self.scope.cancel()
+
+    # ------------------------------------------------------------------ questions
+
+    async def decide(self, question: HumanRequest) -> HumanDecision | None:
+        """Ask the caller, one question at a time; a gate. No answer in time is silence."""
+        async with self._turn:
+            self.question, self._answer, self._answered = question, None, anyio.Event()
+            self._tell()
+            try:
+                with anyio.move_on_after(self._question_seconds):
+                    await self._answered.wait()
+            finally:
+                self.question = None
+                self._tell()
+            if not self._answered.is_set():
+                self._comes_back = False
+                self._end_if_left()
+            return self._answer
+
+    def answer(self, question_id: str, decision: HumanDecision | None) -> None:
+        """Answer the open question; an answer to any other is too late, and changes nothing."""
+        if self.question is not None and self.question.id == question_id:
+            self._answer, self.question = decision, None
+            self._answered.set()
+            self._tell()
+
+    # ------------------------------------------------------------------ the work
+
+    async def work(self, team: Team, runtime: Runtime, coordinator: TeamCoordinator | None) -> None:
+        """Make the run, or resume it; its end is kept, however it ends."""
+        self._runtime = runtime
+        try:
+            with self.scope:
+                self.result = result = await front.run(
+                    team, self.request, coordinator=coordinator, runtime=runtime, resume=self._durable
+                )
+                self.is_short = result.refused and _lacks(runtime.governor, root_budget(self.request.config))
+        except Exception as error:  # noqa: BLE001 - who asked for the run is told
+            self.error = error
+        finally:
+            self.ended = True
+            self._tell()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What holds for every run that is asked for."""
+
+    team: Team
+    config: TeamConfig
+    plan: TaskGraph | None = None
+    coordinator: TeamCoordinator | None = None
+    key_budget: Budget | None = None
+    """What the runs of one caller may spend together, as long as the server runs; None: no limit."""
+    most_runs: int = MOST_RUNS
+    question_seconds: float = QUESTION_SECONDS
+
+    def __post_init__(self) -> None:
+        budget = root_budget(self.config)
+        if budget.tokens is None and budget.dollars is None:
+            raise Misuse(
+                f"team {self.team.name!r} is served under a limit for each run, in tokens or dollars: give "
+                "budget=kt.Budget(tokens=...), or --budget tokens=..."
+            )
+        if self.key_budget is not None and self.key_budget.seconds is not None:
+            raise Misuse(
+                "a key's budget limits tokens, dollars, loops and tool calls: seconds are limits of single runs"
+            )
+        for one in ("tokens", "dollars"):
+            if getattr(self.key_budget, one, None) is not None and getattr(budget, one) is None:
+                raise Misuse(f"a key's budget limits {one}, and its runs have no such limit: give it to each run too")
+
+
+class Caller:
+    """Who has one key: its budget, and the runs that it asked for."""
+
+    def __init__(self, name: str, rules: Rules, start: Callable[..., object]) -> None:
+        self.name = name
+        self._rules = rules
+        self._start = start
+        self._runs: dict[str, AskedRun] = {}
+        base = runtime_of(bind_runtime(rules.team))
+        self._runtime = base.with_subscribers(())
+        budget = rules.key_budget
+        if budget is not None and keeps_accounts(base.store):
+            self._runtime.store = cast("Any", base.store).charged_to(account_of(name))
+            budget = replace(budget, tokens=None, dollars=None)
+        if budget is not None:
+            self._runtime.governor = _carved(base.governor, f"key {name!r}", budget)
+        self._team = replace(rules.team, runtime=None)
+
+    @property
+    def journal(self) -> SqlJournal | None:
+        """Where runs are recorded, if they are."""
+        store = self._runtime.store
+        return store if isinstance(store, SqlJournal) else None
+
+    async def ask(
+        self,
+        goal: str,
+        *,
+        files: Sequence[File] = (),
+        context: Mapping[str, Any] = EMPTY,
+        key: str | None = None,
+        answers: bool = False,
+    ) -> AskedRun:
+        """Begin a run, or return the one that an idempotency key names.
+
+        With `answers` the caller answers the run's questions, unless the team's runtime has a gate. Raises `TooMany`,
+        `OtherRequest`, `InsufficientBudget` or `HaltError` where a budget does not cover the run, `Misuse` for a key
+        without a journal, and `ValueError` for a request that no run can have.
+        """
+        made: dict[str, Any] = {} if key is None else {"run_id": self._run_id(key)}
+        request = TeamExecutionRequest(
+            goal, context=context, plan=self._rules.plan, config=self._rules.config, files=files, **made
+        )
+        if key is not None:
+            if self.journal is None:
+                raise Misuse("an Idempotency-Key needs a journal, in which the run is found again: --journal runs.db")
+            known = self._runs.get(request.run_id)
+            earlier = known.request if known is not None else await run_in_thread(partial(self._recorded, request))
+            if earlier is not None and _asked(earlier) != _asked(request):
+                raise OtherRequest
+            if (known := self._runs.get(request.run_id)) is not None:  # perhaps begun meanwhile
+                return known
+        return self._begin(request, durable=key is not None, answers=answers)
+
+    def find(self, token: str) -> AskedRun | None:
+        """Return the run of this caller with a token."""
+        return next((one for one in self._runs.values() if secrets.compare_digest(one.token, token)), None)
+
+    def forget_runs(self) -> None:
+        """Forget all runs, when none is at work any more."""
+        self._runs.clear()
+
+    def _begin(self, request: TeamExecutionRequest, *, durable: bool, answers: bool) -> AskedRun:
+        if len(self._runs) >= self._rules.most_runs:
+            raise TooMany
+        run = AskedRun(request, durable=durable, question_seconds=self._rules.question_seconds)
+        runtime = self._runtime.with_subscribers([run.take])
+        runtime.gate = self._gate(runtime, run if answers else None)
+        if runtime.governor is not None and not durable:
+            # Set aside at once, so that a caller hears of a budget that is used up before anything begins.
+            budget = replace(root_budget(request.config), seconds=None)
+            runtime.governor = runtime.governor.carve(request.run_id, budget)
+        self._start(self._work, run, runtime)
+        self._runs[request.run_id] = run
+        return run
+
+    def _gate(self, runtime: Runtime, run: AskedRun | None) -> HumanGate | None:
+        if runtime.gate is not None:
+            return runtime.gate
+        return run or (None if runtime.store is None else DeferGate())
+
+    async def _work(self, run: AskedRun, runtime: Runtime) -> None:
+        try:
+            await run.work(self._team, runtime, self._rules.coordinator)
+        finally:
+            if runtime.governor is not None and runtime.governor is not self._runtime.governor:
+                runtime.governor.close()
+                runtime.governor.forget()
+            self._runs.pop(run.request.run_id, None)
+
+    def _run_id(self, key: str) -> str:
+        """Return the run id of a key; keys of two callers never meet."""
+        digest = hashlib.sha256(f"{self.name}\0{key}".encode("utf-8", "surrogatepass")).hexdigest()
+        return f"{self.name}-{digest[:32]}"
+
+    def _recorded(self, request: TeamExecutionRequest) -> TeamExecutionRequest | None:
+        journal = self.journal
+        assert journal is not None
+        try:
+            journal.show(request.run_id)
+        except RunNotFound:
+            return None
+        return recorded_request(journal, request.run_id)
+
+
+def _asked(request: TeamExecutionRequest) -> tuple[Any, ...]:
+    """Return what a caller chose of a request."""
+    return request.goal, request.context, tuple(request.files)
+
+
+def keeps_accounts(store: object) -> bool:
+    """Return whether a journal has accounts, which outlive the server and are shared with others."""
+    return hasattr(store, "charged_to")
+
+
+def account_of(name: str) -> str:
+    """Return the account of a key."""
+    return f"serve/{name}"
+
+
+def _lacks(governor: Governor | None, budget: Budget) -> bool:
+    """Return whether a shared budget has less left than a run needs."""
+    if governor is None:
+        return False
+    left = governor.unallotted
+    pairs = [(getattr(left, one), getattr(budget, one)) for one in ("tokens", "dollars", "loops", "tool_calls")]
+    return any(rest is not None and asked is not None and rest < asked for rest, asked in pairs)
+
+
+def _carved(base: Governor | None, name: str, budget: Budget) -> Governor:
+    """Return the governor of a caller, inside the runtime's own if it has one; nothing is guaranteed to it there."""
+    return Governor(budget, name=name) if base is None else base.carve(name, budget, guarantee=Budget())
+
+
+class Served:
+    """A team with its callers."""
+
+    def __init__(self, rules: Rules, names: Iterable[str] = ()) -> None:
+        """`names` are the keys whose accounts are opened, where the journal has accounts."""
+        self.rules = rules
+        self._names = tuple(names)
+        self._callers: dict[str, Caller] = {}
+        self._tasks: anyio.abc.TaskGroup | None = None
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[None]:
+        """Take requests while the block runs; its end stops the runs; runs in a journal can be resumed later."""
+        await self._open_accounts()
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            try:
+                yield
+            finally:
+                self._tasks = None
+                tasks.cancel_scope.cancel()
+        for caller in self._callers.values():
+            caller.forget_runs()  # one that was cancelled before it began has forgotten nothing itself
+
+    async def _open_accounts(self) -> None:
+        """Give each key's account its limits, in a journal that has accounts."""
+        limits = self.rules.key_budget
+        store: Any = runtime_of(bind_runtime(self.rules.team)).store
+        if limits is None or not keeps_accounts(store):
+            return
+        for name in self._names:
+            limit = Budget(tokens=limits.tokens, dollars=limits.dollars)
+            await run_in_thread(partial(store.set_account, account_of(name), limit))
+
+    def _start(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
+        if self._tasks is None:
+            raise Misuse(NOT_OPEN)
+        self._tasks.start_soon(work, *arguments)
+
+    def caller(self, name: str) -> Caller:
+        """Return a caller; `Misuse` outside `open`."""
+        if self._tasks is None:
+            raise Misuse(NOT_OPEN)
+        if name not in self._callers:
+            self._callers[name] = Caller(name, self.rules, self._start)
+        return self._callers[name]

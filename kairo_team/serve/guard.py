@@ -1,0 +1,168 @@
+"""What a request passes before it reaches the team: its key, its limits of size and time, and its sender's patience."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import anyio
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import Response
+
+from kairo_team._util.frozen import EMPTY
+from kairo_team.models.address.chat import Chat
+from kairo_team.models.address.parts import Refused
+from kairo_team.web_console.access import WINDOW, Failures, host_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from kairo_team.serve.keys import Keys
+
+MOST_BYTES: Final = 32 * 1024 * 1024
+"""Most bytes of a body: one large file, in base64."""
+BODY_SECONDS: Final = 30.0
+"""Seconds that a body may take to arrive."""
+SEND_SECONDS: Final = 60.0
+"""Seconds that a client may take for each piece of a response."""
+CALLER: Final = "kairo_team.caller"
+"""The entry of a request's scope with the name of who has its key."""
+
+_logger = logging.getLogger("kairo_team")
+
+
+class _Gone(Exception):
+    """The client has left, or is too slow."""
+
+
+class Guard:
+    """Lets requests with a key through, with their whole body, and ends a request whose client is too slow."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        keys: Keys,
+        names: Iterable[str] = (),
+        *,
+        most_bytes: int = MOST_BYTES,
+        body_seconds: float = BODY_SECONDS,
+        send_seconds: float = SEND_SECONDS,
+        failures: Failures | None = None,
+    ) -> None:
+        """`names` are the host names that clients may use; without any, every name is taken."""
+        self._app = app
+        self._keys = keys
+        self._names = frozenset(name.lower() for name in names)
+        self._most_bytes = most_bytes
+        self._body_seconds = body_seconds
+        self._send_seconds = send_seconds
+        self._failures = failures or Failures()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse the request, or pass it on."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+
+        async def patient(message: Message) -> None:
+            with anyio.move_on_after(self._send_seconds) as time:
+                await send(message)
+            if time.cancelled_caught:
+                raise _Gone
+
+        try:
+            try:
+                name = self._admit(Request(scope))
+                body = await self._body(Headers(scope=scope), receive)
+            except Refused as refused:
+                await refusal(refused)(scope, receive, patient)
+                return
+            await self._app({**scope, CALLER: name}, _given_back(body, receive), patient)
+        except _Gone:
+            _logger.info("a client of the served team has left, or is too slow")
+        except BaseExceptionGroup as group:
+            _, others = group.split(_Gone)
+            if others is not None:
+                raise
+
+    def _admit(self, request: Request) -> str:
+        """Return who makes a request; raises `Refused`."""
+        hosts = request.headers.getlist("host")
+        if self._names and (len(hosts) != 1 or host_name(hosts[0]) not in self._names):
+            names = ", ".join(sorted(self._names))
+            raise Refused(f"this server is called {names}: ask for it by one of these names", 421)
+        if any(urlsplit(origin).netloc not in hosts for origin in request.headers.getlist("origin")):
+            raise Refused("pages of other sites may not ask here", 403, "permission_error")
+        address = request.client.host if request.client else ""
+        if self._failures.is_limited(address):
+            raise Refused("too many wrong keys came from your address: wait a minute", 429, "rate_limit_error")
+        given = request.headers.getlist("authorization")
+        word, _, key = (given[0] if len(given) == 1 else "").partition(" ")
+        name = self._keys.name_of(key.strip()) if word.lower() == "bearer" else None
+        if name is None:
+            if given:
+                self._failures.note(address)
+            why = "this needs a key that the server knows, in the header `Authorization: Bearer ...`"
+            raise Refused(why, 401, "authentication_error")
+        return name
+
+    async def _body(self, headers: Headers, receive: Receive) -> bytes:
+        """Return the whole body; raises `Refused` for one that is too large or too slow."""
+        too_large = Refused(f"a request has at most {self._most_bytes:,} bytes", 413, "request_too_large")
+        length = headers.get("content-length", "")
+        if length.isdecimal() and int(length[:20]) > self._most_bytes:
+            raise too_large
+        parts: list[bytes] = []
+        size = 0
+        with anyio.move_on_after(self._body_seconds):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise _Gone
+                parts.append(message.get("body", b""))
+                size += len(parts[-1])
+                if size > self._most_bytes:
+                    raise too_large
+                if not message.get("more_body", False):
+                    return b"".join(parts)
+        raise Refused(f"the request did not arrive within {self._body_seconds:g} seconds", 408, "timeout_error")
+
+
+def _given_back(body: bytes, receive: Receive) -> Receive:
+    """Return a `receive` that gives the body, and then what follows it."""
+    left: Sequence[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+    messages = iter(left)
+
+    async def again() -> Message:
+        for message in messages:
+            return message
+        return await receive()
+
+    return again
+
+
+def refusal(refused: Refused, about: Mapping[str, Any] = EMPTY, headers: Mapping[str, str] = EMPTY) -> Response:
+    """Return the response of a refused request, which clients do not send again by themselves.
+
+    `about` is added to its JSON.
+    """
+    sent = {"x-should-retry": "false", "cache-control": "no-store", **headers}
+    if refused.status == 401:  # noqa: PLR2004 - what HTTP calls it
+        sent["www-authenticate"] = "Bearer"
+    if refused.kind == "rate_limit_error":
+        sent["retry-after"] = str(int(WINDOW))
+    if refused.kind == "too_many_runs":
+        sent |= {"retry-after": "5", "x-should-retry": "true"}
+    if refused.status in (408, 413):  # the rest of the body is not read
+        sent["connection"] = "close"
+    body = json.dumps(Chat().error(refused) | dict(about), separators=(",", ":"))
+    return Response(body, refused.status, sent, "application/json")

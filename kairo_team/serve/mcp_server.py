@@ -1,0 +1,240 @@
+"""The team as a tool of an MCP server, by the official SDK: progress, cancellation, questions, files of the result."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Iterable
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+import anyio
+from mcp import MCPError, types
+from mcp.server import Server
+from mcp.server.stdio import stdio_server
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from kairo_team.errors import KairoError
+from kairo_team.human import HumanDecision
+from kairo_team.results import TeamStatus
+from kairo_team.serve.asked import OtherRequest, TooMany
+from kairo_team.serve.ends import STOPPED, described, why
+
+if TYPE_CHECKING:
+    from mcp.server.context import ServerRequestContext
+
+    from kairo_team.files import File
+    from kairo_team.human import HumanRequest
+    from kairo_team.serve.asked import AskedRun, Served
+
+    Context = ServerRequestContext[Any, Any]
+    Answer = types.CallToolResult | types.InputRequiredResult
+
+KEY: Final = "kairo-team/idempotency-key"
+"""The entry of a call's `_meta` that names a run, as the header `Idempotency-Key` does over HTTP."""
+STDIO: Final = "stdio"
+"""The one caller of a server over stdio."""
+_DECISION: Final = {
+    "type": "object",
+    "properties": {
+        "decision": {"type": "string", "enum": ["approve", "revise", "reject"], "description": "What you decide."},
+        "feedback": {"type": "string", "description": "What to change, or why not; needed to revise."},
+    },
+    "required": ["decision"],
+}
+_MOST_SHOWN: Final = 20_000
+"""Characters of a question's subject that a client gets."""
+
+
+def tool_name(team: str) -> str:
+    """Return the name of a team's tool: at most 64 characters that every client takes."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", team).strip("_")[:64] or "team"
+
+
+def make_server(served: Served, caller_of: Callable[[Context], str], description: str) -> Server[Any]:
+    """Return the server; `caller_of` names who makes a request."""
+    team = served.rules.team.name
+    tool = types.Tool(
+        name=tool_name(team),
+        title=team,
+        description=description,
+        input_schema={
+            "type": "object",
+            "properties": {
+                "goal": {
+                    "type": "string",
+                    "minLength": 1,
+                    "description": "The goal of the team, with everything it needs.",
+                }
+            },
+            "required": ["goal"],
+            "additionalProperties": False,
+        },
+        annotations=types.ToolAnnotations(open_world_hint=True),
+    )
+
+    async def listed(_context: Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[tool])
+
+    async def called(context: Context, params: types.CallToolRequestParams) -> Answer:
+        if params.name != tool.name:
+            raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name!r} here, only {tool.name!r}")
+        arguments = params.arguments or {}
+        goal = arguments.get("goal")
+        if not isinstance(goal, str) or not goal.strip() or len(arguments) > 1:
+            raise MCPError(types.INVALID_PARAMS, f"{tool.name} takes one argument: goal, a text that is not blank")
+        caller = served.caller(caller_of(context))
+        if params.request_state is not None:
+            run = caller.find(params.request_state)
+            if run is None:
+                return _failed("the question is no longer open: its run has ended, or was left too long")
+            _take_answers(run, params.input_responses or {})
+        else:
+            try:
+                run = await caller.ask(goal, key=_key_of(context), answers=_can_ask(context))
+            except TooMany:
+                return _failed("too many of your runs are under way: wait until one of them ends")
+            except OtherRequest:
+                return _failed("the idempotency key was used before, for another goal")
+            except (KairoError, ValueError) as error:
+                return _failed(str(error))
+        return await _followed(context, run)
+
+    return Server(tool.name, version=version("kairo-team"), on_list_tools=listed, on_call_tool=called)
+
+
+async def serve_stdio(served: Served, description: str) -> None:
+    """Serve one client over stdin and stdout, until it closes them."""
+    server = make_server(served, lambda _context: STDIO, description)
+    async with served.open(), stdio_server() as (source, sink):
+        await server.run(source, sink, server.create_initialization_options())
+
+
+def _key_of(context: Context) -> str | None:
+    found = dict(context.meta or {}).get(KEY)
+    return found if isinstance(found, str) and found else None
+
+
+# ---------------------------------------------------------------- one call
+
+
+def _is_modern(context: Context) -> bool:
+    """Return whether a server's question is an answer to the call, which the client then repeats."""
+    return context.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+def _can_ask(context: Context) -> bool:
+    offered = context.session.client_capabilities
+    if offered is None or offered.elicitation is None:
+        return False
+    forms = offered.elicitation.form is not None or offered.elicitation.url is None
+    return forms and (_is_modern(context) or context.session.can_send_request)
+
+
+async def _followed(context: Context, run: AskedRun) -> Answer:
+    """Report what happens in the run until it ends, or asks the client."""
+    told = 0
+    with run.listening():
+        while True:
+            while told < len(run.lines):
+                told += 1
+                await context.session.report_progress(told, message=run.lines[told - 1])
+            if run.ended:
+                return _answer(run)
+            if (question := run.question) is None:
+                await run.news()
+            elif _is_modern(context):
+                run.expect_back()
+                asked = types.ElicitRequest(params=_form(question))
+                return types.InputRequiredResult(input_requests={question.id: asked}, request_state=run.token)
+            else:
+                await _elicited(context, run, question)
+
+
+async def _elicited(context: Context, run: AskedRun, question: HumanRequest) -> None:
+    """Ask the client, as long as the question is open."""
+    form = _form(question)
+
+    async def ask() -> None:
+        try:
+            reply = await context.session.elicit_form(form.message, form.requested_schema, context.request_id)
+            _take_answer(run, question.id, reply)
+        except (MCPError, ValidationError):
+            run.answer(question.id, None)
+        tasks.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ask)
+        while run.question is question and not run.ended:
+            await run.news()
+        tasks.cancel_scope.cancel()
+
+
+def _form(question: HumanRequest) -> types.ElicitRequestFormParams:
+    parts = [question.text, question.subject[:_MOST_SHOWN]]
+    if len(question.subject) > _MOST_SHOWN:
+        parts.append(f"[{len(question.subject) - _MOST_SHOWN:,} more characters]")
+    parts += [f"- {one.observed or one.id}" for one in question.findings]
+    parts += [f"{answer}: {what}" for answer, what in question.consequences.items()]
+    return types.ElicitRequestFormParams(message="\n\n".join(filter(None, parts)), requested_schema=_DECISION)
+
+
+def _take_answers(run: AskedRun, replies: types.InputResponses) -> None:
+    for question_id, reply in replies.items():
+        _take_answer(run, question_id, reply)
+
+
+def _take_answer(run: AskedRun, question_id: str, reply: Any) -> None:
+    """Answer a question; a revision without words leaves it open, so that the client is asked again."""
+    if not isinstance(reply, types.ElicitResult) or reply.action == "cancel":
+        run.answer(question_id, None)
+        return
+    given = reply.content or {}
+    feedback = str(given.get("feedback") or "")
+    match given.get("decision") if reply.action == "accept" else "reject":
+        case "revise" if not feedback.strip():
+            return
+        case "approve" | "revise" | "reject" as decision:
+            run.answer(question_id, HumanDecision(decision, feedback))
+        case _:
+            run.answer(question_id, None)
+
+
+# ---------------------------------------------------------------- results
+
+
+def _failed(sentence: str) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(text=sentence)], is_error=True)
+
+
+def _answer(run: AskedRun) -> types.CallToolResult:
+    if run.result is None:
+        return _failed(str(run.error) if run.error is not None else STOPPED)
+    result = run.result
+    artifact = result.artifact or result.partial_artifact
+    texts = [] if artifact is None else [artifact.text]
+    if result.status is not TeamStatus.COMPLETED:
+        texts.append(why(result))
+    blocks: list[types.ContentBlock] = [types.TextContent(text=text) for text in texts]
+    blocks += _files(result.run_id, () if artifact is None else artifact.files)
+    return types.CallToolResult(content=blocks, structured_content=described(result), is_error=result.artifact is None)
+
+
+def _files(run_id: str, files: Iterable[File]) -> list[types.ContentBlock]:
+    return [block for file in files if (block := _block(run_id, file)) is not None]
+
+
+def _block(run_id: str, file: File) -> types.ContentBlock | None:
+    if file.url is not None:
+        return types.ResourceLink(name=file.name, uri=file.url, mime_type=file.media_type)
+    if file.data is None:  # only its description was kept
+        return None
+    data, kind = base64.b64encode(file.data).decode(), file.media_type
+    if kind.startswith("image/"):
+        return types.ImageContent(data=data, mime_type=kind)
+    if kind.startswith("audio/"):
+        return types.AudioContent(data=data, mime_type=kind)
+    uri = f"kairo://{quote(run_id)}/{quote(file.name)}"
+    return types.EmbeddedResource(resource=types.BlobResourceContents(uri=uri, blob=data, mime_type=kind))
