@@ -17,7 +17,7 @@ from kairo_team.errors import HaltError, InsufficientBudget, KairoError, ModelCa
 from kairo_team.models.address.chat import Chat
 from kairo_team.models.address.http import MAX_BODY, BodyTooLarge, Connection, Reply
 from kairo_team.models.address.messages import Messages
-from kairo_team.models.address.parts import Natives, Refused, parsed
+from kairo_team.models.address.parts import Conversations, Natives, Refused, parsed
 from kairo_team.models.address.responses import Responses
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ class Served:
         self._model = model
         self._begin = begin
         self._natives = Natives()
+        self._conversations = Conversations()
         self._refusals = 0
 
     async def connect(self, stream: SocketStream) -> None:
@@ -116,7 +117,7 @@ class Served:
 
     async def _call(self, path: str, form: Format, body: Json) -> Reply:
         asked = form.read(body, self._model.name.partition(":")[0])
-        request = self._natives.put_back(asked.request)
+        request = self._natives.put_back(self._conversations.whole(asked))
         if path == _COUNT:
             count: Any = getattr(self._model, "count_tokens", None)
             found = None if count is None else await count(request)
@@ -128,6 +129,7 @@ class Served:
         await self._begin()
         response = await self._model.complete(request)
         self._natives.keep(response)
+        self._conversations.keep(asked, response)
         if asked.stream:
             return Reply(200, "".join(form.events(asked, response)).encode(), "text/event-stream; charset=utf-8")
         return _json(200, form.write(asked, response))
