@@ -7,10 +7,10 @@ The task is its standard input, the result its standard output.
 # mypy: ignore-errors
 # pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 
-import asyncio
 import os
 import sys
 
+import anyio
 from agent_framework import Agent
 from agent_framework.openai import OpenAIChatClient
 
@@ -25,4 +25,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    anyio.run(main)
