@@ -50,7 +50,7 @@ FIRST_TRY: Final = '''"""Names of pages for addresses."""
 
 
 def slug(title: str) -> str:
-    """Return a title in lower case, with one dash in place of everything that is not a letter or a digit."""
+    """Return a title in lower case, with one dash for each run of signs other than a-z and 0-9."""
     return title.lower().replace(" ", "-")
 '''
 SECOND_TRY: Final = '''"""Names of pages for addresses."""
@@ -59,13 +59,13 @@ import re
 
 
 def slug(title: str) -> str:
-    """Return a title in lower case, with one dash in place of everything that is not a letter or a digit."""
+    """Return a title in lower case, with one dash for each run of signs other than a-z and 0-9."""
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
 '''
 
 
 def scripted() -> FunctionModel:
-    """Make a model that is wrong at first, and right once it is told what the tests say."""
+    """Make a model that is wrong at first, and right once it has read what the tests print."""
     return FunctionModel(lambda request: SECOND_TRY if "FAIL:" in request.messages[-1].text else FIRST_TRY)
 
 
@@ -100,7 +100,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def tests_pass(project: Path, copy: Path) -> Criterion:
-    """Make the criterion that the project's own tests pass in its copy; what they print is the finding."""
+    """Make the criterion that the project's own tests pass in its copy; its finding is their output."""
 
     def run(_: kt.Artifact) -> bool | kt.Finding:
         """Let the tests of the project pass."""
@@ -132,7 +132,7 @@ async def work(team: kt.Team, goal: str, tokens: int) -> kt.TeamResult:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Copy the project, let the agent work, and say what came out of it."""
+    """Copy the project, let the agent work, and print the patch."""
     parser = argparse.ArgumentParser(description="A coding agent whose work is reviewed by the project's own tests.")
     parser.add_argument("--agent", choices=AGENTS, default="small")
     parser.add_argument("--model", help="the model behind the agent, such as openai:gpt-5-mini; a script without it")

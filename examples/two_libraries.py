@@ -5,9 +5,9 @@
     python -m kairo_team.examples.two_libraries crew-env writer-env
     python -m kairo_team.examples.two_libraries crew-env writer-env --model openai:gpt-5-mini --tokens 20000
 
-The crew gathers facts, and the agent writes a notice of them. Both are ordinary scripts that read a task and print a
-result. Each is a member by `Program`, which tells it by environment variables where its model is; so every call of both
-is held, counted and ended by the same budget. Without `--model` a script answers in place of a model.
+The crew gathers facts, and the agent turns them into a notice. Both are ordinary scripts: they read a task and print a
+result. Each is a member by `Program`, which puts the address of its model into the environment; so every call of
+both is held, counted and ended by the same budget. Without `--model` a script answers in place of a model.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def python_of(environment: Path) -> Path:
 
 
 def table(result: kt.TeamResult) -> str:
-    """Return what each member used, and the notice or why there is none."""
+    """Return what each member used, and the notice, or the error without one."""
     lines = [f"{one.task_id:8} {one.member or '':8} {one.status:10} {one.usage}" for one in result.outcomes]
     return "\n".join([*lines, "", str(result.output or result.error), "", f"{result.status.value}, {result.usage}"])
 
@@ -75,7 +75,7 @@ async def work(team: kt.Team, tokens: int) -> kt.TeamResult:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the team and print what came out of it."""
+    """Run the team and print the result."""
     parser = argparse.ArgumentParser(description="A crew of CrewAI and an agent of Agent Framework under one budget.")
     parser.add_argument("crew", type=Path, help="a virtual environment with crewai")
     parser.add_argument("writer", type=Path, help="a virtual environment with agent-framework-openai")

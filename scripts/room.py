@@ -90,7 +90,7 @@ def main() -> None:
     given = parser.parse_args()
     with ThreadPoolExecutor(2) as pool:
         rows = list(pool.map(row, OTHERS))
-    head = [f"| beside | newest | {' | '.join(f'`{name}`' for name in OURS)} | why |", "|---|---|---|---|---|---|"]
+    head = [f"| library | newest | {' | '.join(f'`{name}`' for name in OURS)} | why |", "|---|---|---|---|---|---|"]
     table = "\n".join([*head, *rows])
     print(table)
     if not given.dry:

@@ -2,5 +2,5 @@
 
 
 def slug(title: str) -> str:
-    """Return a title in lower case, with one dash in place of everything that is not a letter or a digit."""
+    """Return a title in lower case, with one dash for each run of signs other than a-z and 0-9."""
     raise NotImplementedError

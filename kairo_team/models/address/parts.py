@@ -49,7 +49,7 @@ class Asked:
     name: str = ""
     """The id of the reply; "" for one that no later request may name."""
     after: str | None = None
-    """The id of the earlier reply that the request goes on from."""
+    """The id of the earlier reply that the request follows."""
     instructions: int = 0
     """How many of the first messages are for this request alone."""
 
@@ -252,7 +252,7 @@ class Natives:
 
 
 class Conversations:
-    """The conversations that ended with each reply, for requests that go on from one of them."""
+    """Each reply's whole conversation, for requests that follow one."""
 
     def __init__(self) -> None:
         self._until: dict[str, tuple[Message, ...]] = {}
@@ -262,7 +262,7 @@ class Conversations:
         if asked.after is None:
             return asked.request
         if asked.after not in self._until:
-            raise Refused(f"there is no reply {asked.after!r} at this address, which keeps those of its own block")
+            raise Refused(f"there is no reply {asked.after!r} at this address, which keeps its own replies")
         alone, new = self._parts(asked)
         return replace(asked.request, messages=[*alone, *self._until[asked.after], *new])
 
