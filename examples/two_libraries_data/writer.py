@@ -5,7 +5,7 @@ The task is its standard input, the result its standard output.
 
 # The library is in an environment of its own.
 # mypy: ignore-errors
-# pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: basic, reportMissingImports=false
 
 import os
 import sys

@@ -1,5 +1,9 @@
 """The project's own tests: `python -m unittest`."""
 
+# The module is found in the folder that the tests run in.
+# mypy: ignore-errors
+# pyright: basic, reportMissingImports=false
+
 import unittest
 
 from slugs import slug
