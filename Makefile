@@ -18,7 +18,7 @@ PIN_FILES := constraints.txt pyproject.toml scripts/pins.py
 THIRD_PARTY := $(wildcard tests/third_party/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo machines long test rest test-all coverage browser check format bench docs docs-site shape build constraints clean
+.PHONY: help demo machines long test rest test-all coverage browser check format bench interop room docs docs-site shape build constraints clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## */  make \1	/' | expand -t 22
@@ -61,6 +61,12 @@ format: $(VENV)/.dev ## rewrite the sources the way `make check` wants them
 
 bench: $(VENV)/.dev ## the benchmarks
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+interop: $(VENV)/.dev ## agents of other libraries and programs at a governed address; installs 2 GB into .venv/interop
+	@$(BIN)/python -m scripts.interop $(ARGS)
+
+room: $(VENV)/.dev ## resolve this library beside others and write the table of it
+	@$(BIN)/python -m scripts.room $(ARGS)
 
 docs: $(VENV)/.dev ## run every example in README.md and docs/, and check every link
 	@$(BIN)/python -m pytest tests/test_docs.py tests/test_docs_site.py tests/test_tutorial.py $(ARGS)

@@ -8,6 +8,7 @@ import pytest
 from pydantic import TypeAdapter
 
 import kairo_team as kt
+from kairo_team.agents import FunctionAgent
 from kairo_team.api import PlanCheck
 from kairo_team.coordinators import ExpertTeamCoordinator, TaskDispatchCoordinator
 from kairo_team.evaluators import AgentEvaluationStrategy, Criterion, Rubric
@@ -226,3 +227,42 @@ def test_a_check_goes_through_json() -> None:
     check = kt.check(TEAM, request(budget=kt.Budget(tokens=1000, dollars="0.5")))
     adapter = TypeAdapter(PlanCheck)
     assert adapter.validate_json(adapter.dump_json(check)) == check
+
+
+# ---------------------------------------------------------------- what a function's own client spends
+
+
+OUTSIDE = (
+    "outside the budget, if it calls a model by itself: {}; a function that takes `context` has context.model and "
+    "context.address inside it"
+)
+
+
+async def governed(_: kt.Assignment, context: kt.MemberContext) -> str:
+    return "done"
+
+
+class Agent:
+    async def run(self, assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        return "done"
+
+
+@pytest.mark.parametrize(
+    ("budget", "own", "named"),
+    [
+        (kt.Budget(), None, []),
+        (kt.Budget(loops=500, tool_calls=90, seconds=100), None, []),
+        (kt.Budget(tokens=900_000), None, ["'a'", "'w'"]),
+        (kt.Budget(dollars=90), None, ["'a'", "'w'"]),
+        (kt.Budget(), kt.Budget(tokens=90_000), ["'w'"]),
+    ],
+    ids=str,
+)
+def test_a_check_notes_functions_without_context_under_a_limit_of_tokens_or_dollars(
+    budget: kt.Budget, own: kt.Budget | None, named: list[str]
+) -> None:
+    members = [kt.Member("a", never), kt.Member("w", FunctionAgent(done), budget=own)]
+    members += [kt.Member("g", governed), kt.Member("c", Agent())]
+    found = kt.check(kt.Team("team", members), "goal", budget=budget)
+    assert found.ok
+    assert found.notes == ((OUTSIDE.format(", ".join(named)),) if named else ())

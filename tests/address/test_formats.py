@@ -221,6 +221,34 @@ async def test_reasoning_goes_back_to_the_model_with_the_reply_it_came_from() ->
     assert model.calls[1].messages[1].native == native
 
 
+async def test_a_response_goes_on_from_an_earlier_one_of_the_same_address() -> None:
+    """Microsoft Agent Framework sends what is new, with the name of the reply before it."""
+    seen: list[str] = []
+
+    async def use(address: ModelAddress) -> None:
+        async with openai_at(address) as client:
+            first = await client.responses.create(model="m", instructions="Be brief.", input="hi")
+            result: Any = [{"type": "function_call_output", "call_id": "c1", "output": "a sea"}]
+            second = await client.responses.create(
+                model="m", instructions="Be kind.", input=result, previous_response_id=first.id
+            )
+            stream = await client.responses.create(model="m", input="why?", previous_response_id=second.id, stream=True)
+            seen.extend([event.response.id async for event in stream if event.type == "response.completed"])
+            unkept = await client.responses.create(model="m", input="ho", previous_response_id=seen[0], store=False)
+            with pytest.raises(APIStatusError, match="there is no reply"):
+                await client.responses.create(model="m", input="hm", previous_response_id=unkept.id)
+
+    model = says(CALLS, "A sea.", "Tides.", "never kept")
+    _, raised = await work(use, model)
+    assert raised == []
+    assert [[(one.role, one.text) for one in call.messages] for call in model.calls[1:]] == [
+        [("system", "Be kind."), *(talk := [("user", "hi"), ("assistant", "I look."), ("tool", "a sea")])],
+        [*talk, ("assistant", "A sea."), ("user", "why?")],
+        [*talk, ("assistant", "A sea."), ("user", "why?"), ("assistant", "Tides."), ("user", "ho")],
+    ]
+    assert model.calls[1].messages[2].tool_calls == CALLS.tool_calls
+
+
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("chat/completions", {"n": 2}, "'n' cannot be carried"),
     ("chat/completions", {"logprobs": True}, "no probabilities"),
@@ -233,9 +261,12 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("messages", {"mcp_servers": [{}]}, "cannot be limited"),
     ("messages", {"tool_choice": {"type": "x"}}, "tool_choice is of the type"),
     ("messages", {"messages": [{"role": "user", "content": [{"type": "search_result"}]}]}, "'search_result'"),
-    ("responses", {"previous_response_id": "r"}, "send the whole conversation"),
+    ("responses", {"previous_response_id": "r"}, "there is no reply 'r' at this address"),
+    ("responses", {"conversation": "c"}, "send the whole conversation"),
     ("responses", {"tools": [{"type": "web_search"}]}, "a tool of the type 'web_search'"),
     ("responses", {"input": [{"type": "item_reference", "id": "x"}]}, "an item of input"),
+    # As Codex sends its tools to the models it knows.
+    ("responses", {"input": [{"type": "additional_tools", "role": "developer", "tools": []}]}, "'additional_tools'"),
 ]
 
 

@@ -1,9 +1,9 @@
-"""Write the wrapper matrix: `python -m tests.agents.matrix_table > docs/wrappers-matrix.md`."""
+"""Write the wrapper matrix: `python -m tests.agents.matrix_table` puts it at the top of docs/wrappers-matrix.md."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 from tests.agents.rigs import COLUMNS, Rig, rigs
 
@@ -17,6 +17,8 @@ MEANING = {
     "guardrails": "all four phases see, change and deny the calls of the library",
     "permissions": "tools that are not allowed are not offered, and the permission guard sees every call",
 }
+MORE = "\n## At a governed address\n"
+"""Where the rest of the page begins, which `python -m scripts.interop` writes."""
 
 
 def table(rows: Iterable[type[Rig]]) -> str:
@@ -29,8 +31,7 @@ def table(rows: Iterable[type[Rig]]) -> str:
             "",
             "What each wrapper of another library is proved to do, with the library itself and a scripted model:",
             "every cell is a test of `tests/agents/test_wrapper_matrix.py`. What a wrapper cannot see is listed in",
-            "[Agents of other libraries](wrappers.md). Written by",
-            "`python -m tests.agents.matrix_table > docs/wrappers-matrix.md`.",
+            "[Agents of other libraries](wrappers.md). Written by `python -m tests.agents.matrix_table`.",
             "",
             f"| | {' | '.join(COLUMNS)} | event loops |",
             f"|---{'|---' * len(COLUMNS)}|---|",
@@ -49,4 +50,5 @@ def _row(rig: type[Rig]) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(table(rigs()))
+    page = Path(__file__).resolve().parents[2] / "docs" / "wrappers-matrix.md"
+    page.write_text(table(rigs()) + MORE + page.read_text(encoding="utf-8").split(MORE)[1], encoding="utf-8")

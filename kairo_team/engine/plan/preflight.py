@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from kairo_team._util.plugin_shapes import context_by
 from kairo_team.budget import Budget, BudgetNode
 from kairo_team.engine.live.event_bus import discard_event
+from kairo_team.engine.live.function_agent import FunctionAgent
 from kairo_team.engine.plan.grown_tasks import most_tasks, templates, worst_case
 from kairo_team.engine.records.digests import why_not_frozen
 from kairo_team.engine.records.journal import MemoryRecords
@@ -358,7 +360,23 @@ def check_request(
     worst: TaskGraph | None = plan if worst_of is None else worst_of(request, team)
     check = _split(request, team, plan, worst, judged=judged)
     notes = (*check.notes, *_not_frozen(team, coordinator), *_limits(team, coordinator, runtime))
-    return replace(check, notes=notes)
+    return replace(check, notes=(*notes, *_outside(team, root_budget(request.config))))
+
+
+def _outside(team: Team, budget: Budget) -> Iterator[str]:
+    """Yield a sentence on functions that have nothing to call a model by under a limit of what models use."""
+    outside: list[str] = []
+    for member in team.everyone:
+        limit, agent = _ceiling(member, budget), member.agent
+        function = agent.function if isinstance(agent, FunctionAgent) else None if hasattr(agent, "run") else agent
+        if (limit.tokens, limit.dollars) != (None, None) and function is not None and context_by(function) is None:
+            outside.append(repr(member.id))
+    if outside:
+        named = ", ".join(outside)
+        yield (
+            f"outside the budget, if it calls a model by itself: {named}; a function that takes `context` has "
+            "context.model and context.address inside it"
+        )
 
 
 def _limits(team: Team, coordinator: TeamCoordinator, runtime: Runtime) -> list[str]:

@@ -46,6 +46,12 @@ class Asked:
     """Whether a stream of chat completions ends with the usage."""
     shows_thoughts: bool = False
     """Whether the caller asked to see the model's reasoning."""
+    name: str = ""
+    """The id of the reply; "" for one that no later request may name."""
+    after: str | None = None
+    """The id of the earlier reply that the request follows."""
+    instructions: int = 0
+    """How many of the first messages are for this request alone."""
 
 
 Piece = Literal["text", "thinking"]
@@ -262,6 +268,33 @@ class Natives:
             return message
         native = self._natives.get((message.text, tuple(call.id for call in message.tool_calls)))
         return message if native is None else replace(message, native=native)
+
+
+class Conversations:
+    """Each reply's whole conversation, for requests that follow one."""
+
+    def __init__(self) -> None:
+        self._until: dict[str, tuple[Message, ...]] = {}
+
+    def whole(self, asked: Asked) -> ModelRequest:
+        """Return a request with the messages that came before it."""
+        if asked.after is None:
+            return asked.request
+        if asked.after not in self._until:
+            raise Refused(f"there is no reply {asked.after!r} at this address, which keeps its own replies")
+        alone, new = self._parts(asked)
+        return replace(asked.request, messages=[*alone, *self._until[asked.after], *new])
+
+    def keep(self, asked: Asked, response: ModelResponse) -> None:
+        """Keep the conversation that ends with a reply."""
+        if asked.name:
+            earlier = self._until[asked.after] if asked.after is not None else ()
+            reply = Message.assistant(response.text, response.tool_calls)
+            self._until[asked.name] = (*earlier, *self._parts(asked)[1], reply)
+
+    def _parts(self, asked: Asked) -> tuple[Sequence[Message], Sequence[Message]]:
+        messages = asked.request.messages
+        return messages[: asked.instructions], messages[asked.instructions :]
 
 
 def thoughts_of(response: ModelResponse) -> str:

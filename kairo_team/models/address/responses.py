@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 _LABELS: Final = LABELS | {"stream_options", "include"}
 _KEPT: Final = "nothing is kept between two requests: send the whole conversation"
 _REFUSED: Final = {
-    "previous_response_id": _KEPT,
     "conversation": _KEPT,
     "prompt": _KEPT,
     "background": "a call ends with its request",
@@ -47,6 +46,8 @@ _REFUSED: Final = {
     "max_tool_calls": "the provider's own tools cannot be limited",
     "context_management": _KEPT,
 }
+_MESSAGE: Final = (None, "message")
+"""Types of an item with a role that is a message; Codex has items with a role that carry tools."""
 _CUT: Final = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
@@ -57,6 +58,8 @@ class Responses:
         """Return the request; raises `Refused` for one that cannot be carried."""
         rest = dict(body)
         refuse_fields(rest, _REFUSED)
+        name = "" if rest.get("store") is False else f"resp_{secrets.token_hex(12)}"
+        after = rest.pop("previous_response_id", None)
         if rest.pop("truncation", None) not in (None, "disabled"):
             raise cannot("truncation", "a conversation is sent whole")
         if set(rest.get("include") or ()) - {"reasoning.encrypted_content"}:
@@ -71,11 +74,15 @@ class Responses:
         more = effort_setting(reasoning.get("effort"), "reasoning.effort") | choice_of(rest)
         most = a_length(rest)
         request = request_of(messages, tools, schema, most, settings_of(rest, _LABELS, more))
-        return Asked(request, stream, shows_thoughts=bool(reasoning.get("summary")))
+        shows = bool(reasoning.get("summary"))
+        after = None if after is None else a_text(after, "previous_response_id")
+        return Asked(
+            request, stream, shows_thoughts=shows, name=name, after=after, instructions=1 if instructions else 0
+        )
 
     def write(self, asked: Asked, response: ModelResponse) -> Json:
         """Return the reply as a response."""
-        return _ended(_head(response.model), response, _items(asked, response))
+        return _ended(_head(asked, response.model), response, _items(asked, response))
 
     def stream(self, asked: Asked, model: str) -> Stream:
         """Begin the reply as the events of a stream."""
@@ -101,7 +108,7 @@ class _Events:
     def __init__(self, asked: Asked, model: str) -> None:
         self._asked = asked
         self._numbers = count()
-        self._head = _head(model)
+        self._head = _head(asked, model)
         self._items: list[Json] = []
         """The items whose pieces were sent; the last one is open."""
 
@@ -230,11 +237,11 @@ def _messages(items: list[Json]) -> list[Message]:
                 parts = list(_parts(item.get("output")))
                 text = "\n\n".join(part for part in parts if isinstance(part, str))
                 made.append(Message.tool(call_id, text, [part for part in parts if isinstance(part, File)]))
-            case {"role": "assistant"}:
+            case {"role": "assistant"} if item.get("type") in _MESSAGE:
                 if calls:
                     close()
                 texts += [part for part in _parts(item.get("content")) if isinstance(part, str)]
-            case {"role": "system" | "developer" | "user"}:
+            case {"role": "system" | "developer" | "user"} if item.get("type") in _MESSAGE:
                 close()
                 made += _given(item)
             case _:
@@ -278,9 +285,9 @@ def _tool(tool: Json) -> ToolSpec:
     return tool_spec(tool.get("name"), tool.get("description"), tool.get("parameters"))
 
 
-def _head(model: str) -> Json:
+def _head(asked: Asked, model: str) -> Json:
     return {
-        "id": f"resp_{secrets.token_hex(12)}",
+        "id": asked.name or f"resp_{secrets.token_hex(12)}",
         "object": "response",
         "created_at": int(time.time()),
         "status": "in_progress",

@@ -20,7 +20,7 @@ from kairo_team.errors import HaltError, InsufficientBudget, KairoError, ModelCa
 from kairo_team.models.address.chat import Chat
 from kairo_team.models.address.http import EVENTS, MAX_BODY, BodyTooLarge, Connection, Reply, reply_of
 from kairo_team.models.address.messages import Messages
-from kairo_team.models.address.parts import Natives, Refused, parsed
+from kairo_team.models.address.parts import Conversations, Natives, Refused, parsed
 from kairo_team.models.address.responses import Responses
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ class Served:
         self._model = model
         self._begin = begin
         self._natives = Natives()
+        self._conversations = Conversations()
         self._refusals = 0
         self.tools: AsgiApp | None = None
         """Answers at `/mcp`."""
@@ -133,7 +134,7 @@ class Served:
 
     async def _call(self, path: str, form: Format, body: Json, sender: _Sender) -> Reply:
         asked = form.read(body, self._model.name.partition(":")[0])
-        request = self._natives.put_back(asked.request)
+        request = self._natives.put_back(self._conversations.whole(asked))
         if path == _COUNT:
             count: Any = getattr(self._model, "count_tokens", None)
             found = None if count is None else await count(request)
@@ -147,9 +148,11 @@ class Served:
             stream = form.stream(asked, bare_name(self._model.name))
             response = await sender.forward(stream, self._model, request)
             self._natives.keep(response)
+            self._conversations.keep(asked, response)
             return Reply(200, stream.end(response).encode(), EVENTS)
         response = await self._model.complete(request)
         self._natives.keep(response)
+        self._conversations.keep(asked, response)
         return _json(200, form.write(asked, response))
 
     def refuse_tool(self, error: KairoError | None) -> str | None:
