@@ -273,7 +273,6 @@ class Governor:
         amounts that are not guaranteed to any node. Its seconds start now and never outlast its ancestors'. Names may
         repeat. Raises `InsufficientBudget`, which names the dimension, if the guarantee cannot be set aside,
         `ValueError` if it is more than the ceiling, `HaltError` if halted, and `GovernorClosed` after `close`.
-
         `shared` is a governor that `beside` opened here or above, or one carved from it: the child counts on it too,
         and the guarantee is set aside there too. Raises `ValueError` for any other governor, and if this governor
         already counts on `shared`.
@@ -585,10 +584,7 @@ class Governor:
             return usage_of(*self._node.overshoot_units())
 
     def passed_limits(self) -> list[tuple[str, int, int, int]]:
-        """Return the exceeded limits here and below, outermost first: name, dimension, limit, and the excess.
-
-        Amounts are in ledger units; a dimension is an index into tokens, dollars, loops, tool calls.
-        """
+        """Return the exceeded limits here and below, outermost first: name, index of dimension, limit, excess."""
         with self._node.tree.lock:
             return passed_limits(self._node)
 
@@ -614,10 +610,7 @@ class Governor:
 
     @property
     def took(self) -> Units:
-        """The usage here and below, in ledger units; for tokens and dollars at least the peak of spent and held.
-
-        The peak is measured when a hold is made here.
-        """
+        """The usage here and below, in ledger units; for tokens and dollars at least the peak at a hold here."""
         cells = self._node.cells
         most, most_picos = cells[PEAK], cells[PEAK + DOLLARS]
         tokens, picos = cells[TOKENS], cells[DOLLARS]

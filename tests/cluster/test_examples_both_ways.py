@@ -194,10 +194,14 @@ JOBS: Final[Mapping[str, Callable[[Path], Job]]] = {
 NOT_HERE: Final = {
     "bring_your_agent": "its agents bring their own clients, which need the embedded model: see below",
     "clean_csv_rules": "a part of clean_csv",
+    "coding_agent": "its program works in one folder of one machine",
+    "coding_agent_data": "a part of coding_agent",
     "judge_calibration": "a judge without a team: nothing is run",
     "release_notes_history": "a part of release_notes",
     "release_notes_prompt": "a part of release_notes",
     "release_notes_rubric": "a part of release_notes",
+    "two_libraries": "its members are scripts in environments of their own",
+    "two_libraries_data": "a part of two_libraries",
 }
 
 

@@ -15,7 +15,7 @@ FOLDER = Path(str(examples.__file__)).resolve().parent
 MODULES = [
     ".".join(file.relative_to(FOLDER).with_suffix("").parts)
     for file in sorted(FOLDER.rglob("*.py"))
-    if file.name != "__init__.py"
+    if file.name != "__init__.py" and "_data" not in str(file.relative_to(FOLDER))
 ]
 AT_ONCE = [name for name in MODULES if name == "clean_csv_rules" or name.startswith("release_notes")]
 """They need no model."""

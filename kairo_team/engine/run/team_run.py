@@ -239,12 +239,11 @@ class TeamRun:
                 post(lambda: self.stop_unrecorded(error))
 
         taker = self._kept.serve(lambda: (self.governor.elapsed, self.bus.seq), self.cancel, lose)
-        if taker is None:
-            return everybody
-        if content == "journal":
+        if taker is not None and content == "journal":
             self.bus.keep_content(taker)
             return self.bus
-        self.bus.keep(taker)
+        if taker is not None:
+            self.bus.keep(taker)
         return everybody
 
     def _begin(self) -> Around:
