@@ -301,6 +301,14 @@ async def test_instructions_are_in_the_prompt() -> None:
     assert "Always rhyme." in "\n".join(message.text for message in model.calls[0].messages)
 
 
+@shows(kt.Role, "thinking")
+async def test_a_role_says_how_much_its_agents_think() -> None:
+    model = ScriptedModel(["text", "text"])
+    for agent in (kt.MiniAgent(model), kt.MiniAgent(model, thinking="low")):  # an agent's own word counts more
+        await run(None, team={"members": [kt.Member(kt.Role("poet", thinking="high"), agent)]})
+    assert [call.settings["thinking"] for call in model.calls] == ["high", "low"]
+
+
 @shows(kt.Role, "capabilities")
 @shows(kt.Task, "requires")
 async def test_capabilities_are_what_a_task_requires() -> None:

@@ -125,7 +125,8 @@ async def test_a_task_has_a_type_and_its_answer_is_one(kind: Any, reply: str, da
 async def test_a_task_of_type_str_has_the_text_itself(reply: str) -> None:
     task: kt.Task[Any] = kt.Task("t", "Do it.", output_type=str)
     model = ScriptedModel([reply, reply])
-    for agent in (kt.MiniAgent(model), lambda _: reply):
+    agents: list[Any] = [kt.MiniAgent(model), lambda _: reply]
+    for agent in agents:
         result = await run(agent, task)
         assert result.status is kt.TeamStatus.COMPLETED, result.error
         assert (result.data(task), result.output) == (reply, reply)

@@ -259,7 +259,8 @@ class _Conversation:
         self._context = context
         self._model = context.model(agent.model)
         thinking = context.role.thinking
-        self._settings = ({} if thinking is None else {"thinking": thinking}) | agent.settings_for(assignment)
+        by_role: dict[str, Any] = {} if thinking is None else {"thinking": thinking}
+        self._settings = by_role | agent.settings_for(assignment)
         self._max_tokens: int | None = self._settings.pop("max_tokens", None)
         self._schema = asked_schema(context.output_type)
         self._messages = [Message.system(agent.render("system", context, role=context.role, schema=self._schema))]

@@ -114,7 +114,9 @@ async def test_a_torn_tail_loses_only_the_end(tmp_path: Path, left: float) -> No
     first = World(path, copy)
     assert (await first.begin()).status == "completed"
     first.journal.close()
-    again = World(copied)
+    for end in ("", "-wal"):  # into the same files: a disk that lost power has no copy
+        shutil.copyfile(f"{copied}{end}", f"{path}{end}")
+    again = World(path)
     if again.journal.runs():
         done = [one.task_id for one in again.journal.calls("r") if one.state == "answered"]
         assert (await again.runtime.resume("r", again.team)).status == "completed"
