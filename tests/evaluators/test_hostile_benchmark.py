@@ -45,8 +45,8 @@ async def test_a_judge_that_tells_controls_from_criteria_is_beyond_any_structure
     assert alone == nothing
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("anyio_backend", [("asyncio", {})])  # it takes a minute, and asks nothing of the event loop
+@pytest.mark.long
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {})])  # it takes two minutes, and asks nothing of the event loop
 async def test_the_table_in_the_docs_is_what_is_counted_and_keeps_its_bound() -> None:
     table = await hostile.draw()
     assert table in PAGE.read_text("utf-8")
