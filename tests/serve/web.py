@@ -36,7 +36,13 @@ async def running(team: kt.Team, **options: Any) -> AsyncGenerator[str]:
 @asynccontextmanager
 async def serving(app: Any, **options: Any) -> AsyncGenerator[str]:
     """Serve an app in a thread; yields its URL."""
-    given: dict[str, Any] = {"log_level": "warning", "lifespan": "on", "timeout_graceful_shutdown": 1, **options}
+    given: dict[str, Any] = {
+        "ws": "none",
+        "log_level": "warning",
+        "lifespan": "on",
+        "timeout_graceful_shutdown": 1,
+        **options,
+    }
     server = uvicorn.Server(uvicorn.Config(app, port=0, **given))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
