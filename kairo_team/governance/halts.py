@@ -126,7 +126,7 @@ _HALT_OF: Final[Mapping[str, HaltReason]] = dict(zip(DIMENSIONS, REASONS, strict
 def reason_of(error: BaseException) -> HaltReason | None:
     """Return why work ended with this error: a halt's reason, or the budget that was short; None for other errors."""
     if isinstance(error, InsufficientBudget):
-        dimension: object = error.dimension  # of an error that somebody else made
+        dimension: object = error.dimension  # errors are made by hand too
         return _HALT_OF.get(dimension) if isinstance(dimension, str) else None
     return error.reason if isinstance(error, HaltError) and isinstance(error.reason, HaltReason) else None
 
