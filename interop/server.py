@@ -26,7 +26,7 @@ class Served:
     """A digest of the prompt."""
     tokens: int
     begun: float
-    """By the clock of the machine."""
+    """Time of the machine's clock, in seconds."""
 
 
 class ScriptedServer:

@@ -135,7 +135,7 @@ def left_over(run: str) -> int:
 
 
 def judged(row: dict[str, Any], calls: list[Served]) -> dict[str, bool]:
-    """Compare a run with what the server saw of it."""
+    """Compare a run with the calls that the server saw."""
     spent = sum(call.tokens for call in calls)
     before = {call.what for call in calls if call.session == 0}
     again = [call for call in calls if call.session == 1 and call.what in before]
@@ -147,7 +147,7 @@ def judged(row: dict[str, Any], calls: list[Served]) -> dict[str, bool]:
         "count equal": exact or charged,
         "exact": exact,
         "stopped on kill": not late and not row["left"],
-        # The call that the kill cut off is made again; nothing else is.
+        # Only the call that the kill cut off is made again.
         "resumed free": len(again) <= 1 and not row["diverged"],
         "ended well": row["status"] == "completed" or "halted" in str(row["error"]) or "budget" in str(row["error"]),
     }

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kairo_team.cli.exits import exit_codes
 from kairo_team.cli.journals import opened
-from kairo_team.cli.options import DatabaseOption, JournalOption
+from kairo_team.cli.options import (
+    BehindProxyOption,
+    DatabaseOption,
+    HostOption,
+    JournalOption,
+    TlsCertOption,
+    TlsKeyOption,
+)
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.errors import Misuse
 from kairo_team.web_console.console import console as make_console
@@ -25,16 +31,14 @@ def console(
     *,
     journal: JournalOption = None,
     database: DatabaseOption = None,
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="The address it binds to.")] = "127.0.0.1",
+    host: HostOption = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="N", min=0, max=65_535, help="Its port; 0: a free one.")] = 0,
     person: Annotated[
         str | None, typer.Option("--as", metavar="NAME", help="The name of who answers; a browser may give another.")
     ] = None,
-    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="Serve HTTPS with this certificate.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="The key of that certificate.")] = None,
-    behind_proxy: Annotated[
-        bool, typer.Option("--behind-proxy", help="A proxy in front of it serves HTTPS; needs --name.")
-    ] = False,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
+    behind_proxy: BehindProxyOption = False,
     name: Annotated[
         list[str] | None, typer.Option(metavar="HOST", help="A host name that browsers use; may be repeated.")
     ] = None,

@@ -44,6 +44,12 @@ BudgetOption = Annotated[
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print the result as one JSON document; everything else goes to stderr.")
 ]
+HostOption = Annotated[str, typer.Option(metavar="ADDRESS", help="The address it binds to.")]
+TlsCertOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Serve HTTPS with this certificate.")]
+TlsKeyOption = Annotated[Path | None, typer.Option(metavar="FILE", help="The key of that certificate.")]
+BehindProxyOption = Annotated[
+    bool, typer.Option("--behind-proxy", help="A proxy in front of it serves HTTPS; needs --name.")
+]
 JournalOption = Annotated[
     Path | None,
     typer.Option("--journal", metavar="FILE", envvar="KAIRO_JOURNAL", help="The journal in which runs are recorded."),

@@ -22,12 +22,16 @@ from kairo_team.cli.job import plain_log
 from kairo_team.cli.journals import made
 from kairo_team.cli.loading import importable, load_subject, read_team_spec
 from kairo_team.cli.options import (
+    BehindProxyOption,
     BudgetOption,
     CoordinatorOption,
     DatabaseOption,
     EngineOption,
+    HostOption,
     JournalOption,
     TeamFile,
+    TlsCertOption,
+    TlsKeyOption,
 )
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.cli.sources import file_source, named_coordinator
@@ -88,13 +92,11 @@ def serve(
     journal: JournalOption = None,
     database: DatabaseOption = None,
     engine: EngineOption = None,
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="The address it binds to.")] = "127.0.0.1",
+    host: HostOption = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="N", min=0, max=65_535, help="Its port; 0: a free one.")] = _PORT,
-    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="Serve HTTPS with this certificate.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="The key of that certificate.")] = None,
-    behind_proxy: Annotated[
-        bool, typer.Option("--behind-proxy", help="A proxy in front of it serves HTTPS; needs --name.")
-    ] = False,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
+    behind_proxy: BehindProxyOption = False,
     name: Annotated[
         list[str] | None, typer.Option(metavar="HOST", help="A host name that clients use; may be repeated.")
     ] = None,

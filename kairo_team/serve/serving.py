@@ -74,21 +74,14 @@ class _Server(uvicorn.Server):
 
 def serve_http(app: ServedTeam, address: Address, ready: Callable[[int], object]) -> None:
     """Serve until a signal ends it; calls `ready` with the port. Raises `Misuse` for an address that is taken."""
-    tls: dict[str, Any] = {"ssl_certfile": address.tls_cert, "ssl_keyfile": address.tls_key} if address.tls_cert else {}
     config = uvicorn.Config(
         app,
-        host=address.host,
-        port=address.port,
         http=_Prompt,
         ws="none",
         lifespan="on",
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        proxy_headers=address.behind_proxy,
         limit_concurrency=_MOST_CONNECTIONS,
         timeout_graceful_shutdown=_GRACE,
-        **tls,
+        **address.server_options(),
     )
     server = _Server(config, ready)
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team.errors import Misuse
 
@@ -60,6 +60,12 @@ class Address:
         """Return the beginning of the link; `port` is the port that the console listens on."""
         end = "" if self.behind_proxy else f":{port}"
         return f"{'https' if self.secure else 'http'}://{self.names[0] if self.names else self._own}{end}"
+
+    def server_options(self) -> dict[str, Any]:
+        """Return what uvicorn takes for this address, and how it stays silent about itself."""
+        tls: dict[str, Any] = {"ssl_certfile": self.tls_cert, "ssl_keyfile": self.tls_key} if self.tls_cert else {}
+        quiet: dict[str, Any] = {"log_level": "warning", "access_log": False, "server_header": False}
+        return {"host": self.host, "port": self.port, "proxy_headers": self.behind_proxy, **quiet, **tls}
 
     @property
     def _own(self) -> str:

@@ -107,22 +107,8 @@ class ConsoleServer:
         """Take the runs to show and the address; `token` and `person` are as in `kairo_team.console`."""
         self.access = Access(address.known_names, token=token, secure=address.secure)
         app = make_app(source, self.access, person=person, is_closing=lambda: self._server.should_exit)
-        tls: dict[str, Any] = (
-            {"ssl_certfile": address.tls_cert, "ssl_keyfile": address.tls_key} if address.tls_cert else {}
-        )
         self._server = uvicorn.Server(
-            uvicorn.Config(
-                app,
-                host=address.host,
-                port=address.port,
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-                proxy_headers=address.behind_proxy,
-                timeout_graceful_shutdown=1,
-                lifespan="off",
-                **tls,
-            )
+            uvicorn.Config(app, timeout_graceful_shutdown=1, lifespan="off", **address.server_options())
         )
         self._source = source
         self._address = address

@@ -159,13 +159,11 @@ class RunServices:
 
         `outer_attempt` is the attempt that contains the run: its rules for models and tools apply here too, and first.
         """
-        self.run_id = run_id
-        self.models = models
+        self.run_id, self.models, self.clock = run_id, models, clock
         self.prices, self.rules, self.prompts = prices, rules, prompts
         self.journal = journal
         self.kept = kept
         """The journal, if it outlives the process."""
-        self.clock = clock
         self.outer_attempt = outer_attempt
         around = None if outer_attempt is None else outer_attempt.permissions
         self.permissions = joint_permissions(around, permissions)
