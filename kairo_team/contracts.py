@@ -78,6 +78,10 @@ class ChatModel(Protocol):
     C12. `stream` passes on the text of the reply it returns, in order; an exception of `on_text` ends the call.
     C13. A file of a message reaches the provider whole, or the call is refused: it is never left out.
     C14. A message's `native` form is sent in place of its text and calls, if this model made it and it says the same.
+    C15. All of a request reaches the provider: messages in order with their roles, tool calls and results, the tools, the
+        schema and the settings. What it cannot send it refuses with a `ModelCallError`, and asks nobody.
+    C16. All of the provider's answer is in the reply: the text, the tool calls in order, and why it ended.
+    C17. The provider's failure is the error's `kind`, and the wait that it asks for is `retry_after`.
 
     Optional: `async count_tokens(request) -> int`, an upper bound of the prompt's tokens; `price(usage) -> Money`;
     `file_problem(file) -> str | None`, why it takes no such file (without it, it gets none); `async stream(request,

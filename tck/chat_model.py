@@ -5,7 +5,8 @@ from __future__ import annotations
 from kairo_team.tck.chat_model_calls import CallTests
 from kairo_team.tck.chat_model_ends import EndTests
 from kairo_team.tck.chat_model_native import NativeTests
+from kairo_team.tck.chat_model_whole import WholeTests
 
 
-class ChatModelTCK(CallTests, EndTests, NativeTests):
+class ChatModelTCK(CallTests, EndTests, NativeTests, WholeTests):
     """The contract kit of chat models: override `make_model`, and `make_failing_model` unless `can_fail = False`."""

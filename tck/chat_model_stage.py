@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import anyio
@@ -11,6 +11,7 @@ import pytest
 
 from kairo_team.budget import Usage
 from kairo_team.contracts import ChatModel
+from kairo_team.errors import ModelErrorKind
 from kairo_team.messages import Message, ModelRequest, ModelResponse
 from kairo_team.tck.kit import ContractTCK, make_it
 
@@ -67,6 +68,14 @@ class ChatModelStage(ContractTCK):
     """Whether the kit can play the model's provider: `make_model_of`. Else the kit cannot see the provider's input."""
     can_fail: ClassVar[bool] = True
     """Whether a model can be made whose provider does not answer: `make_failing_model`."""
+    takes_tools: ClassVar[bool] = True
+    """Whether it sends tools, and the calls and results of a conversation; else it refuses a request with tools."""
+    takes_schema: ClassVar[bool] = True
+    """Whether it sends a schema, apart or in the words of the prompt; else it refuses a request with one."""
+    settings_taken: ClassVar[Mapping[str, Any]] = {"temperature": 0.5, "seed": 7}
+    """Settings that it sends, each with a value to try."""
+    failure_kinds: ClassVar[Sequence[ModelErrorKind]] = ("rate_limited", "overloaded", "timeout", "connection", "auth")
+    """Kinds of failures that `make_model_of` can play in the provider's own form."""
 
     @classmethod
     def make_model(cls) -> ChatModel:
@@ -75,7 +84,13 @@ class ChatModelStage(ContractTCK):
 
     @classmethod
     def make_model_of(cls, provider: Provider) -> ChatModel:
-        """Make a model with the kit's provider: each request goes to `await provider.answer(request)`."""
+        """Make a model with the kit's provider: each request goes to `await provider.answer(request)`.
+
+        Replace the network alone, such as a client's transport: write the request that arrives there as a
+        `ModelRequest`, and the `ModelResponse` in the provider's form. `answer` fails with a `ModelCallError`: play its
+        `kind` and its `retry_after` as the provider does, such as by status 429, 503 or 401, or an exception of the
+        client.
+        """
         raise make_it(cls, "make_model_of(cls, provider), or say has_provider = False,")
 
     @classmethod

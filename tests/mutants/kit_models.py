@@ -422,3 +422,293 @@ class ReadsEveryForm(Kit):
     """It fails at a native form that another model wrote."""
 
     model = _ReadsEveryForm
+
+
+class _Changing(Good):
+    """Sends a changed request, and returns a changed reply."""
+
+    def sent(self, request: kt.ModelRequest) -> kt.ModelRequest:
+        return request
+
+    def returned(self, response: kt.ModelResponse) -> kt.ModelResponse:
+        return response
+
+    async def complete(self, request: kt.ModelRequest) -> kt.ModelResponse:
+        return self.returned(await self.ask(self.sent(request)))
+
+
+def _each_message(request: kt.ModelRequest, change: Callable[[kt.Message], kt.Message]) -> kt.ModelRequest:
+    return replace(request, messages=[change(message) for message in request.messages])
+
+
+class _DropsTools(_Changing):
+    def sent(self, request: kt.ModelRequest) -> kt.ModelRequest:
+        return replace(request, tools=())
+
+
+@mutant(clause="C15", by="tools_reach")
+class DropsTools(Kit):
+    """The member has tools, and the model never hears of them."""
+
+    model = _DropsTools
+
+
+class _DropsParameters(_Changing):
+    def sent(self, request: kt.ModelRequest) -> kt.ModelRequest:
+        return replace(request, tools=[replace(one, parameters={"type": "object"}) for one in request.tools])
+
+
+@mutant(clause="C15", by="tools_reach")
+class DropsParameters(Kit):
+    """The model must guess the arguments of a tool."""
+
+    model = _DropsParameters
+
+
+class _DropsTheSchema(_Changing):
+    def sent(self, request: kt.ModelRequest) -> kt.ModelRequest:
+        return replace(request, output_schema=None)
+
+
+@mutant(clause="C15", by="schema")
+class DropsTheSchema(Kit):
+    """A typed answer is asked for, and the provider is told of no type."""
+
+    model = _DropsTheSchema
+
+
+class _DropsSettings(_Changing):
+    def sent(self, request: kt.ModelRequest) -> kt.ModelRequest:
+        return replace(request, settings={"seed": request.settings.get("seed", 1)})
+
+
+@mutant(clause="C15", by="settings")
+class DropsSettings(Kit):
+    """The temperature stays on this side."""
+
+    model = _DropsSettings
+
+
+class _DropsTheAssistantsCalls(_Changing):
+    def sent(self, request: kt.ModelRequest) -> kt.ModelRequest:
+        return _each_message(request, lambda message: replace(message, tool_calls=()))
+
+
+@mutant(clause="C15", by="calls_and_their_results")
+class DropsTheAssistantsCalls(Kit):
+    """The results of tools answer nothing that was asked."""
+
+    model = _DropsTheAssistantsCalls
+
+
+class _DropsCallIds(_Changing):
+    def sent(self, request: kt.ModelRequest) -> kt.ModelRequest:
+        return _each_message(request, lambda message: replace(message, tool_call_id=None))
+
+
+@mutant(clause="C15", by="calls_and_their_results")
+class DropsCallIds(Kit):
+    """A result does not say which call it answers."""
+
+    model = _DropsCallIds
+
+
+class _SwapsResults(_Changing):
+    def sent(self, request: kt.ModelRequest) -> kt.ModelRequest:
+        ids = [message.tool_call_id for message in request.messages if message.role == "tool"]
+        return _each_message(
+            request, lambda message: replace(message, tool_call_id=ids.pop()) if message.role == "tool" else message
+        )
+
+
+@mutant(clause="C15", by="calls_and_their_results")
+class SwapsResults(Kit):
+    """Of two calls, each gets the other one's result."""
+
+    model = _SwapsResults
+
+
+class _ForgetsWhoSpoke(_Changing):
+    def sent(self, request: kt.ModelRequest) -> kt.ModelRequest:
+        return _each_message(request, lambda message: kt.Message.user(message.text))
+
+
+@mutant(clause="C15", by="messages_reach")
+class ForgetsWhoSpoke(Kit):
+    """What the model said itself comes back as the user's words."""
+
+    model = _ForgetsWhoSpoke
+
+
+class _TurnsTheConversationRound(_Changing):
+    def sent(self, request: kt.ModelRequest) -> kt.ModelRequest:
+        return replace(request, messages=request.messages[::-1])
+
+
+@mutant(clause="C15", by="messages_reach")
+class TurnsTheConversationRound(Kit):
+    """The newest message comes first."""
+
+    model = _TurnsTheConversationRound
+
+
+class _TakesNoTools(_DropsTools):
+    """It says so to the kit, and to nobody else."""
+
+
+@mutant(clause="C15", by="cannot_send")
+class TakesNoToolsAndSaysNothing(Kit):
+    """It has no tools to offer, and answers a request with tools all the same."""
+
+    takes_tools = False
+    model = _TakesNoTools
+
+
+class _DropsTheReplysCalls(_Changing):
+    def returned(self, response: kt.ModelResponse) -> kt.ModelResponse:
+        return replace(response, tool_calls=())
+
+
+@mutant(clause="C16", by="calls_of_the_reply")
+class DropsTheReplysCalls(Kit):
+    """The model calls a tool, and the run takes it for an empty answer."""
+
+    model = _DropsTheReplysCalls
+
+
+class _KeepsTheFirstCall(_Changing):
+    def returned(self, response: kt.ModelResponse) -> kt.ModelResponse:
+        return replace(response, tool_calls=response.tool_calls[:1])
+
+
+@mutant(clause="C16", by="calls_of_the_reply")
+class KeepsTheFirstCall(Kit):
+    """Of several calls in one reply, one is made."""
+
+    model = _KeepsTheFirstCall
+
+
+class _NamesAllCallsAlike(_Changing):
+    def returned(self, response: kt.ModelResponse) -> kt.ModelResponse:
+        return replace(response, tool_calls=[replace(call, id="call") for call in response.tool_calls])
+
+
+@mutant(clause="C16", by="calls_of_the_reply")
+class NamesAllCallsAlike(Kit):
+    """Calls of one reply have one id, and strict servers refuse the next request."""
+
+    model = _NamesAllCallsAlike
+
+
+class _DropsTextBesideCalls(_Changing):
+    def returned(self, response: kt.ModelResponse) -> kt.ModelResponse:
+        return replace(response, text="") if response.tool_calls else response
+
+
+@mutant(clause="C16", by="calls_of_the_reply")
+class DropsTextBesideCalls(Kit):
+    """What the model says beside a call is lost."""
+
+    model = _DropsTextBesideCalls
+
+
+class _Tidies(_Changing):
+    def returned(self, response: kt.ModelResponse) -> kt.ModelResponse:
+        return replace(response, text=" ".join(response.text.split()))
+
+
+@mutant(clause="C16", by="text_of_the_reply")
+class TidiesTheText(Kit):
+    """Line breaks of a reply become blanks: a program or a table is broken."""
+
+    model = _Tidies
+
+
+class _TakesFilteredForWhole(_Changing):
+    def returned(self, response: kt.ModelResponse) -> kt.ModelResponse:
+        cut = response.finish_reason == "content_filter"
+        return replace(response, finish_reason="stop") if cut else response
+
+
+@mutant(clause="C16", by="filter")
+class TakesFilteredForWhole(Kit):
+    """Half an answer that a filter cut is accepted."""
+
+    model = _TakesFilteredForWhole
+
+
+class _StreamsTextAlone(Good):
+    async def stream(self, request: kt.ModelRequest, tell: Callable[[str], object]) -> kt.ModelResponse:
+        return replace(await super().stream(request, tell), tool_calls=())
+
+
+@mutant(clause="C16", by="streamed_reply")
+class StreamsTextAlone(Kit):
+    """Streamed, a reply has no tool calls."""
+
+    model = _StreamsTextAlone
+
+
+class _ReadsFailures(Good):
+    """Makes something else of its provider's failures."""
+
+    def read(self, error: ModelCallError) -> kt.ModelResponse:
+        raise error
+
+    async def complete(self, request: kt.ModelRequest) -> kt.ModelResponse:
+        try:
+            return await self.ask(request)
+        except ModelCallError as error:
+            return self.read(error)
+
+
+class _KnowsOneKind(_ReadsFailures):
+    def read(self, error: ModelCallError) -> kt.ModelResponse:
+        raise ModelCallError("unknown", self.name, error.why, retry_after=error.retry_after, unspent=error.unspent)
+
+
+@mutant(clause="C17", by="keeps_its_kind")
+class KnowsOneKind(Kit):
+    """A wrong key is tried three times, since nobody can tell it from an outage."""
+
+    model = _KnowsOneKind
+
+
+class _TimeoutIsEmpty(_ReadsFailures):
+    def read(self, error: ModelCallError) -> kt.ModelResponse:
+        if error.kind == "timeout":
+            return kt.ModelResponse("")
+        raise error
+
+
+@mutant(clause="C17", by="keeps_its_kind")
+class TimeoutIsAnEmptyReply(Kit):
+    """A provider that is slow today has nothing to say."""
+
+    model = _TimeoutIsEmpty
+
+
+class _ReadsThePageOfAnError(_ReadsFailures):
+    def read(self, error: ModelCallError) -> kt.ModelResponse:
+        if error.kind == "overloaded" and not error.unspent:
+            return kt.ModelResponse(error.why, usage=kt.Usage(1, 1))
+        raise error
+
+
+@mutant(clause="C17", by="keeps_its_kind")
+class ReadsThePageOfAnError(Kit):
+    """The page of a server's error 500 is a reply."""
+
+    model = _ReadsThePageOfAnError
+
+
+class _ForgetsTheWait(_ReadsFailures):
+    def read(self, error: ModelCallError) -> kt.ModelResponse:
+        raise ModelCallError(error.kind, self.name, error.why, unspent=error.unspent)
+
+
+@mutant(clause="C17", by="wait")
+class ForgetsTheWait(Kit):
+    """It is asked to wait, and asks again at once."""
+
+    model = _ForgetsTheWait
