@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Final
 
@@ -13,14 +13,14 @@ from kairo_team.coordinators.expert_team import ExpertTeamCoordinator
 from kairo_team.engine.work.runtime import Runtime
 from kairo_team.gates import CallbackGate
 from kairo_team.human import HumanRequest
-from kairo_team.results import TeamResult
+from kairo_team.results import Artifact, TeamResult
 from kairo_team.tasks import Assignment, TaskGraph, TaskStatus
 from kairo_team.tck.calls import skip_unless
 from kairo_team.tck.evaluation_stage import GOAL, Asked, EvaluationStage, refusing
 from kairo_team.tck.evaluation_verdicts import ESCALATE, EXCEEDED, PASS, REVISE, check_verdict, given_to_member
 from kairo_team.tck.kit import clause
 from kairo_team.team import Member, Team, TeamConfig, TeamExecutionRequest
-from kairo_team.verdicts import Cause, EvaluationVerdict
+from kairo_team.verdicts import NOT_APPLICABLE, Cause, EvaluationVerdict
 
 SECRET: Final = "key-5177-of-the-archive"
 """A text in every error that the kit makes."""
@@ -73,6 +73,25 @@ class FailureTests(EvaluationStage):
         check_not_accepted(played)
         given = [repr((one.findings, one.directives)) for one in played.assignments]
         assert SECRET not in "".join(given), f"a member was given the failure: {given}"
+
+    @clause("C7", needs="cannot_crash")
+    async def test_c07_what_cannot_crash_never_does(self) -> None:
+        """Good, bad, cut off, without text or with odd data: code decides every criterion that is not a person's."""
+        assert not self.asks_a_judge, "cannot_crash is True, and asks_a_judge too: a judge can always fail"
+        odd = [Artifact("\x00\U0010ffff"), Artifact("{}", {"a": [None]}), Artifact("x" * 10_000), Artifact("")]
+        cut = [replace(one, partial=True) for one in self.good()]
+        for artifact in (*self.good(), *self.bad(), *cut, *odd):
+            asked = await self.ask(self.make_strategy(), artifact)
+            about = f"cannot_crash is True, and the review of {artifact.text!r:.60}"
+            assert asked.error is None, f"{about} raised {asked.error!r:.200}"
+            broken = [one for one in asked.verdict.criteria if one.passed is None and one.by == "check"]
+            undecided = [one for one in broken if one.level != NOT_APPLICABLE]
+            assert not undecided, (
+                f"{about} left {[one.id for one in undecided]} undecided: {undecided[0].reason or 'no reason':.200}; "
+                "say cannot_crash = False, and override make_crashing_strategy"
+            )
+            gave_up = {Cause.EVALUATOR_ERROR, Cause.EVALUATOR_TIMEOUT}.intersection((asked.verdict.cause,))
+            assert not gave_up, f"{about} ended by {asked.verdict.cause}: {asked.verdict.feedback:.200}"
 
     @clause("C8")
     async def test_c08_cancellation_passes_through(self) -> None:

@@ -36,6 +36,8 @@ _LATER: Final = 30.0
 """Seconds of the event loop between reviews; the wall clock moves by days."""
 _DAY: Final = 86_400
 _OF_A_HUNDRED: Final = r" ?(%|per ?cent|points|of 100 points|/ ?100)"
+_LEFT_TO_OTHERS: Final = {Cause.HUMAN_REQUIRED.value, Cause.LOW_CONFIDENCE.value}
+"""Why a strategy that passes nothing may leave a good artifact open."""
 _BROKEN_BEFORE: Final = "archive-7261 is closed"
 """The feedback of an earlier review that failed."""
 
@@ -83,11 +85,9 @@ class VerdictTests(EvaluationStage):
 
     @clause("C3")
     async def test_c03_what_is_good_passes(self) -> None:
-        """The outcome is PASS, or ESCALATE if the strategy cannot pass anything."""
-        wanted = PASS if self.can_pass else ESCALATE
+        """The outcome is PASS. If the strategy cannot pass anything, it is ESCALATE, and nothing else is missing."""
         for artifact in self.good():
-            verdict = await self.verdict(self.make_strategy(), artifact)
-            assert verdict.outcome is wanted, f"{artifact.text!r:.80} is good, so {wanted.name}, not {_shown(verdict)}"
+            self.check_good(await self.verdict(self.make_strategy(), artifact), f"{artifact.text!r:.80} is good, so")
 
     @clause("C3")
     async def test_c03_what_is_bad_is_sent_back_or_left_to_others(self) -> None:
@@ -96,6 +96,9 @@ class VerdictTests(EvaluationStage):
             verdict = await self.verdict(self.make_strategy(), artifact)
             good = verdict.outcome in {REVISE, ESCALATE}
             assert good, f"{artifact.text!r:.80} is bad, so REVISE or ESCALATE, not {_shown(verdict)}"
+            assert not verdict.awaits_approval, (
+                f"{artifact.text!r:.80} is bad, and one approval would make it pass: {_shown(verdict)}"
+            )
 
     @clause("C4")
     async def test_c04_a_blocking_finding_says_something_to_act_on(self) -> None:
@@ -149,13 +152,12 @@ class VerdictTests(EvaluationStage):
     @clause("C6")
     async def test_c06_what_is_good_passes_after_any_rounds(self) -> None:
         """An artifact passes although earlier ones failed, and no new requirement comes up."""
-        wanted = PASS if self.can_pass else ESCALATE
         strategy, prior = self.make_strategy(), list[EvaluationVerdict]()
         for number in range(4):
             prior.append(await self.verdict(strategy, self.bad()[number % len(self.bad())], prior))
             for artifact in self.good():
                 verdict = await self.verdict(strategy, artifact, prior)
-                assert verdict.outcome is wanted, f"after {number + 1} rounds what is good is {_shown(verdict)}"
+                self.check_good(verdict, f"after {number + 1} rounds {artifact.text!r:.80} is good, so")
 
     @clause("C6")
     async def test_c06_what_is_bad_does_not_pass_by_being_shown_again(self) -> None:
@@ -187,6 +189,20 @@ class VerdictTests(EvaluationStage):
                 f"its digest is {here!r} here and {there} in another process: is it made by "
                 "hash(), id(), an order of a set, or what is read when the process starts?"
             )
+
+    def check_good(self, verdict: EvaluationVerdict, about: str) -> None:
+        """Fail unless what is good passes, or lacks nothing but what the strategy leaves to others."""
+        if self.can_pass:
+            assert verdict.outcome is PASS, f"{about} PASS, not {_shown(verdict)}"
+            return
+        assert verdict.outcome is ESCALATE, f"{about} ESCALATE, since can_pass is False, not {_shown(verdict)}"
+        open_for = {cause.value for cause in (verdict.cause, *verdict.other_causes) if cause is not None}
+        assert open_for <= _LEFT_TO_OTHERS, (
+            f"{about} can_pass = False leaves only an approval or the judge's confidence open, and its review is open "
+            f"for {', '.join(sorted(open_for - _LEFT_TO_OTHERS))}: {_shown(verdict)}"
+        )
+        blocking = [finding for finding in verdict.findings if finding.severity == "blocking"]
+        assert not blocking, f"{about} nothing blocks it, although can_pass is False; this does: {blocking!r:.300}"
 
 
 @cache

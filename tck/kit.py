@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unittest
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import partial, wraps
@@ -50,6 +51,11 @@ class ContractTCK:
     def __init_subclass__(cls, **options: Any) -> None:
         """Check the spelling of every subclass's overrides."""
         super().__init_subclass__(**options)
+        if issubclass(cls, unittest.TestCase):
+            raise TypeError(
+                f"{cls.__name__}: a kit is run by pytest, and unittest would skip its tests without a word. Leave out "
+                f"unittest.TestCase, or write a test method that asserts run_kit(...).ok"
+            )
         guard = "test_every_contract_test_is_in_force"
         if guard in vars(cls):
             raise TypeError(f"{cls.__name__}.{guard} cannot be overridden: mark single contract tests as xfail")

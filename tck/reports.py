@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, cast
+from importlib.metadata import version
+from platform import python_version
+from typing import Any, Final, Literal, cast
 
 from kairo_team.tck.clauses import clauses_of
 
@@ -42,6 +45,30 @@ class KitReport:
         """
         return [number for number in clauses_of(self.contract) if self._outcome(number) == outcome]
 
+    @property
+    def ok(self) -> bool:
+        """Whether no contract test failed, and at least one passed. One that fails as expected counts as neither."""
+        outcomes = {result.outcome for result in self.results}
+        return "failed" not in outcomes and "passed" in outcomes
+
+    def to_json(self) -> str:
+        """Return the report as JSON: versions, each clause with its text and outcome, and each contract test."""
+        told: dict[str, Any] = {
+            "implementation": self.implementation,
+            "contract": self.contract.__name__,
+            "ok": self.ok,
+            "versions": {"kairo-team": version("kairo-team"), "python": python_version()},
+            "clauses": {
+                number: {"text": text, "outcome": self._outcome(number)}
+                for number, text in clauses_of(self.contract).items()
+            },
+            "tests": [
+                {"test": one.test, "clauses": list(one.clauses), "outcome": one.outcome, "reason": one.reason}
+                for one in self.results
+            ],
+        }
+        return json.dumps(told, indent=2)
+
     def _outcome(self, number: str) -> Outcome | None:
         found = {result.outcome for result in self.results if number in result.clauses}
         order: list[Outcome] = ["failed", "expected", "passed", "skipped"]
@@ -50,7 +77,14 @@ class KitReport:
     def lines(self) -> list[str]:
         """Return the report for people: a summary line, and a line for each reason why clauses do not hold."""
         passed, known = self.clauses("passed"), clauses_of(self.contract)
-        head = f"{self.implementation}: {len(passed)} of {len(known)} clauses of {self.contract.__name__} hold"
+        ran = [number for number in known if self._outcome(number) is not None]
+        if len(ran) == len(known):
+            of_them = f"{len(passed)} of {len(known)} clauses of {self.contract.__name__} hold"
+        else:
+            of_them = (
+                f"{len(passed)} of the {len(ran)} clauses that ran hold, of {len(known)} of {self.contract.__name__}"
+            )
+        head = f"{self.implementation}: {of_them}"
         return [head, *(f"  {line}" for line in dict.fromkeys((*self._skipped(), *self._broken())))]
 
     def _skipped(self) -> Iterable[str]:

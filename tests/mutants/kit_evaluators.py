@@ -107,6 +107,50 @@ class BreaksOnShortTexts(WordsTCK):
             return await super().evaluate(context)
 
 
+class SignedTCK(WordsTCK):
+    """A person signs what code let through."""
+
+    can_pass = False
+    checked: ClassVar[Any] = kt.checks.contains("moon", "sea")
+
+    @classmethod
+    def make_strategy(cls) -> EvaluationStrategy:
+        signed = kt.Criterion("signed", "a person signs it", by="human")
+        return kt.Rubric([kt.Criterion("names", "it names the moon and the sea", cls.checked), signed])
+
+
+def _no_archive(artifact: kt.Artifact) -> bool:
+    raise LookupError("the archive is closed")
+
+
+@mutant(clause="C3", by="what_is_good_passes")
+class SignsWhatNobodyRead(SignedTCK):
+    """The check of a signed rubric always raises, and a person is asked about everything."""
+
+    checked = _no_archive
+
+
+@mutant(clause="C7", by="cannot_crash")
+class CrashesAllTheSame(SignedTCK):
+    """It says that nothing in it can fail, and its check does."""
+
+    checked = _no_archive
+
+
+@mutant(clause="C3", by="what_is_bad")
+class LetsThePersonFindIt(SignedTCK):
+    """The person who signs is not told what is missing."""
+
+    checked = kt.checks.contains("sea")
+
+
+@mutant(clause="C7", by="cannot_crash")
+class JudgeThatCannotFail(AsksTCK):
+    """It says that nothing in it can fail, and asks a judge."""
+
+    cannot_crash = True
+
+
 @mutant("E17", clause="C3")
 class StrictestThreshold(AsksTCK):
     """No certificate holds, and it takes the strictest threshold instead of leaving all to others."""

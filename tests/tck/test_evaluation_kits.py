@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import anyio
 import pytest
@@ -215,10 +215,9 @@ class TestCalibratedCode(RubricOfChecks):
 
 @pytest.mark.exhaustive
 class TestReleaseNotes(EvaluationStrategyTCK):
-    """The rubric of the release notes, for one commit."""
+    """The rubric of the release notes, for one commit. Its checks fail at a text that is not a `Sentence`."""
 
     deterministic = True
-    cannot_crash = True
     task = kt.Task("write", "Write.", inputs={"subject": "Add retries to the client"})
     good_artifacts = (json.dumps({"sentence": "Added retries to the client."}),)
     bad_artifacts = (json.dumps({"sentence": "We removed everything, for 3 reasons."}), "Added retries to the client.")
@@ -228,6 +227,11 @@ class TestReleaseNotes(EvaluationStrategyTCK):
         example = pytest.importorskip("kairo_team.examples.release_notes")
         strategy: EvaluationStrategy = example.make_team("test:writer").evaluators["sentence"]
         return strategy
+
+    @classmethod
+    def make_crashing_strategy(cls, error: Exception) -> EvaluationStrategy:
+        strategy: Any = cls.make_strategy()
+        return Rubric([*strategy.criteria, breaking(error)])
 
 
 TABLE = "row,substance,unit,least,most,day\nT-1,Fictamide,mg,20,60,180\nT-2,Exemplol,ug,100,300,600\n"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import json
+import logging
 import re
 import subprocess
 import sys
+import unittest
 from itertools import takewhile
 from typing import Any, cast
 
@@ -296,7 +299,41 @@ def test_a_clause_has_the_worst_outcome_of_its_tests() -> None:
 def test_a_clause_is_skipped_only_when_all_its_tests_are() -> None:
     made = report(("C1", "skipped", "no"), ("C1", "passed", ""), ("C2", "skipped", "no"))
     assert (made.clauses("passed"), made.clauses("skipped")) == (["C1"], ["C2"])
-    assert made.lines() == ["Mine: 1 of 20 clauses of TeamCoordinator hold", "  skipped C2: no"]
+    assert made.lines() == [
+        "Mine: 1 of the 2 clauses that ran hold, of 20 of TeamCoordinator",
+        "  skipped C2: no",
+    ]
+
+
+def test_a_report_is_ok_when_something_passed_and_nothing_failed() -> None:
+    assert report(("C1", "passed", ""), ("C2", "skipped", "")).ok
+    assert not report(("C1", "passed", ""), ("C2", "failed", "")).ok
+    assert not report(("C1", "skipped", "")).ok
+    assert not report().ok
+
+
+def test_a_report_is_json_with_versions_clauses_and_tests() -> None:
+    told = json.loads(report(("C1", "passed", ""), ("C2", "failed", "why")).to_json())
+    assert (told["implementation"], told["contract"], told["ok"]) == ("Mine", "TeamCoordinator", False)
+    assert set(told["versions"]) == {"kairo-team", "python"}
+    assert told["clauses"]["C1"] == {"text": clauses_of(TeamCoordinator)["C1"], "outcome": "passed"}
+    assert told["clauses"]["C20"]["outcome"] is None
+    assert told["tests"][1] == {"test": "test_1", "clauses": ["C2"], "outcome": "failed", "reason": "why"}
+
+
+def test_running_a_kit_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async def test_c01_it_is_so(self: SmallTCK) -> None:
+        logging.getLogger("kairo_team").error("the run failed")
+
+    loud = small(test_c01_loudly=clause("C1")(test_c01_it_is_so))
+    assert run_kit(loud).ok
+    assert not caplog.records
+    assert not logging.getLogger("kairo_team").disabled
+
+
+def test_a_kit_is_no_test_case_of_unittest() -> None:
+    with pytest.raises(TypeError, match=r"run by pytest.*run_kit\(\.\.\.\)\.ok"):
+        type("Mixed", (SmallTCK, unittest.TestCase), {})
 
 
 def test_clauses_come_in_the_order_of_their_numbers() -> None:
@@ -437,7 +474,7 @@ def lines_about(output: str, name: str) -> list[str]:
 
 def test_pytest_prints_a_report_for_each_implementation(output: str) -> None:
     head, *rest = lines_about(output, "TestBoard")
-    assert re.fullmatch(r"TestBoard: \d of 20 clauses of TeamCoordinator hold", head)
+    assert re.fullmatch(r"TestBoard: \d of the \d clauses that ran hold, of 20 of TeamCoordinator", head)
     assert rest == ["  skipped C20: joins_output is False"]
 
 
@@ -476,7 +513,7 @@ def test_pytest_says_which_factory_is_missing(output: str) -> None:
 
 
 def test_a_kit_of_ones_own_is_reported_too(output: str) -> None:
-    assert lines_about(output, "TestGreeter") == ["TestGreeter: 1 of 2 clauses of Greeter hold"]
+    assert lines_about(output, "TestGreeter") == ["TestGreeter: 1 of the 1 clauses that ran hold, of 2 of Greeter"]
 
 
 def test_skipped_contract_tests_show_their_reason(output: str) -> None:
