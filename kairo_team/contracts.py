@@ -78,8 +78,8 @@ class ChatModel(Protocol):
     C12. `stream` passes on the text of the reply it returns, in order; an exception of `on_text` ends the call.
     C13. A file of a message reaches the provider whole, or the call is refused: it is never left out.
     C14. A message's `native` form is sent in place of its text and calls, if this model made it and it says the same.
-    C15. All of a request reaches the provider: messages in order with their roles, tool calls and results, the tools, the
-        schema and the settings. What it cannot send it refuses with a `ModelCallError`, and asks nobody.
+    C15. All of a request reaches the provider: messages in order with their roles, tool calls and results, the tools,
+        the schema and the settings. What it cannot send it refuses with a `ModelCallError`, and asks nobody.
     C16. All of the provider's answer is in the reply: the text, the tool calls in order, and why it ended.
     C17. The provider's failure is the error's `kind`, and the wait that it asks for is `retry_after`.
 
@@ -381,6 +381,15 @@ class ToolSource(Protocol):
 
     C1. `connect` is entered once per run, before the first of its tools is offered, and left when the run ends.
     C2. The tools it yields are safe to call concurrently while it is connected.
+    C3. `name` is a text that is not blank, and stays so.
+    C4. The names of its tools differ. Each tool's `parameters` are the JSON Schema of an object, and arguments that do not
+        fit it are refused before the tool does anything.
+    C5. A tool's failure is an exception or a `ToolResult` with `is_error`, never a result, and the other calls go on.
+    C6. Two runs at once have a connection each: leaving one leaves the other usable. It can be connected again after it
+        was left, with the same tools.
+    C7. However the block is left, by its end, an error or a cancellation, what was opened is closed, and the error or the
+        cancellation passes through.
+    C8. Where it cannot connect, `connect` raises an exception that says why, and leaves nothing open.
     """
 
     @property

@@ -473,7 +473,7 @@ def _kinds() -> Iterator[tuple[str, Kind]]:
         ("a model", "ChatModel", "ChatModelTCK", {"local": "kairo_team.models.local:LocalModel"}, _check_model),
         ("a gate", "HumanGate", "HumanGateTCK", _GATES, _check_methods("a gate", ("decide", "question"))),
         ("a journal", "Journal", "JournalTCK", _JOURNALS, _check_attributes("a journal", "begin", "recover")),
-        ("a tool source", "ToolSource", None, _TOOL_SOURCES, _check_attributes("a tool source", "connect")),
+        ("a tool source", "ToolSource", "ToolSourceTCK", _TOOL_SOURCES, _check_attributes("a tool source", "connect")),
     ]
     for what, contract, kit, built_in, check in rows:
         word = what.partition(" ")[2]

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kairo_team.tck.reports import KitReport
     from kairo_team.tck.resource_constraint import ResourceConstraintTCK
     from kairo_team.tck.running import run_kit
+    from kairo_team.tck.tool_source import ToolSourceTCK
 
 __all__ = [
     "AgentTCK",
@@ -49,6 +50,7 @@ __all__ = [
     "PlannerTCK",
     "ResourceConstraintTCK",
     "TeamCoordinatorTCK",
+    "ToolSourceTCK",
     "run_kit",
 ]
 
@@ -80,6 +82,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
         "reports": "KitReport",
         "resource_constraint": "ResourceConstraintTCK",
         "running": "run_kit",
+        "tool_source": "ToolSourceTCK",
     }
     """Names by module. Each is imported on first use: pytest loads this plugin at every start."""
     __getattr__, __dir__ = lazy_names(__name__, _HOMES, before=_prepare)

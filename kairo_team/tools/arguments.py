@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache, partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from kairo_team._util.frozen import freeze_json
+from kairo_team._util.frozen import freeze_json, thaw
 from kairo_team._util.late_pydantic import to_jsonable_python
 from kairo_team.tools.result import describe, describe_error
 
 if TYPE_CHECKING:
+    from kairo_team.output_types import JsonSchema
     from kairo_team.tools.tool import Tool
 
 
@@ -38,10 +41,9 @@ def check_arguments(tool: Tool, arguments: Mapping[str, Any] | str) -> Mapping[s
     given = _parsed(arguments) if isinstance(arguments, str) else _plain(arguments)
     if not isinstance(given, dict):
         raise _bad(f"the arguments must be a JSON object, by name, not {describe(given)[:200]!r}")
-    if tool.check is None:
-        return cast("dict[str, Any]", given)
     try:
-        found: Any = tool.check(cast("dict[str, Any]", given))
+        check = tool.check or _check_by_schema(tool)
+        found: Any = check(cast("dict[str, Any]", given))
         if not isinstance(found, dict | Mapping):
             raise TypeError(f"the check returned {describe(found)[:200]!r}, which is not a mapping of arguments")
         return cast("Mapping[str, Any]", found)
@@ -49,6 +51,35 @@ def check_arguments(tool: Tool, arguments: Mapping[str, Any] | str) -> Mapping[s
         raise _bad(f"the arguments do not fit: {describe(error)}") from error
     except Exception as error:
         raise _bad(f"the arguments could not be checked: {describe_error(error)}") from error
+
+
+def checked_arguments(schema: JsonSchema, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the arguments as plain JSON values; `ValueError` for those that do not fit the schema."""
+    plain: dict[str, Any] = thaw(arguments)
+    try:
+        json.dumps(plain, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:  # a lone surrogate, an infinity, a set
+        raise ValueError(f"they cannot be sent as JSON: {describe(error)}") from error
+    faults = schema.faults(plain)
+    if faults:
+        raise ValueError("; ".join(faults))
+    return plain
+
+
+@lru_cache(256)
+def _check_by_schema(tool: Tool) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
+    """Return the check of a tool that has none of its own."""
+    if find_spec("jsonschema_rs") is None:  # an extra: without it, a call that lacks arguments is refused all the same
+        return partial(_check_names, tool.parameters.get("required", ()))
+    from kairo_team.output_types import JsonSchema
+
+    return partial(checked_arguments, JsonSchema(tool.parameters, f"tool {tool.name!r}"))
+
+
+def _check_names(required: Iterable[str], arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    if missing := [name for name in required if name not in arguments]:
+        raise ValueError(f"{', '.join(map(repr, missing))} missing")
+    return arguments
 
 
 def _parsed(text: str) -> Any:

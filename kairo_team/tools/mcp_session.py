@@ -21,7 +21,8 @@ from kairo_team._util.mistakes import did_you_mean
 from kairo_team.errors import known
 from kairo_team.output_types import JsonSchema
 from kairo_team.permissions import SideEffect
-from kairo_team.tools.mcp_schema import checked_arguments, model_names, result_files, result_text
+from kairo_team.tools.arguments import checked_arguments
+from kairo_team.tools.mcp_schema import model_names, result_files, result_text
 from kairo_team.tools.mcp_transport import ConnectionLost, Notes, masked, pumped
 from kairo_team.tools.result import ToolResult
 from kairo_team.tools.tool import Tool

@@ -48,7 +48,7 @@ class Tool:
     side_effect: SideEffect = "system"
     check: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = field(default=None, repr=False)
     """Returns the arguments as `call` takes them, or raises `ValueError` with a sentence that the model can act on.
-    None takes them unchecked."""
+    None checks them by `parameters`, with the extra `json-schema`; without it, that no required one is missing."""
     timeout: float | None = None
     """Seconds that one call may take; None sets no limit."""
     idempotent: bool = False

@@ -25,6 +25,7 @@ HOMES = (
     "journals",
     "models",
     "planners",
+    "tool_sources",
 )
 MUTANTS: list[KitMutant] = [one for home in HOMES for one in import_module(f"tests.mutants.kit_{home}").MUTANTS]
 
