@@ -130,13 +130,13 @@ class _Pool:
         """Record the end of a call, give the thread its next call, and pass the result on."""
         with self._lock:
             late = call.state == "abandoned"
+            goes_on = bool(self._waiting) and (not late or self._busy < MAX_BUSY)
             if not late:
                 call.state = "done"
-                self._busy -= 1
-            if self._waiting and self._busy < MAX_BUSY:
+            if goes_on:
                 following = self._waiting.popleft()
                 following.state = "running"
-                self._busy += 1
+                self._busy += late  # else it takes the place of the call that has ended
                 worker.give(following)
             else:
                 self._idle.append(worker)
@@ -144,6 +144,9 @@ class _Pool:
             call.report_late()
         elif not call.wake():
             self.abandon(call)
+        if not late and not goes_on:
+            with self._lock:
+                self._busy -= 1  # after it woke its caller: a clock in virtual time jumps when nothing is at work
 
     def abandon(self, call: _Call[Any]) -> None:
         """Let the caller leave: remove a waiting call, stop counting a running one; report all but the running one."""
@@ -189,8 +192,9 @@ class _Pool:
             call.error = error
             with self._lock:
                 call.state = "done"
-                self._busy -= 1
             call.wake()
+            with self._lock:
+                self._busy -= 1
 
 
 def poster() -> Callable[[Callable[[], object]], object]:

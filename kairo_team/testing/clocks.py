@@ -68,10 +68,12 @@ class _JumpingSelector(selectors.DefaultSelector):
     """Calls of `run_in_executor` that have not ended."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        # asked before the look at files: what a thread that ends in between has posted is then among them
+        waits = timeout is not None and timeout > 0 and (self.in_executors > 0 or _waits_for_threads())
         ready = super().select(None if timeout is None else 0)
         if ready or timeout is None or timeout <= 0:
             return ready
-        if not (self.in_executors or _waits_for_threads()):
+        if not waits:
             self.now += timeout
             return ready
         began = time.monotonic()
@@ -112,11 +114,17 @@ def _trio_clock() -> Any:
 
     clock: Any = MockClock(autojump_threshold=0)
     jump_to_next_timer = clock._autojump  # noqa: SLF001 - the class is final, and has no public place for a condition
+    idle_before = False
 
     def autojump() -> None:
+        nonlocal idle_before
         waited, clock.autojump_threshold = clock.autojump_threshold, _LOOK if _waits_for_threads() else 0
+        # trio looked at what threads have posted before it called this: after the last one, let it look once more
+        sure, idle_before = idle_before, not clock.autojump_threshold
         if not clock.autojump_threshold:
-            jump_to_next_timer()
+            if sure:
+                jump_to_next_timer()
+                idle_before = False
         elif waited:
             clock.jump(min(waited, max(0.0, trio.lowlevel.current_statistics().seconds_to_next_deadline)))
 

@@ -13,8 +13,8 @@ import pytest
 import sniffio
 
 from kairo_team._util.clock import LoopClock
-from kairo_team._util.threads import run_in_thread
-from kairo_team.testing import FakeClock, run_in_virtual_time, virtual_time, virtual_time_backends
+from kairo_team._util.threads import calls_at_work, run_in_thread
+from kairo_team.testing import FakeClock, clocks, run_in_virtual_time, virtual_time, virtual_time_backends
 
 HOUR = 3600.0
 
@@ -105,6 +105,25 @@ async def test_no_deadline_passes_while_a_worker_thread_is_at_work(
         assert anyio.current_time() - began < 30
     await anyio.sleep(HOUR)
     assert anyio.current_time() - began > HOUR
+
+
+async def test_a_thread_that_ends_while_the_clock_looks_is_heard_before_it_jumps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a busy machine, a thread ends between the loop's look at what was posted and the look at threads."""
+    may_end, look = threading.Event(), clocks._waits_for_threads
+
+    def looks_late() -> bool:
+        may_end.set()
+        while calls_at_work():
+            time.sleep(0)
+        return look()
+
+    with anyio.fail_after(HOUR):
+        async with anyio.create_task_group() as group:
+            group.start_soon(run_in_thread, may_end.wait)
+            await anyio.wait_all_tasks_blocked()
+            monkeypatch.setattr(clocks, "_waits_for_threads", looks_late)
 
 
 async def test_a_deadline_ends_the_wait_for_a_thread() -> None:
