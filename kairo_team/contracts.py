@@ -382,13 +382,13 @@ class ToolSource(Protocol):
     C1. `connect` is entered once per run, before the first of its tools is offered, and left when the run ends.
     C2. The tools it yields are safe to call concurrently while it is connected.
     C3. `name` is a text that is not blank, and stays so.
-    C4. The names of its tools differ. Each tool's `parameters` are the JSON Schema of an object, and arguments that do not
-        fit it are refused before the tool does anything.
+    C4. The names of its tools differ. Each tool's `parameters` are the JSON Schema of an object, and arguments that do
+        not fit it are refused before the tool does anything.
     C5. A tool's failure is an exception or a `ToolResult` with `is_error`, never a result, and the other calls go on.
     C6. Two runs at once have a connection each: leaving one leaves the other usable. It can be connected again after it
         was left, with the same tools.
-    C7. However the block is left, by its end, an error or a cancellation, what was opened is closed, and the error or the
-        cancellation passes through.
+    C7. However the block is left, by its end, an error or a cancellation, what was opened is closed, and the error or
+        the cancellation passes through.
     C8. Where it cannot connect, `connect` raises an exception that says why, and leaves nothing open.
     """
 
@@ -559,6 +559,11 @@ class TeamCoordinator(Protocol):
     C20. The output is what the plan's own last tasks made, unless the coordinator sets another. Only a COMPLETED or
         DEGRADED run has an output. A run without one, such as a run none of whose last tasks was accepted, has a
         partial output. Every end except COMPLETED has its reason in `error`.
+    C21. A recorded run that was cut short and is resumed by another object, in another process, ends as if it had not
+        been cut, and no finished task is done again: decisions follow from the request, the team and the recorded
+        steps, not from the clock, chance or `hash()`.
+    C22. A task is not tried again once its run is over (`TeamRun.is_over`), and not by a member that cannot pay for it
+        (`TeamRun.hand_over` returned False).
 
     Optional: `preview(request, team)`, the plan it will run if it is known without a model call (else None), for
     `kairo_team.check`; it raises `PlanRefused` for a request that `execute` would refuse. `preflight(request, team)`,

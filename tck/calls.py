@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, NoReturn, TypeVar
+import random
+import time
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from contextlib import contextmanager
+from typing import Any, Final, NoReturn, TypeVar
 
 import anyio
 import pytest
 
 T = TypeVar("T")
 Call = Callable[[], Awaitable[T]]
+_DAY: Final = 86_400
 
 
 async def at_once(calls: Iterable[Call[T]]) -> list[T]:
@@ -70,3 +74,16 @@ def skip_unless(holds: object, reason: str) -> None:
 def no_examples(kit: type, name: str, what: str) -> NoReturn:
     """Fail because the kit has no examples."""
     pytest.fail(f"{kit.__name__}.{name} is empty: give {what}")
+
+
+@contextmanager
+def another_moment(number: int) -> Generator[None]:
+    """Shift the wall clock and the random numbers inside the block."""
+    lots, clock = random.getstate(), time.time
+    random.seed(number)
+    time.time = lambda: clock() + number * _DAY
+    try:
+        yield
+    finally:
+        time.time = clock
+        random.setstate(lots)

@@ -13,6 +13,7 @@ from kairo_team.tck.coordinator_judged_runs import JudgedRunTests
 from kairo_team.tck.coordinator_limits import LimitTests
 from kairo_team.tck.coordinator_order import OrderTests
 from kairo_team.tck.coordinator_planning import PlanningTests
+from kairo_team.tck.coordinator_resumed import ResumedTests
 from kairo_team.tck.coordinator_reviews import ReviewTests
 from kairo_team.tck.coordinator_revisions import RevisionTests
 from kairo_team.tck.coordinator_work import WorkTests
@@ -33,6 +34,7 @@ class TeamCoordinatorTCK(
     RevisionTests,
     PlanningTests,
     GateTests,
+    ResumedTests,
 ):
     """The contract kit of coordinators: override `make_coordinator` and declare what it supports.
 

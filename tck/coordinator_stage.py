@@ -166,7 +166,7 @@ class Watched:
         """How many of one role."""
         self.cancelled = 0
         """How many were cancelled."""
-        self._function = function
+        self.function = function
 
     async def run(self, assignment: Assignment, context: MemberContext) -> Any:
         """Call the function."""
@@ -178,7 +178,7 @@ class Watched:
         self.most = max(self.most, self.at_work.total())
         self.most_of_one = max(self.most_of_one, self.at_work[role])
         try:
-            return await self._function(assignment, context)
+            return await self.function(assignment, context)
         except anyio.get_cancelled_exc_class():
             self.cancelled += 1
             raise

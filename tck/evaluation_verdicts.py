@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-import random
 import re
 import subprocess
 import sys
-import time
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import fields, replace
 from functools import cache
 from itertools import count, product
@@ -22,6 +19,7 @@ import pytest
 from hypothesis import strategies as st
 
 from kairo_team.results import Artifact
+from kairo_team.tck.calls import another_moment
 from kairo_team.tck.evaluation_stage import EvaluationStage, is_about_rounds
 from kairo_team.tck.kit import clause, law
 from kairo_team.verdicts import Cause, EvaluationVerdict, Finding, VerdictOutcome
@@ -34,7 +32,6 @@ BLANK: Final = ("", " ", "\n\n\t \r\n", "\u00a0\u2003", "\u200b", "\ufeff \u2060
 _AGAIN: Final = 5
 _LATER: Final = 30.0
 """Seconds of the event loop between reviews; the wall clock moves by days."""
-_DAY: Final = 86_400
 _OF_A_HUNDRED: Final = r" ?(%|per ?cent|points|of 100 points|/ ?100)"
 _LEFT_TO_OTHERS: Final = {Cause.HUMAN_REQUIRED.value, Cause.LOW_CONFIDENCE.value}
 """Why a strategy that passes nothing may leave a good artifact open."""
@@ -133,7 +130,7 @@ class VerdictTests(EvaluationStage):
         for artifact in (*self.good()[:2], *self.bad()[:2]):
             strategy, first = self.make_strategy(), await self.verdict(self.make_strategy(), artifact)
             for _ in range(_AGAIN):
-                with _another_moment(next(moments)):
+                with another_moment(next(moments)):
                     check_equal(await self.verdict(strategy, artifact), first, "asked again")
                 await anyio.sleep(_LATER if self.virtual_time else 0)
 
@@ -282,16 +279,3 @@ def _forms(score: float | None) -> list[str]:
 def _stands_as_number(form: str, text: str) -> bool:
     """Return whether a text contains a number of that form that is not part of another number."""
     return re.search(rf"(?<![\d.]){form}(?!\d)", text) is not None
-
-
-@contextmanager
-def _another_moment(number: int) -> Generator[None]:
-    """Shift the wall clock and the random numbers inside the block."""
-    lots, clock = random.getstate(), time.time
-    random.seed(number)
-    time.time = lambda: clock() + number * _DAY
-    try:
-        yield
-    finally:
-        time.time = clock
-        random.setstate(lots)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,7 +15,7 @@ from kairo_team import events
 from kairo_team.budget import HaltReason
 from kairo_team.events import Event
 from tests.mutants.honest import Armed, Arming, Honest, HonestTCK, Telling, change_config
-from tests.mutants.kit_mutant import registry_of
+from tests.mutants.kit_mutant import KitMutant, registry_of
 
 MUTANTS, mutant = registry_of(HonestTCK)
 
@@ -158,3 +160,82 @@ class KeepsTheFirstPartOnly(Honest):
         cut = [one.task_id for one in result.outcomes if one.status is kt.TaskStatus.CANCELLED]
         outcomes = [replace(one, artifact=None) if one.task_id in cut[1:] else one for one in result.outcomes]
         return replace(result, outcomes=tuple(outcomes))
+
+
+class _GivesBy(Honest):
+    """Gives each task to the member that its decision names."""
+
+    def choose(self, run: kt.TeamRun, task: kt.Task) -> str:
+        raise NotImplementedError
+
+    async def one(self, run: kt.TeamRun, task: kt.Task) -> None:
+        wanted = self.choose(run, task)
+        if wanted != run.member(task):
+            await run.hand_over(task, wanted)
+        await super().one(run, task)
+
+
+def _everybody(run: kt.TeamRun, task: kt.Task) -> list[str]:
+    return sorted([run.member(task) or "", *run.others(task)])
+
+
+class DecidesByHash(_GivesBy):
+    """Which member gets a task depends on the hash of its name, another one in each process."""
+
+    def choose(self, run: kt.TeamRun, task: kt.Task) -> str:
+        members = _everybody(run, task)
+        return members[hash(f"a longer name of {task.id}") % len(members)]
+
+
+class DecidesByHashTCK(HonestTCK):
+    """Which member gets a task depends on the hash of its name, another one in each process."""
+
+    kind = DecidesByHash
+
+
+MUTANTS.append(KitMutant((), "C21", DecidesByHashTCK))  # by its place in this module, another process finds the kit
+
+
+@mutant(clause="C21")
+class DecidesByTheClock(_GivesBy):
+    """A finished task is another member's a day later."""
+
+    def choose(self, run: kt.TeamRun, task: kt.Task) -> str:
+        members = _everybody(run, task)
+        return members[int(time.time() // 86_400) % len(members)]
+
+
+@mutant(clause="C21")
+class DecidesByLot(_GivesBy):
+    """Members are drawn, and the lot is not recorded."""
+
+    def choose(self, run: kt.TeamRun, task: kt.Task) -> str:
+        return random.SystemRandom().choice(_everybody(run, task))
+
+
+@mutant(clause="C22")
+class TriesWhateverIsLeft(Honest):
+    """It never asks whether the run is over."""
+
+    async def one(self, run: kt.TeamRun, task: kt.Task) -> None:
+        for number in range(1, 9):
+            attempt = await run.attempt(task, number)
+            if attempt.error is None:
+                return run.accept(task, attempt)
+        return run.fail(task, "it failed eight times")
+
+
+@mutant(clause="C22")
+class WaitsForWhoCannotPay(Honest):
+    """Another member is asked for ever, although it cannot pay for the task."""
+
+    async def one(self, run: kt.TeamRun, task: kt.Task) -> None:
+        for number in range(1, 40):
+            attempt = await run.attempt(task, number)
+            if attempt.error is None:
+                return run.accept(task, attempt)
+            if await run.is_over(task):
+                break
+            for other in run.others(task):
+                await run.hand_over(task, other)
+        return run.fail(task, "it failed")

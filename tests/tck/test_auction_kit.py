@@ -38,8 +38,8 @@ class Auction:
 
     async def sell(self, run: kt.TeamRun, task: kt.Task, sold: Counter[str]) -> None:
         bidders = [run.member(task) or "", *run.others(task)]
-        bids = await run.step(f"bids:{task.id}", lambda: [self.prices.get(one, 0) + sold[one] for one in bidders])
-        winner = bidders[bids.index(min(bids))]
+        bids = {one: self.prices.get(one, 0) + sold[one] for one in bidders}
+        winner = await run.step(f"sold:{task.id}", lambda: min(bidders, key=bids.__getitem__))
         sold[winner] += 1
         if winner != bidders[0]:
             await run.hand_over(task, winner)

@@ -223,6 +223,8 @@ class AttemptRunner:
         assert governor is not None
         spent = difference(recorded.usage, task_run.usage, 0.0)
         anew = not over and self._is_to_be_made_anew(task_run, recorded)
+        if not anew and recorded.member != task_run.member:
+            self._report_other_member(task_run, recorded)
         if anew and task_run.interrupted is None:
             if isinstance(recorded, Attempt):
                 self._services.begin_again(key, recorded, spent)
@@ -238,6 +240,16 @@ class AttemptRunner:
             task_run.artifact = task_run.artifact or recorded.artifact
             await self._dispatcher.wait_for_end(task_run)
         return MISSING if anew else recorded
+
+    def _report_other_member(self, task_run: TaskRun, recorded: Attempt | CutShort) -> None:
+        """Warn that the resumed coordinator gives recorded work to another member than the recorded run did."""
+        text = (
+            f"task {task_run.task.id!r}: {recorded.member!r} made this attempt before the run was interrupted, and now "
+            f"the coordinator gives it to {task_run.member!r}; the recorded attempt counts. A coordinator must decide "
+            "from the request, the team and what is recorded (TeamRun.step), not from the clock, chance or hash()"
+        )
+        task_run.warnings += (text,)
+        _logger.warning("run %s: %s", self._request.run_id, text)
 
     def _is_to_be_made_anew(self, task_run: TaskRun, recorded: Attempt | CutShort) -> bool:
         """Return whether an interrupted attempt can be repeated: its question is answered, or its run continues."""
