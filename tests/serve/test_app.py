@@ -25,7 +25,20 @@ from tests.serve.web import app_of, serving  # noqa: E402
 pytestmark = pytest.mark.real_time
 
 CHAT = "/v1/chat/completions"
-PATHS = [CHAT, "/v1/responses", "/v1/models", "/v1/models/echo team", "/mcp", "/", "/v1/runs", "/docs", "/openapi.json"]
+PATHS = [
+    CHAT,
+    "/v1/responses",
+    "/v1/models",
+    "/v1/models/echo team",
+    "/mcp",
+    "/a2a",
+    "/.well-known/agent-card.json",
+    "/ag-ui",
+    "/",
+    "/v1/runs",
+    "/docs",
+    "/openapi.json",
+]
 
 
 BY_ADA: dict[str, Any] = {
@@ -144,7 +157,7 @@ def test_a_served_team_needs_limits_that_hold() -> None:
     with pytest.raises(Misuse, match="limits of single runs"):
         kt.asgi(echo(), keys=KEYS, budget=BUDGET, key_budget=kt.Budget(seconds=10))
     with pytest.raises(Misuse, match="at least one"):
-        kt.asgi(echo(), keys=KEYS, budget=BUDGET, mcp=False, openai=False)
+        kt.asgi(echo(), keys=KEYS, budget=BUDGET, mcp=False, openai=False, a2a=False, ag_ui=False)
 
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
