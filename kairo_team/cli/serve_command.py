@@ -70,7 +70,7 @@ def serve(
     mcp: Annotated[
         McpWay | None,
         typer.Option(
-            help="Serve an MCP tool, at /mcp or over stdin and stdout. Without an interface: all of them, over HTTP."
+            help="Serve an MCP tool, at /mcp or over stdin and stdout. Without any interface named: all, over HTTP."
         ),
     ] = None,
     openai: Annotated[

@@ -1,4 +1,8 @@
-"""A2A (Agent2Agent) 1.0 and 0.3 over JSON-RPC: a task is a run, and its files and text are an artifact."""
+"""A2A (Agent2Agent) 1.0 and 0.3 over JSON-RPC: a task is a run, and its output is an artifact.
+
+The SDK's own server is not used: it would bring tasks, queues and stores beside the runs, for asyncio alone, and 40 MB
+of dependencies. Its client asks in the tests.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
+import anyio
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from kairo_team.errors import HaltError, InsufficientBudget, KairoError
@@ -21,7 +26,7 @@ from kairo_team.serve.asked import CANCELLED, OtherRequest, TooMany
 from kairo_team.serve.ends import STOPPED, described, why
 from kairo_team.serve.guard import CALLER
 from kairo_team.serve.people import decision_in_words, decision_of, question_text
-from kairo_team.serve.posts import EventStream, Post, conversation
+from kairo_team.serve.posts import EventStream, Post, conversation, json_reply
 from kairo_team.tasks import is_id
 
 if TYPE_CHECKING:
@@ -38,6 +43,8 @@ if TYPE_CHECKING:
 CARD: Final = "/.well-known/agent-card.json"
 PATH: Final = "/a2a"
 _LONGEST_ID: Final = 255
+_RESUME_SECONDS: Final = 10.0
+"""Seconds in which a run that was resumed has to ask its question again."""
 _MOST_LISTED: Final = 100
 _USUALLY_LISTED: Final = 50
 _MODES: Final = ("text/plain", "application/json", "application/octet-stream")
@@ -78,13 +85,13 @@ def a2a_routes(served: Served, description: str) -> list[Route]:
 
     async def card(request: Request) -> Response:
         url = f"{str(request.base_url).rstrip('/')}{PATH}"
-        return JSONResponse(card_of(served.rules.team.name, description, url), headers={"cache-control": "no-store"})
+        return json_reply(card_of(served.rules.team.name, description, url))
 
     return [Route(CARD, card), Route(PATH, Post(agent.begin))]
 
 
 def card_of(team: str, description: str, url: str) -> Json:
-    """Return the agent's card, with the fields of 1.0 and those of 0.3 beside them."""
+    """Return the agent's card, with the fields of 1.0 and of 0.3."""
     skill = {"id": "work", "name": team, "description": description, "tags": ["team"]}
     interface = {"url": url, "protocolBinding": "JSONRPC"}
     return {
@@ -111,7 +118,7 @@ def card_of(team: str, description: str, url: str) -> Json:
 
 
 class A2a:
-    """The methods of the agent. A task goes on when its client leaves, and ends by itself or when it is cancelled."""
+    """The methods of the agent. A task continues without its client, and ends by itself or when it is cancelled."""
 
     def __init__(self, served: Served) -> None:
         self._served = served
@@ -249,7 +256,7 @@ class A2a:
                 raise _invalid("message.contextId is not the context of message.taskId")
             return await self._answered(call.caller, run, text, data)
         if context and (len(context) > _LONGEST_ID or not is_id(context)):
-            raise _invalid(f"a contextId is made of letters, digits, _, . and -, not {context!r:.80}")
+            raise _invalid(f"a contextId has characters of A-Z, a-z, 0-9, _, . and -, not {context!r:.80}")
         goal = "\n\n".join([text, *(json.dumps(one) for one in data)]).strip()
         if not goal:
             raise _invalid("the message has no text: its text is the goal of the team's run")
@@ -258,6 +265,10 @@ class A2a:
         return await call.caller.begin_staying(run_id, goal, files, lambda: _said_in(context, before()))
 
     async def _answered(self, caller: Caller, run: AskedRun, text: str, data: list[Any]) -> AskedRun:
+        if run.resumed:  # its question was open when its server was stopped, and is asked again
+            with anyio.move_on_after(_RESUME_SECONDS):
+                while state_of(run) == "WORKING":
+                    await run.news()
         if run.question is None:
             about = why(run.result) if run.waits and run.result is not None else f"it is {state_of(run).lower()}"
             raise _unsupported(f"the task asks you nothing: {about}. A message without taskId begins a new task")
@@ -346,7 +357,7 @@ def _error(call_id: str | int | None, fault: _Fault) -> Json:
 
 def _sends(envelope: Json) -> Reply:
     """Return what sends a response."""
-    response = JSONResponse(envelope, headers={"cache-control": "no-store"})
+    response = json_reply(envelope)
 
     async def send_it(send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": response.raw_headers})
@@ -420,7 +431,7 @@ def state_of(run: AskedRun) -> str:
 
 
 def status_of(run: AskedRun) -> Json:
-    """Return the status of a task, with the words that belong to it."""
+    """Return the status of a task, with a sentence about it."""
     status: Json = {"state": f"TASK_STATE_{state_of(run)}", "timestamp": _at(run)}
     if words := _words(run):
         status["message"] = _agent_message(run, "status", words)
@@ -452,7 +463,7 @@ def task_of(run: AskedRun) -> Json:
 
 
 def artifacts_of(run: AskedRun) -> list[Json]:
-    """Return the output of an ended run, else what there is of it, as an artifact."""
+    """Return the output of an ended run as an artifact, or else its partial output."""
     result = run.result
     made = None if result is None else result.artifact or result.partial_artifact
     if result is None or made is None:

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from ag_ui import core
-from ag_ui.encoder import EventEncoder
 from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.routing import Route
@@ -15,7 +14,7 @@ from starlette.routing import Route
 from kairo_team import events
 from kairo_team.files import File
 from kairo_team.messages import Message
-from kairo_team.models.address.parts import Refused, an_object, file_from_base64, parsed
+from kairo_team.models.address.parts import Refused, an_object, event, file_from_base64, parsed
 from kairo_team.results import TeamStatus
 from kairo_team.serve.ends import described, reply_of
 from kairo_team.serve.people import ANSWER, decision_of, question_text
@@ -50,23 +49,22 @@ class AgUi:
         self._team = served.rules.team.name
 
     async def begin(self, request: Request, body: bytes) -> Reply:
-        """Begin a run, or let one go on; raises `Refused`."""
+        """Begin a run, or continue one; raises `Refused`."""
         try:
             given = core.RunAgentInput.model_validate(parsed(body))
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"]))
-            raise Refused(f"this is no RunAgentInput: {place}: {first['msg']}") from None
+            raise Refused(f"this is not a RunAgentInput: {place}: {first['msg']}") from None
         caller = caller_of(self._served, request)
         if given.resume:  # a run asks one question at a time
             run = await self._answered(caller, given.resume[0])
         else:
             run = await self._asked(request, caller, given)
-        told = Told(given, run)
 
         async def reply(send: Send) -> None:
             with run.listening():
-                await told.send(EventStream(send, {"x-kairo-run": run.request.run_id}), self._team)
+                await Shown(given, run).send(EventStream(send, {"x-kairo-run": run.request.run_id}), self._team)
 
         return reply
 
@@ -104,11 +102,11 @@ async def _found(caller: Caller, run_id: str) -> AskedRun:
     return run
 
 
-# ---------------------------------------------------------------- what a frontend said
+# ---------------------------------------------------------------- messages of a frontend
 
 
 def _message(given: core.Message) -> Message | None:
-    """Return a message of the conversation; None for what is no part of it, such as a shown thought."""
+    """Return a message of the conversation; None for one outside it, such as a shown thought."""
     match given:
         case core.SystemMessage() | core.DeveloperMessage():
             return Message.system(given.content)
@@ -135,19 +133,18 @@ def _file(source: core.DataSource | core.UrlSource | core.FileSource) -> File:
         raise Refused(f"a file cannot be taken: {error}") from None
 
 
-# ---------------------------------------------------------------- what a frontend is told
+# ---------------------------------------------------------------- events for a frontend
 
 
-class Told:
-    """What one request is told of a run: its tasks as steps and as state, tool calls, and what members write.
+class Shown:
+    """The events of a run for one request: tasks as steps and as state, tool calls, and the texts of members.
 
-    What a member writes is not accepted yet, so it is reasoning; the output of the run is the one message.
+    A member's text is not accepted yet, and so it is reasoning; the output of the run is the one message.
     """
 
     def __init__(self, given: core.RunAgentInput, run: AskedRun) -> None:
         self._given = given
         self._run = run
-        self._encoder = EventEncoder()
         self._written: list[str] = []
         self._steps: dict[str, None] = {}
         self._calls: dict[str, None] = {}
@@ -183,7 +180,7 @@ class Told:
         return pieces
 
     def _write(self, one: core.BaseEvent) -> None:
-        self._written.append(self._encoder.encode(one))
+        self._written.append(event(one.model_dump(mode="json", by_alias=True)))
 
     def _new_id(self, what: str) -> str:
         self._count += 1
@@ -196,7 +193,11 @@ class Told:
         self._shown = {row.id: _shown(row) for row in rows.values()}
         given: Any = self._given.state
         state = an_object(given, "state") if isinstance(given, dict) else {}
-        self._write(core.RunStartedEvent(thread_id=self._given.thread_id, run_id=self._given.run_id))
+        self._write(
+            core.RunStartedEvent(
+                thread_id=self._given.thread_id, run_id=self._given.run_id, protocol_version=core.PROTOCOL_VERSION
+            )
+        )
         self._write(core.StateSnapshotEvent(snapshot={**state, OURS: {"tasks": dict(self._shown)}}))
         for row in rows.values():
             if row.state in _AT_WORK:
@@ -252,41 +253,43 @@ class Told:
 
     # ------------------------------------------------------------------ the events of the run
 
-    def _take(self, event: events.Event) -> None:
-        """Tell an event of the run; those of runs inside it stay there."""
-        if event.run_id == self._run.request.run_id:
-            self._show_tasks(event)
-            self._tell(event)
+    def _take(self, happened: events.Event) -> None:
+        """Show an event of the run; events of runs inside it are left out."""
+        if happened.run_id == self._run.request.run_id:
+            self._show_tasks(happened)
+            self._tell(happened)
 
-    def _tell(self, event: events.Event) -> None:
-        match event:
+    def _tell(self, happened: events.Event) -> None:
+        match happened:
             case events.TaskAssigned():
-                self._open_step(event.task_id)
+                self._open_step(happened.task_id)
             case events.TaskEnded():
-                self._close_step(event.task_id)
+                self._close_step(happened.task_id)
             case events.ModelDelta() | events.ModelThinking():
-                self._think((event.task_id, event.member), event.text)
+                self._think((happened.task_id, happened.member), happened.text)
             case events.ModelCalled():
-                self._close_thought((event.task_id, event.member))
+                self._close_thought((happened.task_id, happened.member))
             case events.ToolStarted():
-                self._calls[event.call_id] = None
-                self._write(core.ToolCallStartEvent(tool_call_id=event.call_id, tool_call_name=event.tool))
-                self._write(core.ToolCallEndEvent(tool_call_id=event.call_id))
+                self._calls[happened.call_id] = None
+                self._write(core.ToolCallStartEvent(tool_call_id=happened.call_id, tool_call_name=happened.tool))
+                self._write(core.ToolCallEndEvent(tool_call_id=happened.call_id))
             case events.ToolCalled():
-                self._close_call(event.call_id, f"{event.outcome}: {event.reason}" if event.reason else event.outcome)
+                self._close_call(
+                    happened.call_id, f"{happened.outcome}: {happened.reason}" if happened.reason else happened.outcome
+                )
             case _:
                 pass
 
-    def _show_tasks(self, event: events.Event) -> None:
+    def _show_tasks(self, happened: events.Event) -> None:
         rows = self._run.progress.rows
-        if isinstance(event, events.PlanReady | events.PlanGrew):
+        if isinstance(happened, events.PlanReady | events.PlanGrew):
             for row in rows.values():
                 self._show(row)
-        elif isinstance(event, events.WorkEvent) and event.task_id in rows:
-            self._show(rows[event.task_id])
+        elif isinstance(happened, events.WorkEvent) and happened.task_id in rows:
+            self._show(rows[happened.task_id])
 
     def _show(self, row: TaskRow) -> None:
-        """Tell the state of a task, if it is new."""
+        """Show the state of a task, if it is new."""
         state = _shown(row)
         if self._shown.get(row.id) != state:
             self._shown[row.id] = state
@@ -340,8 +343,8 @@ def _described(file: File) -> dict[str, Any]:
 
 
 def _usage(result: TeamResult | None) -> list[core.TokenUsage] | None:
-    """Return what each model used; a run that was interrupted tells everything at its end."""
-    if result is None:
+    """Return the usage of each model; a run that was interrupted reports all of it at its end."""
+    if result is None or not result.usage_by_model:
         return None
     return [
         core.TokenUsage(

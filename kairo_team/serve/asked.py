@@ -73,7 +73,7 @@ class AskedRun:
     def __init__(
         self, request: TeamExecutionRequest, *, durable: bool, question_seconds: float, stays: bool = False
     ) -> None:
-        """Prepare a run; one that `stays`, or is `durable`, goes on when everyone who waits for it has left."""
+        """Prepare a run; one that `stays`, or is `durable`, continues when everyone who waits for it has left."""
         self.request = request
         self.stays = stays
         self.token = secrets.token_urlsafe(32)
@@ -89,10 +89,12 @@ class AskedRun:
         self.ended = False
         self.cancelled: str | None = None
         """Why it was cancelled, if it was."""
+        self.resumed = False
+        """Whether it continues what an earlier server began."""
         self.changed = datetime.now(UTC)
         """When it last had news."""
         self.listeners: list[Callable[[Event], object]] = []
-        """Functions that get each event, after `progress` and the line of it."""
+        """Functions that get each event, after `progress` and the lines have it."""
         self.scope = anyio.CancelScope()
         self._durable = durable
         self.question_seconds = question_seconds
@@ -107,7 +109,7 @@ class AskedRun:
 
     @property
     def progress(self) -> RunProgress:
-        """What is known of the run so far."""
+        """The sum of the events so far."""
         return self._view.progress
 
     @property
@@ -337,9 +339,9 @@ class Caller:
         return sorted((run for run in known if run.stays), key=lambda run: run.changed, reverse=True)
 
     async def find_run(self, run_id: str) -> AskedRun | None:
-        """Return a run of this caller by its id, also a recorded one; one whose server was stopped goes on.
+        """Return a run of this caller by its id, also a recorded one; one whose server was stopped continues.
 
-        Raises `TooMany` for one that cannot go on yet, and `Misuse` for a run that another server has.
+        Raises `TooMany` for one that cannot continue yet, and `Misuse` for a run that another server has.
         """
         known = self._runs.get(run_id) or self._kept.get(run_id)
         if self.journal is None or not self._is_own(run_id) or (known is not None and not known.waits):
@@ -353,7 +355,9 @@ class Caller:
         if found.state in ("running", "queued"):
             raise Misuse(f"another server has the run {run_id}: ask that one, or wait until the run has ended")
         if found.state == "interrupted" or (found.state == "suspended" and not found.questions):
-            return self._begin_staying(found.request)
+            run = self._begin_staying(found.request)
+            run.resumed = True
+            return run
         run = self._new(found.request, durable=True, stays=True)
         if found.state == "suspended" and self._runtime.gate is None:
             run.question = found.questions[0]
@@ -363,7 +367,7 @@ class Caller:
         return run
 
     async def answer(self, run: AskedRun, decision: HumanDecision) -> AskedRun:
-        """Answer the open question of a run, and return the run as it goes on."""
+        """Answer the open question of a run, and return the run, which continues."""
         assert run.question is not None
         if not run.ended:
             run.answer(run.question.id, decision)

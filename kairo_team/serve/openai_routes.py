@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from kairo_team.models.address.chat import Chat
@@ -15,7 +15,7 @@ from kairo_team.models.address.parts import Refused, parsed
 from kairo_team.models.address.responses import Responses
 from kairo_team.serve.ends import described, reply_of
 from kairo_team.serve.guard import refusal
-from kairo_team.serve.posts import EventStream, Post, begun, caller_of, goal_of, key_of
+from kairo_team.serve.posts import EventStream, Post, begun, caller_of, goal_of, json_reply, key_of
 
 if TYPE_CHECKING:
     from starlette.types import Send
@@ -32,12 +32,12 @@ def openai_routes(served: Served) -> list[Route]:
     model = {"id": team, "object": "model", "created": int(time.time()), "owned_by": "kairo-team"}
 
     async def models(_request: Request) -> Response:
-        return JSONResponse({"object": "list", "data": [model]})
+        return json_reply({"object": "list", "data": [model]})
 
     async def one_model(request: Request) -> Response:
         if request.path_params["name"] != team:
             return refusal(_no_model(request.path_params["name"], team))
-        return JSONResponse(model)
+        return json_reply(model)
 
     return [
         Route("/v1/chat/completions", Post(Completions(served, Chat()).begin)),
@@ -94,12 +94,12 @@ class Completions:
     def _whole(self, asked: Asked, run: AskedRun) -> Response:
         """Return the reply of an ended run."""
         about = {} if run.result is None else {"kairo": described(run.result)}
-        headers = {"x-kairo-run": run.request.run_id, "cache-control": "no-store"}
+        headers = {"x-kairo-run": run.request.run_id}
         try:
             reply = reply_of(run, self._team)
         except Refused as refused:
             return refusal(refused, about, headers)
-        return JSONResponse(self._form.write(asked, reply) | about, headers=headers)
+        return json_reply(self._form.write(asked, reply) | about, headers)
 
     async def _stream(self, asked: Asked, run: AskedRun, send: Send) -> None:
         """Send what happens as reasoning, and the output when it is accepted."""

@@ -27,7 +27,7 @@ _REVISE: Final = re.compile(r"\W*revise\b\W*(.*)", re.IGNORECASE | re.DOTALL)
 
 
 def question_text(question: HumanRequest) -> str:
-    """Return a question for a person: what it is about, what a review found, and what follows from each answer."""
+    """Return a question for a person, with its subject, its findings and the consequences of each answer."""
     parts = [question.text, question.subject[:_MOST_SHOWN]]
     if len(question.subject) > _MOST_SHOWN:
         parts.append(f"[{len(question.subject) - _MOST_SHOWN:,} more characters]")
@@ -51,7 +51,7 @@ def decision_of(given: Mapping[str, Any]) -> HumanDecision | None:
 def decision_in_words(text: str) -> HumanDecision | None:
     """Return the decision of an answer in words; None for a blank one.
 
-    Nothing but the word "approve" approves. What begins with "reject" rejects, and any other text says what to change.
+    Nothing but the word "approve" approves. A text that begins with "reject" rejects; any other one asks for a change.
     """
     if text.strip().strip(".!").lower() == "approve":
         return HumanDecision.approve()

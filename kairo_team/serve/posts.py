@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 from starlette.requests import Request
+from starlette.responses import Response
 
 from kairo_team._util.frozen import EMPTY
 from kairo_team.errors import HaltError, InsufficientBudget, KairoError, Misuse
@@ -76,6 +78,12 @@ class Post:
         await refusal(refused)(request.scope, request.receive, send)
 
 
+def json_reply(content: Json, headers: Mapping[str, str] = EMPTY) -> Response:
+    """Return a reply of JSON in ASCII: members may write text that UTF-8 cannot have, such as half a surrogate pair."""
+    body = json.dumps(content, separators=(",", ":"))
+    return Response(body, headers={"cache-control": "no-store", **headers}, media_type="application/json")
+
+
 class EventStream:
     """A reply as server-sent events."""
 
@@ -98,7 +106,7 @@ class EventStream:
         await self._send({"type": "http.response.body", "body": events.encode(), "more_body": more})
 
     async def news(self, run: AskedRun) -> None:
-        """Wait for news of a run; silence is told to the client."""
+        """Wait for news of a run; a comment goes out after a long silence."""
         with anyio.move_on_after(PING_SECONDS) as silence:
             await run.news()
         if silence.cancelled_caught:

@@ -39,7 +39,7 @@ class PlainView:
         self.notify = warn
         self._lines = Lines(show)
         self.progress = RunProgress()
-        """What is known of the run so far."""
+        """The sum of the events so far."""
         self._began: datetime | None = None
         self._opening = ""
         """The first line, held back until something follows, so that a refused run prints nothing."""

@@ -186,7 +186,7 @@ async def test_the_tasks_of_a_context_know_what_was_said_before() -> None:
         third = await ada.send("rain", "m3", context_id="own.context-1")
         with pytest.raises(InvalidParamsError, match="not the context of"):
             await ada.send("x", "m4", context_id="own.context-1", task_id=first["id"])
-        with pytest.raises(InvalidParamsError, match="contextId is made of"):
+        with pytest.raises(InvalidParamsError, match="contextId has characters"):
             await ada.send("x", "m4", context_id="a/b")
         listed = await ada.listed(context_id=first["contextId"])
     assert seen == ["None", "user: tides\n\nassistant: About tides", "None"]
@@ -235,7 +235,9 @@ async def test_a_question_waits_for_the_next_message_of_the_task(answer: str, en
         assert state(done) == end
         if end == WAITS:
             assert "Dear friends" in words(done)
-            done = await ada.send("approve", "m4", task_id=task)
+            approval = pb.Part()
+            approval.data.struct_value.update({"decision": "approve"})
+            done = await ada.send(message="m4", task_id=task, parts=[approval])
         elif end == FAILED:
             assert "it is too late" in words(done)
             return
@@ -398,6 +400,16 @@ async def test_a_task_whose_server_was_stopped_goes_on_when_it_is_asked_for(tmp_
         while state(found := await ada.get(task)) != DONE:
             await anyio.sleep(0.01)
     assert (output(found), found["contextId"]) == ("waited for tides", "own")
+    journal.close()
+
+
+async def test_a_question_is_answered_in_the_next_server(tmp_path: Path) -> None:
+    journal = kt.SqliteJournal(tmp_path / "runs.db")
+    team = asking(runtime=kt.Runtime(journal=journal))
+    async with running(team, plan=LETTER) as url, client_of(url) as ada:
+        task = (await ada.send("Write."))["id"]
+    async with running(team, plan=LETTER) as url, client_of(url) as ada:
+        assert output(await ada.send("approve", "m2", task_id=task)) == "Dear all"
     journal.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -41,6 +42,7 @@ PATHS = [
 ]
 
 
+HALF = "half \ud800"
 BY_ADA: dict[str, Any] = {
     "type": "http",
     "method": "POST",
@@ -200,6 +202,22 @@ async def test_bodies_that_are_huge_or_broken_start_no_run() -> None:
     assert seen == []
 
 
+async def test_text_that_utf_8_cannot_have_comes_back_by_every_interface() -> None:
+    """Half a surrogate pair is valid in JSON, and no reason to fail."""
+    message = {"messageId": "m", "parts": [{"text": HALF}]}
+    asked: list[tuple[str, dict[str, Any]]] = [
+        (CHAT, body_of("echo team", HALF)),
+        ("/v1/responses", {"model": "echo team", "input": HALF}),
+        ("/a2a", {"jsonrpc": "2.0", "id": HALF, "method": "SendMessage", "params": {"message": message}}),
+        ("/ag-ui", {"threadId": HALF, "runId": "r", "messages": [{"id": "1", "role": "user", "content": HALF}]}),
+    ]
+    app = app_of(echo())
+    async with app.lifespan(), visit(app) as ada:
+        for path, body in asked:
+            reply = await ada.post(path, content=json.dumps(body))
+            assert (reply.status_code, r"About half \ud800" in reply.text) == (200, True), path
+
+
 async def test_a_body_without_an_end_is_left_at_the_limit() -> None:
     """It declares no length, so that only what has come is counted."""
     replies: list[Any] = []
@@ -246,6 +264,28 @@ async def test_a_body_that_does_not_come_and_a_reader_that_does_not_read_are_lef
         await anyio.sleep_forever()
 
     await guard(BY_ADA, whole, stuck)
+
+
+async def test_a_large_reply_goes_out_in_pieces_each_of_which_waits_for_its_reader() -> None:
+    """A server keeps the last piece in memory without waiting, so it has to be a small one."""
+    large = bytes(range(256)) * 1_000
+    sent: list[Any] = []
+
+    async def whole(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": large})
+
+    async def given() -> Any:
+        return {"type": "http.request", "body": b""}
+
+    async def keep(message: Any) -> None:
+        sent.append(message)
+
+    await Guard(whole, Keys(KEYS))(BY_ADA, given, keep)
+    pieces = sent[1:]
+    assert b"".join(piece["body"] for piece in pieces) == large
+    assert max(len(piece["body"]) for piece in pieces) <= 65_536
+    assert [piece["more_body"] for piece in pieces] == [True] * (len(pieces) - 1) + [False]
 
 
 async def test_a_server_closes_a_connection_that_begins_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
