@@ -32,7 +32,7 @@ async function run(parameters) {
 
 agent.addMessage({ id: "1", role: "user", content: "Explain tides." });
 if (scenario === "leave") {
-  setTimeout(() => agent.abortRun(), 300);
+  process.stdin.on("end", () => agent.abortRun()).resume();
 }
 const first = await run({});
 seen.result = first?.result;

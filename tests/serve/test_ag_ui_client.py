@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +27,23 @@ pytestmark = [pytest.mark.real_time, pytest.mark.skipif(not FOLDER, reason="make
 anyio_backend = asyncio_alone  # the server runs in a thread, and the client in a process: one loop is enough
 
 
-async def play(url: str, scenario: str, key: str = KEYS["ada"]) -> Any:
-    """Play a scenario of ag_ui_client.mjs, and return what the client made of the events."""
+async def play(
+    url: str, scenario: str, key: str = KEYS["ada"], until: Callable[[], Awaitable[None]] | None = None
+) -> Any:
+    """Play a scenario of ag_ui_client.mjs, whose stdin closes after `until`; return what the client made of it."""
     node = shutil.which("node")
     assert node, "there is no node here"
     program = Path(__file__).with_name("ag_ui_client.mjs")
     words = [node, str(program), str(Path.cwd() / str(FOLDER)), url, key, scenario]
-    with anyio.fail_after(60):
-        done = await anyio.run_process(words, check=False)
-    assert done.returncode == 0, done.stderr.decode()
-    return json.loads(done.stdout)
+    async with await anyio.open_process(words, stderr=None) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        if until is not None:
+            await until()
+        await process.stdin.aclose()
+        printed = b"".join([part async for part in process.stdout])
+        assert await process.wait() == 0
+    return json.loads(printed)
 
 
 def working() -> kt.Team:
@@ -95,7 +103,7 @@ async def test_it_hears_why_a_run_failed_and_that_a_key_is_wrong() -> None:
 async def test_a_run_that_it_aborts_ends() -> None:
     waiting = Waiting()
     async with running(waiting.team()) as url:
-        await play(url, "leave")
+        await play(url, "leave", until=waiting.until_begun)
         while not waiting.ends:
             await anyio.sleep(0.01)
     assert waiting.ends == ["cancelled"]
