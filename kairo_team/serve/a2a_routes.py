@@ -1,6 +1,6 @@
 """A2A (Agent2Agent) 1.0 and 0.3 over JSON-RPC: a task is a run, and its output is an artifact.
 
-The SDK's own server is not used: it would bring tasks, queues and stores beside the runs, for asyncio alone, and 40 MB
+The SDK's own server is not used: it would bring tasks, queues and stores of its own, for asyncio alone, and 40 MB
 of dependencies. Its client asks in the tests.
 """
 
