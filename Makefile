@@ -18,7 +18,7 @@ PIN_FILES := constraints.txt pyproject.toml scripts/pins.py
 THIRD_PARTY := $(wildcard tests/third_party/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo machines long test rest test-all coverage browser check format bench interop room docs docs-site shape build constraints clean
+.PHONY: help demo machines long test rest test-all coverage browser frontends check format bench interop room docs docs-site shape build constraints clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## */  make \1	/' | expand -t 22
@@ -49,6 +49,9 @@ coverage: $(VENV)/.dev ## `make test` with its coverage by branch, which takes h
 
 browser: $(VENV)/.browser ## the tests in a browser; they need Chromium, of the machine or from .venv/bin/playwright install chromium
 	@$(BIN)/python -m pytest -m browser tests $(ARGS)
+
+frontends: $(VENV)/.frontends ## the client of AG-UI, in Node, asks a served team; node and npm have to be there
+	@KAIRO_FRONTENDS=$(VENV)/frontends $(BIN)/python -m pytest tests/serve/test_ag_ui_client.py $(ARGS)
 
 check: $(VENV)/.dev ## lint, format and types: ruff, mypy strict, pyright strict
 	@$(BIN)/ruff check
@@ -109,6 +112,10 @@ $(VENV)/.dev: $(PIN_FILES) $(shell find $(THIRD_PARTY) -type f ! -name '*.pyc') 
 
 $(VENV)/.browser: $(VENV)/.dev
 	@$(call install,what drives a browser in tests (170 MB),browser)
+
+$(VENV)/.frontends: $(VENV)/.dev
+	@npm install --silent --no-audit --no-fund --prefix $(VENV)/frontends @ag-ui/client@1.0.0
+	@touch $@
 
 $(VENV)/.docs: $(VENV)/.dev
 	@$(call install,what builds the site (60 MB),docs)

@@ -88,7 +88,8 @@ MODULES = {
         run_notes run_record run_story run_waits telemetry telemetry_metrics telemetry_names
         telemetry_spans text""",
     "web_console": "access address console live_runs open_questions pages run_page serving sources",
-    "serve": "asgi asked ends guard keys mcp_http mcp_server openai_routes serving",
+    "serve": """a2a_routes ag_ui_routes asgi asked ends guard keys mcp_http mcp_server openai_routes people posts
+        serving""",
     "data": "files mistakes teams",
     "data/teams": "hints loading reading shapes",
     "evals": "comparison dataset eval_result eval_run pydantic_dataset",

@@ -70,12 +70,14 @@ def serve(
     mcp: Annotated[
         McpWay | None,
         typer.Option(
-            help="Serve an MCP tool, at /mcp or over stdin and stdout. Without this and --openai: both, over HTTP."
+            help="Serve an MCP tool, at /mcp or over stdin and stdout. Without any interface named: all, over HTTP."
         ),
     ] = None,
     openai: Annotated[
         bool, typer.Option("--openai", help="Serve the team as a model of OpenAI's interface, below /v1.")
     ] = False,
+    a2a: Annotated[bool, typer.Option("--a2a", help="Serve the team as an agent of A2A, at /a2a.")] = False,
+    ag_ui: Annotated[bool, typer.Option("--ag-ui", help="Serve the team to frontends by AG-UI, at /ag-ui.")] = False,
     budget: BudgetOption = None,
     key_budget: Annotated[
         str | None,
@@ -101,14 +103,16 @@ def serve(
         list[str] | None, typer.Option(metavar="HOST", help="A host name that clients use; may be repeated.")
     ] = None,
 ) -> int:
-    """Serve a team as an MCP tool and as a model of OpenAI's interface, each run under a budget.
+    """Serve a team by MCP, OpenAI's interface, A2A and AG-UI, each run under a budget.
 
     A run needs a limit of tokens or dollars: --budget, or the file's own. With a journal, a request's header
     Idempotency-Key names its run, which continues when it is requested again.
     """
     over_stdio = mcp is McpWay.STDIO
-    if over_stdio and openai:
-        raise Refusal("--mcp stdio is for one client, without an address: leave --openai out, or take --mcp http")
+    others = {"--openai": openai, "--a2a": a2a, "--ag-ui": ag_ui}
+    if over_stdio and (extra := [name for name, on in others.items() if on]):
+        sentence = f"--mcp stdio is for one client, without an address: leave {extra[0]} out, or take --mcp http"
+        raise Refusal(sentence)
     with ExitStack() as stack:
         if over_stdio:  # stdout is the client's
             stack.enter_context(redirect_stdout(sys.stderr))
@@ -133,12 +137,14 @@ def serve(
                 return 0
             known, is_new = _keys(keys)
             address = Address(host, port, tls_cert, tls_key, behind_proxy, tuple(name or ()), what="the served team")
-            either = mcp is None and not openai
+            every = mcp is None and not any(others.values())
             app = asgi(
                 team,
                 keys=known,
-                mcp=either or mcp is not None,
-                openai=either or openai,
+                mcp=every or mcp is not None,
+                openai=every or openai,
+                a2a=every or a2a,
+                ag_ui=every or ag_ui,
                 names=sorted(address.known_names),
                 **given,
             )
@@ -196,7 +202,9 @@ def _serve_http(app: ServedTeam, address: Address, team: str, new_key: str | Non
 
     def ready(port: int) -> None:
         place = address.shown(port)
-        print(f"Team {team!r} is served at {place}: {' and '.join(app.places)}. Ctrl-C ends it.", flush=True)
+        *before, last = app.places
+        listed = f"{', '.join(before)} and {last}" if before else last
+        print(f"Team {team!r} is served at {place}: {listed}. Ctrl-C ends it.", flush=True)
         if new_key is not None:
             print(f"The key, made for this start: {new_key}", flush=True)
 

@@ -1,1 +1,1 @@
-"""A team behind an address: MCP, and OpenAI's chat completions and Responses (extra `serve`)."""
+"""A team behind an address: MCP, OpenAI's interface, A2A and AG-UI (extra `serve`)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from importlib.util import find_spec
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kairo_team.serve.keys import Keys
     from kairo_team.tasks import TaskGraph
 
-_NEEDS: Final = ("mcp", "starlette", "uvicorn")
+_NEEDS: Final = ("ag_ui", "mcp", "starlette", "uvicorn")
 
 
 def check_extra(what: str) -> None:
@@ -71,6 +71,8 @@ def asgi(
     key_budget: Budget | None = None,
     mcp: bool = True,
     openai: bool = True,
+    a2a: bool = True,
+    ag_ui: bool = True,
     config: TeamConfig | None = None,
     plan: TaskGraph | None = None,
     coordinator: TeamCoordinator | str | None = None,
@@ -79,14 +81,16 @@ def asgi(
     names: Sequence[str] = (),
     most_runs: int = MOST_RUNS,
 ) -> ServedTeam:
-    """Make an ASGI app that serves a team: MCP at `/mcp`, OpenAI's chat completions and Responses below `/v1`.
+    """Make an ASGI app that serves a team by four interfaces.
+
+    They are MCP at `/mcp`, OpenAI's chat completions and Responses below `/v1`, A2A at `/a2a` and AG-UI at `/ag-ui`.
 
     `keys` are the keys of callers by their names, of at least 16 characters; each request needs one as a bearer token.
     Every run has `budget`, which replaces the budget of `config` and has to limit tokens or dollars. The runs of one
     key together have `key_budget`, and at most `most_runs` of them run at once; in PostgreSQL the budget is the account
     `serve/NAME`, otherwise it counts from the start of the server. `plan`, `config`, `coordinator` and
-    `runtime` are as in `kairo_team.run`. `description` is what MCP clients show of the team's tool. `names` are the
-    host names that clients may use; without any, every name is taken.
+    `runtime` are as in `kairo_team.run`. `description` is what clients show of MCP's tool and A2A's agent. `names` are
+    the host names that clients may use; without any, every name is taken.
 
     With a journal in the runtime, a request's header `Idempotency-Key` names its run: asked again, the same run
     continues, or its result is returned. A server such as uvicorn runs the app's lifespan; another app that mounts this
@@ -98,8 +102,8 @@ def asgi(
     check_extra("kt.asgi")
     from kairo_team.serve.keys import Keys
 
-    if not (mcp or openai):
-        raise Misuse("kt.asgi serves at least one of mcp and openai")
+    if not (mcp or openai or a2a or ag_ui):
+        raise Misuse("kt.asgi serves at least one of mcp, openai, a2a and ag_ui")
     rules = make_rules(
         team,
         config=config,
@@ -110,16 +114,16 @@ def asgi(
         runtime=runtime,
         most_runs=most_runs,
     )
-    return ServedTeam(
-        Served(rules, keys), Keys(keys), names, describe(team) if description is None else description, mcp, openai
-    )
+    about = describe(team) if description is None else description
+    chosen = {"openai": openai, "mcp": mcp, "a2a": a2a, "ag_ui": ag_ui}
+    return ServedTeam(Served(rules, keys), Keys(keys), names, about, {one for one, on in chosen.items() if on})
 
 
 class ServedTeam:
     """A team as an ASGI app, made by `asgi`."""
 
     def __init__(
-        self, served: Served, keys: Keys, names: Sequence[str], description: str, mcp: bool, openai: bool
+        self, served: Served, keys: Keys, names: Sequence[str], description: str, interfaces: Collection[str]
     ) -> None:
         from starlette.applications import Starlette
         from starlette.exceptions import HTTPException
@@ -131,23 +135,35 @@ class ServedTeam:
         self._served = served
         self._managers: list[Any] = []
         routes: list[Route] = []
-        if openai:
+        self.places: list[str] = []
+        """The served interfaces and their places, for people."""
+        if "openai" in interfaces:
             from kairo_team.serve.openai_routes import openai_routes
 
             routes += openai_routes(served)
-        if mcp:
+            self.places.append("OpenAI's interface below /v1")
+        if "mcp" in interfaces:
             from kairo_team.serve.mcp_http import McpOverHttp
 
             over_http = McpOverHttp(served, description)
             self._managers.append(over_http)
             routes.append(Route("/mcp", over_http))
-        places = ", ".join(sorted(route.path for route in routes))
-        self.places = [*(["OpenAI's interface below /v1"] if openai else []), *(["MCP at /mcp"] if mcp else [])]
-        """The served interfaces and their places, for people."""
+            self.places.append("MCP at /mcp")
+        if "a2a" in interfaces:
+            from kairo_team.serve.a2a_routes import a2a_routes
+
+            routes += a2a_routes(served, description)
+            self.places.append("A2A at /a2a")
+        if "ag_ui" in interfaces:
+            from kairo_team.serve.ag_ui_routes import ag_ui_routes
+
+            routes += ag_ui_routes(served)
+            self.places.append("AG-UI at /ag-ui")
+        paths = ", ".join(sorted(route.path for route in routes))
 
         async def refuse(request: Any, error: Exception) -> Any:
             assert isinstance(error, HTTPException)
-            sentence = f"there is no {request.method} {request.url.path!r} here, only {places}"
+            sentence = f"there is no {request.method} {request.url.path!r} here, only {paths}"
             return refusal(Refused(sentence, error.status_code, "not_found_error"))
 
         app = Starlette(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 import secrets
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import anyio
 
@@ -19,9 +21,11 @@ from kairo_team._util.threads import run_in_thread
 from kairo_team.budget import Budget
 from kairo_team.durable.sql_journal import SqlJournal
 from kairo_team.engine.work.runtime import Runtime, bind_runtime, runtime_of
-from kairo_team.errors import Misuse, RunNotFound
+from kairo_team.errors import HaltError, InsufficientBudget, Misuse, NoQuestion, RunFinished, RunNotFound
 from kairo_team.gates import DeferGate
 from kairo_team.governance.governor import Governor
+from kairo_team.human import HumanDecision
+from kairo_team.results import TeamStatus
 from kairo_team.team import TeamConfig, TeamExecutionRequest, root_budget
 from kairo_team.views.plain import PlainView
 from kairo_team.views.run_record import recorded_request
@@ -30,16 +34,22 @@ if TYPE_CHECKING:
     from kairo_team.contracts import HumanGate, TeamCoordinator
     from kairo_team.events import Event
     from kairo_team.files import File
-    from kairo_team.human import HumanDecision, HumanRequest
+    from kairo_team.human import HumanRequest
     from kairo_team.results import TeamResult
     from kairo_team.tasks import TaskGraph
     from kairo_team.team import Team
+    from kairo_team.views.progress import RunProgress
 
 QUESTION_SECONDS: Final = 600.0
 """Seconds in which a caller may answer a question; after them it counts as unanswered."""
 MOST_RUNS: Final = 16
 """Runs of one caller at once."""
+MOST_KEPT: Final = 50
+"""Ended runs of one caller that stay known, the newest."""
+MOST_KEPT_BYTES: Final = 64 * 1024 * 1024
+"""Most bytes of their files."""
 LEFT: Final = "who asked for the run has left"
+CANCELLED: Final = "who asked for the run cancelled it"
 NOT_OPEN: Final = (
     "the served team is not open: its lifespan has not run. A server such as uvicorn runs it; an app that mounts the "
     "team has to, with `async with served.lifespan():` in its own"
@@ -60,8 +70,12 @@ class OtherRequest(Exception):
 class AskedRun:
     """One run that was asked for, with its lines of progress, its open question and its end."""
 
-    def __init__(self, request: TeamExecutionRequest, *, durable: bool, question_seconds: float) -> None:
+    def __init__(
+        self, request: TeamExecutionRequest, *, durable: bool, question_seconds: float, stays: bool = False
+    ) -> None:
+        """Prepare a run; one that `stays`, or is `durable`, continues when everyone who waits for it has left."""
         self.request = request
+        self.stays = stays
         self.token = secrets.token_urlsafe(32)
         """What a caller that comes back with an answer names the run by."""
         self.lines: list[str] = []
@@ -73,9 +87,17 @@ class AskedRun:
         self.is_short = False
         """Whether it was refused because the budget of its key, or of the runtime, has too little left."""
         self.ended = False
+        self.cancelled: str | None = None
+        """Why it was cancelled, if it was."""
+        self.resumed = False
+        """Whether it continues what an earlier server began."""
+        self.changed = datetime.now(UTC)
+        """When it last had news."""
+        self.listeners: list[Callable[[Event], object]] = []
+        """Functions that get each event, after `progress` and the lines have it."""
         self.scope = anyio.CancelScope()
         self._durable = durable
-        self._question_seconds = question_seconds
+        self.question_seconds = question_seconds
         self._runtime: Runtime | None = None
         self._listeners = 0
         self._comes_back = False
@@ -85,9 +107,23 @@ class AskedRun:
         self._turn = anyio.Lock()
         self._view = PlainView(self._say, self._say)
 
+    @property
+    def progress(self) -> RunProgress:
+        """The sum of the events so far."""
+        return self._view.progress
+
+    @property
+    def waits(self) -> bool:
+        """Whether its session has ended, and the run waits for a person."""
+        return self.ended and self.result is not None and self.result.status is TeamStatus.SUSPENDED
+
     async def take(self, event: Event) -> None:
         """Turn an event of the run into a line; a subscriber."""
         self._view(event)
+        for listen in self.listeners:
+            listen(event)
+        if self.listeners:
+            self._tell()
 
     def _say(self, line: str) -> None:
         if len(self.lines) < _MOST_LINES:
@@ -95,6 +131,7 @@ class AskedRun:
         self._tell()
 
     def _tell(self) -> None:
+        self.changed = datetime.now(UTC)
         self._news.set()
         self._news = anyio.Event()
 
@@ -120,11 +157,12 @@ class AskedRun:
         self._comes_back = True
 
     def _end_if_left(self) -> None:
-        if not (self._listeners or self._comes_back or self._durable or self.ended):
+        if not (self._listeners or self._comes_back or self._durable or self.stays or self.ended):
             self.cancel(LEFT)
 
     def cancel(self, reason: str) -> None:
         """End the run."""
+        self.cancelled = reason
         run = None if self._runtime is None else self._runtime.runs.live(self.request.run_id)
         if run is not None:
             run.cancel(reason)
@@ -134,17 +172,22 @@ class AskedRun:
     # ------------------------------------------------------------------ questions
 
     async def decide(self, question: HumanRequest) -> HumanDecision | None:
-        """Ask the caller, one question at a time; a gate. No answer in time is silence."""
+        """Ask the caller, one question at a time; a gate.
+
+        No answer in time is silence, but a question of a durable run is put off: it stays open in the journal.
+        """
         async with self._turn:
             self.question, self._answer, self._answered = question, None, anyio.Event()
             self._tell()
             try:
-                with anyio.move_on_after(self._question_seconds):
+                with anyio.move_on_after(self.question_seconds):
                     await self._answered.wait()
             finally:
                 self.question = None
                 self._tell()
             if not self._answered.is_set():
+                if self._durable:
+                    return HumanDecision.defer()
                 self._comes_back = False
                 self._end_if_left()
             return self._answer
@@ -170,8 +213,13 @@ class AskedRun:
         except Exception as error:  # noqa: BLE001 - who asked for the run is told
             self.error = error
         finally:
-            self.ended = True
-            self._tell()
+            self.end()
+
+    def end(self, result: TeamResult | None = None, error: Exception | None = None) -> None:
+        """Keep how the run ended, as far as that is not known."""
+        self.result, self.error = self.result or result, self.error or error
+        self.ended = True
+        self._tell()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,6 +259,7 @@ class Caller:
         self._rules = rules
         self._start = start
         self._runs: dict[str, AskedRun] = {}
+        self._kept: dict[str, AskedRun] = {}
         base = runtime_of(bind_runtime(rules.team))
         self._runtime = base.with_subscribers(())
         budget = rules.key_budget
@@ -242,10 +291,7 @@ class Caller:
         `OtherRequest`, `InsufficientBudget` or `HaltError` where a budget does not cover the run, `Misuse` for a key
         without a journal, and `ValueError` for a request that no run can have.
         """
-        made: dict[str, Any] = {} if key is None else {"run_id": self._run_id(key)}
-        request = TeamExecutionRequest(
-            goal, context=context, plan=self._rules.plan, config=self._rules.config, files=files, **made
-        )
+        request = self._request(goal, files, context, None if key is None else self.run_id(key))
         if key is not None:
             if self.journal is None:
                 raise Misuse("an Idempotency-Key needs a journal, in which the run is found again: --journal runs.db")
@@ -257,18 +303,118 @@ class Caller:
                 return known
         return self._begin(request, durable=key is not None, answers=answers)
 
+    async def begin_staying(
+        self, run_id: str, goal: str, files: Sequence[File], context: Callable[[], Mapping[str, Any]]
+    ) -> AskedRun:
+        """Begin a run of an id that stays, or return the one that has it; its caller answers its questions.
+
+        Such a run ends by itself or by `cancel`, and is found again by `find_run`. `context` is called for a new run.
+        A run that no budget covers is a run that has ended. Raises `TooMany`, `OtherRequest`, and `ValueError` for a
+        request that no run can have.
+        """
+        known = await self.find_run(run_id) or self._runs.get(run_id)
+        if known is not None:
+            if (known.request.goal, tuple(known.request.files)) != (goal, tuple(files)):
+                raise OtherRequest
+            return known
+        return self._begin_staying(self._request(goal, files, context(), run_id))
+
+    def _begin_staying(self, request: TeamExecutionRequest) -> AskedRun:
+        durable = self.journal is not None
+        try:
+            return self._begin(request, durable=durable, answers=True, stays=True)
+        except (InsufficientBudget, HaltError) as error:
+            run = self._new(request, durable=durable, stays=True)
+            run.end(error=error)
+            self._keep(run)
+            return run
+
     def find(self, token: str) -> AskedRun | None:
         """Return the run of this caller with a token."""
         return next((one for one in self._runs.values() if secrets.compare_digest(one.token, token)), None)
 
+    def staying(self) -> list[AskedRun]:
+        """Return the runs that stay and are known here, the latest news first."""
+        known = {**self._kept, **self._runs}.values()
+        return sorted((run for run in known if run.stays), key=lambda run: run.changed, reverse=True)
+
+    async def find_run(self, run_id: str) -> AskedRun | None:
+        """Return a run of this caller by its id, also a recorded one; one whose server was stopped continues.
+
+        Raises `TooMany` for one that cannot continue yet, and `Misuse` for a run that another server has.
+        """
+        known = self._runs.get(run_id) or self._kept.get(run_id)
+        if self.journal is None or not self._is_own(run_id) or (known is not None and not known.waits):
+            return known
+        try:
+            found = await run_in_thread(partial(_look_up, self.journal, run_id))
+        except RunNotFound:
+            return known
+        if run_id in self._runs:  # begun meanwhile
+            return self._runs[run_id]
+        if found.state in ("running", "queued"):
+            raise Misuse(f"another server has the run {run_id}: ask that one, or wait until the run has ended")
+        if found.state == "interrupted" or (found.state == "suspended" and not found.questions):
+            run = self._begin_staying(found.request)
+            run.resumed = True
+            return run
+        run = self._new(found.request, durable=True, stays=True)
+        if found.state == "suspended" and self._runtime.gate is None:
+            run.question = found.questions[0]
+        if found.state == "cancelled":
+            run.cancelled = CANCELLED
+        run.end(found.result)
+        return run
+
+    async def answer(self, run: AskedRun, decision: HumanDecision) -> AskedRun:
+        """Answer the open question of a run, and return the run, which continues."""
+        assert run.question is not None
+        if not run.ended:
+            run.answer(run.question.id, decision)
+            return run
+        journal = self.journal
+        assert journal is not None
+        with suppress(NoQuestion):  # answered meanwhile
+            await run_in_thread(partial(journal.answer, run.question.id, decision, by=self.name))
+        return self._runs.get(run.request.run_id) or self._begin_staying(run.request)
+
+    async def cancel(self, run: AskedRun, reason: str) -> None:
+        """End a run for good, and wait for its end; the enforced end of a call bounds the wait."""
+        if run.waits and self.journal is not None:
+            with suppress(RunFinished):
+                await run_in_thread(partial(self.journal.cancel, run.request.run_id, reason))
+            run.cancelled = reason
+            return
+        run.cancel(reason)
+        while not run.ended:
+            await run.news()
+
     def forget_runs(self) -> None:
         """Forget all runs, when none is at work any more."""
         self._runs.clear()
+        self._kept.clear()
 
-    def _begin(self, request: TeamExecutionRequest, *, durable: bool, answers: bool) -> AskedRun:
+    def _keep(self, run: AskedRun) -> None:
+        """Let an ended run stay known, and forget the oldest beyond the limits."""
+        self._kept.pop(run.request.run_id, None)
+        self._kept[run.request.run_id] = run
+        while len(self._kept) > MOST_KEPT or (len(self._kept) > 1 and _size(self._kept.values()) > MOST_KEPT_BYTES):
+            del self._kept[next(iter(self._kept))]
+
+    def _request(
+        self, goal: str, files: Sequence[File], context: Mapping[str, Any], run_id: str | None
+    ) -> TeamExecutionRequest:
+        made: dict[str, Any] = {} if run_id is None else {"run_id": run_id}
+        rules = self._rules
+        return TeamExecutionRequest(goal, context=context, plan=rules.plan, config=rules.config, files=files, **made)
+
+    def _new(self, request: TeamExecutionRequest, *, durable: bool, stays: bool) -> AskedRun:
+        return AskedRun(request, durable=durable, stays=stays, question_seconds=self._rules.question_seconds)
+
+    def _begin(self, request: TeamExecutionRequest, *, durable: bool, answers: bool, stays: bool = False) -> AskedRun:
         if len(self._runs) >= self._rules.most_runs:
             raise TooMany
-        run = AskedRun(request, durable=durable, question_seconds=self._rules.question_seconds)
+        run = self._new(request, durable=durable, stays=stays)
         runtime = self._runtime.with_subscribers([run.take])
         runtime.gate = self._gate(runtime, run if answers else None)
         if runtime.governor is not None and not durable:
@@ -292,11 +438,17 @@ class Caller:
                 runtime.governor.close()
                 runtime.governor.forget()
             self._runs.pop(run.request.run_id, None)
+            if run.stays:
+                self._keep(run)
 
-    def _run_id(self, key: str) -> str:
+    def run_id(self, key: str) -> str:
         """Return the run id of a key; keys of two callers never meet."""
         digest = hashlib.sha256(f"{self.name}\0{key}".encode("utf-8", "surrogatepass")).hexdigest()
         return f"{self.name}-{digest[:32]}"
+
+    def _is_own(self, run_id: str) -> bool:
+        """Return whether this caller asked for a recorded run, by a key."""
+        return re.match(rf"{re.escape(self.name)}-[0-9a-f]{{32}}(\.|\Z)", run_id) is not None
 
     def _recorded(self, request: TeamExecutionRequest) -> TeamExecutionRequest | None:
         journal = self.journal
@@ -306,6 +458,28 @@ class Caller:
         except RunNotFound:
             return None
         return recorded_request(journal, request.run_id)
+
+
+class _Recorded(NamedTuple):
+    """A run as its journal has it."""
+
+    state: str
+    request: TeamExecutionRequest
+    result: TeamResult | None
+    questions: Sequence[HumanRequest]
+
+
+def _look_up(journal: SqlJournal, run_id: str) -> _Recorded:
+    state = journal.show(run_id).state
+    request = recorded_request(journal, run_id)
+    return _Recorded(state, request, journal.result(run_id), journal.pending(run_id))
+
+
+def _size(runs: Iterable[AskedRun]) -> int:
+    """Return the bytes of the files of runs."""
+    ends = [(run.request.files, run.result and (run.result.artifact or run.result.partial_artifact)) for run in runs]
+    files = [file for given, made in ends for file in (*given, *(made.files if made else ()))]
+    return sum(file.size or 0 for file in files)
 
 
 def _asked(request: TeamExecutionRequest) -> tuple[Any, ...]:

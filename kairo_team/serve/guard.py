@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -31,6 +31,8 @@ BODY_SECONDS: Final = 30.0
 """Seconds that a body may take to arrive."""
 SEND_SECONDS: Final = 60.0
 """Seconds that a client may take for each piece of a response."""
+_PIECE: Final = 64 * 1024
+"""Most bytes of a piece of a response."""
 CALLER: Final = "kairo_team.caller"
 """The entry of a request's scope with the name of who has its key."""
 
@@ -74,10 +76,11 @@ class Guard:
             return
 
         async def patient(message: Message) -> None:
-            with anyio.move_on_after(self._send_seconds) as time:
-                await send(message)
-            if time.cancelled_caught:
-                raise _Gone
+            for piece in _pieces(message):
+                with anyio.move_on_after(self._send_seconds) as time:
+                    await send(piece)
+                if time.cancelled_caught:
+                    raise _Gone
 
         try:
             try:
@@ -135,6 +138,17 @@ class Guard:
                 if not message.get("more_body", False):
                     return b"".join(parts)
         raise Refused(f"the request did not arrive within {self._body_seconds:g} seconds", 408, "timeout_error")
+
+
+def _pieces(message: Message) -> Iterator[Message]:
+    """Yield a message in pieces: a server waits for its reader before it takes one, and never after the last one."""
+    body: bytes = message.get("body", b"")
+    if len(body) <= _PIECE:
+        yield message
+        return
+    for at in range(0, len(body), _PIECE):
+        more = message.get("more_body", False) or at + _PIECE < len(body)
+        yield {**message, "body": body[at : at + _PIECE], "more_body": more}
 
 
 def _given_back(body: bytes, receive: Receive) -> Receive:

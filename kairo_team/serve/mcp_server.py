@@ -17,10 +17,10 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from kairo_team.errors import KairoError
-from kairo_team.human import HumanDecision
 from kairo_team.results import TeamStatus
 from kairo_team.serve.asked import OtherRequest, TooMany
 from kairo_team.serve.ends import STOPPED, described, why
+from kairo_team.serve.people import ANSWER, decision_of, question_text
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
@@ -36,16 +36,6 @@ KEY: Final = "kairo-team/idempotency-key"
 """The entry of a call's `_meta` that names a run, as the header `Idempotency-Key` does over HTTP."""
 STDIO: Final = "stdio"
 """The one caller of a server over stdio."""
-_DECISION: Final = {
-    "type": "object",
-    "properties": {
-        "decision": {"type": "string", "enum": ["approve", "revise", "reject"], "description": "What you decide."},
-        "feedback": {"type": "string", "description": "What to change, or why not; needed to revise."},
-    },
-    "required": ["decision"],
-}
-_MOST_SHOWN: Final = 20_000
-"""Characters of a question's subject that a client gets."""
 
 
 def tool_name(team: str) -> str:
@@ -173,12 +163,7 @@ async def _elicited(context: Context, run: AskedRun, question: HumanRequest) -> 
 
 
 def _form(question: HumanRequest) -> types.ElicitRequestFormParams:
-    parts = [question.text, question.subject[:_MOST_SHOWN]]
-    if len(question.subject) > _MOST_SHOWN:
-        parts.append(f"[{len(question.subject) - _MOST_SHOWN:,} more characters]")
-    parts += [f"- {one.observed or one.id}" for one in question.findings]
-    parts += [f"{answer}: {what}" for answer, what in question.consequences.items()]
-    return types.ElicitRequestFormParams(message="\n\n".join(filter(None, parts)), requested_schema=_DECISION)
+    return types.ElicitRequestFormParams(message=question_text(question), requested_schema=dict(ANSWER))
 
 
 def _take_answers(run: AskedRun, replies: types.InputResponses) -> None:
@@ -191,15 +176,10 @@ def _take_answer(run: AskedRun, question_id: str, reply: Any) -> None:
     if not isinstance(reply, types.ElicitResult) or reply.action == "cancel":
         run.answer(question_id, None)
         return
-    given = reply.content or {}
-    feedback = str(given.get("feedback") or "")
-    match given.get("decision") if reply.action == "accept" else "reject":
-        case "revise" if not feedback.strip():
-            return
-        case "approve" | "revise" | "reject" as decision:
-            run.answer(question_id, HumanDecision(decision, feedback))
-        case _:
-            run.answer(question_id, None)
+    given = dict(reply.content or {}) if reply.action == "accept" else {"decision": "reject"}
+    decision = decision_of(given)
+    if decision is not None or given.get("decision") != "revise":
+        run.answer(question_id, decision)
 
 
 # ---------------------------------------------------------------- results

@@ -38,7 +38,8 @@ class PlainView:
     def __init__(self, show: Callable[[str], object], warn: Callable[[str], object]) -> None:
         self.notify = warn
         self._lines = Lines(show)
-        self._progress = RunProgress()
+        self.progress = RunProgress()
+        """The sum of the events so far."""
         self._began: datetime | None = None
         self._opening = ""
         """The first line, held back until something follows, so that a refused run prints nothing."""
@@ -60,11 +61,11 @@ class PlainView:
         """Print the events that need a line."""
         self._began = self._began or event.at
         self._tell_waits(event.at)
-        self._progress.take(event)
-        if event.run_id != self._progress.run_id and not isinstance(event, events.HumanRequested | events.HumanDecided):
+        self.progress.take(event)
+        if event.run_id != self.progress.run_id and not isinstance(event, events.HumanRequested | events.HumanDecided):
             return
         if isinstance(event, events.TaskWaiting | events.ModelWaiting) and event.task_id:
-            row = self._progress.rows[event.task_id]
+            row = self.progress.rows[event.task_id]
             if row.waits.reason:
                 self._waits.append((event.at, row, row.waits.reason))
         # Nothing has begun: the command itself says why the run was refused.
@@ -80,7 +81,7 @@ class PlainView:
         while True:
             before = self._lines.printed
             await anyio.sleep(_QUIET)
-            if self._began is not None and self._progress.ended is None and not self._lines.waiting:
+            if self._began is not None and self.progress.ended is None and not self._lines.waiting:
                 now = datetime.now(UTC)
                 self._open()
                 self._tell_waits(now)
@@ -95,7 +96,7 @@ class PlainView:
 
     def _describe_state(self) -> str:
         """Describe how many tasks are in each state, and what the running ones wait for."""
-        progress = self._progress
+        progress = self.progress
         busy = [row for row in progress.rows.values() if row.state in (RowState.RUNNING, RowState.REVIEWING)]
         waiting = [f"{row.id} waits for {row.waits.reason}" for row in busy if row.waits.reason]
         more = [f"{len(waiting) - _NAMED:,} more wait"] if len(waiting) > _NAMED else []
@@ -121,12 +122,12 @@ class PlainView:
                 self._opening = f"{event.team}: {begun} with {count(len(event.members), 'member')}"
                 return None
             case events.PlanReady():
-                return f"{self._progress.team}: {count(len(event.tasks), 'task')} planned"
+                return f"{self.progress.team}: {count(len(event.tasks), 'task')} planned"
             case events.PlanGrew():
                 by = f" by {event.by}" if event.by else ""
-                return f"{self._progress.team}: {count(len(event.added), 'task')} added{by}"
+                return f"{self.progress.team}: {count(len(event.added), 'task')} added{by}"
             case events.TeamEnded():
-                return f"{self._progress.team}: {event.state}, {count(event.usage.tokens, 'token')}"
+                return f"{self.progress.team}: {event.state}, {count(event.usage.tokens, 'token')}"
             case events.HumanRequested():
                 return f"{self._whose(event)}: a person is asked"
             case events.HumanDecided():
@@ -139,7 +140,7 @@ class PlainView:
 
     def _whose(self, event: events.WorkEvent) -> str:
         """Return the task that a question is about, or the task whose inner run asks it."""
-        return self._progress.around.get(event.run_id) or event.task_id or self._progress.team
+        return self.progress.around.get(event.run_id) or event.task_id or self.progress.team
 
     def _task_line(self, task_id: str, event: events.TaskEvent) -> str | None:
         match event:
@@ -160,7 +161,7 @@ class PlainView:
         return None
 
     def _end_line(self, task_id: str, event: events.TaskEnded) -> str:
-        row = self._progress.rows[task_id]
+        row = self.progress.rows[task_id]
         spent = f", {count(row.tokens, 'token')}" if row.tokens else ""
         work = f" after {count(event.attempts, 'attempt')}{spent}" if event.attempts else ""
         unpassed = event.verdict if isinstance(event, events.TaskCompleted) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -25,9 +26,23 @@ from tests.serve.web import app_of, serving  # noqa: E402
 pytestmark = pytest.mark.real_time
 
 CHAT = "/v1/chat/completions"
-PATHS = [CHAT, "/v1/responses", "/v1/models", "/v1/models/echo team", "/mcp", "/", "/v1/runs", "/docs", "/openapi.json"]
+PATHS = [
+    CHAT,
+    "/v1/responses",
+    "/v1/models",
+    "/v1/models/echo team",
+    "/mcp",
+    "/a2a",
+    "/.well-known/agent-card.json",
+    "/ag-ui",
+    "/",
+    "/v1/runs",
+    "/docs",
+    "/openapi.json",
+]
 
 
+HALF = "half \ud800"
 BY_ADA: dict[str, Any] = {
     "type": "http",
     "method": "POST",
@@ -144,7 +159,7 @@ def test_a_served_team_needs_limits_that_hold() -> None:
     with pytest.raises(Misuse, match="limits of single runs"):
         kt.asgi(echo(), keys=KEYS, budget=BUDGET, key_budget=kt.Budget(seconds=10))
     with pytest.raises(Misuse, match="at least one"):
-        kt.asgi(echo(), keys=KEYS, budget=BUDGET, mcp=False, openai=False)
+        kt.asgi(echo(), keys=KEYS, budget=BUDGET, mcp=False, openai=False, a2a=False, ag_ui=False)
 
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,6 +200,22 @@ async def test_bodies_that_are_huge_or_broken_start_no_run() -> None:
         for broken in (b"", b"{", b"[1]", b"[" * 100_000, b'{"n": NaN}', b"\xff"):
             assert (await ada.post(CHAT, content=broken)).status_code in (400, 404), broken
     assert seen == []
+
+
+async def test_text_that_utf_8_cannot_have_comes_back_by_every_interface() -> None:
+    """Half a surrogate pair is valid in JSON, and no reason to fail."""
+    message = {"messageId": "m", "parts": [{"text": HALF}]}
+    asked: list[tuple[str, dict[str, Any]]] = [
+        (CHAT, body_of("echo team", HALF)),
+        ("/v1/responses", {"model": "echo team", "input": HALF}),
+        ("/a2a", {"jsonrpc": "2.0", "id": HALF, "method": "SendMessage", "params": {"message": message}}),
+        ("/ag-ui", {"threadId": HALF, "runId": "r", "messages": [{"id": "1", "role": "user", "content": HALF}]}),
+    ]
+    app = app_of(echo())
+    async with app.lifespan(), visit(app) as ada:
+        for path, body in asked:
+            reply = await ada.post(path, content=json.dumps(body))
+            assert (reply.status_code, r"About half \ud800" in reply.text) == (200, True), path
 
 
 async def test_a_body_without_an_end_is_left_at_the_limit() -> None:
@@ -233,6 +264,28 @@ async def test_a_body_that_does_not_come_and_a_reader_that_does_not_read_are_lef
         await anyio.sleep_forever()
 
     await guard(BY_ADA, whole, stuck)
+
+
+async def test_a_large_reply_goes_out_in_pieces_each_of_which_waits_for_its_reader() -> None:
+    """A server keeps the last piece in memory without waiting, so it has to be a small one."""
+    large = bytes(range(256)) * 1_000
+    sent: list[Any] = []
+
+    async def whole(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": large})
+
+    async def given() -> Any:
+        return {"type": "http.request", "body": b""}
+
+    async def keep(message: Any) -> None:
+        sent.append(message)
+
+    await Guard(whole, Keys(KEYS))(BY_ADA, given, keep)
+    pieces = sent[1:]
+    assert b"".join(piece["body"] for piece in pieces) == large
+    assert max(len(piece["body"]) for piece in pieces) <= 65_536
+    assert [piece["more_body"] for piece in pieces] == [True] * (len(pieces) - 1) + [False]
 
 
 async def test_a_server_closes_a_connection_that_begins_no_request(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,9 +55,10 @@ def command(*arguments: object, **environment: str) -> Generator[subprocess.Pope
             process.kill()
 
 
-def place(process: subprocess.Popen[str]) -> str:
+def place(process: subprocess.Popen[str], interfaces: str = "") -> str:
     assert process.stdout is not None
     line = process.stdout.readline()
+    assert interfaces in line
     found = re.search(r"http://\S+(?=: )", line)
     assert found, (line, process.stderr)
     return found[0]
@@ -71,7 +72,9 @@ def ask(url: str, key: str) -> Any:
 
 def test_it_prints_a_key_of_its_own_and_serves_until_ctrl_c(file: Path) -> None:
     with command(file, "--budget", "tokens=1000") as process:
-        url = place(process)
+        url = place(
+            process, ": OpenAI's interface below /v1, MCP at /mcp, A2A at /a2a and AG-UI at /ag-ui. Ctrl-C ends it."
+        )
         assert process.stdout is not None
         key = process.stdout.readline().split()[-1]
         reply = ask(url, key)
@@ -81,6 +84,15 @@ def test_it_prints_a_key_of_its_own_and_serves_until_ctrl_c(file: Path) -> None:
         assert process.wait(60) == 0
         assert process.stderr is not None
         assert process.stderr.read() == ""
+
+
+def test_the_interfaces_that_are_named_are_served_alone(file: Path) -> None:
+    named = ["--a2a", "--ag-ui", "--budget", "tokens=1000"]
+    with command(file, *named, KAIRO_SERVE_KEYS=f"ada {KEYS['ada']}") as process:
+        url = place(process, ": A2A at /a2a and AG-UI at /ag-ui. Ctrl-C ends it.")
+        assert ask(url, KEYS["ada"]).status_code == 404
+        card = httpx2.get(f"{url}/.well-known/agent-card.json", headers={"authorization": f"Bearer {KEYS['ada']}"})
+    assert (card.json()["name"], card.json()["url"]) == ("school", f"{url}/a2a")
 
 
 def test_keys_of_the_environment_are_taken_and_not_handed_on(file: Path) -> None:
@@ -95,6 +107,7 @@ def test_keys_of_the_environment_are_taken_and_not_handed_on(file: Path) -> None
     [
         ([], "limit for each run"),
         (["--budget", "tokens=9", "--mcp", "stdio", "--openai"], "leave --openai out"),
+        (["--budget", "tokens=9", "--mcp", "stdio", "--a2a", "--ag-ui"], "leave --a2a out"),
         (["--budget", "tokens=9", "--key-budget", "coins=1"], "--key-budget limits"),
         (["--budget", "tokens=9", "--key-budget", "seconds=1"], "limits of single runs"),
         (["--budget", "tokens=9", "--host", "192.168.1.5"], "the served team binds to this machine alone"),
