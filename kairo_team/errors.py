@@ -66,14 +66,21 @@ class ContractBreach(KairoError):
 
 _MOST_NAMES: Final = 30
 """The most names listed: a longer list would make a message unreadable."""
+_MOST_OF_NAMES: Final = 800
+"""The most characters of listed names."""
 
 
 def known(names: Iterable[str], *, none: str = "none") -> str:
     """List names for an error message, sorted and quoted; of a long list, the first ones and how many more."""
     listed = sorted(names)
-    shown = ", ".join(repr(name) for name in listed[:_MOST_NAMES])
-    more = len(listed) - _MOST_NAMES
-    return f"{shown} and {more} more" if more > 0 else shown or none
+    shown: list[str] = []
+    for name in listed[:_MOST_NAMES]:
+        one = f"{name!r:.100}"
+        if shown and sum(map(len, shown)) + len(one) > _MOST_OF_NAMES:
+            break
+        shown.append(one)
+    more = len(listed) - len(shown)
+    return f"{', '.join(shown)} and {more} more" if more else ", ".join(shown) or none
 
 
 def first_of(problems: Sequence[str], most: int = _MOST_NAMES) -> str:
@@ -107,6 +114,7 @@ class ModelUnavailable(Misuse, ValueError):
 
     def __init__(self, model: str, why: str) -> None:
         self.model = model
+        self.why = why
         super().__init__(f"model {model!r} cannot be used: {why}")
 
 

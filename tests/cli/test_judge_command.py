@@ -160,12 +160,12 @@ BAD_LABELS = {
     "nonsense": "line 1: it is not JSON",
     "[1]": "line 1: it is not an object",
     '{"artifact": "a", "task": "t"}': "line 1: it has no 'passed'",
-    '{"artifact": "a", "task": "t", "passed": "yes"}': "line 1: 'passed'",
-    '{"artifact": "a", "task": "t", "passed": true, "attempt": 0}': "line 1: 'attempt'",
-    '{"artifact": "a", "task": " ", "passed": true}': "line 1: 'task'",
+    '{"artifact": "a", "task": "t", "passed": "yes"}': "line 1: LabelledArtifact.passed must be True or False",
+    '{"artifact": "a", "task": "t", "passed": true, "attempt": 0}': "line 1: LabelledArtifact.attempt must be",
+    '{"artifact": "a", "task": " ", "passed": true}': "line 1: LabelledArtifact.task must not be blank",
     '{"artifact": "a", "task": "t", "passed": true, "score": 1}': "line 1: it has 'score'",
-    f"{GOOD}\n\n{GOOD}": "line 3 is the same artifact as line 1",
-    GOOD + "\n" + GOOD.replace("true", "false"): "line 2 is the same artifact as line 1",
+    f"{GOOD}\n\n{GOOD}": "line 3: it is the same artifact as line 1",
+    GOOD + "\n" + GOOD.replace("true", "false"): "line 2: it is the same artifact as line 1",
 }
 
 
