@@ -184,25 +184,37 @@ class NoQuestion(Misuse, KeyError):
         return self.message
 
 
+_MAY_DIFFER: Final = {
+    "criteria of evaluator": "the `digest` of the evaluator",
+    "the coordinator's criteria": "the `digest` of the evaluator",
+    "planner": "the `digest` of the planner",
+    "permissions of tools": "the `digest` of the guard",
+    "output type": "the schema of the type",
+}
+"""What a user's code may make differently in each process, by the beginning of the part's name."""
+
+
 class PlanMismatch(Misuse, ValueError):
     """A suspended run was resumed with another value than it began with; `field` names the argument."""
 
     def __init__(self, run_id: str, field: str, was: object, now: object) -> None:
         self.field = field
-        perhaps = (
-            ". If nothing was changed, the `digest` of the evaluator differs between processes, as one made by hash(), "
-            "id() or the order of a set does: EvaluationStrategyTCK finds that"
-        )
         kind = field.removeprefix("output type ")
-        types = (
-            ""
-            if kind == field or now != "nothing"
-            else f". A journal keeps names of types, so give the type itself: Team(..., output_types={{{kind}: ...}})"
-        )
+        source = next((source for part, source in _MAY_DIFFER.items() if field.startswith(part)), None)
+        perhaps = ""
+        if kind != field and now == "nothing":
+            perhaps = (
+                f". A journal keeps names of types, so give the type itself: Team(..., output_types={{{kind}: ...}})"
+            )
+        elif source is not None and "nothing" not in (was, now):
+            perhaps = (
+                f". If nothing was changed, {source} differs between processes, as one made by hash(), id() or the "
+                f"order of a set does{': EvaluationStrategyTCK finds that' if 'criteria' in field else ''}"
+            )
         super().__init__(
             f"run {run_id!r} cannot be resumed: its {field} changed from {was!r:.200} to {now!r:.200}; resume it with "
             f"what it was begun with, accept it by allow_changes=[{field!r}], or begin a new run"
-            f"{perhaps if 'criteria' in field else types}"
+            f"{perhaps}"
         )
 
 
