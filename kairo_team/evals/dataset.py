@@ -123,7 +123,8 @@ def _read_case(given: dict[str, Any], number: int) -> Case:
     fields: Any = {name: one for name, one in given.items() if one is not None}
     if "input" not in fields:
         raise ValueError("it has no 'input', which is the team's goal")
-    return Case(**{"id": f"case-{number:04d}", **fields})
+    fields.setdefault("id", f"case-{number:04d}")
+    return Case(**fields)
 
 
 def write_lines(dataset: Dataset) -> str:

@@ -199,9 +199,11 @@ def _written(part: object) -> str:
         return "\n".join(map(_written, part.tasks))
     if isinstance(part, set | frozenset):
         return repr(sorted(map(_written, cast("frozenset[object]", part))))
-    if isinstance(part, list | dict) and not _is_json(part):
-        held = cast("dict[object, object]", part).items() if isinstance(part, dict) else part
-        return repr([_written(one) for one in held])
+    if not _is_json(part):
+        if type(part) is list:
+            return repr([*map(_written, cast("list[object]", part))])
+        if isinstance(part, dict):
+            return repr([*map(_written, cast("dict[object, object]", part).items())])
     if is_dataclass(part) and not isinstance(part, type):
         held = [(one.name, getattr(part, one.name)) for one in fields(part)]
         # Without files a task is written as before it could have any.
