@@ -32,7 +32,7 @@ class ModelLimit:
     """The limits that a provider sets for an account; None is unlimited.
 
     First come, first served. A call that waits holds no budget meanwhile. A call that waits for budget has no place in
-    the line: it queues again once it can be paid.
+    the line: it queues again once it can be paid, and then keeps its budget.
     """
 
     concurrency: int | None = None
