@@ -176,6 +176,26 @@ def test_a_file_of_labels_that_cannot_be_read_is_refused_in_a_sentence(kairo: Ka
     assert BAD_LABELS[text] in said.err
 
 
+UNFIT = """
+from kairo_team.evaluators import Criterion, Rubric
+from tests.evaluators.test_judge_question import Flatters
+
+unfit = Flatters()
+rubric = Rubric([Criterion("good", "it does the task", by="judge")])
+"""
+
+
+@pytest.mark.parametrize("command", ["score", "calibrate"])
+def test_third_o60_an_unfit_judge_is_said_to_be_unfit_once(
+    kairo: Kairo, tmp_path: Path, team_file: Callable[..., Path], command: str
+) -> None:
+    labels = file_with(tmp_path, [GOOD, GOOD.replace('"a"', '"b"')])
+    file = team_file(UNFIT)
+    said = kairo("judge", command, labels, "--judge", f"{file}:unfit", "--rubric", f"{file}:rubric")
+    assert said.out.count("it is not fit to judge, name a larger model") == 1, said.out
+    assert said.out.splitlines()[-1].startswith("No answer, most often: the judge ")
+
+
 MANY = """
 from kairo_team.evaluators import Criterion, Rubric
 a = Rubric([Criterion("x", "y", by="judge")])
