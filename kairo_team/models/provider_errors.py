@@ -54,7 +54,7 @@ _BY_WORDS: Final[dict[ModelErrorKind, tuple[str, ...]]] = {
 }
 """Phrases of proxies, and of servers behind them, that say more than the status of an error."""
 _QUOTA: Final = "exceeded your current quota"
-"""What is used up: for good, or, where the words say when to try again, for a while."""
+"""These words mean a limit of a minute if they say when to try again, and else an account without money."""
 _WORDY: Final = ("error", "message", "detail", "errors", "msg", "text", "reason", "title", "type", "code")
 """The fields of an error's body that may have the message; the first one that is filled has it."""
 _TITLE: Final = re.compile(r"<title>(.*?)</title>", re.DOTALL | re.IGNORECASE)

@@ -150,7 +150,7 @@ def _in_sentences(value: Any) -> Any:
 
 
 def describe(value: Any) -> str:
-    """Return `str(value)` without long bytes in it, or a description of a value whose `str` fails."""
+    """Return `str(value)` with long bytes cut out; describe a value whose `str` fails by its class."""
     try:
         with PLAIN_CALL:
             return _WRITTEN_BYTES.sub(_cut_bytes, str.__str__(str(value)))
