@@ -136,7 +136,8 @@ def _in_sentences(value: Any) -> Any:
             return _read_bytes(value)
         case Mapping():
             named = cast("Mapping[Any, Any]", value)  # type: ignore[redundant-cast]  # pyright needs it
-            return {_in_sentences(key): _in_sentences(one) for key, one in named.items()}
+            keys = (file_sentence(key) if isinstance(key, bytes) else key for key in named)
+            return dict(zip(keys, map(_in_sentences, named.values()), strict=True))
         case list() | tuple() | set() | frozenset():
             return [_in_sentences(one) for one in cast("Iterable[Any]", value)]
         case type():

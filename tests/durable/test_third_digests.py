@@ -127,6 +127,8 @@ def test_third_o27_what_has_no_digest_of_its_own_is_the_same_in_every_process() 
     check_unchanged("r", digests_of(one, {}), digests_of(other, {}))
     with pytest.raises(PlanMismatch, match="permissions of tools"):
         check_unchanged("r", digests_of(one, {}), digests_of(team(**guarded(Rule.allow("mail"))), {}))
+    with pytest.raises(PlanMismatch, match="template 'task'"):  # an address in a text is a text
+        check_unchanged("r", *(digests_of(one, {"task": f"the fault at {place}"}) for place in ("0x1", "0x2")))
 
 
 SAME = "test_c06_the_digest_of_its_criteria_is_the_same_in_every_process"

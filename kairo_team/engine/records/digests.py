@@ -199,11 +199,12 @@ def _written(part: object) -> str:
         return "\n".join(map(_written, part.tasks))
     if isinstance(part, set | frozenset):
         return repr(sorted(map(_written, cast("frozenset[object]", part))))
-    if not _is_json(part):
-        if type(part) is list:
-            return repr([*map(_written, cast("list[object]", part))])
-        if isinstance(part, dict):
-            return repr([*map(_written, cast("dict[object, object]", part).items())])
+    if _is_json(part):
+        return repr(part)
+    if type(part) is list:
+        return repr([*map(_written, cast("list[object]", part))])
+    if isinstance(part, dict):
+        return repr([*map(_written, cast("dict[object, object]", part).items())])
     if is_dataclass(part) and not isinstance(part, type):
         held = [(one.name, getattr(part, one.name)) for one in fields(part)]
         # Without files a task is written as before it could have any.
@@ -212,7 +213,7 @@ def _written(part: object) -> str:
 
 
 def _is_json(part: object) -> bool:
-    """Return whether `repr` writes a list or mapping as every process does."""
+    """Return whether `repr` writes a value as every process does."""
     try:
         json.dumps(part)
     except (TypeError, ValueError, RecursionError):
