@@ -78,7 +78,9 @@ _DECORATIONS: Final = re.compile(
     r"""^(?: \[[^\]]*\]\s* | :\w+:\s* | (?:gh|bpo)-\d+\s*[:-]\s* | \#\d+\s*[:-]+\s* | fixe[sd]\s+\#\d+\s+--\s+ )+""",
     re.IGNORECASE | re.VERBOSE,
 )
-_TYPE: Final = re.compile(r"^(?P<type>[\w./+-]+)(?:\((?P<scope>[^()]*)\))?(?P<breaking>!?):\s+")
+_TYPE: Final = re.compile(
+    r"^(?P<type>(?P<named>BREAKING(?:[ -]CHANGE)?)|[\w./+-]+)(?:\((?P<scope>[^()]*)\))?(?:(?P<breaking>!):\s*|:\s+)"
+)
 _KIND_OF_TYPE: Final = {"feat": "add", "fix": "fix", "perf": "change"}
 """Types of commits that concern users, whatever their subject says."""
 _BREAKING_BODY: Final = re.compile(r"^BREAKING[ -]CHANGE:", re.MULTILINE)
@@ -111,7 +113,8 @@ class Logged(NamedTuple):
     def breaking(self) -> bool:
         """Whether the commit says that it breaks something, in its subject or below."""
         prefix = _TYPE.match(_DECORATIONS.sub("", self.subject.strip()))
-        return bool(prefix and prefix["breaking"]) or _BREAKING_BODY.search(self.body) is not None
+        said = bool(prefix and (prefix["breaking"] or prefix["named"]))
+        return said or _BREAKING_BODY.search(self.body) is not None
 
 
 class LeftOut(NamedTuple):
@@ -184,7 +187,7 @@ def read(repo: Path | None = None) -> History:
         if repo is not None:
             raise
         found = curated()
-        return replace(found, source=f"{found.source} ({error})")
+        return replace(found, source=f"{found.source} ({str(error).partition(': ')[0]})")
     return history
 
 
@@ -200,8 +203,15 @@ def _of(place: Path) -> History:
         raise Misuse(f"there is no directory {str(place)!r}")
     root = Path(_git(place.expanduser(), "rev-parse", "--show-toplevel").rstrip("\n"))
     picked = pick(_log(root))
+    if not picked.looked_at:
+        raise Misuse(f"{root.name} has no commits yet")
     if not picked.commits and not picked.quoted:
-        raise Misuse(f"none of the last {LOOKED_AT} commits of {root.name} is one that users would want to read about")
+        first = "; ".join(f"{one.commit.id} {shown(one.commit.subject):.60}: {one.why}" for one in picked.left_out[:3])
+        raise Misuse(
+            f"no commit of the {picked.looked_at} of {root.name} is one that users would want to read about: the "
+            f"subject of such a commit begins with an English verb, or with a type such as 'feat: '. "
+            f"The newest: {first}"
+        )
     return History(picked, f"the git history of {root.name}")
 
 

@@ -66,14 +66,21 @@ class ContractBreach(KairoError):
 
 _MOST_NAMES: Final = 30
 """The most names listed: a longer list would make a message unreadable."""
+_MOST_OF_NAMES: Final = 800
+"""The most characters of listed names."""
 
 
 def known(names: Iterable[str], *, none: str = "none") -> str:
     """List names for an error message, sorted and quoted; of a long list, the first ones and how many more."""
     listed = sorted(names)
-    shown = ", ".join(repr(name) for name in listed[:_MOST_NAMES])
-    more = len(listed) - _MOST_NAMES
-    return f"{shown} and {more} more" if more > 0 else shown or none
+    shown: list[str] = []
+    for name in listed[:_MOST_NAMES]:
+        one = f"{name!r:.100}"
+        if shown and sum(map(len, shown)) + len(one) > _MOST_OF_NAMES:
+            break
+        shown.append(one)
+    more = len(listed) - len(shown)
+    return f"{', '.join(shown)} and {more} more" if more else ", ".join(shown) or none
 
 
 def first_of(problems: Sequence[str], most: int = _MOST_NAMES) -> str:
@@ -107,6 +114,7 @@ class ModelUnavailable(Misuse, ValueError):
 
     def __init__(self, model: str, why: str) -> None:
         self.model = model
+        self.why = why
         super().__init__(f"model {model!r} cannot be used: {why}")
 
 
@@ -176,25 +184,37 @@ class NoQuestion(Misuse, KeyError):
         return self.message
 
 
+_MAY_DIFFER: Final = {
+    "criteria of evaluator": "the `digest` of the evaluator",
+    "the coordinator's criteria": "the `digest` of the evaluator",
+    "planner": "the `digest` of the planner",
+    "permissions of tools": "the `digest` of the guard",
+    "output type": "the schema of the type",
+}
+"""What a user's code may make differently in each process, by the beginning of the part's name."""
+
+
 class PlanMismatch(Misuse, ValueError):
     """A suspended run was resumed with another value than it began with; `field` names the argument."""
 
     def __init__(self, run_id: str, field: str, was: object, now: object) -> None:
         self.field = field
-        perhaps = (
-            ". If nothing was changed, the `digest` of the evaluator differs between processes, as one made by hash(), "
-            "id() or the order of a set does: EvaluationStrategyTCK finds that"
-        )
         kind = field.removeprefix("output type ")
-        types = (
-            ""
-            if kind == field or now != "nothing"
-            else f". A journal keeps names of types, so give the type itself: Team(..., output_types={{{kind}: ...}})"
-        )
+        source = next((source for part, source in _MAY_DIFFER.items() if field.startswith(part)), None)
+        perhaps = ""
+        if kind != field and now == "nothing":
+            perhaps = (
+                f". A journal keeps names of types, so give the type itself: Team(..., output_types={{{kind}: ...}})"
+            )
+        elif source is not None and "nothing" not in (was, now):
+            perhaps = (
+                f". If nothing was changed, {source} differs between processes, as one made by hash(), id() or the "
+                f"order of a set does{': EvaluationStrategyTCK finds that' if 'criteria' in field else ''}"
+            )
         super().__init__(
             f"run {run_id!r} cannot be resumed: its {field} changed from {was!r:.200} to {now!r:.200}; resume it with "
             f"what it was begun with, accept it by allow_changes=[{field!r}], or begin a new run"
-            f"{perhaps if 'criteria' in field else types}"
+            f"{perhaps}"
         )
 
 

@@ -154,6 +154,9 @@ def _is_data(value: object) -> bool:
     return is_dataclass(kind) or isinstance(value, Mapping | list) or hasattr(kind, "__pydantic_serializer__")
 
 
+_OF_BYTES: Final = "; bytes go into a file: return kt.Artifact(text, files=[kt.File(data=...)])"
+
+
 def artifact_of_returned(given: Any, member: str) -> Artifact:
     """Return what an agent returned as a plain artifact; raise `BadOutput` for anything but text, data or artifact."""
     if isinstance(given, str):
@@ -164,17 +167,23 @@ def artifact_of_returned(given: Any, member: str) -> Artifact:
         try:
             return artifact_of(given)
         except ValueError as error:
-            raise BadOutput(member, f"returned a {type(given).__name__} that JSON cannot hold: {error}") from None
+            hint = _OF_BYTES if "utf-8" in str(error) else ""
+            raise BadOutput(member, f"returned a {type(given).__name__} that JSON cannot hold: {error}{hint}") from None
     plain = isinstance(given, bool | int | float)
     what = "nothing (None)" if given is None else repr(given) if plain else f"a {type(given).__name__}"
+    hint = _instead_of(given)
+    if hint == _OF_BYTES:
+        what = "bytes"
     takes = "an agent returns a string, data (a model, a dataclass, a dict or a list), an Artifact or an AgentOutput"
-    raise BadOutput(member, f"returned {what}: {takes}{_instead_of(given)}")
+    raise BadOutput(member, f"returned {what}: {takes}{hint}")
 
 
 def _instead_of(given: object) -> str:
     """Return a hint on what to write instead of a common mistake."""
     if inspect.isawaitable(given):
         return "; write return await ..."
+    if isinstance(given, bytes | bytearray | memoryview):
+        return _OF_BYTES
     return "; return its .text" if isinstance(given, ModelResponse) else ""
 
 

@@ -91,7 +91,7 @@ def exact_weight(weight: float) -> int:
 def check_id(text: str) -> str:
     """Return `text` if it is a valid id, else raise `ValueError`."""
     if not isinstance(text, str) or not is_id(text):
-        raise ValueError(f"an id is made of letters, digits, '_', '.' and '-', not {text!r}")
+        raise ValueError(f"an id is made of letters, digits, '_', '.' and '-', not {text!r:.100}")
     return text
 
 

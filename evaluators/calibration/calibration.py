@@ -336,6 +336,8 @@ class Heard:
         self.said: list[tuple[int, Side, float]] = []
         """The number of the stage, its decision, and how sure it was."""
         self.cause: Cause | None = None
+        self.why = ""
+        """The words of the last verdict."""
         self.levels: dict[str, str] = {}
         """Levels by criterion, from the first stage that decided; from the last stage where none did."""
 
@@ -351,7 +353,7 @@ class Heard:
         )
         cascade = CascadeEvaluationStrategy([_Recorded(stage, number, self) for number, stage in enumerate(stages)])
         verdict = await cascade.evaluate(asked)
-        self.cause = verdict.cause
+        self.cause, self.why = verdict.cause, verdict.feedback
 
     @property
     def outcome(self) -> Side | None:
@@ -393,4 +395,5 @@ def _reviewed(one: LabelledArtifact, by_human: Mapping[str, str], heard: Sequenc
         None if first.said or first.cause is None else first.cause.value,
         by_human,
         first.levels,
+        "" if first.said else first.why,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -37,6 +38,8 @@ class JudgeReport:
     """How often it decided nothing, by cause."""
     criteria: Sequence[Agreement] = ()
     """Each criterion for which the labels give the human's answer."""
+    why_no_answer: str = ""
+    """What it said most often where it decided nothing."""
 
     @property
     def kappa(self) -> float | None:
@@ -85,6 +88,7 @@ def report_on(
         Proportion(sum(again), len(again)),
         {cause: causes.count(cause) for cause in sorted(set(causes))},
         tuple(_criteria(reviewed, levels)),
+        next((why for why, _ in Counter(one.why for one in reviewed if one.why).most_common(1)), ""),
     )
 
 

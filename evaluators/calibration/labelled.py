@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, Field, StrictBool, StrictInt, ValidationError
+from pydantic import AfterValidator, Field, StrictBool, StrictInt
 
 from kairo_team._util.frozen import EMPTY, checked, freeze
+from kairo_team.data.files import read_lines
 from kairo_team.errors import known
 from kairo_team.evaluators.fingerprint import digest_of
 from kairo_team.results import adapter
@@ -84,60 +84,47 @@ def levels_by_id(one: LabelledArtifact, levels: Mapping[str, Sequence[str]]) -> 
         there = levels.get(name)
         if there is None:
             raise ValueError(
-                f"the label of {one.artifact!r:.60} names the criterion {name!r}; there are {known(levels)}"
+                f"the label of {one.artifact!r:.60} names the criterion {name!r:.80}; there are {known(levels)}"
             )
         # True and False name the ends, so that labels fit criteria with any number of levels.
         level = there[-1 if given else 0] if isinstance(given, bool) else given
         if level not in there:
             raise ValueError(
-                f"the label of {one.artifact!r:.60} has {given!r} for {name!r}; its levels are {known(there)}"
+                f"the label of {one.artifact!r:.60} has {given!r:.80} for {name!r}; its levels are {known(there)}"
             )
         found[name] = level
     return found
 
 
+_LINE: Final = tuple(one.name for one in fields(LabelledArtifact))
+"""Keys that a line of JSON Lines may have."""
+_NEEDED: Final = ("artifact", "task", "passed")
+
+
 def read_labelled(text: str) -> list[LabelledArtifact]:
     """Read JSON Lines: objects with the fields of a `LabelledArtifact`; fields with a default may be left out.
 
-    Blank lines are skipped. Raises `ValueError` with the number of the line for a line that cannot be read, and for an
-    example that is given twice, because it would count as two.
+    Blank lines are skipped. Raises `ValueError` with the numbers of the first lines that cannot be read, or that repeat
+    an example, because it would count as two.
     """
-    found: dict[Hashable, tuple[int, LabelledArtifact]] = {}
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            one: LabelledArtifact = adapter(LabelledArtifact).validate_python(_object(line))
-        except ValidationError as error:
-            raise ValueError(f"line {number}: {_said(error)}") from None
-        except ValueError as error:
-            raise ValueError(f"line {number}: {error}") from None
-        earlier, _ = found.setdefault(one.shown, (number, one))
+    lines: dict[Hashable, int] = {}
+
+    def read(given: dict[str, Any], number: int) -> LabelledArtifact:
+        one = _labelled(given)
+        earlier = lines.setdefault(one.shown, number)
         if earlier != number:
-            raise ValueError(
-                f"line {number} is the same artifact as line {earlier}: each counts once, so leave one out"
-            )
-    return [one for _, one in found.values()]
+            raise ValueError(f"it is the same artifact as line {earlier}: each counts once, so leave one out")
+        return one
+
+    return read_lines(text, '{"artifact": ..., "task": ..., "passed": true}', read)
 
 
-def _object(line: str) -> dict[str, Any]:
-    try:
-        made: Any = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"it is not JSON ({str(error).partition(':')[0]})") from None
-    if not isinstance(made, dict):
-        raise ValueError(f'it is not an object such as {{"artifact": ..., "task": ..., "passed": true}}: {line:.40}')
-    return made  # pyright: ignore[reportUnknownVariableType] - the validator checks the types
-
-
-_FIELDS: Final = "artifact, task, passed, and where needed attempt (default: 1), goal, upstream, reference, levels"
-
-
-def _said(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_context=False)[0]
-    where = ".".join(map(str, first["loc"]))
-    if first["type"] in ("missing", "missing_argument"):
-        return f"it has no {where!r}; an example has {_FIELDS}"
-    if first["type"] == "unexpected_keyword_argument":
-        return f"it has {where!r}, which an example does not: it has {_FIELDS}"
-    return f"{where!r}: {first['msg']}, not {first['input']!r:.60}"
+def _labelled(given: dict[str, Any]) -> LabelledArtifact:
+    strange = [name for name in given if name not in _LINE]
+    if strange:
+        raise ValueError(f"it has {known(strange)}; an example has {known(_LINE)}")
+    filled: dict[str, Any] = {name: one for name, one in given.items() if one is not None}
+    lacking = [name for name in _NEEDED if name not in filled]
+    if lacking:
+        raise ValueError(f"it has no {known(lacking)}; an example has {known(_NEEDED)}, and may have more")
+    return LabelledArtifact(**filled)

@@ -43,6 +43,8 @@ class Reviewed:
     """The human's levels, by criterion id."""
     said: Mapping[str, str] = EMPTY
     """The strategy's levels, by criterion id, from the first stage that decided."""
+    why: str = ""
+    """What the last stage said where none decided."""
 
     def decided(self, thresholds: Mapping[Side, float]) -> Side | None:
         """Return the decision of the first stage that is sure enough; None where it is left to a human."""

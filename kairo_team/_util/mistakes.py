@@ -141,6 +141,8 @@ def _find(kind: type, error: ErrorDetails) -> _Place:
             where, hint = f"{where}.{step}", _hints(cast("type", inside))[str(step)]
         elif isinstance(step, int) and (item := _item_of(hint)) is not None:
             where, hint = f"{where}[{step}]", item
+        elif get_origin(hint) is Mapping and steps[depth + 1 :] != ["[key]"] and step != "[key]":
+            where, hint = f"{where}[{step!r:.80}]", get_args(hint)[1]
         elif step == "[key]":
             where, hint = f"{where}: a key", str
         else:
@@ -171,6 +173,10 @@ def _sentence(place: _Place, error: ErrorDetails) -> str | None:
     if kind in {"value_error", "assertion_error"}:
         message = str(error.get("ctx", {}).get("error", error["msg"]))
         return message if place.top or message.startswith(place.where) else f"{place.where}: {message}"
+    if kind == "string_pattern_mismatch" and error.get("ctx", {}).get("pattern") == r"\S":
+        return f"{place.where} must not be blank"
+    if kind == "string_unicode":
+        return f"{place.where} has half a character (a lone surrogate), which no text can hold: {error['input']!r:.80}"
     if kind.startswith(_BOUNDS):
         return f"{place.where} {error['msg'].replace('Input should', 'must', 1)}, not {error['input']!r:.80}"
     return None

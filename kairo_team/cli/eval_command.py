@@ -239,10 +239,8 @@ def _dataset(file: Path, *, with_rubric: bool) -> Dataset:
         raise Refusal(f"there is no file {str(file)!r}: give a dataset, JSON Lines with a case a line")
     try:
         return Dataset.load(file, with_rubric=with_rubric)
-    except UnicodeDecodeError:
-        raise Refusal(f"{str(file)!r} is not UTF-8 text: give a dataset, JSON Lines with a case a line") from None
     except (KairoError, ValueError, OSError) as error:
-        raise Refusal(f"{file}: {explain(error) if not isinstance(error, ValueError) else error}") from None
+        raise Refusal(explain(error)) from None
 
 
 def _earlier(place: Path) -> EvalResult:

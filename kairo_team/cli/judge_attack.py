@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
+import threading
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -85,7 +87,8 @@ def attack_command(
         ask = partial(attack_judge, strategy, works, chosen, budget=limit, concurrency=concurrency, told=progress.take)
         code = 0
         try:
-            found = _attack(ask)
+            with _ended_by_sigterm():
+                found = _attack(ask)
         except KeyboardInterrupt:
             if progress.found is None:
                 raise
@@ -149,6 +152,23 @@ def _attack(ask: Callable[[], Coroutine[Any, Any, AttackReport]]) -> AttackRepor
         why = found.alone[0].feedback
         raise Refusal(f"the judge gave no answer on any of {len(found.alone)} texts ({why}): {unfit}")
     return found
+
+
+@contextmanager
+def _ended_by_sigterm() -> Generator[None]:
+    """Treat SIGTERM, which a CI job gets at its time limit, as Ctrl-C."""
+    if threading.current_thread() is not threading.main_thread():  # Python sets signal handlers there alone
+        yield
+        return
+
+    def interrupt(_number: int, _frame: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from kairo_team.cli.exits import NO_ANSWER
 from kairo_team.cli.job import plain_log
 from kairo_team.cli.judge_attack import texts_in
 from kairo_team.cli.judge_inputs import read_judge
-from kairo_team.cli.judge_report import show_table
+from kairo_team.cli.judge_report import show_table, show_why
 from kairo_team.cli.judge_try import read_text
 from kairo_team.cli.options import BudgetOption, JsonOption
 from kairo_team.cli.refusal import Refusal, explain
@@ -95,6 +95,7 @@ def _show(judge: str, found: PairReport, screen: Screen) -> None:
     show_table(shown, screen)
     if len(found.pairs) > _MOST:
         screen.print_text(f"  and {count(len(found.pairs) - _MOST, 'more pair')}: --json has all")
+    show_why((one.why for one in found.pairs if one.preference is None), screen)
 
 
 def _said(preference: Any) -> str:

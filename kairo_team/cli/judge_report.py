@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team.evaluators.calibration.certificates import write_certificates
-from kairo_team.views.text import count
+from kairo_team.views.text import count, one_line
 
 if TYPE_CHECKING:
     from kairo_team.cli.judge_inputs import JudgeJob
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from kairo_team.evaluators.calibration.calibration import Calibration, JudgeScore
     from kairo_team.evaluators.calibration.judge_report import JudgeReport
 
+_WHOLE: Final = 600
+"""Characters of a reason."""
 _HEADS: Final = ("decides", "attempt", "threshold", "decided so", "wrong", "at most", "of all artifacts")
 
 
@@ -30,6 +33,14 @@ def show_calibration(job: JudgeJob, found: Calibration, screen: Screen) -> None:
         screen.print_text(sentence)
     _show_budget(found, screen)
     _show_report("The judge without certificates: all its decisions count", found.report, screen)
+    show_why([found.report.why_no_answer], screen)
+
+
+def show_why(reasons: Iterable[str], screen: Screen) -> None:
+    """Print the most frequent of the reasons for no answer, with what to do about it at its end."""
+    for reason, _ in Counter(filter(None, reasons)).most_common(1):
+        screen.print_text()
+        screen.print_text(f"No answer, most often: {one_line(reason, _WHOLE)}")
 
 
 def _show_job(job: JudgeJob, screen: Screen) -> None:
@@ -74,6 +85,7 @@ def show_score(job: JudgeJob, found: JudgeScore, screen: Screen) -> None:
         _show_report("Under its certificates", found.calibrated, screen)
     for sentence in found.why_not:
         screen.print_text(sentence)
+    show_why([found.report.why_no_answer], screen)
 
 
 def _show_report(title: str, report: JudgeReport, screen: Screen) -> None:

@@ -10,9 +10,11 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
-from kairo_team.errors import MissingExtra, known
+from kairo_team.errors import MissingExtra, first_of, known
+
+T = TypeVar("T")
 
 Place = tuple[int | str, ...]
 """Keys and indices that lead to a value, outermost first."""
@@ -20,6 +22,8 @@ LARGEST: Final = 250_000
 """Most characters of a file."""
 DEEPEST: Final = 30
 """Most levels of lists and mappings."""
+_MOST_LINES: Final = 5
+"""Most lines of a file that an error names."""
 _BLANK: Final = re.compile(r"[ \t\n\r]*")
 _WORDS: Final = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
@@ -70,6 +74,35 @@ def read_data(file: Path, *, largest: int = LARGEST) -> Data:
     except Unreadable as error:
         where = f"{file}, line {error.line}" if error.line else str(file)
         raise ValueError(f"{where}: {error}") from None
+
+
+def read_lines(text: str, example: str, make: Callable[[dict[str, Any], int], T]) -> list[T]:
+    """Read JSON Lines: make a value of each line's object and number, from 1; skip blank lines and a byte order mark.
+
+    Raises `ValueError` that names the first lines that cannot be read, and why; `example` shows what a line is.
+    """
+    made: list[T] = []
+    problems: list[str] = []
+    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            made.append(make(_object(line, example), number))
+        except (TypeError, ValueError) as error:
+            problems.append(f"line {number}: {error}")
+    if problems:
+        raise ValueError(first_of(problems, _MOST_LINES))
+    return made
+
+
+def _object(line: str, example: str) -> dict[str, Any]:
+    try:
+        found: Any = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"it is not JSON ({str(error).partition(':')[0]})") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"it is not an object such as {example}: {line:.40}")
+    return cast("dict[str, Any]", found)
 
 
 def _text_of(file: Path, largest: int) -> str:

@@ -12,15 +12,14 @@ from typing import Annotated, Any, Final, cast
 from pydantic import AfterValidator, Field, InstanceOf
 
 from kairo_team._util.frozen import EMPTY, checked, freeze_json, thaw
-from kairo_team.errors import first_of, known, repeated
+from kairo_team.data.files import read_lines
+from kairo_team.errors import known, repeated
 from kairo_team.evaluators.fingerprint import digest_of
 from kairo_team.evaluators.rubric import Rubric
 from kairo_team.tasks import check_id
 
 _LINE: Final = ("id", "input", "context", "reference", "metadata")
 """Keys that a line of JSON Lines may have."""
-_MOST_LINES: Final = 5
-"""Most lines of a file that an error names."""
 _MOST_ID: Final = 80
 """Most characters of an id that is made from a name."""
 
@@ -82,15 +81,21 @@ class Dataset:
 
         A line is `{"input": "Explain tides.", "id": ..., "context": {...}, "reference": ..., "metadata": {...}}`; all
         but `input` may be left out. Evaluators of a pydantic-evals dataset become the rubric; `with_rubric=False`
-        leaves them out. Raises `ValueError` that names the line, or the case, and what is allowed there, and `OSError`
-        for a file that cannot be read.
+        leaves them out. Raises `ValueError` that names the file, the line or the case, and what is allowed there, and
+        `OSError` for a file that cannot be read.
         """
         from kairo_team.evals.pydantic_dataset import from_pydantic_evals, read_document
 
         path = Path(path)
-        if path.suffix == ".jsonl":
-            return cls(read_lines(path.read_text(encoding="utf-8")), path.stem)
-        return from_pydantic_evals(read_document(path), path.stem, with_rubric=with_rubric)
+        document = None if path.suffix == ".jsonl" else read_document(path)
+        try:
+            if document is None:
+                return cls(read_cases(path.read_text(encoding="utf-8")), path.stem)
+            return from_pydantic_evals(document, path.stem, with_rubric=with_rubric)
+        except UnicodeDecodeError:
+            raise ValueError(f"{path}: it is not UTF-8 text") from None
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
 
     def save(self, path: str | Path) -> None:
         """Write a file that `load` reads: JSON Lines for a name that ends so, else a dataset of pydantic-evals.
@@ -106,36 +111,19 @@ class Dataset:
             path.write_text(write_document(to_pydantic_evals(self), path), encoding="utf-8", newline="\n")
 
 
-def read_lines(text: str) -> list[Case]:
+def read_cases(text: str) -> list[Case]:
     """Read JSON Lines; blank lines are left out. `ValueError` names the first lines that cannot be read."""
-    cases: list[Case] = []
-    problems: list[str] = []
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            cases.append(_read_line(line, number))
-        except ValueError as error:
-            problems.append(f"line {number}: {error}")
-    if problems:
-        raise ValueError(first_of(problems, _MOST_LINES))
-    return cases
+    return read_lines(text, '{"input": "Explain tides."}', _read_case)
 
 
-def _read_line(line: str, number: int) -> Case:
-    try:
-        found: Any = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"it is not JSON ({str(error).partition(':')[0]})") from None
-    if not isinstance(found, dict):
-        raise ValueError(f'it is not an object such as {{"input": "Explain tides."}}: {line:.40}')
-    given = cast("dict[str, Any]", found)
+def _read_case(given: dict[str, Any], number: int) -> Case:
     strange = [name for name in given if name not in _LINE]
     if strange:
         raise ValueError(f"it has {known(strange)}; a case has {known(_LINE)}")
-    if "input" not in given:
+    fields: Any = {name: one for name, one in given.items() if one is not None}
+    if "input" not in fields:
         raise ValueError("it has no 'input', which is the team's goal")
-    fields: Any = {"id": f"case-{number:04d}", **{name: one for name, one in given.items() if one is not None}}
+    fields.setdefault("id", f"case-{number:04d}")
     return Case(**fields)
 
 

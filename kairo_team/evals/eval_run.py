@@ -248,6 +248,10 @@ class _EvalCoordinator:
         """Return the plan that the eval will run."""
         return request.plan or self.graph
 
+    def preflight(self, request: TeamExecutionRequest, team: Team) -> list[str]:
+        """Return what keeps the trials from being reviewed."""
+        return Reviewers(team, judge=self.judge).problems(self.preview(request, team), request.config, gated=False)
+
     def judges(self, plan: TaskGraph | None, team: Team) -> tuple[Any, ...]:
         """Return the models and agents that reviews ask."""
         return Reviewers(team, judge=self.judge).models(plan or self.graph)

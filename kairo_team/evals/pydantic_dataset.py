@@ -64,7 +64,7 @@ def from_pydantic_evals(document: Any, name: str = "dataset", *, with_rubric: bo
 
 def _case(given: Mapping[str, Any], number: int, taken: Mapping[str, Case], *, with_rubric: bool) -> Case:
     called = given.get("name")
-    who = f"case {called!r}" if called else f"case {number}"
+    who = f"case {called!r:.80}" if called else f"case {number}"
     _refuse_strange(who, given, _CASE)
     if "inputs" not in given:
         raise ValueError(f"{who} has no inputs")
@@ -114,8 +114,8 @@ def _rubric(who: str, specs: Any) -> Rubric | None:
         name, given = _parts(who, spec)
         if name not in _READERS:
             raise ValueError(
-                f"{who}: the evaluator {name!r} has no criterion like it; {known(_READERS)} have one: leave it out of "
-                "the file, or replace all evaluators with your own rubric"
+                f"{who}: the evaluator {name!r:.80} has no criterion like it; {known(_READERS)} have one: leave it out "
+                "of the file, or replace all evaluators with your own rubric"
             )
         first, read = _READERS[name]
         values = cast("dict[str, Any]", given) if isinstance(given, dict) else {} if given is None else {first: given}

@@ -10,6 +10,7 @@ Lender and borrower exchange totals since the work began: how much was spent, an
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 import anyio
@@ -285,6 +286,10 @@ class Borrower:
         self._ask = ask
         self._give_back = give_back
         self._asking: anyio.Event | None = None
+        self._behind: list[Callable[[], object]] = []
+        """The `on_wait` of the calls that wait for the ask under way; called once it waits itself."""
+        self._waits = False
+        """Whether the ask under way waits."""
         self._asks = 0
         """Number of asks made."""
         self._own = grant.allowance
@@ -307,21 +312,21 @@ class Borrower:
         self, node: Node, units: Units, least: Units, on_wait: Callable[[], object] | None = None, *, waits: bool = True
     ) -> Units:
         """Make the slice cover the hold of a call, by an ask if necessary; return the amounts it may hold."""
-        waits = waits and not holds_already(node, units)
+        waits, tell = waits and not holds_already(node, units), _once(on_wait)
         units = self._within(node, units, least)
         while not self._covers(units):
             if self._asking is not None:
-                await self._asking.wait()
+                await self._wait_behind(self._asking, tell)
                 continue
             asked = (units[TOKENS], units[DOLLARS], 0, units[TOOL_CALLS]) if self._short(units) else NOTHING
-            grant = await self._ask_for(asked, least, on_wait, waits=waits)
+            grant = await self._ask_for(asked, least, tell, waits=waits)
             if asked is not NOTHING:
                 tokens, picos, _, tool_calls = map(min, units, grant.granted)
                 return (tokens, picos, 0, tool_calls)
             break  # only an iteration in advance was missing, and the call does not need it
         return units
 
-    async def _ask_for(self, units: Units, least: Units, on_wait: Callable[[], object] | None, *, waits: bool) -> Grant:
+    async def _ask_for(self, units: Units, least: Units, on_wait: Callable[[], object], *, waits: bool) -> Grant:
         """Give back what is left, and ask for the amounts that the call needs."""
         self._asking = anyio.Event()
         self._asks += 1
@@ -329,7 +334,7 @@ class Borrower:
         loops = 0 if self._has_loop_ahead() else 1
         ask = Ask(self.governor.usage, self._holding(), units, least, loops, waits, self._asks)
         try:
-            self._take(await self._ask(ask, on_wait), before)
+            self._take(await self._ask(ask, partial(self._tell_waits, on_wait)), before)
         except BaseException as error:
             self._allowance = self._guaranteed()
             if not isinstance(error, Exception):  # the call is cancelled: give back what may still be granted
@@ -339,8 +344,23 @@ class Borrower:
             raise
         finally:
             self._asking.set()
-            self._asking = None
+            self._asking, self._waits = None, False
         return self._grant
+
+    async def _wait_behind(self, asking: anyio.Event, on_wait: Callable[[], object]) -> None:
+        """Wait until another call's ask is over; call `on_wait` if that ask waits."""
+        if self._waits:
+            on_wait()
+        self._behind.append(on_wait)
+        try:
+            await asking.wait()
+        finally:
+            self._behind.remove(on_wait)
+
+    def _tell_waits(self, on_wait: Callable[[], object]) -> None:
+        self._waits = True
+        for tell in (on_wait, *self._behind):
+            tell()
 
     def settled(self) -> None:
         """Give back amounts beyond the guarantee after the call that needed them has ended. Needs the lock."""
@@ -415,6 +435,12 @@ async def cover_tool_call(governor: Governor) -> None:
     node: Node = governor._node  # noqa: SLF001 - its own kind
     if node.tree.borrower is not None:
         await node.tree.borrower.cover(node, (0, 0, 0, 1), (1, 1, 1, 1), waits=False)
+
+
+def _once(call: Callable[[], object] | None) -> Callable[[], object]:
+    """Return a function that makes a call the first time alone."""
+    left = [] if call is None else [call]
+    return lambda: left.pop()() if left else None
 
 
 def _units(usage: Usage) -> Units:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -32,7 +32,7 @@ class ModelLimit:
     """The limits that a provider sets for an account; None is unlimited.
 
     First come, first served. A call that waits holds no budget meanwhile. A call that waits for budget has no place in
-    the line: it queues again once it can be paid.
+    the line: it queues again once it can be paid, and then keeps its budget.
     """
 
     concurrency: int | None = None
@@ -99,26 +99,32 @@ class ModelLimits:
         """Return a sentence for each model, given by its names, that says which limit applies."""
         if not self._gates:
             return []
-        found = {names[0]: self.pattern(*names) for names in models}
+        found = {_called(names): self.pattern(*names) for names in models}
         return [
-            f"model {name!r} has no limit of Runtime.model_limits"
+            f"model {name} has no limit of Runtime.model_limits"
             if pattern is None
-            else f"model {name!r} is limited by {pattern!r} of Runtime.model_limits"
+            else f"model {name} is limited by {pattern!r} of Runtime.model_limits"
             for name, pattern in found.items()
         ] + self.warnings(models)
 
     def warnings(self, models: Collection[tuple[str, ...]]) -> list[str]:
         """Return a sentence for each limit that has matched no model yet; empty if all these models are limited."""
-        unlimited = dict.fromkeys(names[0] for names in models if self.pattern(*names) is None)
+        unlimited = dict.fromkeys(_called(names) for names in models if self.pattern(*names) is None)
         if not unlimited:
             return []
         used = set(self._found.values())
         return [
-            f"Runtime.model_limits has {pattern!r}, which matches no model of the run; {known(unlimited)} runs without "
-            "a limit: set it for that name, or for a name in Runtime(models={...})"
+            f"Runtime.model_limits has {pattern!r}, which matches no model of the run; {', '.join(unlimited)} runs "
+            "without a limit: set it for that name, or for a name in Runtime(models={...})"
             for pattern in self._gates
             if pattern not in used
         ]
+
+
+def _called(names: Sequence[str]) -> str:
+    """Return a model's own name with the others by which a limit may be set."""
+    own, *others = names
+    return f"{own!r} ({known(others)})" if others else repr(own)
 
 
 def _checked(pattern: object, limit: object) -> ModelLimit:

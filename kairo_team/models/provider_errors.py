@@ -29,7 +29,16 @@ _BY_WORDS: Final[dict[ModelErrorKind, tuple[str, ...]]] = {
         "prompt is too long",
         "exceeds the maximum number of tokens",
         "exceed the configured limit of",
+        "the maximum model length",
+        "than the context length",
+        "model's context length",
+        "context length of only",
+        "`max_new_tokens` must be",
+        "input is too long for requested model",
+        "tokens in the prompt cannot exceed",
+        "request too large for",
     ),
+    "content_filter": ("contentpolicyviolation",),
     "auth": (
         "budget has been exceeded",
         "exceeded budget",
@@ -39,9 +48,16 @@ _BY_WORDS: Final[dict[ModelErrorKind, tuple[str, ...]]] = {
         "api key not valid",
         "incorrect api key",
         "invalid api key",
+        "permissiondeniederror",
+        "credit balance is too low",
     ),
 }
 """Phrases of proxies, and of servers behind them, that say more than the status of an error."""
+_QUOTA: Final = "exceeded your current quota"
+"""These words mean a limit of a minute if they say when to try again, and else an account without money."""
+_WORDY: Final = ("error", "message", "detail", "errors", "msg", "text", "reason", "title", "type", "code")
+"""The fields of an error's body that may have the message; the first one that is filled has it."""
+_TITLE: Final = re.compile(r"<title>(.*?)</title>", re.DOTALL | re.IGNORECASE)
 _INNER_WORDS: Final = re.compile(r"""['"]message['"]\s*:\s*(['"])(.*?)(?<!\\)\1\s*[,}]""", re.DOTALL)
 """The message of an error that is quoted inside the message of another error."""
 
@@ -117,6 +133,8 @@ def is_refusal(status: int | None, kind: ModelErrorKind) -> bool:
 def kind_of_words(error: Exception) -> ModelErrorKind | None:
     """Return the kind of an error by its words; None if they show none. Proxies use one status for several kinds."""
     words = str(getattr(error, "body", None) or "").lower()
+    if _QUOTA in words and wait_in(words) is None and getattr(error, "retry_after", None) is None:
+        return "auth"
     return next((kind for kind, signs in _BY_WORDS.items() if any(sign in words for sign in signs)), None)
 
 
@@ -126,8 +144,8 @@ def answered_words(error: Exception, status: int) -> str:
     words = _body_words(body)
     if not words:
         return message_of(error)
-    inner = _INNER_WORDS.findall(words)
-    words = inner[-1][1] if inner else max(words, words_in(body), key=len).partition("Received Model Group=")[0]
+    inner, more = _INNER_WORDS.findall(words), words_in(body)
+    words = inner[-1][1] if inner else (more if more.startswith(words) else words).partition("Received Model Group=")[0]
     hint: str | None = getattr(error, "hint", None)
     return f"HTTP {status}: {shortened(' '.join(words.split()))}" + (f" ({hint})" if hint else "")
 
@@ -138,14 +156,18 @@ def _body_words(body: object) -> str:
         try:
             return _body_words(json.loads(body)) or str(body)
         except (ValueError, RecursionError):
-            return body if isinstance(body, str) else ""
+            page = _TITLE.search(body) if isinstance(body, str) else None
+            return page[1] if page else body if isinstance(body, str) else ""
     if isinstance(body, list):
         return _body_words(cast("list[object]", body)[0]) if body else ""
     if not isinstance(body, Mapping):
         return ""
     fields = cast("Mapping[str, object]", body)
-    found = next((fields[name] for name in ("error", "message", "detail") if fields.get(name)), "")
-    return _body_words(found)
+    said = next(filter(None, (_body_words(fields[name]) for name in _WORDY if fields.get(name))), "")
+    place = fields.get("loc")  # as FastAPI names the field that is wrong
+    if said and isinstance(place, list):
+        return f"{'.'.join(map(str, cast('list[object]', place)))}: {said}"
+    return said or ", ".join(f"{name}: {value}" for name, value in fields.items() if isinstance(value, str | int))
 
 
 def _named(error: Exception) -> ModelErrorKind | None:

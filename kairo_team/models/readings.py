@@ -28,6 +28,11 @@ _BY_STATUS: Final[dict[int, ModelErrorKind]] = {
     502: "overloaded",
     503: "overloaded",
     504: "timeout",
+    520: "overloaded",  # to 524: Cloudflare's, about the server behind it
+    521: "overloaded",
+    522: "timeout",
+    523: "overloaded",
+    524: "timeout",
     529: "overloaded",
 }
 _CUT: Final = frozenset(

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from kairo_team.contracts import ChatModel
-from kairo_team.errors import ModelUnavailable
+from kairo_team.errors import ModelUnavailable, known
 from kairo_team.models.fallback import Fallback, single_models
 from kairo_team.plugins import make, published
 
@@ -72,7 +72,7 @@ class ModelResolver:
             return _checked(model)
         if model not in self._resolved:
             replacement = self._replacement(model)
-            found = _build(model) if replacement is None else self._follow(model, replacement)
+            found = self._built(model) if replacement is None else self._follow(model, replacement)
             self._name(found, model)
             self._resolved[model] = found
         return self._resolved[model]
@@ -91,6 +91,14 @@ class ModelResolver:
         if name in self._replacements:
             return self._replacements[name]
         return next((model for key, model in self._replacements.items() if fnmatchcase(name, key)), None)
+
+    def _built(self, name: str) -> ChatModel:
+        try:
+            return _build(name)
+        except ModelUnavailable as error:
+            if not self._replacements:
+                raise
+            raise ModelUnavailable(name, f"{error.why}; Runtime.models has {known(self._replacements)}") from error
 
     @classmethod
     def _follow(cls, name: str, replacement: str | ChatModel) -> ChatModel:

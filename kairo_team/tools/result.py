@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from io import BytesIO
 from json import loads
 from typing import Any, Final, cast
 
@@ -16,6 +19,10 @@ from kairo_team.plugin_calls import PLAIN_CALL, problem_of
 
 MAX_RESULT: Final = 50_000
 """Most characters of a tool's result that a member receives; a notice gives the number of the others."""
+
+_WRITTEN_BYTES: Final = re.compile(r"""\bb(['"])(?:\\.|[^\\])*?\1""", re.DOTALL)
+_SHORT: Final = 60
+"""Most characters of bytes that a description shows."""
 
 
 @quick
@@ -71,8 +78,10 @@ def text_of(value: Any) -> str:
         return value if type(value) is str else str.__str__(value)
     if value is None:
         return ""
+    if isinstance(value, BytesIO):
+        value = value.getvalue()
     if isinstance(value, bytes | bytearray | memoryview) or _is_image(value):
-        return file_sentence(value)
+        return _read_bytes(value)
     if hasattr(value, "__next__"):  # an iterator may never end, and pydantic would consume it
         return describe(value)
     try:
@@ -89,13 +98,24 @@ def _json(value: Any) -> str:
         return to_json(_in_sentences(value), fallback=_described, inf_nan_mode="constants").decode()
 
 
+def _read_bytes(value: Any) -> str:
+    """Return bytes that are a text as that text; for other bytes, and for an image, the sentence."""
+    if not _is_image(value):
+        with suppress(UnicodeDecodeError):
+            text = bytes(value).decode()
+            if "\0" not in text:
+                return text
+    return file_sentence(value)
+
+
 def file_sentence(value: Any) -> str:
     """Return the sentence for bytes or an image, which a prompt cannot contain."""
     if _is_image(value):
         what = f"an image of {value.width} x {value.height} pixels"
     else:
-        kind = kind_of(bytes(value[:16]))
-        size = "1 byte" if len(value) == 1 else f"{len(value)} bytes"
+        content = bytes(value)
+        kind = kind_of(content[:16])
+        size = "1 byte" if len(content) == 1 else f"{len(content):,} bytes"
         what = f"{size} of {kind}" if kind else size
     return f"[the tool returned {what}, and only text can be shown to you]"
 
@@ -113,27 +133,34 @@ def _in_sentences(value: Any) -> Any:
     """Return a value with all bytes in it replaced by sentences."""
     match value:
         case bytes() | bytearray() | memoryview():
-            return file_sentence(value)
+            return _read_bytes(value)
         case Mapping():
             named = cast("Mapping[Any, Any]", value)  # type: ignore[redundant-cast]  # pyright needs it
-            return {key: _in_sentences(one) for key, one in named.items()}
+            keys = (file_sentence(key) if isinstance(key, bytes) else key for key in named)
+            return dict(zip(keys, map(_in_sentences, named.values()), strict=True))
         case list() | tuple() | set() | frozenset():
             return [_in_sentences(one) for one in cast("Iterable[Any]", value)]
-        case _ if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
+        case type():
+            return value
+        case _ if hasattr(value, "__pydantic_serializer__"):  # it leaves out what is excluded
+            return _in_sentences(value.__pydantic_serializer__.to_python(value, by_alias=True))
+        case _ if hasattr(value, "__dataclass_fields__"):
             return {one.name: _in_sentences(getattr(value, one.name)) for one in fields(value)}
-        case _ if hasattr(value, "model_fields_set"):
-            return {name: _in_sentences(one) for name, one in value}
         case _:
             return value
 
 
 def describe(value: Any) -> str:
-    """Return `str(value)`, or a description of a value whose `str` fails."""
+    """Return `str(value)` with long bytes cut out; describe a value whose `str` fails by its class."""
     try:
         with PLAIN_CALL:
-            return str.__str__(str(value))
+            return _WRITTEN_BYTES.sub(_cut_bytes, str.__str__(str(value)))
     except Exception:  # noqa: BLE001 - its own `__str__` or `__repr__` fails
         return f"<a {type(value).__name__} that cannot be shown>"
+
+
+def _cut_bytes(written: re.Match[str]) -> str:
+    return "[bytes]" if len(written[0]) > _SHORT and "\\x" in written[0] else written[0]
 
 
 def describe_error(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
 MOST_CASES: Final = 20
 """Cases that a table names."""
 _WHY: Final = 90
-"""Characters of a reason."""
+"""Characters of a reason in the row of a case."""
+_WHOLE: Final = 600
+"""Characters of a reason by itself: what to do about it is at its end."""
+_MOST_REASONS: Final = 3
 
 
 def draw_eval(result: EvalResult, *, full: bool = False) -> str:
@@ -29,6 +33,10 @@ def draw_eval(result: EvalResult, *, full: bool = False) -> str:
         shown = lacking if full else lacking[:MOST_CASES]
         lines += ["", "Cases that did not pass", *draw_table(_case_row(case, trials) for case, trials in shown)]
         lines += [f"  and {count(len(lacking) - len(shown), 'more case')}"] if len(shown) < len(lacking) else []
+    reasons = Counter(one.why for one in result.trials if one.outcome == "undecided")
+    if reasons:
+        rows = [(count(many, "trial"), one_line(why, _WHOLE)) for why, many in reasons.most_common(_MOST_REASONS)]
+        lines += ["", "Why a judge left trials undecided", *draw_table(rows)]
     if result.error:
         lines += ["", one_line(result.error)]
     return "\n".join(lines)

@@ -140,8 +140,11 @@ rubric = Rubric([Criterion("good", "it does the task", by="judge")])
 """
 
 
-def test_third_o60_what_was_counted_is_printed_when_it_is_ended(kairo: Kairo, team_file: Callable[..., Path]) -> None:
-    file = team_file(ENDED)
+@pytest.mark.parametrize("how", ["SIGINT", "SIGTERM"])
+def test_third_o60_what_was_counted_is_printed_when_it_is_ended(
+    kairo: Kairo, team_file: Callable[..., Path], how: str
+) -> None:
+    file = team_file(ENDED.replace("SIGINT", how))
     said = kairo("judge", "attack", "--judge", f"{file}:ended", "--rubric", f"{file}:rubric", "--concurrency", 1)
     assert (said.code, said.err) == (130, "kairo: interrupted\n")
     assert "20 texts judged alone; 0 attacks put into those that do not pass" in said.out

@@ -160,12 +160,12 @@ BAD_LABELS = {
     "nonsense": "line 1: it is not JSON",
     "[1]": "line 1: it is not an object",
     '{"artifact": "a", "task": "t"}': "line 1: it has no 'passed'",
-    '{"artifact": "a", "task": "t", "passed": "yes"}': "line 1: 'passed'",
-    '{"artifact": "a", "task": "t", "passed": true, "attempt": 0}': "line 1: 'attempt'",
-    '{"artifact": "a", "task": " ", "passed": true}': "line 1: 'task'",
+    '{"artifact": "a", "task": "t", "passed": "yes"}': "line 1: LabelledArtifact.passed must be True or False",
+    '{"artifact": "a", "task": "t", "passed": true, "attempt": 0}': "line 1: LabelledArtifact.attempt must be",
+    '{"artifact": "a", "task": " ", "passed": true}': "line 1: LabelledArtifact.task must not be blank",
     '{"artifact": "a", "task": "t", "passed": true, "score": 1}': "line 1: it has 'score'",
-    f"{GOOD}\n\n{GOOD}": "line 3 is the same artifact as line 1",
-    GOOD + "\n" + GOOD.replace("true", "false"): "line 2 is the same artifact as line 1",
+    f"{GOOD}\n\n{GOOD}": "line 3: it is the same artifact as line 1",
+    GOOD + "\n" + GOOD.replace("true", "false"): "line 2: it is the same artifact as line 1",
 }
 
 
@@ -174,6 +174,26 @@ def test_a_file_of_labels_that_cannot_be_read_is_refused_in_a_sentence(kairo: Ka
     said = kairo("judge", "score", file_with(tmp_path, [text]), *BY_EXAMPLE)
     assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
     assert BAD_LABELS[text] in said.err
+
+
+UNFIT = """
+from kairo_team.evaluators import Criterion, Rubric
+from tests.evaluators.test_judge_question import Flatters
+
+unfit = Flatters()
+rubric = Rubric([Criterion("good", "it does the task", by="judge")])
+"""
+
+
+@pytest.mark.parametrize("command", ["score", "calibrate"])
+def test_third_o60_an_unfit_judge_is_said_to_be_unfit_once(
+    kairo: Kairo, tmp_path: Path, team_file: Callable[..., Path], command: str
+) -> None:
+    labels = file_with(tmp_path, [GOOD, GOOD.replace('"a"', '"b"')])
+    file = team_file(UNFIT)
+    said = kairo("judge", command, labels, "--judge", f"{file}:unfit", "--rubric", f"{file}:rubric")
+    assert said.out.count("it is not fit to judge, name a larger model") == 1, said.out
+    assert said.out.splitlines()[-1].startswith("No answer, most often: the judge ")
 
 
 MANY = """

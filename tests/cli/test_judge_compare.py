@@ -55,6 +55,16 @@ def test_two_files_and_a_judge_without_an_answer(kairo: Kairo, judges: Path, fol
     assert "no answer" in said.out
 
 
+def test_third_o60_why_there_is_no_answer_is_shown_whole_and_once(
+    kairo: Kairo, judges: Path, folders: tuple[Path, Path]
+) -> None:
+    said = kairo("judge", "compare", *folders, "--judge", f"{judges}:broken")
+    last = said.out.splitlines()[-1]
+    assert last.startswith("No answer, most often: ")
+    assert "there is no JSON object" in last
+    assert said.out.count("No answer, most often: ") == 1
+
+
 def test_what_cannot_be_compared_is_a_sentence(kairo: Kairo, judges: Path, folders: tuple[Path, Path]) -> None:
     given = ("--judge", f"{judges}:short")
     one, other = folders

@@ -9,6 +9,7 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.cli.demo_scenes import find_mended
+from kairo_team.errors import Misuse
 from kairo_team.events import PlannedTask
 from kairo_team.examples import release_notes
 from kairo_team.examples.release_notes_history import History, Logged, pick, read
@@ -68,6 +69,33 @@ def test_third_o61_a_breaking_change_that_was_taken_back_is_named_first() -> Non
     found = pick([Logged("1", "Tidy"), Logged("2", 'Revert "feat!: drop it"'), Logged("3", "feat!: drop it")])
     lines = History(found, "x").describe().splitlines()
     assert lines[1] == "left out: BREAKING 3 feat!: drop it: it was taken back later"
+
+
+@pytest.mark.parametrize(
+    ("subject", "sentence"),
+    [
+        ("BREAKING CHANGE: remove support for Python 3.8", "Remove support for Python 3.8"),
+        ("BREAKING: remove the old export", "Remove the old export"),
+        ("feat!:drop the old flag of the parser", "Drop the old flag of the parser"),
+        ("feat(api)!:drop it", None),
+        ("BREAKING-CHANGE: ids", None),
+    ],
+)
+def test_third_o61_a_breaking_change_is_found_however_it_is_written(subject: str, sentence: str | None) -> None:
+    found = pick([Logged("1", subject)])
+    assert found.left_out == ()
+    assert [(one.subject, one.breaking) for one in (*found.commits, *found.quoted)] == [(sentence or subject, True)]
+
+
+def test_third_o61_a_history_without_a_commit_for_users_says_why(tmp_path: Path) -> None:
+    project = Repository(tmp_path / "project")
+    with pytest.raises(Misuse, match=r"^project has no commits yet$"):
+        read(project.path)
+    project.commit("Behebe Absturz bei leerer Datei", "wip")
+    with pytest.raises(Misuse, match=r"^no commit of the 2 of project is one that users") as refused:
+        read(project.path)
+    assert "wip: its subject has 1 word" in str(refused.value)
+    assert "it begins with 'Behebe', which is not a verb of the list" in str(refused.value)
 
 
 def test_third_o61_a_subject_is_shown_without_control_characters() -> None:

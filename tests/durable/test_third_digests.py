@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
 from typing import Any
 
@@ -14,9 +15,11 @@ from kairo_team.engine.records.digests import check_unchanged, digests_of
 from kairo_team.errors import PlanMismatch
 from kairo_team.evaluators import Criterion, Rubric, checks
 from kairo_team.gates import DeferGate
+from kairo_team.permissions import PermissionDecision
 from kairo_team.tck import run_kit
 from kairo_team.testing import FunctionModel
 from kairo_team.tools import Rule, RuleGuard, ToolPermissions
+from tests.mutants.honest_reviews import Words, WordsTCK
 from tests.mutants.kit_evaluators import DigestOfThisProcess
 
 
@@ -93,9 +96,61 @@ def test_third_o27_a_digest_that_differs_between_processes_is_named_as_that() ->
         check_unchanged("r", {"template 'task'": "a"}, {"template 'task'": "b"})
 
 
+@pytest.mark.parametrize(
+    ("part", "what"),
+    [
+        ("criteria of evaluator 'ed' of team 'inner'", "the `digest` of the evaluator"),
+        ("the coordinator's criteria", "the `digest` of the evaluator"),
+        ("planner", "the `digest` of the planner"),
+        ("permissions of tools of team 'inner'", "the `digest` of the guard"),
+        ("output type 'Draft'", "the schema of the type"),
+    ],
+)
+def test_third_o27_so_is_whatever_else_may_differ_between_processes(part: str, what: str) -> None:
+    with pytest.raises(PlanMismatch, match=f"If nothing was changed, {what} differs between processes"):
+        check_unchanged("r", {part: "a"}, {part: "b"})
+
+
+class HouseGuard:
+    """A guard with rules that no digest of the library knows: objects, functions, sets."""
+
+    def __init__(self, *numbers: int) -> None:
+        self.rules: Any = [object(), lambda: None, set(numbers), {"shell": frozenset(numbers)}]
+
+    async def check(self, tool: str, arguments: Any, side_effect: Any) -> PermissionDecision:
+        return PermissionDecision.allow()
+
+
+def test_third_o27_what_has_no_digest_of_its_own_is_the_same_in_every_process() -> None:
+    assert repr({0, 8}) != repr({8, 0})  # as two processes have other orders of words
+    one, other = (team(permissions=ToolPermissions(guard=HouseGuard(*numbers))) for numbers in ((0, 8), (8, 0)))
+    check_unchanged("r", digests_of(one, {}), digests_of(other, {}))
+    with pytest.raises(PlanMismatch, match="permissions of tools"):
+        check_unchanged("r", digests_of(one, {}), digests_of(team(**guarded(Rule.allow("mail"))), {}))
+    with pytest.raises(PlanMismatch, match="template 'task'"):  # an address in a text is a text
+        check_unchanged("r", *(digests_of(one, {"task": f"the fault at {place}"}) for place in ("0x1", "0x2")))
+
+
+SAME = "test_c06_the_digest_of_its_criteria_is_the_same_in_every_process"
+
+
 def test_third_o27_the_kit_compares_the_digest_in_another_process() -> None:
-    name = "test_c06_the_digest_of_its_criteria_is_the_same_in_every_process"
-    assert [one.outcome for one in run_kit(DigestOfThisProcess, tests=name).results] == ["failed"]
+    assert [one.outcome for one in run_kit(DigestOfThisProcess, tests=SAME).results] == ["failed"]
+
+
+def test_third_o27_the_kit_reads_the_digest_behind_what_a_module_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: object, **__: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess([], 0, "loading\n\n'criteria'\n", "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert [one.outcome for one in run_kit(NamedCriteria, tests=SAME).results] == ["passed"]
+
+
+class NamedCriteria(WordsTCK):
+    """The kit of an evaluator with a digest."""
+
+    class Review(Words):
+        digest = "criteria"
 
 
 async def three_words(assignment: kt.Assignment, context: kt.MemberContext) -> str:

@@ -73,8 +73,8 @@ async def test_third_o43_in_postgresql_too() -> None:
         assert list(journal.events_after("r")) == recorder.events
 
 
-def prompt(seq: int, *messages: dict[str, str]) -> Content:
-    body: dict[str, Any] = {"messages": messages, "tools": []}
+def prompt(seq: int, *messages: dict[str, str], **others: Any) -> Content:
+    body: dict[str, Any] = {"messages": messages, "tools": [], **others}
     return Content(run_id="r", seq=seq, at=NOW, task_id="t", member="m", of="prompt", call_id="c", attempt=1, body=body)
 
 
@@ -104,3 +104,20 @@ def test_third_o43_a_page_that_is_written_again_stands_for_itself() -> None:
     assert SAID not in pages.rows[1][1]
     found = list(read_pages(pages, "r", [page for _, page in pages.rows]))  # type: ignore[arg-type]  # it does less
     assert found == [first, second, prompt(3, other, long)]
+
+
+def test_third_o43_tools_and_the_schema_of_a_reply_are_written_once_too() -> None:
+    pages, said = Pages(), dict[bytes, tuple[int, int]]()
+    tools = [{"name": f"tool{number}", "description": SAID, "parameters": {"type": "object"}} for number in range(3)]
+    schema = {"type": "object", "description": SAID, "properties": {"kept": {"type": "array"}}}
+    asked = {"role": "user", "text": "Go."}
+    prompts = [
+        prompt(1, asked, tools=tools),
+        prompt(2, asked, tools=tools[:2], output_schema=schema),
+        prompt(3, asked, asked, tools=[*tools, *tools], output_schema=schema, settings={"kept": [1, 0]}),
+        prompt(4, asked, output_schema=None),
+    ]
+    for one in prompts:
+        pages.put([one], said)
+    assert sum(page.count(SAID) for _, page in pages.rows) == len(tools) + 1
+    assert list(read_pages(pages, "r", [page for _, page in pages.rows])) == prompts  # type: ignore[arg-type]  # it does less

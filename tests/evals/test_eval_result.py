@@ -149,3 +149,15 @@ def test_a_page_and_a_table_name_what_did_not_pass() -> None:
     assert page.index("c31") < page.index("<bdi>c0</bdi>")
     assert found._repr_html_() in page
     assert str(found) == table
+
+
+def test_third_o60_why_a_judge_left_trials_undecided_is_shown_whole_and_once() -> None:
+    why = f"the judge 'local:smollm2' took longer than 60 seconds: {'as it was ' * 12}; it is not fit to judge"
+    trials = [trial(f"c{number}", "undecided", why=why) for number in range(3)]
+    table = draw_eval(EvalResult("cases", (*trials, trial("c4", "undecided", why="a full disk"), trial("c5", "fail"))))
+    assert table.count("it is not fit to judge") == 1
+    assert [line.split()[:2] for line in table.partition("Why a judge left trials undecided\n")[2].splitlines()] == [
+        ["3", "trials"],
+        ["1", "trial"],
+    ]
+    assert "undecided" not in draw_eval(result("pass", "fail"))

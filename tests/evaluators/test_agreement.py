@@ -145,5 +145,5 @@ def test_levels_are_read_from_lines() -> None:
     line = '{"artifact": "a", "task": "t", "passed": true, "levels": {"tone": "fair", "plain": false}}'
     (one,) = read_labelled(line)
     assert one.levels == {"tone": "fair", "plain": False}
-    with pytest.raises(ValueError, match="line 1: 'levels"):
+    with pytest.raises(ValueError, match=r"line 1: LabelledArtifact\.levels\['plain'\] must be True or False or"):
         read_labelled(line.replace("false", "7"))

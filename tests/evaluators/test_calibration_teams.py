@@ -113,7 +113,7 @@ def test_goal_and_upstream_are_read_from_lines_and_frozen() -> None:
     assert hash(one) == hash(replace(one))
     with pytest.raises(TypeError):
         one.upstream["facts"] = "other"  # type: ignore[index]  # what is refused
-    with pytest.raises(ValueError, match="line 1: 'upstream"):
+    with pytest.raises(ValueError, match=r"line 1: LabelledArtifact\.upstream\['facts'\] must be a string, not 7"):
         read_labelled('{"artifact": "a", "task": "t", "passed": true, "upstream": {"facts": 7}}')
 
 
@@ -129,5 +129,5 @@ async def test_what_a_text_was_made_from_makes_it_another_example_and_a_later_at
     with pytest.raises(ValueError, match="labelled both ways"):
         await calibrate(Told(), [third, replace(one, attempt=4, passed=False)])
     lines = [f'{{"artifact": "a", "task": "t", "passed": true, "attempt": {number}}}' for number in (3, 4)]
-    with pytest.raises(ValueError, match="line 2 is the same artifact as line 1"):
+    with pytest.raises(ValueError, match="line 2: it is the same artifact as line 1"):
         read_labelled("\n".join(lines))

@@ -99,7 +99,8 @@ class Point:
         ("text", "text"),
         ('{"a": 1}', '{"a": 1}'),
         (None, ""),
-        (b"abc", "[the tool returned 3 bytes, and only text can be shown to you]"),
+        (b"abc", "abc"),
+        (b"\xff\xfe\xfd", "[the tool returned 3 bytes, and only text can be shown to you]"),
         ({"x": float("inf")}, {"x": float("inf")}),
     ],
 )

@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 import kairo_team as kt
+from kairo_team.agents import TeamAgent
 from kairo_team.contracts import ChatModel
 from kairo_team.testing import FunctionModel
 
@@ -52,7 +53,8 @@ async def test_third_o57_a_model_is_limited_by_its_name_and_by_the_one_it_is_reg
     result = await run("house:fast", runtime)
     assert (house.most, result.warnings) == (1, ())
     (note,) = kt.check(team_of("house:fast"), "Say it.", plan=PLAN, runtime=runtime).notes
-    assert note == f"model 'openai-compatible:m' is limited by {pattern!r} of Runtime.model_limits"
+    names = ", ".join(sorted({f"{key!r}", "'house:fast'"}))
+    assert note == f"model 'openai-compatible:m' ({names}) is limited by {pattern!r} of Runtime.model_limits"
 
 
 async def test_third_o57_the_object_itself_is_limited_by_the_name_it_is_registered_under() -> None:
@@ -77,9 +79,10 @@ async def test_third_o57_a_pattern_that_matches_no_model_of_the_run_is_a_warning
     assert house.most == 4
     (warning,) = result.warnings
     assert warning.startswith("Runtime.model_limits has 'hause:*', which matches no model of the run; ")
-    assert "'openai-compatible:m' runs without a limit: set it for that name" in warning
+    who = "'openai-compatible:m' ('house:*', 'house:fast')"
+    assert f"{who} runs without a limit: set it for that name" in warning
     first, second = kt.check(team_of("house:fast"), "Say it.", plan=PLAN, runtime=runtime).notes
-    assert first == "model 'openai-compatible:m' has no limit of Runtime.model_limits"
+    assert first == f"model {who} has no limit of Runtime.model_limits"
     assert second == warning
 
 
@@ -91,6 +94,24 @@ async def test_third_o57_a_limit_of_another_teams_model_is_not_a_warning() -> No
     assert (await run("house:fast", runtime)).warnings == ()
     functions = kt.Team("desk", [kt.Member("w", lambda _: "done")])
     assert (await kt.run(functions, "Say it.", runtime=kt.Runtime(model_limits=limits))).warnings == ()
+
+
+async def test_third_o57_the_check_knows_the_models_of_judges_and_of_teams_inside() -> None:
+    runtime = kt.Runtime(
+        models={f"{name}:*": FunctionModel(lambda _: "x", name=f"{name}:m") for name in ("inner", "judge")},
+        model_limits={"inner:*": ONE, "jugde:*": ONE},
+    )
+    inner = kt.Team("inner", [kt.Member("w", kt.MiniAgent("inner:m"))])
+    outer = kt.Team("outer", [kt.Member("crew", TeamAgent(inner))])
+    rubric = kt.Rubric([kt.Criterion("plain", "a child understands it", by="judge")])
+    coordinator = kt.ExpertTeamCoordinator(evaluator=rubric, judge="judge:m")
+    plan = kt.TaskGraph([kt.Task("one", "Say it.")])
+    notes = kt.check(outer, "Say it.", plan=plan, runtime=runtime, coordinator=coordinator).notes
+    assert notes[:2] == (
+        "model 'inner:m' ('inner:*') is limited by 'inner:*' of Runtime.model_limits",
+        "model 'judge:m' ('judge:*') has no limit of Runtime.model_limits",
+    )
+    assert notes[2].startswith("Runtime.model_limits has 'jugde:*', which matches no model of the run")
 
 
 async def test_third_o57_without_limits_nothing_is_said() -> None:

@@ -33,7 +33,7 @@ def server() -> Iterator[Server]:
     server.stop()
 
 
-def of_proxy(message: str, code: str, kind: str | None = None) -> dict[str, Any]:
+def of_proxy(message: str, code: str | None = None, kind: str | None = None) -> dict[str, Any]:
     return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
 
@@ -131,6 +131,73 @@ def test_third_o58_errors_of_other_libraries_clients_are_read_the_same_way(
     assert error.kind == kind
     assert said in error.why
     assert not set("{}[]") & set(error.why)
+
+
+LONGER = "The decoder prompt (length 5000) is longer than the maximum model length of 4096."
+TO_KEEP = "The number of tokens to keep from the initial prompt is greater than the context length."
+POLICY = "litellm.ContentPolicyViolationError: litellm.BadRequestError: AzureException - filtered"
+QUOTA = "litellm.RateLimitError: You exceeded your current quota, please check your plan and billing details."
+OTHERS: list[tuple[int, Any, str, str]] = [
+    (400, of_proxy(LONGER, "400"), "context_length", LONGER),
+    (400, {"error": TO_KEEP}, "context_length", TO_KEEP),
+    (400, {"message": "Input is too long for requested model."}, "context_length", "Input is too long"),
+    (
+        400,
+        {"object": "error", "message": "The input (5000 tokens) is longer than the model's context length (4096)."},
+        "context_length",
+        "HTTP 400: The input (5000 tokens)",
+    ),
+    (422, {"error": "`inputs` tokens + `max_new_tokens` must be <= 4096."}, "context_length", "must be <= 4096"),
+    (
+        400,
+        of_proxy("too many tokens: total number of tokens in the prompt cannot exceed 4."),
+        "context_length",
+        "too many",
+    ),
+    (413, of_proxy("Request too large for model `m` on TPM: Limit 6, Requested 9"), "context_length", "too large"),
+    (400, of_proxy(POLICY + GROUP, "400"), "content_filter", POLICY),
+    (429, of_proxy(QUOTA + GROUP, "429"), "auth", QUOTA),
+    (429, of_proxy(QUOTA + " Please retry in 36.5s.", "429"), "rate_limited", "Please retry in 36.5s."),
+    (500, of_proxy("litellm.PermissionDeniedError: no access", "500"), "auth", "no access"),
+    (400, of_proxy("Your credit balance is too low to access the API."), "auth", "Your credit balance is too low"),
+    (
+        429,
+        {"error": {"message": "Upstream", "code": 429, "metadata": {"raw": "slow down"}}},
+        "rate_limited",
+        "Upstream: slow down",
+    ),
+    (
+        422,
+        {"detail": [{"loc": ["body", "messages"], "msg": "field required", "type": "missing"}]},
+        "bad_request",
+        "HTTP 422: body.messages: field required",
+    ),
+    (400, {"success": False, "errors": [{"message": "bad input", "code": 5006}]}, "bad_request", "HTTP 400: bad input"),
+    (400, {"error": {"type": "invalid_request_error"}}, "bad_request", "HTTP 400: invalid_request_error"),
+    (400, {"error": {"message": {"text": "deep", "code": 1}}}, "bad_request", "HTTP 400: deep"),
+    (400, of_proxy('{"error": {"message": "inner words", "code": 400}}'), "bad_request", "HTTP 400: inner words"),
+    (400, {"status": "refused", "hint": "no"}, "bad_request", "HTTP 400: status: refused, hint: no"),
+    (
+        502,
+        b"<html><head><title>502 Bad Gateway</title></head></html>",
+        "overloaded",
+        "502 Bad Gateway",
+    ),
+    (524, b"<html><title>a.b | 524: A timeout occurred</title></html>", "timeout", "HTTP 524: a.b | 524: A timeout"),
+    (521, b"error code: 521", "overloaded", "HTTP 521: error code: 521"),
+]
+
+
+async def test_third_o58_errors_of_other_servers_and_proxies_have_their_kind_and_are_sentences(server: Server) -> None:
+    """vLLM, LM Studio, Bedrock, SGLang, TGI, Cohere, Groq, LiteLLM, FastAPI, Cloudflare, nginx, as they answer."""
+    model = server.model
+    for status, body, kind, said in OTHERS:
+        server.will(body, status)
+        with pytest.raises(ModelCallError) as caught:
+            await model.complete(ASK)
+        assert (caught.value.kind, said in caught.value.why) == (kind, True), str(caught.value)
+        assert not set("{}[]") & set(caught.value.why), "a sentence, not a dict"
+        assert "Received Model Group" not in caught.value.why
 
 
 @pytest.mark.parametrize("body", [b"<html>bad gateway</html>", b"", json.dumps("no").encode()])

@@ -13,6 +13,7 @@ import kairo_team as kt
 from kairo_team.errors import HaltError
 from kairo_team.governance import Governor
 from kairo_team.governance.governor import Reservation
+from kairo_team.governance.slices import Borrower, Lender
 from kairo_team.models.governed_model import CallRules, GovernedModel
 from kairo_team.models.limits import ModelLimits
 from kairo_team.testing import FunctionModel
@@ -134,6 +135,33 @@ async def test_third_o54_who_waits_outside_is_halted_and_cancelled_like_anywhere
         hold.release()
     assert ends == [kt.HaltReason.CANCELLED]
     assert governor.held == kt.Usage()
+
+
+async def test_third_o54_on_a_worker_a_call_behind_another_ones_ask_keeps_no_place() -> None:
+    """Two calls of one attempt: the first asks the coordinator for budget and waits, the second is limited."""
+    team = Governor(kt.Budget(tokens=300), name="team")
+    attempt = team.carve("attempt")
+    lender = Lender(attempt)
+    borrower = Borrower("attempt", lender.first(), lender.lend, lender.report)
+    limits = ModelLimits({"openai:*": kt.ModelLimit(concurrency=1)})
+    provider = Provider(1)
+    limited = FunctionModel(provider, name="openai:m")
+    rules = CallRules(limits=limits)
+    free = GovernedModel(FunctionModel(Provider(1), name="other:m"), borrower.governor, ignore, rules=rules)
+    slow, rich = (GovernedModel(limited, one, ignore, rules=rules) for one in (borrower.governor, Governor()))
+    with await taken(team, 290) as hold:
+        async with anyio.create_task_group() as group:
+            began = anyio.current_time()
+            group.start_soon(free.complete, ask("free", 60))
+            await anyio.sleep(1)
+            group.start_soon(slow.complete, ask("slow", 60))
+            await anyio.sleep(1)
+            await rich.complete(ask("rich"))
+            assert anyio.current_time() - began == pytest.approx(3)
+            hold.release()
+    lender.end(borrower.governor.usage)
+    assert [name for name, _ in provider.began] == ["rich", "slow"]
+    assert team.held == kt.Usage()
 
 
 @given(

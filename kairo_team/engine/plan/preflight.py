@@ -24,7 +24,7 @@ from kairo_team.governance.ledger import DIMENSIONS
 from kairo_team.models.fallback import single_models
 from kairo_team.output_types import output_type_problem
 from kairo_team.tasks import TaskGraph, done_by_members, exact_weight
-from kairo_team.team import root_budget
+from kairo_team.team import Team, root_budget
 from kairo_team.tools.permissions import ToolPermissions
 from kairo_team.tools.sources import blocked_sources
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kairo_team.files import File
     from kairo_team.governance.pricing import PriceBook
     from kairo_team.tasks import Task
-    from kairo_team.team import Member, Team, TeamConfig, TeamExecutionRequest
+    from kairo_team.team import Member, TeamConfig, TeamExecutionRequest
 
 
 def able_members(task: Task, team: Team) -> tuple[str, ...]:
@@ -354,12 +354,12 @@ def check_request(
     problems += _shortage(runtime, request)
     if problems:
         return PlanCheck(ok=False, problems=tuple(dict.fromkeys(problems)))
-    judges = getattr(coordinator, "judges", None)
-    judged = judges is not None and bool(judges(plan, team))
+    ask = getattr(coordinator, "judges", None)
+    judges = () if ask is None else tuple(ask(plan, team))
     worst_of = getattr(coordinator, "worst_case", None)
     worst: TaskGraph | None = plan if worst_of is None else worst_of(request, team)
-    check = _split(request, team, plan, worst, judged=judged)
-    notes = (*check.notes, *_not_frozen(team, coordinator), *_limits(team, coordinator, runtime))
+    check = _split(request, team, plan, worst, judged=bool(judges))
+    notes = (*check.notes, *_not_frozen(team, coordinator), *_limits(team, coordinator, judges, runtime))
     return replace(check, notes=(*notes, *_outside(team, root_budget(request.config))))
 
 
@@ -379,14 +379,24 @@ def _outside(team: Team, budget: Budget) -> Iterator[str]:
         )
 
 
-def _limits(team: Team, coordinator: TeamCoordinator, runtime: Runtime) -> list[str]:
+def _limits(team: Team, coordinator: TeamCoordinator, judges: Sequence[Any], runtime: Runtime) -> list[str]:
     """Return a sentence for each model that is known before the run, with the runtime's limit that applies."""
     limits = runtime.call_rules.limits
     others = (getattr(coordinator, name, None) for name in ("planner", "evaluator", "moderator"))
-    asking: list[Any] = [*(member.agent for member in team.everyone), *others, *team.evaluators.values()]
+    asking: list[Any] = [*_agents(team), *others, *team.evaluators.values(), *judges]
     named: list[Any] = [getattr(one, name, None) for one in asking for name in ("model", "judge")]
     found = [one for model in [*named, *asking] for one in _models_behind(model, runtime.models)] if limits else []
     return limits.notes(dict.fromkeys(map(limits.names, found)))
+
+
+def _agents(team: Team) -> Iterator[Any]:
+    """Yield the agents of a team and of the teams inside it."""
+    for member in team.everyone:
+        agent: Any = member.agent
+        yield agent
+        inner = getattr(agent, "team", None)
+        if isinstance(inner, Team):
+            yield from _agents(inner)
 
 
 def _models_behind(model: Any, models: Models) -> Sequence[ChatModel]:

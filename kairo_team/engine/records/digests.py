@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -30,6 +32,8 @@ _OF_COORDINATOR: Final = ("the coordinator's", "planner")
 _TOOL: Final = "tool "
 _LIST: Final = "list of parts"
 """Version of the list of parts. Digests without one are of a shorter list, and of tools without side effects."""
+_ADDRESS: Final = re.compile(r" at 0x[0-9A-Fa-f]+")
+"""Where an object without a `repr` of its own is; a function too."""
 _SHOWN: Final = 8
 """How many characters of a digest an error shows."""
 
@@ -188,15 +192,30 @@ def _parts_of(member: Member) -> Iterator[tuple[str, object]]:
 
 
 def _written(part: object) -> str:
-    """Write a value the same way in every process: sets in order."""
+    """Write a value the same way in every process: sets in order, objects without their addresses."""
     if type(part) is tuple:
         return repr([_written(one) for one in cast("tuple[object, ...]", part)])
     if isinstance(part, TaskGraph):
         return "\n".join(map(_written, part.tasks))
-    if isinstance(part, frozenset):
-        return repr(sorted(map(repr, cast("frozenset[object]", part))))
+    if isinstance(part, set | frozenset):
+        return repr(sorted(map(_written, cast("frozenset[object]", part))))
+    if _is_json(part):
+        return repr(part)
+    if type(part) is list:
+        return repr([*map(_written, cast("list[object]", part))])
+    if isinstance(part, dict):
+        return repr([*map(_written, cast("dict[object, object]", part).items())])
     if is_dataclass(part) and not isinstance(part, type):
         held = [(one.name, getattr(part, one.name)) for one in fields(part)]
         # Without files a task is written as before it could have any.
         return repr([(name, _written(value)) for name, value in held if name != "files" or value])
-    return repr(part)
+    return _ADDRESS.sub("", repr(part))
+
+
+def _is_json(part: object) -> bool:
+    """Return whether `repr` writes a value as every process does."""
+    try:
+        json.dumps(part)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
