@@ -63,7 +63,7 @@ MODULES = {
     "engine/tasks": "dispatcher member_budgets ready_tasks task_budgets task_run",
     "engine/work": "constraints member_model run_arguments run_services runtime steering takings work_context",
     "engine/plan": "grown_tasks growth planning preflight",
-    "engine/run": "attempts ending lone_agent recorded_agent team_run",
+    "engine/run": "attempts ending lone_agent team_run",
     "agents": """dead_connections langgraph langgraph_attempt langgraph_models langgraph_tools langgraph_views
         langgraph_watch limits mini mini_compaction openai_agents openai_finish openai_models openai_run openai_tools
         openai_views program pydantic_ai pydantic_ai_hooks pydantic_ai_messages team_agent wrapped""",
@@ -106,7 +106,7 @@ ENGINE_IN_ORDER = {
     "tasks": "ready_tasks member_budgets task_run task_budgets dispatcher",
     "work": "steering takings constraints run_arguments runtime run_services member_model work_context",
     "plan": "grown_tasks preflight planning growth",
-    "run": "attempts ending recorded_agent lone_agent team_run",
+    "run": "attempts ending lone_agent team_run",
 }
 """The rooms of the engine and their modules: each imports only from those before it, and for type checkers too."""
 ENGINE_ORDER: list[str] = [f"{room}.{name}" for room, names in ENGINE_IN_ORDER.items() for name in names.split()]
