@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from kairo_team.governance.pricing import Price
     from kairo_team.human import HumanDecision, HumanRequest
     from kairo_team.messages import Message, ModelRequest, ModelResponse, ToolCall
-    from kairo_team.models.fallback import Fallback
     from kairo_team.models.limits import ModelLimit
+    from kairo_team.models.resolver import Fallback
     from kairo_team.models.retries import ModelRetry
     from kairo_team.results import AgentOutput, AgentStatus, Artifact, TaskOutcome, TeamResult, TeamStatus
     from kairo_team.serve.asgi import asgi

@@ -47,12 +47,13 @@ MODULES = {
         lazy_imports masking mistakes open_scopes plugin_shapes reply_json terminal threads trace_context""",
     "vocabulary": """addresses budget conditions constraints contracts errors events files gates guardrails human
         messages output_types permissions plugin_calls plugins recorded results tasks team verdicts""",
-    "governance": """constraint_chain constraint_limits governor guardrail_config guardrails halts holds ledger plug_ins
-        policies price_library pricing scope slices""",
-    "models": """address call_keys client_errors fallback file_bounds governed_model limits local local_server natives
-        openai_compatible provider_errors provider_messages providers readings resolver retries tool_calls""",
+    "governance": """constraint_chain constraint_limits governor guardrails halts holds ledger plug_ins
+        policies pricing scope slices""",
+    "models": """address call_keys client_errors governed_model limits local local_server natives
+        openai_compatible prompt_bounds provider_errors provider_messages providers readings resolver retries
+        tool_calls""",
     "models/address": "chat http messages parts responses served",
-    "tools": """arguments circuit commands globs guards made_calls mcp mcp_config mcp_schema mcp_session mcp_transport
+    "tools": """arguments circuit commands globs guards made_calls mcp mcp_config mcp_schema mcp_transport
         passing paths permissions pipeline pydantic_toolsets result shell_words signature skills sources tool
         tool_server""",
     "prompts": "bounds filters overrides quoting",
@@ -91,7 +92,7 @@ MODULES = {
     "serve": "asgi asked ends guard keys mcp_http mcp_server openai_routes serving",
     "data": "files mistakes teams",
     "data/teams": "hints loading reading shapes",
-    "evals": "comparison dataset eval_result eval_run pydantic_dataset",
+    "evals": "dataset eval_result eval_run",
     "cli": """account_commands app budgets cluster_commands commands console_command databases
         defaults demo_command demo_scenes desk document eval_command exits graph init_command interrupts job
         journal_commands journals judge judge_attack judge_compare judge_inputs judge_report judge_try

@@ -15,7 +15,8 @@ from kairo_team.budget import Budget, Usage, check_count, difference
 from kairo_team.engine.run.lone_agent import run_alone
 from kairo_team.errors import ConstraintExit, InvalidReply, KairoError, ModelCallError, TurnEnded, known, repeated
 from kairo_team.messages import Message, ModelRequest
-from kairo_team.models.governed_model import file_problem, prompt_bound
+from kairo_team.models.prompt_bounds import prompt_bound
+from kairo_team.models.resolver import file_problem
 from kairo_team.output_types import asked_schema, check_output
 from kairo_team.prompts import Prompts
 from kairo_team.prompts.overrides import check_names

@@ -32,9 +32,8 @@ from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.cli.sources import named_coordinator
 from kairo_team.engine.records.digests import check_unchanged, digests_of
 from kairo_team.errors import KairoError, PlanMismatch, RunNotFound, known
-from kairo_team.evals.comparison import Comparison
 from kairo_team.evals.dataset import Dataset
-from kairo_team.evals.eval_result import OUTCOMES, EvalResult
+from kairo_team.evals.eval_result import OUTCOMES, Comparison, EvalResult
 from kairo_team.evals.eval_run import prepare_eval
 from kairo_team.recorded import ENDED
 from kairo_team.views.eval_page import render_eval

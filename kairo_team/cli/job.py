@@ -26,8 +26,7 @@ from kairo_team.engine.work.run_arguments import pick_coordinator
 from kairo_team.engine.work.runtime import Runtime, bind_runtime, runtime_of
 from kairo_team.errors import HaltError, InsufficientBudget, JournalError, KairoError, Misuse, PlanMismatch, RunExists
 from kairo_team.gates import DeferGate
-from kairo_team.models.fallback import Fallback
-from kairo_team.models.resolver import ModelResolver
+from kairo_team.models.resolver import Fallback, ModelResolver
 from kairo_team.results import TeamResult, TeamStatus
 from kairo_team.team import root_budget
 from kairo_team.views import LiveView, PlainView

@@ -14,7 +14,8 @@ from anyio.lowlevel import checkpoint
 
 from kairo_team.errors import ModelCallError, ModelErrorKind, NoRecord, known
 from kairo_team.messages import ModelRequest, ModelResponse
-from kairo_team.models.governed_model import file_problem, prompt_bound
+from kairo_team.models.prompt_bounds import prompt_bound
+from kairo_team.models.resolver import file_problem
 from kairo_team.results import adapter, read
 
 if TYPE_CHECKING:

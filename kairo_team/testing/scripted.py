@@ -14,7 +14,7 @@ from anyio.lowlevel import checkpoint
 from kairo_team.budget import Money, Usage, picodollars, to_dollars
 from kairo_team.errors import known
 from kairo_team.messages import ModelResponse
-from kairo_team.models.governed_model import refuse_files
+from kairo_team.models.prompt_bounds import refuse_files
 from kairo_team.results import AgentOutput, Artifact
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from kairo_team.views.report_text import cut, template
 from kairo_team.views.text import count
 
 if TYPE_CHECKING:
-    from kairo_team.evals.comparison import Comparison
+    from kairo_team.evals.eval_result import Comparison
     from kairo_team.verdicts import CriterionResult
 
 _OUTPUT: Final = 4_000

@@ -9,8 +9,7 @@ from kairo_team.evals.eval_result import OUTCOMES
 from kairo_team.views.text import count, one_line
 
 if TYPE_CHECKING:
-    from kairo_team.evals.comparison import Comparison
-    from kairo_team.evals.eval_result import EvalResult, Trial
+    from kairo_team.evals.eval_result import Comparison, EvalResult, Trial
 
 MOST_CASES: Final = 20
 """Cases that a table names."""

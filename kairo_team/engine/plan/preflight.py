@@ -21,7 +21,7 @@ from kairo_team.files import unique
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.guardrails import GuardrailChain
 from kairo_team.governance.ledger import DIMENSIONS
-from kairo_team.models.fallback import single_models
+from kairo_team.models.resolver import single_models
 from kairo_team.output_types import output_type_problem
 from kairo_team.tasks import TaskGraph, done_by_members, exact_weight
 from kairo_team.team import root_budget

@@ -26,8 +26,8 @@ from kairo_team.events import CallsDiverged, Content
 from kairo_team.files import File
 from kairo_team.governance.guardrails import GuardrailChain, joined
 from kairo_team.human import HumanRequest
-from kairo_team.models.fallback import single_models
 from kairo_team.models.governed_model import RULES, CallRules
+from kairo_team.models.resolver import single_models
 from kairo_team.plugin_calls import Tracebacks
 from kairo_team.tools.circuit import CircuitBreakers
 from kairo_team.tools.permissions import ToolPermissions, joint_permissions
