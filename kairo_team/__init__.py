@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     )
     from kairo_team.evaluators import checks
     from kairo_team.evaluators.criterion import Criterion
-    from kairo_team.evaluators.rubric import Rubric
-    from kairo_team.evaluators.rubric_data import load_rubric
+    from kairo_team.evaluators.rubric import Rubric, load_rubric
     from kairo_team.files import File
     from kairo_team.gates import CallbackGate, ConsoleGate, DeferGate, JournalGate
     from kairo_team.governance.pricing import Price

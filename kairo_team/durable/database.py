@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import anyio
 
-from kairo_team._util.frozen import with_article
+from kairo_team._util.mistakes import with_article
 from kairo_team._util.threads import poster
 from kairo_team.durable.codec import CorruptRecord, decode, fetching, look
 from kairo_team.durable.connection import execute

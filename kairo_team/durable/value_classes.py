@@ -13,7 +13,7 @@ from typing import Any, Final, get_args, get_type_hints
 
 from pydantic import BaseModel
 
-from kairo_team._util.frozen import with_article
+from kairo_team._util.mistakes import with_article
 
 _LIBRARY: Final = (
     "budget", "conditions", "engine.plan.planning", "engine.records.questions", "engine.records.replay",
