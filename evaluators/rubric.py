@@ -29,15 +29,14 @@ from kairo_team.evaluators.review import (
 from kairo_team.evaluators.score_range import Decision, Number, exact, items_of
 from kairo_team.evaluators.transcripts import as_artifact
 from kairo_team.team import check_positive
-from kairo_team.verdicts import NOT_BLANK, Cause, EvaluationVerdict, VerdictOutcome
+from kairo_team.verdicts import NOT_BLANK, Cause, EvaluationContext, EvaluationVerdict, VerdictOutcome
 
 if TYPE_CHECKING:
+    from kairo_team.artifacts import Artifact
     from kairo_team.budget import Budget
     from kairo_team.contracts import Agent, ChatModel
     from kairo_team.evaluators.tried import TriedText
     from kairo_team.messages import Message
-    from kairo_team.results import Artifact
-    from kairo_team.verdicts import EvaluationContext
 
 _logger = logging.getLogger("kairo_team")
 

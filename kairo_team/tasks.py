@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
     from typing_extensions import TypeVar
 
-    from kairo_team.results import Artifact, DoneCall
-    from kairo_team.verdicts import Finding
+    from kairo_team.artifacts import Artifact, DoneCall, Finding
 
     T = TypeVar("T", default=Any)
     T_co = TypeVar("T_co", default=Any, covariant=True)
@@ -615,8 +614,7 @@ class Assignment:
         return unique([*self.files, *(file for one in self.upstream.values() for file in one.files), *before])
 
     def __post_init__(self) -> None:
-        from kairo_team.results import Artifact, DoneCall
-        from kairo_team.verdicts import Finding
+        from kairo_team.artifacts import Artifact, DoneCall, Finding
 
         check_kind("Assignment.task", self.task, Task)
         check_kind("Assignment.goal", self.goal, str)

@@ -10,7 +10,7 @@ from kairo_team._util.masking import masked
 from kairo_team.cli.document import write_check, write_refusal, write_result
 from kairo_team.cli.exits import LEFT_BY_SIGNAL, USAGE_ERROR
 from kairo_team.cli.graph import known_plan, write_picture
-from kairo_team.cli.job import check, describe_unreplaced, execute
+from kairo_team.cli.job import Ended, Job, check, describe_unreplaced, execute
 from kairo_team.cli.journals import place_name
 from kairo_team.cli.refusal import explain
 from kairo_team.cli.report import show_result
@@ -23,7 +23,6 @@ from kairo_team.views.text import one_line
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kairo_team.cli.job import Ended, Job
     from kairo_team.engine.work.runtime import ContentMode
 
 UNWRITTEN: Final = 1

@@ -26,9 +26,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from kairo_team._util.late_pydantic import adapter
 from kairo_team.cli.run_table import INTERRUPTED
 from kairo_team.engine.plan.preflight import PlanCheck
-from kairo_team.results import TeamResult, adapter
+from kairo_team.results import TeamResult
 
 if TYPE_CHECKING:
     from kairo_team.cli.job import Ended, Job

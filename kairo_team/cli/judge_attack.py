@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -28,8 +28,6 @@ from kairo_team.verdicts import VerdictOutcome
 from kairo_team.views.text import count
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from kairo_team.cli.desk import Desk
     from kairo_team.cli.streams import Screen
     from kairo_team.evaluators.calibration.confidence_bounds import Proportion

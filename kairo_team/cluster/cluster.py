@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kairo_team._util.frozen import known_arguments
 from kairo_team._util.threads import run_in_thread
 from kairo_team.cluster.deaths import TABLE
-from kairo_team.cluster.delivery import ENGINES, Beats, check_database_url
+from kairo_team.cluster.delivery import ENGINES, Beats, Delivery, EngineName, check_database_url
 from kairo_team.cluster.mailbox import Mailbox
 from kairo_team.cluster.reaper import Reaper
 from kairo_team.cluster.remote_attempt import RemoteAttempt
@@ -24,7 +24,6 @@ from kairo_team.errors import JournalError, KairoError, MissingExtra, Misuse
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from kairo_team.cluster.delivery import Delivery, EngineName
     from kairo_team.contracts import MemberContext
     from kairo_team.durable.accounts import AccountTerms
     from kairo_team.results import Attempt

@@ -15,11 +15,10 @@ import anyio
 from kairo_team._util.threads import poster
 from kairo_team.durable.codec import CorruptRecord, decode_loaded
 from kairo_team.durable.kept_files import encode_for
-from kairo_team.durable.postgres_database import connect_to
+from kairo_team.durable.postgres_database import PostgresConnection, connect_to
 
 if TYPE_CHECKING:
     from kairo_team.durable.connection import Statement
-    from kairo_team.durable.postgres_database import PostgresConnection
 
 _logger = logging.getLogger("kairo_team")
 

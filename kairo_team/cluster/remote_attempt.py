@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import partial
@@ -18,7 +18,7 @@ from kairo_team.budget import Usage, difference
 from kairo_team.cluster.units import Unit
 from kairo_team.cluster.wire import Divergence, OfferedTool, Overshoot, Question, ToolUse, Work, WorkEnd, refused
 from kairo_team.engine.live.event_bus import Bus
-from kairo_team.engine.live.task_pool import background
+from kairo_team.engine.live.task_pool import Watch, background
 from kairo_team.engine.run.attempts import failed_attempt, interrupted_attempt, read_again
 from kairo_team.errors import HaltError, InsufficientBudget, JournalError, KairoError
 from kairo_team.events import Event, TeamEnded, event_from_json
@@ -30,16 +30,13 @@ from kairo_team.results import Attempt
 from kairo_team.tools.result import ToolResult, describe_error
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Generator
-
+    from kairo_team.artifacts import DoneCall
     from kairo_team.cluster.deaths import Deaths
     from kairo_team.cluster.delivery import Delivery
     from kairo_team.cluster.mailbox import Mailbox, Message, MessageQueue
     from kairo_team.durable.postgres import PostgresJournal
-    from kairo_team.engine.live.task_pool import Watch
     from kairo_team.engine.work.runtime import Runtime
     from kairo_team.engine.work.work_context import WorkContext
-    from kairo_team.results import DoneCall
     from kairo_team.tasks import Assignment
 
 _logger = logging.getLogger("kairo_team")

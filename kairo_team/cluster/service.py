@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Final, Literal
 import anyio
 
 from kairo_team._util.threads import poster, run_in_thread
-from kairo_team.cluster.cluster import RUNS
+from kairo_team.cluster.cluster import RUNS, Cluster
 from kairo_team.cluster.facts import Fact, Measuring, WorkerRestarted
 from kairo_team.cluster.worker import Worker
 from kairo_team.durable.processes import LATE
 from kairo_team.errors import JournalError
 
 if TYPE_CHECKING:
-    from kairo_team.cluster.cluster import Cluster
     from kairo_team.team import Team
 
 _AGAIN: Final = 1.0

@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -17,26 +17,20 @@ import anyio
 
 from kairo_team._util.threads import poster, run_in_thread
 from kairo_team.cluster.attempt_host import AttemptHost
-from kairo_team.cluster.cluster import RUNS, queue_of, version_of
-from kairo_team.cluster.facts import DeliveryRefused, UnitBegun, UnitEnded, ignore_fact
-from kairo_team.cluster.units import Claimed, Unit, claim, kind_of
+from kairo_team.cluster.cluster import RUNS, Cluster, queue_of, version_of
+from kairo_team.cluster.facts import DeliveryRefused, Outcome, Report, UnitBegun, UnitEnded, ignore_fact
+from kairo_team.cluster.units import Claimed, Kind, Unit, claim, kind_of
 from kairo_team.durable.processes import check_not_dead
 from kairo_team.engine.records.digests import digests_of
-from kairo_team.engine.work.runtime import bind_runtime, runtime_of
+from kairo_team.engine.work.runtime import Runtime, bind_runtime, runtime_of
 from kairo_team.errors import InsufficientBudget, JournalError, KairoError, Misuse, RunFinished, RunNotFound, known
 from kairo_team.gates import DeferGate
 from kairo_team.recorded import ENDED
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from kairo_team.cluster.cluster import Cluster
     from kairo_team.cluster.delivery import Receiver, Take
-    from kairo_team.cluster.facts import Outcome, Report
     from kairo_team.cluster.mailbox import MessageQueue
-    from kairo_team.cluster.units import Kind, Unit
     from kairo_team.durable.connection import Connection
-    from kairo_team.engine.work.runtime import Runtime
     from kairo_team.team import Team
 
 _logger = logging.getLogger("kairo_team")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from kairo_team.durable import accounts
 from kairo_team.durable.codec import decode_loaded, fetching
-from kairo_team.durable.database import Database
+from kairo_team.durable.database import Database, Writing
 from kairo_team.durable.kept_files import TABLES
 from kairo_team.durable.owners import TAKEN_OVER
 from kairo_team.durable.requests import readable
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from kairo_team.budget import Budget
     from kairo_team.durable.connection import Connection, Statement
-    from kairo_team.durable.database import Writing
 
 Result = TypeVar("Result")
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+from typing import Annotated, Any, Final, cast
 
 from pydantic import AfterValidator, Field, InstanceOf
 
@@ -16,13 +16,10 @@ from kairo_team.data.files import read_data
 from kairo_team.errors import first_of, known, repeated
 from kairo_team.evaluators import checks
 from kairo_team.evaluators.checks.named_check import Made
-from kairo_team.evaluators.criterion import Criterion
+from kairo_team.evaluators.criterion import Check, Criterion
 from kairo_team.evaluators.fingerprint import digest_of
 from kairo_team.evaluators.rubric import Rubric
 from kairo_team.tasks import check_id
-
-if TYPE_CHECKING:
-    from kairo_team.evaluators.criterion import Check
 
 _LINE: Final = ("id", "input", "context", "reference", "metadata")
 """Keys that a line of JSON Lines may have."""

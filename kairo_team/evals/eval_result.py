@@ -13,10 +13,11 @@ from statistics import fmean
 from typing import Any, Final, Literal, get_args
 
 from kairo_team._util.drawn import drawing
+from kairo_team._util.late_pydantic import adapter, read
+from kairo_team.artifacts import Finding
 from kairo_team.budget import Usage
 from kairo_team.evaluators.calibration.confidence_bounds import Proportion, binomial_tail
-from kairo_team.results import adapter, read
-from kairo_team.verdicts import Cause, CriterionResult, Finding
+from kairo_team.verdicts import Cause, CriterionResult
 
 Outcome = Literal["pass", "fail", "undecided", "error", "not run"]
 """fail: the review found a defect. undecided: no usable review decided it. error: the team made no result."""

@@ -6,9 +6,9 @@ import inspect
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
-from kairo_team.contracts import check_guardrails
+from kairo_team.contracts import GuardrailPolicy, check_guardrails
 from kairo_team.errors import HaltError, innermost, known
 from kairo_team.governance.plug_ins import Configured, expect, name_of
 from kairo_team.guardrails import (
@@ -27,9 +27,6 @@ from kairo_team.guardrails import (
 )
 from kairo_team.plugin_calls import AWAITED_CALL, PLAIN_CALL, problem_of
 from kairo_team.plugins import find, make
-
-if TYPE_CHECKING:
-    from kairo_team.contracts import GuardrailPolicy
 
 __all__ = [
     "GuardrailAction",

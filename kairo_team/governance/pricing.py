@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kairo_team._util.frozen import known_arguments
-from kairo_team.budget import Usage, picodollars, to_dollars, to_picodollars
+from kairo_team.budget import BudgetPolicy, Money, Usage, picodollars, to_dollars, to_picodollars
 from kairo_team.errors import UnpricedModel
 from kairo_team.messages import PLAIN, Billing
 from kairo_team.plugin_calls import plain_failure_of
@@ -24,7 +24,6 @@ from kairo_team.plugin_calls import plain_failure_of
 if TYPE_CHECKING:
     from genai_prices.types import ModelPrice, PriceCalculation, TieredPrices
 
-    from kairo_team.budget import BudgetPolicy, Money
     from kairo_team.contracts import ChatModel
 
 _MILLION: Final = 10**6

@@ -11,11 +11,21 @@ from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequen
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict, cast
+from typing import Any, Final, Protocol, TypedDict, cast
 
 from kairo_team._util.clock import LoopClock
+from kairo_team.artifacts import Artifact
 from kairo_team.budget import Budget, HaltReason
-from kairo_team.contracts import check_constraints, check_guardrails
+from kairo_team.contracts import (
+    ChatModel,
+    EvaluationStrategy,
+    GuardrailPolicy,
+    Journal,
+    MemberContext,
+    ResourceConstraint,
+    check_constraints,
+    check_guardrails,
+)
 from kairo_team.engine.live.enforced_end import CallSupervisor
 from kairo_team.engine.live.event_bus import discard_event
 from kairo_team.engine.live.task_pool import background
@@ -35,7 +45,7 @@ from kairo_team.errors import (
     TeamAborted,
     innermost,
 )
-from kairo_team.events import AttemptFinished, BudgetHalted
+from kairo_team.events import AttemptFinished, BudgetHalted, Event
 from kairo_team.files import File, unique
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.halts import reason_of
@@ -43,23 +53,11 @@ from kairo_team.governance.pricing import PriceBook
 from kairo_team.models.resolver import ModelResolver
 from kairo_team.output_types import output_type_problem
 from kairo_team.prompts import Prompts
-from kairo_team.results import AgentOutput, AgentStatus, Artifact
+from kairo_team.results import AgentOutput, AgentStatus, TaskOutcome, TeamResult
 from kairo_team.tasks import Assignment, Task, TaskGraph, TaskStatus
 from kairo_team.team import Member, Role, Team, TeamConfig, TeamExecutionRequest
 from kairo_team.tools.permissions import ToolPermissions
 from kairo_team.tools.sources import blocked_sources
-
-if TYPE_CHECKING:
-    from kairo_team.contracts import (
-        ChatModel,
-        EvaluationStrategy,
-        GuardrailPolicy,
-        Journal,
-        MemberContext,
-        ResourceConstraint,
-    )
-    from kairo_team.events import Event
-    from kairo_team.results import TaskOutcome, TeamResult
 
 _logger = logging.getLogger("kairo_team")
 _ENDS: Final = {GuardrailDenied: AgentStatus.BLOCKED, ConstraintExit: AgentStatus.GRACEFUL_EXIT}

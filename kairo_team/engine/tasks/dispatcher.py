@@ -12,7 +12,7 @@ from anyio.lowlevel import checkpoint_if_cancelled
 
 from kairo_team import events
 from kairo_team.budget import Budget, HaltReason
-from kairo_team.engine.records.replay import RecordedStart, Unpaid
+from kairo_team.engine.records.replay import PlanRecords, RecordedStart, Unpaid
 from kairo_team.engine.tasks.member_budgets import lacks
 from kairo_team.engine.tasks.task_budgets import TaskBudgets
 from kairo_team.engine.tasks.task_run import (
@@ -24,19 +24,17 @@ from kairo_team.engine.tasks.task_run import (
     SUSPENDED,
     TaskRun,
     TaskState,
+    WaitsFor,
 )
 from kairo_team.errors import ContractBreach, HaltError, InsufficientBudget
 from kairo_team.governance.halts import DIMENSION_OF
-from kairo_team.tasks import exact_weight
+from kairo_team.tasks import Task, exact_weight
 
 if TYPE_CHECKING:
-    from kairo_team.engine.records.replay import PlanRecords
     from kairo_team.engine.records.suspension import EarlierSessions
     from kairo_team.engine.tasks.ready_tasks import Entry, ReadyTasks
-    from kairo_team.engine.tasks.task_run import WaitsFor
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.ledger import Units
-    from kairo_team.tasks import Task
     from kairo_team.team import TeamConfig
 
 Emit = Callable[..., object]

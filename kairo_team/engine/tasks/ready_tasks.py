@@ -13,8 +13,8 @@ from kairo_team.conditions import items_of
 from kairo_team.tasks import Task, TaskGraph, exact_weight
 
 if TYPE_CHECKING:
+    from kairo_team.artifacts import Artifact
     from kairo_team.governance.governor import Governor
-    from kairo_team.results import Artifact
 
 Queued = tuple[float, int, "Entry"]
 """A queue entry: heaps compare the first two fields, which no two tasks share."""

@@ -16,16 +16,16 @@ from anyio.lowlevel import current_token
 
 from kairo_team._util.late_pydantic import to_jsonable_python
 from kairo_team.budget import Usage
-from kairo_team.engine.live.event_bus import NOTHING_AROUND
+from kairo_team.engine.live.event_bus import NOTHING_AROUND, Around
 from kairo_team.engine.live.task_pool import Watch
-from kairo_team.engine.records.earlier_calls import CallsUnderWay, Divergences, describe_doubts
+from kairo_team.engine.records.earlier_calls import CallsUnderWay, Divergences, EarlierCalls, describe_doubts
 from kairo_team.engine.records.replay import CutShort
 from kairo_team.engine.work.constraints import RunConstraints
-from kairo_team.errors import HaltError
+from kairo_team.errors import HaltError, JournalError
 from kairo_team.events import CallsDiverged, Content
 from kairo_team.files import File
 from kairo_team.governance.guardrails import GuardrailChain, joined
-from kairo_team.human import HumanRequest
+from kairo_team.human import HumanDecision, HumanRequest
 from kairo_team.models.governed_model import RULES, CallRules
 from kairo_team.models.resolver import single_models
 from kairo_team.plugin_calls import Tracebacks
@@ -37,16 +37,12 @@ from kairo_team.tools.sources import Connections
 if TYPE_CHECKING:
     from kairo_team.contracts import ChatModel, Engine, GuardrailPolicy, HumanGate, Models, Records, RunJournal
     from kairo_team.engine.live.enforced_end import CallSupervisor
-    from kairo_team.engine.live.event_bus import Around
-    from kairo_team.engine.records.earlier_calls import EarlierCalls
     from kairo_team.engine.records.questions import Inbox, Questions
     from kairo_team.engine.records.run_scope import RunScope
     from kairo_team.engine.work.runtime import OuterAttempt, Runtime
     from kairo_team.engine.work.steering import Steering
-    from kairo_team.errors import JournalError
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.pricing import PriceBook
-    from kairo_team.human import HumanDecision
     from kairo_team.prompts import Prompts
     from kairo_team.recorded import RecordedCall
     from kairo_team.results import Attempt, ModelUsage

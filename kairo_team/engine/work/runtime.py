@@ -18,8 +18,21 @@ from kairo_team._util.frozen import known_arguments
 from kairo_team._util.masking import Masker, mask_in_log
 from kairo_team._util.plugin_shapes import as_list, check_function, check_instance, check_plug_in
 from kairo_team._util.threads import run_in_thread
-from kairo_team.budget import Usage
-from kairo_team.contracts import check_constraints, check_guardrails
+from kairo_team.budget import Budget, Usage
+from kairo_team.contracts import (
+    ChatModel,
+    Engine,
+    GuardrailPolicy,
+    HumanGate,
+    Journal,
+    Records,
+    ResourceConstraint,
+    RunJournal,
+    Subscriber,
+    TeamCoordinator,
+    check_constraints,
+    check_guardrails,
+)
 from kairo_team.engine.live.task_pool import in_own_task
 from kairo_team.engine.records.digests import check_unchanged, digests_of, executed, executing
 from kairo_team.engine.records.journal import MemoryRecords
@@ -31,42 +44,25 @@ from kairo_team.errors import JournalError, Misuse, NoQuestion, RunFinished, Run
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.guardrails import GuardrailChain
 from kairo_team.governance.halts import current_loop
-from kairo_team.governance.pricing import PriceBook
+from kairo_team.governance.pricing import Price, PriceBook
 from kairo_team.models.governed_model import CallRules
-from kairo_team.models.limits import ModelLimits
+from kairo_team.models.limits import ModelLimit, ModelLimits
 from kairo_team.models.resolver import ModelResolver
-from kairo_team.models.retries import check_retry
+from kairo_team.models.retries import ModelRetry, check_retry
 from kairo_team.plugin_calls import failure_of
 from kairo_team.plugins import resolve
 from kairo_team.prompts import Prompts
 from kairo_team.recorded import ENDED, Place, RecoveredRun
-from kairo_team.team import name_types, root_budget
+from kairo_team.team import Team, TeamConfig, TeamExecutionRequest, name_types, root_budget
 
 if TYPE_CHECKING:
-    from kairo_team.budget import Budget
-    from kairo_team.contracts import (
-        ChatModel,
-        Engine,
-        GuardrailPolicy,
-        HumanGate,
-        Journal,
-        Records,
-        ResourceConstraint,
-        RunJournal,
-        Subscriber,
-        TeamCoordinator,
-    )
     from kairo_team.engine.records.earlier_calls import CallsUnderWay
     from kairo_team.engine.records.suspension import Suspension
     from kairo_team.engine.work.constraints import AskedModel
-    from kairo_team.governance.pricing import Price
     from kairo_team.governance.scope import GovernorScope
     from kairo_team.human import HumanDecision, HumanRequest
-    from kairo_team.models.limits import ModelLimit
-    from kairo_team.models.retries import ModelRetry
     from kairo_team.results import ModelUsage, TeamResult
     from kairo_team.tasks import TaskGraph
-    from kairo_team.team import Team, TeamConfig, TeamExecutionRequest
     from kairo_team.tools.made_calls import MadeCalls
     from kairo_team.tools.permissions import ToolPermissions
 
