@@ -72,7 +72,7 @@ MODULES = {
         postgres_database processes recovery requests sql_journal sql_run_journal value_classes
         windows""",
     "cluster": """attempt_host cluster coverage dbos_delivery deaths delivery facts health mailbox
-        procrastinate_delivery reaper remote_attempt service units wire worker""",
+        monitor procrastinate_delivery remote_attempt service units wire worker""",
     "evaluators": """agent_judge artifact_view attacks calibration check_calls checks combined criterion
         fingerprint installed_evaluators judge_injection judge_question
         judge_reply judged judging look_alikes pair_report pairwise panel quotes review rubric

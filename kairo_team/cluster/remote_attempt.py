@@ -24,7 +24,7 @@ from kairo_team.errors import HaltError, InsufficientBudget, JournalError, Kairo
 from kairo_team.events import Event, TeamEnded, event_from_json
 from kairo_team.governance.halts import reason_of
 from kairo_team.governance.holds import Waiter
-from kairo_team.governance.slices import Ask, Lender
+from kairo_team.governance.slices import Ask, Granter
 from kairo_team.plugin_calls import failure_of
 from kairo_team.results import Attempt
 from kairo_team.tools.result import ToolResult, describe_error
@@ -91,7 +91,7 @@ class RemoteAttempt:
         self._number = int(context.step.rpartition(":")[2])
         self._tools = {tool.name: tool for tool in context.offered}
         self._base = difference(self._governor.usage, context.spent_before, 0.0)
-        self._lender = Lender(self._governor, self._base)
+        self._granter = Granter(self._governor, self._base)
         self._group: anyio.abc.TaskGroup | None = None
         self._around = context.runtime
         """The runtime that runs inside the attempt would have in this process."""
@@ -120,7 +120,7 @@ class RemoteAttempt:
         """Return a worker's attempt with the coordinator's usage and, if it halted, the origin of the limit."""
         attempt, halt = end.attempt, end.attempt.halt
         own = attempt.origin_path == self._governor.path
-        error = self._lender.why_halted(halt) if halt is not None and own else None
+        error = self._granter.why_halted(halt) if halt is not None and own else None
         if error is not None:
             halt = reason_of(error) or halt
             origin, path = str(getattr(error, "origin", "")), str(getattr(error, "path", ""))
@@ -161,7 +161,7 @@ class RemoteAttempt:
 
     def _send(self, unit: Unit) -> None:
         context, services = self._context, self._context.services
-        spent = replace(self._lender.spent, loops=self._lender.repeats)
+        spent = replace(self._granter.spent, loops=self._granter.repeats)
         offered = tuple(
             OfferedTool(
                 tool.name, tool.description, tool.parameters, tool.side_effect, tool.timeout, tool.idempotent, tool.ends
@@ -175,7 +175,7 @@ class RemoteAttempt:
             self._number,
             self._timeout,
             self._governor.name,
-            self._lender.first(),
+            self._granter.first(),
             spent,
             context.directives_seen,
             context.foreign,
@@ -197,7 +197,7 @@ class RemoteAttempt:
         journal, unit = self._journal, self._unit
         with anyio.CancelScope(shield=True):
             charged = await run_in_thread(journal.charges, unit.run_id, unit.step)
-            self._lender.lose(charged)
+            self._granter.lose(charged)
             in_doubt = await run_in_thread(journal.calls_in_doubt, unit.run_id, unit.step)
             self._context.services.lost_calls[unit.step] = in_doubt
             self._context.services.warn_of_budget()
@@ -243,7 +243,7 @@ class RemoteAttempt:
         if kind in _ONE_WAY:
             self._hear(kind, body)
         elif kind == "ask" and self._group is not None:
-            self._lend(self._group, *body)  # at once: later messages build on the amounts in this one
+            self._grant(self._group, *body)  # at once: later messages build on the amounts in this one
         elif self._group is not None:
             self._group.start_soon(self._answer, message)
         return None, None
@@ -257,7 +257,7 @@ class RemoteAttempt:
         elif kind == "inside" and self._inner is not None:
             self._inner.take(body)
         elif kind == "spent":
-            self._lender.report(*body)
+            self._granter.report(*body)
             self._context.services.warn_of_budget()
         elif kind == "kept":
             self._context.keep(body)
@@ -285,7 +285,7 @@ class RemoteAttempt:
             services.divergences.note(*noted)
 
     def _finish(self, end: WorkEnd) -> None:
-        self._lender.end(end.spent)
+        self._granter.end(end.spent)
         self._context.turns = end.turns
         if (supervisor := self._context.services.supervisor) is not None:
             for name, seconds in end.blocked.items():
@@ -307,20 +307,20 @@ class RemoteAttempt:
         made = await answers[message.kind](message.body)
         self._send_message("answer", (number, made))
 
-    def _lend(self, group: anyio.abc.TaskGroup, number: int, ask: Ask) -> None:
+    def _grant(self, group: anyio.abc.TaskGroup, number: int, ask: Ask) -> None:
         try:
-            made: Any = self._lender.receive(ask)
+            made: Any = self._granter.receive(ask)
         except (InsufficientBudget, HaltError) as error:
             made = refused(error)
         if isinstance(made, Waiter):
-            group.start_soon(self._lend_later, number, ask, made)
+            group.start_soon(self._grant_later, number, ask, made)
         else:
             self._send_message("answer", (number, made))
 
-    async def _lend_later(self, number: int, ask: Ask, waiter: Waiter) -> None:
+    async def _grant_later(self, number: int, ask: Ask, waiter: Waiter) -> None:
         made: Any
         try:
-            made = await self._lender.when_granted(ask, waiter, partial(self._send_message, "waits", number))
+            made = await self._granter.when_granted(ask, waiter, partial(self._send_message, "waits", number))
         except (InsufficientBudget, HaltError) as error:
             made = refused(error)
         self._send_message("answer", (number, made))
@@ -413,9 +413,9 @@ class RemoteAttempt:
                 await first()
                 charged: Usage = await run_in_thread(self._journal.charges, unit.run_id, unit.step)
         except (JournalError, TimeoutError):  # this run can record and send nothing more
-            self._lender.end(self._lender.spent)
+            self._granter.end(self._granter.spent)
             return
-        self._lender.end(replace(charged, loops=max(charged.loops, self._lender.spent.loops)))
+        self._granter.end(replace(charged, loops=max(charged.loops, self._granter.spent.loops)))
 
     async def _was_taken(self, unit: Unit) -> bool:
         """Return whether a worker has claimed the unit; False if the database does not answer."""

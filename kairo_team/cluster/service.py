@@ -77,7 +77,7 @@ class WorkerService:
         return None if cluster is None else cluster.journal.process.silence
 
     @property
-    def beats(self) -> bool:
+    def sends_heartbeat(self) -> bool:
         """Whether the process's heartbeat is recent enough that no other process declares it dead."""
         cluster, silence = self._cluster, self.silence
         return cluster is not None and silence is not None and silence < LATE * cluster.journal.beat

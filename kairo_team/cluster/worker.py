@@ -121,8 +121,8 @@ class Worker:
         members = None if self._members is None else json.dumps(self._members)
         about = {"team": self._team.name, "digest": self.version, "members": members}
         process.describe(kind="worker", concurrency=self._concurrency, **about)
-        cluster.reaper.watch(self._doing.copy)
-        cluster.reaper.report = self._report
+        cluster.monitor.watch(self._doing.copy)
+        cluster.monitor.report = self._report
         begin = partial(self._receive, take)
         receiving, receiver = await run_in_thread(lambda: cluster.journal.insist(begin), on_late=_end_late)
         try:
@@ -282,7 +282,7 @@ class Worker:
 
     async def _give_back(self, unit: Unit, reason: str, *, failed: bool = False) -> None:
         with suppress(Exception), anyio.move_on_after(5):
-            await run_in_thread(partial(self._cluster.reaper.give_back, unit, reason, failed=failed))
+            await run_in_thread(partial(self._cluster.monitor.give_back, unit, reason, failed=failed))
 
 
 class _Room:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from kairo_team.contracts import ChatModel
 
+__all__ = ["OwnPrice", "Price", "PriceBook", "Tariff"]
+
 _MILLION: Final = 10**6
 
 
