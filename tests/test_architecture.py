@@ -62,7 +62,7 @@ MODULES = {
     "engine/records": """digests earlier_calls journal questions recovery replay run_handle run_scope
         suspension""",
     "engine/tasks": "dispatcher member_budgets ready_tasks task_budgets task_run",
-    "engine/work": "constraints member_model run_arguments run_services runtime steering takings work_context",
+    "engine/work": "constraints member_model run_arguments run_services runtime steering work_context",
     "engine/plan": "grown_tasks growth planning preflight",
     "engine/run": "attempts ending lone_agent team_run",
     "agents": """dead_connections langgraph langgraph_attempt langgraph_models langgraph_tools langgraph_views
@@ -94,7 +94,7 @@ MODULES = {
     "data/teams": "hints loading reading shapes",
     "evals": "dataset eval_result eval_run",
     "cli": """account_commands app budgets cluster_commands commands console_command databases
-        defaults demo_command demo_scenes desk document eval_command exits graph init_command interrupts job
+        defaults demo_command demo_scenes desk eval_command exits graph init_command interrupts job
         journal_commands journals judge judge_attack judge_compare judge_inputs judge_report judge_try
         loading options plugins_command refusal report report_command run_commands run_table schema_command
         secret_arguments serve_command sources streams""",
@@ -105,7 +105,7 @@ ENGINE_IN_ORDER = {
     "live": "timers enforced_end task_pool function_agent event_bus",
     "records": "journal replay run_scope questions digests earlier_calls suspension run_handle recovery",
     "tasks": "ready_tasks member_budgets task_run task_budgets dispatcher",
-    "work": "steering takings constraints run_arguments runtime run_services member_model work_context",
+    "work": "steering constraints run_arguments runtime run_services member_model work_context",
     "plan": "grown_tasks preflight planning growth",
     "run": "attempts ending lone_agent team_run",
 }
