@@ -92,6 +92,7 @@ class DBOSDelivery:
 
     def send(self, connection: psycopg.Connection, queue: str, unit: str, fence: int, *, delay: float = 0.0) -> None:
         """Enqueue a workflow in the connection's transaction."""
+        # DBOS runs each id once, so every delivery of the same unit and fence needs an id of its own.
         name = f"{unit}:{fence}:{uuid4().hex}"
         connection.execute(_SEND, {"queue": queue_key(queue), "id": name, "unit": unit, "fence": fence, "delay": delay})
 

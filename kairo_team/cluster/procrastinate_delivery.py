@@ -70,6 +70,7 @@ class ProcrastinateDelivery:
     def install(self) -> None:
         """Create procrastinate's tables in our schema, or migrate them to the installed version."""
         with psycopg.connect(self._url) as connection:
+            # Several processes may install at once, and `CREATE ... IF NOT EXISTS` fails in one of them without a lock.
             connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", ("kairo_procrastinate",))
             connection.execute("CREATE SCHEMA IF NOT EXISTS kairo_procrastinate")
             connection.execute("SET LOCAL search_path = kairo_procrastinate")
@@ -181,7 +182,9 @@ class _Receiver:
                     fetch_job_polling_interval=self._intervals.poll,
                     update_heartbeat_interval=self._intervals.late / 4,
                     stalled_worker_timeout=self._intervals.late,
+                    # A job that failed is sent again as a new job, so the old row has no use.
                     delete_jobs=DeleteJobCondition.ALWAYS.value,
+                    # The thread is not the main thread, and signals belong to the command that runs the worker.
                     install_signal_handlers=False,
                 )
 
@@ -201,6 +204,7 @@ class _Receiver:
             yield
         finally:
             giving.cancel()
+            # A heartbeat in the middle of its query must end before the pool closes.
             await asyncio.wait([giving])
 
     async def _deliver(self, context: procrastinate.JobContext, unit: str, fence: int) -> None:

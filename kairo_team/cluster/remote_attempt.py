@@ -195,6 +195,7 @@ class RemoteAttempt:
     async def _charge_lost(self) -> None:
         """Book the charges for the calls of a lost delivery: their usage, or their hold."""
         journal, unit = self._journal, self._unit
+        # A cancelled run must book these charges too, or its ledger misses paid calls.
         with anyio.CancelScope(shield=True):
             charged = await run_in_thread(journal.charges, unit.run_id, unit.step)
             self._granter.lose(charged)
@@ -211,6 +212,7 @@ class RemoteAttempt:
         except _Lost:
             raise
         except BaseException as raised:
+            # Only a cancellation recalls the work: a failure of the coordinator's own code ends the attempt.
             if failure_of(raised) is None:
                 await self._recall(messages, unit)
             raise
@@ -222,8 +224,10 @@ class RemoteAttempt:
             async with anyio.create_task_group() as self._group:
                 while end is None and lost is None:
                     message = await messages.next()
+                    # A worker that was fenced off may still send messages with the old fence.
                     if message.fence == unit.fence:
                         end, lost = self._take(message)
+                # The worker is gone or done, so nobody reads the answers that are still being prepared.
                 self._group.cancel_scope.cancel()
         finally:
             self._group = None  # questions that arrive from now on get no answer

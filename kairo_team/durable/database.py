@@ -187,6 +187,7 @@ class Database(ABC):
         Earlier entries are still written.
         """
         self.put(session, [("UPDATE run SET state = 'interrupted' WHERE run_id = ?", (session.run_id,))])
+        # The session is marked only after `put`, which takes nothing from a lost session.
         session.lost, session.interrupted = session.lost or reason, True
         self.leave(session)
         for one in list(self._sessions):
@@ -240,6 +241,7 @@ class Database(ABC):
 
     def close(self) -> None:
         """Write the remaining entries, and end the writer."""
+        # After a fork the thread exists in the parent alone, and the entries are the parent's.
         if self._pid != os.getpid():
             return
         with self._starting:
@@ -257,6 +259,7 @@ class Database(ABC):
 
     def _give(self, entry: _Entry) -> None:
         if threading.current_thread() is self._thread:
+            # The writer must not wait for `_starting` itself: `close` holds the lock while it joins the writer.
             self._entries.put(entry)
             return
         with self._starting:
@@ -274,6 +277,7 @@ class Database(ABC):
             ends = None in entries
             given = [entry for entry in entries if entry is not None]
             try:
+                # A waiter without a session needs no connection: nothing has to be written for it.
                 if self.problem is None and (self._sessions or any(entry.session for entry in given)):
                     connection = self._work(connection, given)
             except Exception as error:  # noqa: BLE001 - whatever the error is, waiters must learn of it
@@ -323,8 +327,10 @@ class Database(ABC):
             if self._is_lost(session, row):
                 continue
             if row[1] is not None and session.on_cancel is not None:
+                # Every later check finds the same row, but the run is cancelled only once.
                 on_cancel, session.on_cancel = session.on_cancel, None
                 on_cancel(row[1])
+            # An entry without statements still writes the progress and the events.
             self.put(session, ())
 
     def _write(self, connection: Connection, entries: Sequence[_Entry]) -> None:
@@ -337,10 +343,12 @@ class Database(ABC):
                 self._write_all(connection, entries, reached)
                 connection.execute("COMMIT")
             except BaseException:
+                # A failed COMMIT may have ended the transaction already.
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
         for session in reached:
+            # The events are dropped only after the commit: a transaction that is repeated writes them again.
             session.page.clear()
 
     def _write_all(

@@ -171,9 +171,11 @@ class SqlJournal(ABC):
             state = self._state(connection, row)
             if state in ENDED:
                 raise RunFinished(run_id, state)
+            # A process that has the run finds this at its next check; a run without a process ends here.
             connection.execute("UPDATE run SET cancelled = ? WHERE run_id = ?", (masked(reason), run_id))
             if state != "running":
                 for one in (run_id, *recovery.runs_inside(connection, run_id)):
+                    # Without the lock, a worker could still commit a record of the old epoch.
                     self._lock_run(connection, one)
                     sql = "UPDATE run SET state = 'cancelled', epoch = epoch + 1, updated_at = ? WHERE run_id = ?"
                     connection.execute(sql, (time.time(), one))
