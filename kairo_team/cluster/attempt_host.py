@@ -123,6 +123,7 @@ class Link:
         """Read the coordinator's messages until the work ends."""
         while True:
             message = await self._messages.next()
+            # Messages to an earlier delivery of the unit may still be in the mailbox.
             if message.fence != self._unit.fence:
                 continue
             if message.kind == "answer":
@@ -152,6 +153,7 @@ class DistantSteering:
         """`seen` directives are in the prompt already."""
         self._task_id = task_id
         self.on_directive: list[Callable[[str | None, str], object]] = []
+        # The places of directives that the prompt has already: later ones get the same numbers as at the coordinator.
         self.directives: list[tuple[str | None, str]] = [(None, "")] * seen
 
     def add(self, directive: str) -> None:

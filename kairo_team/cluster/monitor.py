@@ -105,6 +105,7 @@ class Monitor:
         self._give_back_idle(connection)
         locked = connection.execute("SELECT pg_try_advisory_lock(?)", (_LOCK,)).fetchone()
         if not locked[0]:
+            # Another process watches now. When this one gets the lock, what it saw before is out of date.
             observer.forget()
             return
         for process in observer.late(connection):
@@ -248,6 +249,7 @@ class Monitor:
 
     def _send_again(self, connection: Any, unit: Unit) -> None:
         with connection.transaction():
+            # A worker may have claimed the unit since the audit read it.
             sql = "SELECT 1 FROM unit WHERE id = ? AND fence = ? AND state = 'sent' FOR UPDATE"
             if connection.execute(sql, (unit.id, unit.fence)).fetchone() is None:
                 return

@@ -102,6 +102,7 @@ class Governor:
         """
         node = self._node
         tree = node.tree
+        # `acquire` and `release` are cheaper than `with tree.lock`, and every turn of every agent comes here.
         tree.acquire()
         try:
             if node.ended is not None or node.timed or tree.halts:
@@ -188,6 +189,7 @@ class Governor:
         try:
             if node.ended is not None or node.timed or tree.halts:
                 halts.check(node)
+            # Where others wait, this call joins the line, even if its own amount would fit now.
             if not tree.lines and node.book(units):
                 return reservation(node, units)
             waiter = _line_up(node, units, least)
@@ -205,6 +207,7 @@ class Governor:
         books the amount.
         """
         try:
+            # One test for three whole numbers; the full check also names the wrong one.
             if (prompt_tokens | completion_tokens | tool_calls) < 0:
                 check_used(prompt_tokens, completion_tokens, tool_calls)
         except TypeError:
