@@ -111,6 +111,7 @@ class Worker:
 
         def take(unit: str, fence: int) -> Future[None]:
             done: Future[None] = Future()
+            # The delivery engine calls this in a thread of its own.
             post(partial(self._take, unit, fence, done))
             return done
 
@@ -158,6 +159,7 @@ class Worker:
             host.interrupt("the worker ended")
         with anyio.move_on_after(_INTERRUPTED):
             await self._until_done()
+        # What is still under way may record nothing more, because another worker takes it over.
         self._cluster.journal.database.lose("the worker ended")
         if self._group is not None:
             self._group.cancel_scope.cancel()
@@ -274,6 +276,7 @@ class Worker:
             await self._give_back(unit, "the worker failed", failed=True)
             return "failed"
         except BaseException:
+            # Without this, the unit would wait until the process is found dead.
             with anyio.CancelScope(shield=True):
                 await self._give_back(unit, "the worker ended")
             raise
@@ -281,6 +284,7 @@ class Worker:
         return outcome
 
     async def _give_back(self, unit: Unit, reason: str, *, failed: bool = False) -> None:
+        # If it fails, the monitor finds the unit later.
         with suppress(Exception), anyio.move_on_after(5):
             await run_in_thread(partial(self._cluster.monitor.give_back, unit, reason, failed=failed))
 

@@ -245,6 +245,7 @@ class AttemptConstraints:
         self._emit(ConstraintViolated, self._task_id, self._member, *violation_fields(violation))
         if violation.action is ResourceAction.EMERGENCY_STOP:
             self.stopped_by = self.stopped_by or violation
+            # A constraint of all members stops the run; a member's own one stops this attempt alone.
             if self._of_run.is_of_all(violation.position):
                 self._of_run.stop(violation)
             else:

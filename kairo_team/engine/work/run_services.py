@@ -259,6 +259,7 @@ class RunServices:
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
         """Call a function in the run's event loop, from any thread, and wait until it is done."""
+        # The event loop's own thread would wait for itself below.
         if threading.get_ident() == self._thread:
             return function(*args)
         return from_thread.run_sync(function, *args, token=self._token)
@@ -323,6 +324,7 @@ class RunServices:
         """The circuit breakers of the run's tools."""
         if self._breakers is None:
             self._breakers = CircuitBreakers((self.permissions or ToolPermissions()).breaker, self.clock)
+            # Ended work is not repeated, so what its tools did counts here: a resumed run refuses the same tools.
             for tool, succeeded in () if self.earlier_calls is None else self.earlier_calls.tools_of_ended_work():
                 self._breakers.repeat(tool, succeeded=succeeded)
         return self._breakers
@@ -409,6 +411,7 @@ async def interruptible(governor: Governor) -> AsyncGenerator[None]:
             entered = True
             yield
     except HaltError:
+        # A governor without any time left refuses the scope; the block runs all the same, up to its first await.
         if not entered:
             with anyio.CancelScope() as scope:
                 scope.cancel()
@@ -447,6 +450,7 @@ class Overshoots:
         before = self._found.get(model, _Overshoot())
         now = _Overshoot(before.calls + 1, before.held + held, before.used + used)
         self._journal.put(_KEY, MappingProxyType({**self._found, model: now}))
+        # Logged once for each model: the result has the totals.
         if not before.calls:
             _logger.warning("%s", _describe(model, now))
 
