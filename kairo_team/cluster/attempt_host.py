@@ -123,7 +123,7 @@ class Link:
         """Read the coordinator's messages until the work ends."""
         while True:
             message = await self._messages.next()
-            # Messages to an earlier delivery of the unit may still be in the mailbox.
+            # Messages to an earlier delivery of the unit may still arrive.
             if message.fence != self._unit.fence:
                 continue
             if message.kind == "answer":

@@ -227,7 +227,7 @@ class RemoteAttempt:
                     # A worker that was fenced off may still send messages with the old fence.
                     if message.fence == unit.fence:
                         end, lost = self._take(message)
-                # The worker is gone or done, so nobody reads the answers that are still being prepared.
+                # The worker is gone or done: answers that are still being prepared have no reader.
                 self._group.cancel_scope.cancel()
         finally:
             self._group = None  # questions that arrive from now on get no answer

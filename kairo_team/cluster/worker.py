@@ -159,7 +159,7 @@ class Worker:
             host.interrupt("the worker ended")
         with anyio.move_on_after(_INTERRUPTED):
             await self._until_done()
-        # What is still under way may record nothing more, because another worker takes it over.
+        # Unfinished work may record nothing more, because another worker takes it over.
         self._cluster.journal.database.lose("the worker ended")
         if self._group is not None:
             self._group.cancel_scope.cancel()

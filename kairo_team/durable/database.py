@@ -277,7 +277,7 @@ class Database(ABC):
             ends = None in entries
             given = [entry for entry in entries if entry is not None]
             try:
-                # A waiter without a session needs no connection: nothing has to be written for it.
+                # The writer connects only when a session has something to write, not for a waiter alone.
                 if self.problem is None and (self._sessions or any(entry.session for entry in given)):
                     connection = self._work(connection, given)
             except Exception as error:  # noqa: BLE001 - whatever the error is, waiters must learn of it

@@ -128,7 +128,7 @@ class AttemptRunner:
         task_run.move(GENERATING)
         task_run.ask_for(asked.artifact_number)
         task_run.attempts += 1
-        # The first attempt's usage needs no start: all that the task has used belongs to it.
+        # The first attempt needs no start: the whole usage of the task is its own.
         task_run.open_attempt = (number, self._timeouts.clock() if task_run.attempts > 1 else None)
         around = self._begin(events.AttemptStarted, task.id, member, number)
         if attempt is not MISSING:
@@ -303,7 +303,7 @@ class AttemptRunner:
             except Exception:
                 raise
             except BaseException:
-                # The review is made again when the run is resumed, so its loops and seconds will be counted then.
+                # A resumed run repeats the review, and counts its loops and seconds then.
                 spent = NO_USAGE if account is None else replace(account.usage, seconds=0.0, loops=0)
                 records.put(key, CutShort(task_run.member or "", spent, None))
                 raise
@@ -327,7 +327,7 @@ class AttemptRunner:
             self._earlier.book(account, spent)
             account.close()
         elif spent.tokens:
-            # An evaluator without `models` has no account of its own: what it paid is booked on the whole share.
+            # An evaluator without `models` has no account of its own: its spending is booked on the whole share.
             self._earlier.book(self._budgets.purpose(EVALUATE, set_aside=False), spent)
 
     async def _judge(
