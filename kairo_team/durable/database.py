@@ -21,7 +21,7 @@ import anyio
 from kairo_team._util.mistakes import with_article
 from kairo_team._util.threads import poster
 from kairo_team.durable.codec import CorruptRecord, decode, fetching, look
-from kairo_team.durable.connection import Connection, Statement, execute
+from kairo_team.durable.connection import Statement, execute
 from kairo_team.durable.event_pages import Said, written_page
 from kairo_team.durable.kept_files import read_file
 from kairo_team.durable.owners import TAKEN_OVER
@@ -29,6 +29,7 @@ from kairo_team.errors import JournalError
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
+    from kairo_team.durable.connection import Connection
     from kairo_team.events import Event
 
 Kind = TypeVar("Kind")
