@@ -20,12 +20,12 @@ from kairo_team._util.frozen import (
 from kairo_team._util.late_pydantic import AsTuple
 from kairo_team.artifacts import Artifact, Finding
 from kairo_team.budget import Usage, check_count
+from kairo_team.messages import Message
+from kairo_team.tasks import Task
+from kairo_team.team import TeamConfig
 
 if TYPE_CHECKING:
     from kairo_team.contracts import MemberContext
-    from kairo_team.messages import Message
-    from kairo_team.tasks import Task
-    from kairo_team.team import TeamConfig
 
 
 class VerdictOutcome(StrEnum):
@@ -275,11 +275,6 @@ class EvaluationContext:
     """The member's conversation, in order; empty if its agent keeps none."""
 
     def __post_init__(self) -> None:
-        from kairo_team.artifacts import Artifact
-        from kairo_team.messages import Message
-        from kairo_team.tasks import Task
-        from kairo_team.team import TeamConfig
-
         check_kind("EvaluationContext.task", self.task, Task)
         check_kind("EvaluationContext.artifact", self.artifact, Artifact)
         check_count("EvaluationContext.attempt", self.attempt, 1)

@@ -27,7 +27,6 @@ from kairo_team.views.text import one_line
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kairo_team.cli.job import Ended, Job
     from kairo_team.engine.work.runtime import ContentMode
 
 UNWRITTEN: Final = 1
