@@ -201,6 +201,11 @@ async def test_who_coordinates_an_attempt_and_makes_it_reads_the_letters_of_both
 # ---------------------------------------------------------------------- the monitor
 
 
+def test_the_old_name_of_the_monitor_warns(desk: Desk) -> None:
+    with pytest.warns(DeprecationWarning, match="goes in 1.0: write monitor"):
+        assert desk.cluster.reaper is desk.monitor
+
+
 @pytest.mark.parametrize("state", ["dead", None])
 def test_what_a_dead_process_had_is_taken_from_it(desk: Desk, state: str | None) -> None:
     """Whoever declared it dead; also of one that is not known any more."""
