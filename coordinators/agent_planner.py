@@ -9,13 +9,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from kairo_team._util.frozen import check_kind, known_arguments
 from kairo_team._util.reply_json import read_reply
-from kairo_team.budget import check_count
+from kairo_team.budget import Budget, check_count
 from kairo_team.coordinators.proposals import Growth, ProposedTask, plan_with, sentences, task_schema
 from kairo_team.errors import KairoError, NoPlan, PlanRefused
 from kairo_team.messages import Message, ModelRequest
 
 if TYPE_CHECKING:
-    from kairo_team.budget import Budget
     from kairo_team.contracts import ChatModel, MemberContext, Models
     from kairo_team.tasks import TaskGraph
     from kairo_team.team import Team, TeamExecutionRequest

@@ -15,15 +15,14 @@ from kairo_team.errors import HaltError, InsufficientBudget, TeamFailed, innermo
 from kairo_team.evaluators.judge_injection import talks_to_judge
 from kairo_team.evaluators.pairwise import DOES_BETTER, PairwiseStrategy
 from kairo_team.plugin_calls import failure_of, words_of
-from kairo_team.tasks import Task, TaskGraph, TaskStatus
-from kairo_team.team import Member, Team, TeamConfig
+from kairo_team.tasks import Assignment, Task, TaskGraph, TaskStatus
+from kairo_team.team import Member, Team, TeamConfig, TeamExecutionRequest
 from kairo_team.verdicts import EvaluationContext
 
 if TYPE_CHECKING:
+    from kairo_team.artifacts import Artifact
     from kairo_team.contracts import Agent, ChatModel, MemberContext
-    from kairo_team.results import AgentOutput, Artifact, TeamResult
-    from kairo_team.tasks import Assignment
-    from kairo_team.team import TeamExecutionRequest
+    from kairo_team.results import AgentOutput, TeamResult
 
 _logger = logging.getLogger("kairo_team")
 

@@ -16,12 +16,11 @@ from kairo_team.engine.run.team_run import TeamRun
 from kairo_team.engine.work.runtime import runtime_of
 from kairo_team.errors import PlanRefused
 from kairo_team.tasks import Task, TaskGraph
-from kairo_team.team import PlannerFailureMode
+from kairo_team.team import PlannerFailureMode, Team, TeamExecutionRequest
 
 if TYPE_CHECKING:
     from kairo_team.contracts import Agent, ChatModel, EvaluationStrategy, HumanGate, Planner
     from kairo_team.results import TeamResult
-    from kairo_team.team import Team, TeamExecutionRequest
 
 
 @known_arguments

@@ -23,10 +23,10 @@ from kairo_team.plugin_calls import AWAITED_CALL, shown, words_of
 from kairo_team.tasks import Task, TaskGraph, TaskStatus
 
 if TYPE_CHECKING:
+    from kairo_team.artifacts import Finding
     from kairo_team.contracts import Agent, ChatModel, EvaluationStrategy, HumanGate
     from kairo_team.results import Attempt, TeamResult
     from kairo_team.team import Member, Team, TeamExecutionRequest
-    from kairo_team.verdicts import Finding
 
 CLOSING: Final = "closing"
 """The id of the task that writes the final answer."""

@@ -13,12 +13,11 @@ from kairo_team.errors import ContractBreach, HaltError, PlanRefused, PlanReject
 from kairo_team.human import HumanRequest
 from kairo_team.plugin_calls import AWAITED_CALL, shown, words_of
 from kairo_team.tasks import Task, TaskGraph
-from kairo_team.team import PlannerFailureMode
+from kairo_team.team import PlannerFailureMode, Team, TeamExecutionRequest
 
 if TYPE_CHECKING:
     from kairo_team.contracts import MemberContext, Planner
     from kairo_team.engine.run.team_run import TeamRun
-    from kairo_team.team import Team, TeamExecutionRequest
 
 
 class RolePlanner:

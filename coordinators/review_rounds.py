@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kairo_team import events
+from kairo_team.artifacts import Finding
 from kairo_team.budget import HaltReason
 from kairo_team.coordinators.failure_policy import FailurePolicy
 from kairo_team.errors import Misuse
-from kairo_team.human import HumanRequest
+from kairo_team.human import HumanDecision, HumanRequest
 from kairo_team.team import RiskProfile
-from kairo_team.verdicts import Cause, EvaluationVerdict, Finding, VerdictOutcome
+from kairo_team.verdicts import Cause, EvaluationVerdict, VerdictOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from kairo_team.contracts import EvaluationStrategy
     from kairo_team.engine.run.team_run import TeamRun
-    from kairo_team.human import HumanDecision
     from kairo_team.messages import Message
     from kairo_team.results import Attempt
     from kairo_team.tasks import Task

@@ -16,14 +16,12 @@ from kairo_team.errors import PlanRefused, known
 from kairo_team.evaluators import Criterion, Rubric, SimpleEvaluationStrategy, checks
 from kairo_team.evaluators.wired import compared, wired
 from kairo_team.prompts import Prompts
-from kairo_team.tasks import done_by_members
-from kairo_team.team import RiskProfile
+from kairo_team.tasks import Task, TaskGraph, done_by_members
+from kairo_team.team import RiskProfile, Team, TeamConfig
 
 if TYPE_CHECKING:
     from kairo_team.contracts import Agent, ChatModel, EvaluationStrategy, HumanGate
     from kairo_team.engine.run.team_run import TeamRun
-    from kairo_team.tasks import Task, TaskGraph
-    from kairo_team.team import Team, TeamConfig
 
 _PLAIN = SimpleEvaluationStrategy()
 _named_by: Callable[[Task], str | None] = attrgetter("evaluator")

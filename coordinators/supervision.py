@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from pydantic import ValidationError
 
+from kairo_team.artifacts import Artifact
 from kairo_team.coordinators.proposals import ProposedTask, plan_with, sentences, task_schema
 from kairo_team.coordinators.turns import described
 from kairo_team.engine.plan.growth import join
 from kairo_team.errors import PlanRefused, known
 from kairo_team.prompts.quoting import CAP, cap, fence, mark_of
-from kairo_team.results import Artifact
 from kairo_team.tasks import Task, TaskStatus
 from kairo_team.tools.result import ToolResult
 from kairo_team.tools.tool import Tool

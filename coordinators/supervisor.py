@@ -20,11 +20,11 @@ from kairo_team.prompts import Prompts
 from kairo_team.tasks import Task, TaskGraph, TaskStatus
 
 if TYPE_CHECKING:
+    from kairo_team.artifacts import Artifact, Finding
     from kairo_team.contracts import Agent, ChatModel, EvaluationStrategy, HumanGate
-    from kairo_team.results import Artifact, Attempt, TeamResult
+    from kairo_team.results import Attempt, TeamResult
     from kairo_team.team import Member, Team, TeamExecutionRequest
     from kairo_team.tools.tool import Tool
-    from kairo_team.verdicts import Finding
 
 _FEWEST_TURNS = 2
 """One to create tasks, one to answer."""

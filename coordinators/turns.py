@@ -11,11 +11,11 @@ from kairo_team.coordinators.review_rounds import ReviewRounds
 from kairo_team.tasks import Task, TaskGraph
 
 if TYPE_CHECKING:
+    from kairo_team.artifacts import Finding
     from kairo_team.coordinators.reviewers import Reviewers
     from kairo_team.engine.run.team_run import TeamRun
     from kairo_team.results import Attempt
     from kairo_team.team import Member
-    from kairo_team.verdicts import Finding
 
 MOST_SHOWN: Final = 6_000
 """How many characters of a conversation a member sees."""

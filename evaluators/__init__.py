@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from kairo_team.evaluators.pairwise import PairwiseStrategy, Preference
     from kairo_team.evaluators.panel import PanelEvaluationStrategy
     from kairo_team.evaluators.review import Review
-    from kairo_team.evaluators.rubric import Rubric, SimpleEvaluationStrategy
-    from kairo_team.evaluators.rubric_data import load_rubric
+    from kairo_team.evaluators.rubric import Rubric, SimpleEvaluationStrategy, load_rubric
     from kairo_team.evaluators.score_range import Decision
     from kairo_team.evaluators.tried import JudgeCall, TriedText
     from kairo_team.verdicts import CriterionResult
@@ -85,8 +84,7 @@ if not TYPE_CHECKING:  # with __getattr__ a type checker would accept any name
         "judge_injection": "talks_to_judge",
         "review": "Review",
         "tried": "JudgeCall TriedText",
-        "rubric_data": "load_rubric",
-        "rubric": "Rubric SimpleEvaluationStrategy",
+        "rubric": "Rubric SimpleEvaluationStrategy load_rubric",
         "kairo_team.verdicts": "CriterionResult",
     }
     """Where the names live. Each is imported when it is first used: a rubric of checks needs no calibration."""

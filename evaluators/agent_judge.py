@@ -13,12 +13,11 @@ from kairo_team.evaluators.judged import JudgedStrategy, suspect, suspected
 from kairo_team.evaluators.judging import asking_options
 from kairo_team.evaluators.rubric import Rubric
 from kairo_team.plugin_calls import failure_of, log_error, words_of
-from kairo_team.verdicts import Cause, EvaluationVerdict
+from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict
 
 if TYPE_CHECKING:
     from kairo_team.contracts import Agent, ChatModel
     from kairo_team.evaluators.review import Review
-    from kairo_team.verdicts import EvaluationContext
 
 
 @known_arguments

@@ -12,7 +12,7 @@ from kairo_team.evaluators.look_alikes import as_read
 from kairo_team.prompts.quoting import fence
 
 if TYPE_CHECKING:
-    from kairo_team.results import Artifact
+    from kairo_team.artifacts import Artifact
 
 MAX_SHOWN: Final = 60_000
 """Most characters of an artifact that a judge is shown."""

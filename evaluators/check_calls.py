@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from kairo_team._util.threads import run_in_thread
+from kairo_team.artifacts import Finding
 from kairo_team.errors import HaltError, InsufficientBudget, innermost
 from kairo_team.evaluators.criterion import Answer, Criterion, is_async, takes_context
 from kairo_team.plugin_calls import failure_of, log_error, problem_of
-from kairo_team.verdicts import Finding
 
 if TYPE_CHECKING:
     from kairo_team.verdicts import EvaluationContext

@@ -13,11 +13,10 @@ from kairo_team.engine.records.digests import criteria_digest
 from kairo_team.errors import HaltError, InsufficientBudget
 from kairo_team.evaluators.fingerprint import digest_of
 from kairo_team.plugin_calls import failure_of, log_error, problem_of
-from kairo_team.verdicts import Cause, EvaluationVerdict, VerdictOutcome
+from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict, VerdictOutcome
 
 if TYPE_CHECKING:
     from kairo_team.contracts import EvaluationStrategy
-    from kairo_team.verdicts import EvaluationContext
 
 _PASS, _REVISE = VerdictOutcome.PASS, VerdictOutcome.REVISE
 _ESCALATE, _EXCEEDED = VerdictOutcome.ESCALATE, VerdictOutcome.REVIEW_EXCEEDED

@@ -10,10 +10,11 @@ from fractions import Fraction
 from typing import Any, Final, Literal, cast
 
 from kairo_team._util.frozen import EMPTY, freeze_named, freeze_several, known_arguments
+from kairo_team.artifacts import Finding
 from kairo_team.errors import known
 from kairo_team.evaluators.score_range import KINDS, Kind, Number, exact
 from kairo_team.tasks import check_id
-from kairo_team.verdicts import APPROVED, NOT_APPLICABLE, UNKNOWN, Finding
+from kairo_team.verdicts import APPROVED, NOT_APPLICABLE, UNKNOWN
 
 By = Literal["check", "judge", "human"]
 BY: Final[tuple[By, ...]] = ("check", "judge", "human")

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from kairo_team._util.reply_json import values_in
+from kairo_team.artifacts import Finding
 from kairo_team.errors import FailedControl, InvalidJudgement
 from kairo_team.evaluators.criterion import Answer, Criterion
-from kairo_team.verdicts import Finding
 
 if TYPE_CHECKING:
     from kairo_team.evaluators.judge_question import Question, Statement

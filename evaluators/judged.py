@@ -13,13 +13,12 @@ from kairo_team.budget import difference
 from kairo_team.evaluators.artifact_view import obvious_defect
 from kairo_team.evaluators.judging import LATE, AskingOptions, Judge
 from kairo_team.team import check_positive
-from kairo_team.verdicts import Cause, EvaluationVerdict, VerdictOutcome
+from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict, VerdictOutcome
 
 if TYPE_CHECKING:
     from kairo_team.evaluators.criterion import Criterion
     from kairo_team.evaluators.review import Review
     from kairo_team.evaluators.rubric import Rubric
-    from kairo_team.verdicts import EvaluationContext
 
 BATCH: Final = 4
 """Most criteria in one question."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from kairo_team.artifacts import Artifact
 from kairo_team.errors import FailedControl, HaltError, InsufficientBudget, InvalidJudgement
 from kairo_team.evaluators.artifact_view import as_data, view_of
 from kairo_team.evaluators.criterion import Criterion
@@ -17,7 +18,7 @@ from kairo_team.evaluators.judge_reply import Judgement, read_judgement
 from kairo_team.evaluators.transcripts import as_artifact
 from kairo_team.messages import Message, ModelRequest, ModelResponse
 from kairo_team.prompts.quoting import cap, fence, mark_of
-from kairo_team.results import AgentOutput, AgentStatus, Artifact
+from kairo_team.results import AgentOutput, AgentStatus
 from kairo_team.tasks import Assignment, Task
 
 if TYPE_CHECKING:

@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from kairo_team.budget import Usage, check_count
+from kairo_team.artifacts import Artifact
+from kairo_team.budget import Budget, Usage, check_count
 from kairo_team.engine.run.lone_agent import part_of, work_alone
 from kairo_team.errors import HaltError, innermost
 from kairo_team.evaluators.calibration.confidence_bounds import Proportion
 from kairo_team.evaluators.pairwise import PairwiseStrategy, Preference
 from kairo_team.plugin_calls import failure_of, words_of
-from kairo_team.results import Artifact
 from kairo_team.tasks import Task
 from kairo_team.verdicts import EvaluationContext
 
 if TYPE_CHECKING:
-    from kairo_team.budget import Budget
     from kairo_team.contracts import ChatModel
     from kairo_team.engine.work.work_context import WorkContext
 

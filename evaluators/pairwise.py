@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import anyio
 
 from kairo_team._util.frozen import known_arguments
+from kairo_team.artifacts import Artifact, Finding
 from kairo_team.errors import FailedControl
 from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy
 from kairo_team.evaluators.artifact_view import MAX_SHOWN, view_of
@@ -17,16 +18,13 @@ from kairo_team.evaluators.criterion import Answer, Criterion
 from kairo_team.evaluators.judge_injection import talks_to_judge
 from kairo_team.evaluators.judge_question import PairQuestion, Question, pair_question_for
 from kairo_team.evaluators.judged import suspect, suspected
-from kairo_team.evaluators.judging import LATE, Judge
+from kairo_team.evaluators.judging import LATE, AskingOptions, Judge
 from kairo_team.evaluators.rubric import Rubric
 from kairo_team.messages import Message
-from kairo_team.results import Artifact
-from kairo_team.verdicts import Finding
 
 if TYPE_CHECKING:
     from kairo_team.contracts import Agent, ChatModel
     from kairo_team.evaluators.judge_reply import Judgement
-    from kairo_team.evaluators.judging import AskingOptions
     from kairo_team.evaluators.review import Review
     from kairo_team.verdicts import EvaluationContext, EvaluationVerdict
 

@@ -19,12 +19,11 @@ from kairo_team.evaluators.judging import Judge, asking_options
 from kairo_team.evaluators.rubric import Rubric
 from kairo_team.evaluators.score_range import Number, exact
 from kairo_team.plugin_calls import failure_of, problem_of
-from kairo_team.verdicts import Cause, EvaluationVerdict
+from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict
 
 if TYPE_CHECKING:
     from kairo_team.contracts import Agent, ChatModel
     from kairo_team.evaluators.review import Review
-    from kairo_team.verdicts import EvaluationContext
 
 
 class PanelEvaluationStrategy(JudgedStrategy):

@@ -8,27 +8,17 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from kairo_team._util.frozen import EMPTY, trusted
+from kairo_team.artifacts import Artifact, Finding
 from kairo_team.errors import known
 from kairo_team.evaluators import score_range
 from kairo_team.evaluators.check_calls import cut, cut_finding
 from kairo_team.evaluators.criterion import Answer, By, Criterion
 from kairo_team.evaluators.quotes import quote_problem, stands_in
 from kairo_team.evaluators.score_range import Decision, Item, Number
-from kairo_team.verdicts import (
-    NOT_APPLICABLE,
-    UNKNOWN,
-    Cause,
-    CriterionResult,
-    EvaluationVerdict,
-    Finding,
-    VerdictOutcome,
-)
-
-if TYPE_CHECKING:
-    from kairo_team.results import Artifact
+from kairo_team.verdicts import NOT_APPLICABLE, UNKNOWN, Cause, CriterionResult, EvaluationVerdict, VerdictOutcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import pathlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -27,15 +29,14 @@ from kairo_team.evaluators.review import (
 from kairo_team.evaluators.score_range import Decision, Number, exact, items_of
 from kairo_team.evaluators.transcripts import as_artifact
 from kairo_team.team import check_positive
-from kairo_team.verdicts import NOT_BLANK, Cause, EvaluationVerdict, VerdictOutcome
+from kairo_team.verdicts import NOT_BLANK, Cause, EvaluationContext, EvaluationVerdict, VerdictOutcome
 
 if TYPE_CHECKING:
+    from kairo_team.artifacts import Artifact
     from kairo_team.budget import Budget
     from kairo_team.contracts import Agent, ChatModel
     from kairo_team.evaluators.tried import TriedText
     from kairo_team.messages import Message
-    from kairo_team.results import Artifact
-    from kairo_team.verdicts import EvaluationContext
 
 _logger = logging.getLogger("kairo_team")
 
@@ -180,7 +181,7 @@ class Rubric:
         """
         from kairo_team.evaluators.rubric_data import write_rubric
 
-        return write_rubric(self)
+        return write_rubric(self.criteria, self.threshold, self.check_timeout)
 
     @staticmethod
     def json_schema() -> dict[str, Any]:
@@ -252,6 +253,21 @@ class Rubric:
 
     def __repr__(self) -> str:
         return f"Rubric({[criterion.id for criterion in self.criteria]})"
+
+
+def load_rubric(file: str | os.PathLike[str]) -> Rubric:
+    """Make a rubric of a file: .yaml or .yml (extra `yaml`), .toml or .json.
+
+    The file contains the data for `Rubric.from_data`. Raises `ValueError` with one line for each mistake: the file, the
+    line and what is allowed there; `OSError` for a file that cannot be opened, `MissingExtra`.
+
+    >>> rubric = load_rubric("tides.yaml")  # doctest: +SKIP
+    """
+    from kairo_team.data.files import read_data  # most rubrics are not in files
+    from kairo_team.evaluators.rubric_data import read_rubric
+
+    data = read_data(pathlib.Path(file))
+    return read_rubric(Rubric, data.value, str(file), data.line_of)
 
 
 def _check_criteria(criteria: tuple[Any, ...]) -> None:

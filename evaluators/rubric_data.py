@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import os
-import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, Union, cast
 
@@ -23,20 +21,19 @@ from pydantic import (
 
 from kairo_team._util.frozen import freeze_json, thaw
 from kairo_team._util.mistakes import did_you_mean
-from kairo_team.data.files import Place, parts_of, read_data
+from kairo_team.data.files import Place, parts_of
 from kairo_team.data.mistakes import LineOf, Mistake, sentences, unknown_key
 from kairo_team.errors import known, repeated
 from kairo_team.evaluators import checks
 from kairo_team.evaluators.check_calls import CHECK_TIMEOUT
 from kairo_team.evaluators.checks.named_check import NamedCheck
 from kairo_team.evaluators.criterion import BY, RESERVED, Criterion, Example
-from kairo_team.evaluators.rubric import Rubric
-from kairo_team.evaluators.score_range import exact
+from kairo_team.evaluators.score_range import Number, exact
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-R = TypeVar("R", bound=Rubric)
+R = TypeVar("R")
 _A_CRITERION: Final = ("criteria", 0)
 """The path of a criterion in the data."""
 _SCHEMA: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -271,7 +268,7 @@ def _adapter() -> TypeAdapter[RubricData]:
     return TypeAdapter(RubricData)
 
 
-def read_rubric(kind: type[R], data: Any, name: str = "the rubric", line_of: LineOf = lambda _: None) -> R:
+def read_rubric(kind: Callable[..., R], data: Any, name: str = "the rubric", line_of: LineOf = lambda _: None) -> R:
     """Make a rubric of data; `ValueError` has one line for each mistake.
 
     `name` is the data's name in the sentences; `line_of` returns the line of a value in a file.
@@ -288,7 +285,7 @@ def read_rubric(kind: type[R], data: Any, name: str = "the rubric", line_of: Lin
     return made
 
 
-def rubric_of(kind: type[R], plain: Any) -> tuple[R | None, list[Mistake]]:
+def rubric_of(kind: Callable[..., R], plain: Any) -> tuple[R | None, list[Mistake]]:
     """Make a rubric of JSON values; None with all mistakes if there are any."""
     clashes = list(_clashes(plain))
     mistakes, said = [*_doubles(plain), *clashes], {one.path[:2] for one in clashes}
@@ -304,18 +301,6 @@ def rubric_of(kind: type[R], plain: Any) -> tuple[R | None, list[Mistake]]:
         return kind(cast("Any", made.criteria), made.threshold, check_timeout=made.check_timeout), []
     except ValueError as error:
         return None, [Mistake((), str(error))]
-
-
-def load_rubric(file: str | os.PathLike[str]) -> Rubric:
-    """Make a rubric of a file: .yaml or .yml (extra `yaml`), .toml or .json.
-
-    The file contains the data for `Rubric.from_data`. Raises `ValueError` with one line for each mistake: the file, the
-    line and what is allowed there; `OSError` for a file that cannot be opened, `MissingExtra`.
-
-    >>> rubric = load_rubric("tides.yaml")  # doctest: +SKIP
-    """
-    data = read_data(pathlib.Path(file))
-    return read_rubric(Rubric, data.value, str(file), data.line_of)
 
 
 def _doubles(data: Any) -> Iterator[Mistake]:
@@ -469,14 +454,14 @@ def _without_nulls(node: Any) -> Any:
 # ---------------------------------------------------------------- writing
 
 
-def write_rubric(rubric: Rubric) -> dict[str, Any]:
+def write_rubric(criteria: Iterable[Criterion], threshold: Number, check_timeout: float) -> dict[str, Any]:
     """Return a rubric as data; `ValueError` has one line for each thing that data cannot express."""
     problems: list[str] = []
-    criteria = [_written_criterion(criterion, problems) for criterion in rubric.criteria]
-    threshold = _number("Rubric.threshold", rubric.threshold, problems)
+    written_criteria = [_written_criterion(criterion, problems) for criterion in criteria]
+    share = _number("Rubric.threshold", threshold, problems)
     if problems:
         raise ValueError("\n".join(problems))
-    return {"threshold": threshold, "check_timeout": rubric.check_timeout, "criteria": criteria}
+    return {"threshold": share, "check_timeout": check_timeout, "criteria": written_criteria}
 
 
 def _written_criterion(criterion: Criterion, problems: list[str]) -> dict[str, Any]:

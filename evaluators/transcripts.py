@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from kairo_team._util.frozen import thaw
-from kairo_team.results import Artifact
+from kairo_team.artifacts import Artifact
 
 if TYPE_CHECKING:
     from kairo_team.messages import Message, ToolCall

@@ -7,22 +7,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kairo_team._util.drawn import drawing
-from kairo_team.budget import Usage
+from kairo_team.artifacts import Artifact
+from kairo_team.budget import Budget, Usage
 from kairo_team.engine.run.lone_agent import work_alone
 from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy
-from kairo_team.results import Artifact
 from kairo_team.tasks import Task
-from kairo_team.verdicts import EvaluationContext, EvaluationVerdict
+from kairo_team.verdicts import CriterionResult, EvaluationContext, EvaluationVerdict
 
 if TYPE_CHECKING:
-    from kairo_team.budget import Budget
     from kairo_team.contracts import Agent, ChatModel, EvaluationStrategy
     from kairo_team.engine.work.work_context import WorkContext
     from kairo_team.evaluators.criterion import Criterion
     from kairo_team.evaluators.review import Review
     from kairo_team.evaluators.rubric import Rubric
     from kairo_team.messages import Message, ModelRequest, ModelResponse
-    from kairo_team.verdicts import CriterionResult
 
 _BY = {"check": "a check", "judge": "the judge", "human": "a person"}
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kairo_team import events
     from kairo_team.agents.mini import MiniAgent
     from kairo_team.api import check, run, run_sync
+    from kairo_team.artifacts import Artifact, Finding
     from kairo_team.budget import Budget, BudgetPolicy, HaltReason, Usage
     from kairo_team.cluster.cluster import Cluster
     from kairo_team.contracts import MemberContext
@@ -39,30 +40,23 @@ if TYPE_CHECKING:
     )
     from kairo_team.evaluators import checks
     from kairo_team.evaluators.criterion import Criterion
-    from kairo_team.evaluators.rubric import Rubric
-    from kairo_team.evaluators.rubric_data import load_rubric
+    from kairo_team.evaluators.rubric import Rubric, load_rubric
     from kairo_team.files import File
     from kairo_team.gates import CallbackGate, ConsoleGate, DeferGate, JournalGate
     from kairo_team.governance.pricing import Price
     from kairo_team.human import HumanDecision, HumanRequest
     from kairo_team.messages import Message, ModelRequest, ModelResponse, ToolCall
-    from kairo_team.models.fallback import Fallback
     from kairo_team.models.limits import ModelLimit
+    from kairo_team.models.resolver import Fallback
     from kairo_team.models.retries import ModelRetry
-    from kairo_team.results import AgentOutput, AgentStatus, Artifact, TaskOutcome, TeamResult, TeamStatus
+    from kairo_team.results import AgentOutput, AgentStatus, TaskOutcome, TeamResult, TeamStatus
     from kairo_team.serve.asgi import asgi
     from kairo_team.tasks import Assignment, Loop, Task, TaskGraph, TaskRef, TaskStatus
     from kairo_team.team import Member, PlannerFailureMode, RiskProfile, Role, Team, TeamConfig, TeamExecutionRequest
     from kairo_team.tools.mcp_config import load_mcp
     from kairo_team.tools.permissions import ToolPermissions
     from kairo_team.tools.tool import tool
-    from kairo_team.verdicts import (
-        Cause,
-        EvaluationContext,
-        EvaluationVerdict,
-        Finding,
-        VerdictOutcome,
-    )
+    from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict, VerdictOutcome
     from kairo_team.views.json_lines import JsonLines
     from kairo_team.views.telemetry import OpenTelemetry
     from kairo_team.web_console.console import console
@@ -164,6 +158,7 @@ if not TYPE_CHECKING:  # a type checker would accept any name
         "events": "",
         "agents.mini": "MiniAgent",
         "api": "check run run_sync",
+        "artifacts": "Artifact Finding",
         "budget": "Budget BudgetPolicy HaltReason Usage",
         "cluster.cluster": "Cluster",
         "contracts": "MemberContext",
@@ -185,7 +180,7 @@ if not TYPE_CHECKING:  # a type checker would accept any name
         "human": "HumanDecision HumanRequest",
         "messages": "Message ModelRequest ModelResponse ToolCall",
         "models": "Fallback ModelLimit ModelRetry",
-        "results": "AgentOutput AgentStatus Artifact TaskOutcome TeamResult TeamStatus",
+        "results": "AgentOutput AgentStatus TaskOutcome TeamResult TeamStatus",
         "serve.asgi": "asgi",
         "tasks": "Assignment Loop Task TaskGraph TaskRef TaskStatus",
         "team": "Member PlannerFailureMode RiskProfile Role Team TeamConfig TeamExecutionRequest",
@@ -193,7 +188,7 @@ if not TYPE_CHECKING:  # a type checker would accept any name
         "tools.mcp_config": "load_mcp",
         "tools.permissions": "ToolPermissions",
         "tools.tool": "tool",
-        "verdicts": "Cause EvaluationContext EvaluationVerdict Finding VerdictOutcome",
+        "verdicts": "Cause EvaluationContext EvaluationVerdict VerdictOutcome",
         "views.json_lines": "JsonLines",
         "views.telemetry": "OpenTelemetry",
         "web_console.console": "console",

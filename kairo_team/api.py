@@ -20,14 +20,13 @@ from kairo_team.errors import ContractBreach, Misuse, RunFinished, RunNotFound
 from kairo_team.plugin_calls import shown
 from kairo_team.plugins import resolve
 from kairo_team.results import TeamResult
-from kairo_team.team import name_types
+from kairo_team.team import Team, TeamConfig, TeamExecutionRequest, name_types
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
     from kairo_team.contracts import TeamCoordinator
     from kairo_team.files import File
     from kairo_team.tasks import TaskGraph
-    from kairo_team.team import Team, TeamConfig, TeamExecutionRequest
 
 __all__ = ["PlanCheck", "check", "run", "run_sync"]
 

@@ -19,7 +19,7 @@ from kairo_team._util.reply_json import read_reply
 from kairo_team.errors import known
 
 if TYPE_CHECKING:
-    from kairo_team.results import Artifact
+    from kairo_team.artifacts import Artifact
 
 Test = Literal["equals", "not_equals", "one_of", "contains", "at_least", "at_most", "holds"]
 TESTS: Final[tuple[Test, ...]] = ("equals", "not_equals", "one_of", "contains", "at_least", "at_most", "holds")

@@ -13,6 +13,7 @@ from kairo_team._util.plugin_shapes import check_parts
 
 if TYPE_CHECKING:
     from kairo_team.addresses import ModelAddress
+    from kairo_team.artifacts import Artifact
     from kairo_team.budget import Budget, Usage
     from kairo_team.constraints import ResourceAction, ResourceContext, ResourceValidation
     from kairo_team.engine.work.runtime import Runtime
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from kairo_team.messages import ModelRequest, ModelResponse
     from kairo_team.permissions import PermissionDecision, SideEffect
     from kairo_team.recorded import Place, RecoveredRun
-    from kairo_team.results import AgentOutput, Artifact, Attempt, Data, TeamResult
+    from kairo_team.results import AgentOutput, Attempt, Data, TeamResult
     from kairo_team.tasks import Assignment, TaskGraph
     from kairo_team.team import Role, Team, TeamExecutionRequest
     from kairo_team.tools.pipeline import GovernedTool, Toolbox

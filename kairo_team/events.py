@@ -13,10 +13,11 @@ from datetime import datetime
 from typing import Any, ClassVar, Literal, cast
 
 from kairo_team._util.frozen import freeze, quick
+from kairo_team._util.late_pydantic import adapter, read
 from kairo_team.budget import Usage
 from kairo_team.errors import known
 from kairo_team.human import HumanRequest
-from kairo_team.results import TeamStatus, adapter, read
+from kairo_team.results import TeamStatus
 from kairo_team.verdicts import Cause, EvaluationVerdict
 
 

@@ -13,11 +13,10 @@ from kairo_team._util.frozen import known_arguments
 from kairo_team._util.plugin_shapes import check_function
 from kairo_team._util.terminal import TERMINAL, Terminal, barred, clean
 from kairo_team._util.threads import run_in_thread
-from kairo_team.human import HumanDecision
+from kairo_team.human import HumanDecision, HumanRequest
 
 if TYPE_CHECKING:
     from kairo_team.contracts import Journal
-    from kairo_team.human import HumanRequest
 
 Answer = HumanDecision | bool | None
 """A decision; True approves, False rejects, None is silence."""

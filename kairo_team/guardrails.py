@@ -12,15 +12,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+from typing import Any, ClassVar, Final, cast
 
 from kairo_team._util.frozen import EMPTY, freeze, freeze_json
 from kairo_team._util.late_pydantic import to_jsonable_python
 from kairo_team.errors import known
-from kairo_team.messages import Message, ToolCall
-
-if TYPE_CHECKING:
-    from kairo_team.messages import ModelResponse
+from kairo_team.messages import Message, ModelResponse, ToolCall
 
 
 class GuardrailAction(StrEnum):

@@ -9,8 +9,9 @@ from typing import Annotated, Any, Final, Literal
 
 from kairo_team._util.frozen import EMPTY, checked, freeze
 from kairo_team._util.late_pydantic import AfterValidator, AsTuple
+from kairo_team.artifacts import Finding
 from kairo_team.errors import Misuse, known
-from kairo_team.verdicts import Cause, Finding
+from kairo_team.verdicts import Cause
 
 QuestionKind = Literal["plan", "review", "tool"]
 """The subject of a question: a plan, a reviewed artifact, or a tool call."""

@@ -12,10 +12,11 @@ from itertools import islice
 from typing import Any, Final, NoReturn, cast
 
 from kairo_team._util.frozen import thaw
+from kairo_team._util.late_pydantic import adapter
 from kairo_team._util.mistakes import faults_of
 from kairo_team._util.reply_json import read_reply
+from kairo_team.artifacts import Artifact
 from kairo_team.errors import InvalidReply, MissingExtra
-from kairo_team.results import Artifact, adapter
 
 MAX_FAULTS: Final = 3
 """The most faults that are searched for: a large value can have a million."""

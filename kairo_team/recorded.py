@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kairo_team.budget import NO_USAGE
+from kairo_team.budget import NO_USAGE, Usage
 
 if TYPE_CHECKING:
-    from kairo_team.budget import Usage
     from kairo_team.contracts import RunJournal
     from kairo_team.human import HumanDecision, HumanRequest
     from kairo_team.team import TeamExecutionRequest

@@ -23,6 +23,7 @@ from kairo_team._util.frozen import (
 )
 from kairo_team._util.guesses import answers_guesses
 from kairo_team._util.late_pydantic import AfterValidator, AsTuple, Number, PlainSerializer, omit_empty
+from kairo_team.artifacts import Artifact, DoneCall, Finding
 from kairo_team.budget import Budget, check_count
 from kairo_team.conditions import AsCondition, Condition
 from kairo_team.errors import known, repeated
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
     import networkx as nx
     from pydantic import GetCoreSchemaHandler
     from typing_extensions import TypeVar
-
-    from kairo_team.results import Artifact, DoneCall
-    from kairo_team.verdicts import Finding
 
     T = TypeVar("T", default=Any)
     T_co = TypeVar("T_co", default=Any, covariant=True)
@@ -615,9 +613,6 @@ class Assignment:
         return unique([*self.files, *(file for one in self.upstream.values() for file in one.files), *before])
 
     def __post_init__(self) -> None:
-        from kairo_team.results import Artifact, DoneCall
-        from kairo_team.verdicts import Finding
-
         check_kind("Assignment.task", self.task, Task)
         check_kind("Assignment.goal", self.goal, str)
         check_count("Assignment.attempt", self.attempt, 1)

@@ -19,16 +19,23 @@ from kairo_team._util.guesses import answers_guesses
 from kairo_team._util.late_pydantic import AfterValidator, AsTuple, Number, PlainSerializer, omit_empty
 from kairo_team._util.plugin_shapes import as_list, check_agent, check_plug_in
 from kairo_team.budget import Budget, BudgetPolicy
-from kairo_team.contracts import GuardrailPolicy, ResourceConstraint, check_constraints, check_guardrails
+from kairo_team.contracts import (
+    AgentLike,
+    EvaluationStrategy,
+    GuardrailPolicy,
+    ResourceConstraint,
+    TeamCoordinator,
+    check_constraints,
+    check_guardrails,
+)
 from kairo_team.errors import known, repeated
 from kairo_team.files import File
 from kairo_team.plugins import resolve
 from kairo_team.tasks import Task, TaskGraph, check_id, is_id, name_of_type
 
 if TYPE_CHECKING:
-    from kairo_team.contracts import AgentLike, EvaluationStrategy, TeamCoordinator
+    from kairo_team.artifacts import Artifact
     from kairo_team.engine.work.runtime import Runtime
-    from kairo_team.results import Artifact
     from kairo_team.tools.permissions import ToolPermissions
 
 Names = Annotated[

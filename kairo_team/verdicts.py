@@ -18,14 +18,14 @@ from kairo_team._util.frozen import (
     known_arguments,
 )
 from kairo_team._util.late_pydantic import AsTuple
+from kairo_team.artifacts import Artifact, Finding
 from kairo_team.budget import Usage, check_count
+from kairo_team.messages import Message
+from kairo_team.tasks import Task
+from kairo_team.team import TeamConfig
 
 if TYPE_CHECKING:
     from kairo_team.contracts import MemberContext
-    from kairo_team.messages import Message
-    from kairo_team.results import Artifact
-    from kairo_team.tasks import Task
-    from kairo_team.team import TeamConfig
 
 
 class VerdictOutcome(StrEnum):
@@ -82,30 +82,6 @@ APPROVED: Final = "approved"
 """Levels that a result can have besides those of its criterion."""
 NOT_BLANK: Final = "not blank"
 """The feedback of a review that checked only for blankness begins with this."""
-
-
-@checked
-@dataclass(frozen=True)
-class Finding:
-    """One defect, described so that a member can fix it."""
-
-    id: str
-    criterion: str | None = None
-    severity: Literal["blocking", "info"] = "blocking"
-    locus: str = ""
-    """Where in the artifact the defect is."""
-    observed: str = ""
-    expected: str = ""
-    recheck: str = ""
-    """How the defect will be checked again; the member's next prompt has it."""
-    status: Literal["open", "closed", "regressed", "met"] = "open"
-    """closed: it was a defect before and is fixed. regressed: it was right before. met: it is right, and not known to
-    have been a defect; a member finds it in `Assignment.met`, not among the findings."""
-
-    @property
-    def is_right(self) -> bool:
-        """Whether there is nothing to fix: the finding is closed or met."""
-        return self.status in ("closed", "met")
 
 
 @checked
@@ -299,11 +275,6 @@ class EvaluationContext:
     """The member's conversation, in order; empty if its agent keeps none."""
 
     def __post_init__(self) -> None:
-        from kairo_team.messages import Message
-        from kairo_team.results import Artifact
-        from kairo_team.tasks import Task
-        from kairo_team.team import TeamConfig
-
         check_kind("EvaluationContext.task", self.task, Task)
         check_kind("EvaluationContext.artifact", self.artifact, Artifact)
         check_count("EvaluationContext.attempt", self.attempt, 1)

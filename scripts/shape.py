@@ -7,8 +7,11 @@ without blanks and comments.
 from __future__ import annotations
 
 import ast
+import io
+import re
 import statistics
 import sys
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +20,7 @@ from scripts import plain_english
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("kairo_team", "coordinators", "evaluators", "tck", "examples")
+_FOR_TOOLS = re.compile(r"#\s*(noqa|type:|pyright:|pragma|fmt:)")
 MAX_FILE, MAX_MEDIAN, MAX_P90, MAX_BODY = 800, 8, 25, 60
 
 
@@ -44,6 +48,14 @@ def functions(path: Path) -> Iterator[Function]:
             yield Function(count, f"{path.relative_to(ROOT)}:{node.lineno} {node.name}")
 
 
+def count_comments(text: str) -> tuple[int, int]:
+    """Return how many lines are comments, and how many have one at their end, without those that a tool reads."""
+    found = [one for one in tokenize.generate_tokens(io.StringIO(text).readline) if one.type == tokenize.COMMENT]
+    above = sum(one.line.lstrip().startswith("# ") for one in found)
+    beside = sum(not one.line.lstrip().startswith("#") and not _FOR_TOOLS.match(one.string) for one in found)
+    return above, beside
+
+
 def percentile(values: list[int], share: float) -> int:
     """Return the smallest value that at least `share` of the values do not exceed."""
     return sorted(values)[max(0, -int(-len(values) * share // 1) - 1)]
@@ -63,11 +75,10 @@ def main() -> None:
         cells = (f"{value} / {limit}" if limit else f"{value}" for value, limit in zip(figures, limits, strict=True))
         print(f"{name:14}{len(values):7}" + "".join(f"{cell:>12}" for cell in cells))
     shipped = {path: count for path, count in files.items() if (ROOT / "tck") not in path.parents}
-    comments = sum(
-        line.lstrip().startswith("# ") for path in shipped for line in path.read_text(encoding="utf-8").splitlines()
-    )
+    comments = [count_comments(path.read_text(encoding="utf-8")) for path in shipped]
     print(f"lines shipped, without the kits: {sum(shipped.values()):,}")
-    print(f"lines of comments: {100 * comments / sum(shipped.values()):.1f} of 100")
+    above, beside = (100 * sum(each) / sum(shipped.values()) for each in zip(*comments, strict=True))
+    print(f"lines of comments: {above:.2f} of 100, and {beside:.2f} at the end of a line")
     for name, paths in (("code", plain_english.CODE), ("docs", plain_english.DOCS)):
         print(f"places to read twice, {name}: {len(plain_english.places(paths)):,}")
     for path, count in files.items():

@@ -8,10 +8,11 @@ from typing import Any
 import anyio
 import pytest
 
+from kairo_team.artifacts import Artifact
 from kairo_team.budget import Budget, HaltReason, Usage
 from kairo_team.contracts import MemberContext
 from kairo_team.errors import HaltError, InsufficientBudget, ModelCallError
-from kairo_team.results import AgentOutput, Artifact, TeamResult
+from kairo_team.results import AgentOutput, TeamResult
 from kairo_team.tasks import Assignment, TaskStatus
 from kairo_team.tck.agent_model import LONG, Say, looking
 from kairo_team.tck.agent_stage import TASK, AgentStage, Scene, text_of, why

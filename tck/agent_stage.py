@@ -8,12 +8,13 @@ from typing import Any, ClassVar, Final, cast
 
 import pytest
 
+from kairo_team.artifacts import Artifact
 from kairo_team.budget import Budget
 from kairo_team.contracts import Agent, ChatModel, MemberContext
 from kairo_team.coordinators import FailurePolicy, TaskDispatchCoordinator
 from kairo_team.engine.live.function_agent import FunctionAgent
 from kairo_team.engine.work.runtime import Runtime
-from kairo_team.results import AgentOutput, Artifact, TeamResult
+from kairo_team.results import AgentOutput, TeamResult
 from kairo_team.tasks import Assignment, Task, TaskGraph
 from kairo_team.tck.agent_model import KitModel, Look, Say, Script
 from kairo_team.tck.calls import skip_unless

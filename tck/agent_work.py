@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from kairo_team._util.frozen import thaw
+from kairo_team.artifacts import Artifact, Finding
 from kairo_team.budget import Budget
 from kairo_team.contracts import MemberContext
 from kairo_team.governance.guardrails import (
@@ -24,14 +25,13 @@ from kairo_team.governance.guardrails import (
 )
 from kairo_team.messages import ModelRequest
 from kairo_team.permissions import PermissionDecision
-from kairo_team.results import Artifact, TeamResult
+from kairo_team.results import TeamResult
 from kairo_team.tasks import Assignment, TaskStatus
 from kairo_team.tck.agent_model import Say, looking, request_text
 from kairo_team.tck.agent_stage import TASK, AgentStage, Change, text_of, why
 from kairo_team.tck.kit import clause
 from kairo_team.team import Role
 from kairo_team.tools.permissions import ToolPermissions
-from kairo_team.verdicts import Finding
 
 TOLD: Mapping[str, str] = {
     "the goal": "Tell children of the sea.",

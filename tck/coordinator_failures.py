@@ -7,10 +7,11 @@ from typing import Any, Final
 
 import anyio
 
+from kairo_team.artifacts import Artifact
 from kairo_team.budget import Budget
 from kairo_team.contracts import MemberContext
 from kairo_team.events import AttemptFinished
-from kairo_team.results import AgentOutput, AgentStatus, Artifact, TeamResult, TeamStatus
+from kairo_team.results import AgentOutput, AgentStatus, TeamResult, TeamStatus
 from kairo_team.tasks import Assignment, Task, TaskStatus
 from kairo_team.tck.coordinator_stage import (
     CoordinatorStage,

@@ -7,6 +7,7 @@ from typing import Any
 import anyio
 from anyio.lowlevel import checkpoint
 
+from kairo_team.artifacts import Finding
 from kairo_team.budget import Budget
 from kairo_team.engine.work.runtime import Runtime
 from kairo_team.events import HumanDecided, HumanRequested
@@ -17,7 +18,7 @@ from kairo_team.tck.coordinator_reviewing import Reviewed, Reviewer, ReviewStage
 from kairo_team.tck.coordinator_stage import Show
 from kairo_team.tck.kit import clause
 from kairo_team.team import RiskProfile
-from kairo_team.verdicts import NEVER_BY_RISK, Cause, EvaluationContext, EvaluationVerdict, Finding
+from kairo_team.verdicts import NEVER_BY_RISK, Cause, EvaluationContext, EvaluationVerdict
 
 LOW, MEDIUM, HIGH = RiskProfile
 ONE = (Task("text", "Write it."),)

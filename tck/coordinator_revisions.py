@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from kairo_team.artifacts import Finding
 from kairo_team.events import AttemptStarted
 from kairo_team.results import TeamStatus
 from kairo_team.tasks import Task
@@ -20,7 +21,7 @@ from kairo_team.tck.coordinator_reviewing import (
 from kairo_team.tck.coordinator_reviews import CRASHES, SECRET
 from kairo_team.tck.kit import clause
 from kairo_team.team import RiskProfile
-from kairo_team.verdicts import Cause, EvaluationVerdict, Finding, VerdictOutcome
+from kairo_team.verdicts import Cause, EvaluationVerdict, VerdictOutcome
 
 LOW, MEDIUM, HIGH = RiskProfile
 ONE = (Task("text", "Write it."),)

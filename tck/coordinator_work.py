@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import anyio
 
+from kairo_team.artifacts import Artifact
 from kairo_team.budget import Budget
 from kairo_team.contracts import MemberContext
 from kairo_team.events import (
@@ -18,7 +19,7 @@ from kairo_team.events import (
     TaskEnded,
     TaskEvent,
 )
-from kairo_team.results import AgentOutput, AgentStatus, Artifact, TeamResult, TeamStatus
+from kairo_team.results import AgentOutput, AgentStatus, TeamResult, TeamStatus
 from kairo_team.tasks import Assignment, Task, TaskStatus
 from kairo_team.tck.coordinator_stage import (
     CoordinatorStage,

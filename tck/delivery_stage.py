@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from anyio.to_thread import run_sync
 
-from kairo_team.cluster.delivery import Beats, Delivery, Receiver
+from kairo_team.cluster.delivery import Delivery, Intervals, Receiver
 from kairo_team.tck.kit import ContractTCK, clause, make_it
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class DeliveryStage(ContractTCK):
     contract: ClassVar[type] = Delivery
     virtual_time: ClassVar[bool] = False
     backends: ClassVar[Sequence[str]] = ("asyncio",)
-    beats: ClassVar[Beats] = Beats(poll=0.05, again=0.2, late=2.0)
+    beats: ClassVar[Intervals] = Intervals(poll=0.05, again=0.2, late=2.0)
     """Polling intervals for the engine of `make_delivery`, in seconds."""
     patience: ClassVar[float] = 60.0
     """Seconds after which the kit gives up waiting for something that should happen."""

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from itertools import cycle
 from typing import Any, Final, cast
 
+from kairo_team.artifacts import Artifact
 from kairo_team.budget import Budget
 from kairo_team.errors import HaltError, InsufficientBudget
 from kairo_team.messages import ModelRequest
-from kairo_team.results import Artifact
 from kairo_team.tck.evaluation_forgeries import FORGERIES, PLACEHOLDERS
 from kairo_team.tck.evaluation_stage import Asked, EvaluationStage
 from kairo_team.tck.evaluation_verdicts import ESCALATE, EXCEEDED, PASS, REVISE, check_equal, given_to_member

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from anyio.lowlevel import checkpoint
 
+from kairo_team.artifacts import Artifact
 from kairo_team.contracts import EvaluationStrategy
-from kairo_team.results import Artifact
 from kairo_team.tck.calls import at_once
 from kairo_team.tck.evaluation_stage import EvaluationStage
 from kairo_team.tck.evaluation_verdicts import check_equal

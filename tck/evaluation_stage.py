@@ -11,12 +11,12 @@ from typing import Any, ClassVar, Final
 
 import anyio
 
+from kairo_team.artifacts import Artifact
 from kairo_team.budget import Budget, Usage
 from kairo_team.contracts import ChatModel, EvaluationStrategy
 from kairo_team.engine.run.team_run import TeamRun
 from kairo_team.engine.work.runtime import Runtime
 from kairo_team.messages import Message, ModelRequest
-from kairo_team.results import Artifact
 from kairo_team.tasks import Assignment, Task
 from kairo_team.tck.kit import ContractTCK, make_it
 from kairo_team.tck.paid_model import PaidModel

@@ -18,12 +18,12 @@ import anyio
 import pytest
 from hypothesis import strategies as st
 
+from kairo_team.artifacts import Artifact, Finding
 from kairo_team.engine.records.digests import criteria_digest
-from kairo_team.results import Artifact
 from kairo_team.tck.calls import another_moment
 from kairo_team.tck.evaluation_stage import EvaluationStage, is_about_rounds
 from kairo_team.tck.kit import clause, law
-from kairo_team.verdicts import Cause, EvaluationVerdict, Finding, VerdictOutcome
+from kairo_team.verdicts import Cause, EvaluationVerdict, VerdictOutcome
 
 PASS, REVISE = VerdictOutcome.PASS, VerdictOutcome.REVISE
 ESCALATE, EXCEEDED = VerdictOutcome.ESCALATE, VerdictOutcome.REVIEW_EXCEEDED

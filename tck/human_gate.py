@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final
 
 import anyio
 
+from kairo_team.artifacts import Finding
 from kairo_team.contracts import HumanGate, MemberContext
 from kairo_team.human import HumanAction, HumanDecision, HumanRequest
 from kairo_team.permissions import PermissionDecision
@@ -18,7 +19,7 @@ from kairo_team.tck.one_attempt import Played, play
 from kairo_team.team import RiskProfile
 from kairo_team.tools.permissions import ToolPermissions
 from kairo_team.tools.tool import Tool
-from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict, Finding
+from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict
 
 Person = Callable[[str], HumanDecision | None]
 """Takes the text that a person sees, which contains the question's text, and returns the decision. None: no answer,

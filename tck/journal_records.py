@@ -10,11 +10,12 @@ from typing import Any, Final
 
 import pytest
 
+from kairo_team.artifacts import Artifact
 from kairo_team.budget import Usage
 from kairo_team.errors import Misuse, RunNotFound
 from kairo_team.messages import ModelResponse, ToolCall
 from kairo_team.recorded import Place, RecordedCall, RecoveredRun
-from kairo_team.results import AgentOutput, Artifact, Attempt, TeamStatus
+from kairo_team.results import AgentOutput, Attempt, TeamStatus
 from kairo_team.tck.journal_stage import (
     HELD,
     NOTHING,

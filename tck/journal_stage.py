@@ -12,13 +12,14 @@ from typing import Any, ClassVar, Final
 import anyio
 
 from kairo_team._util.threads import run_in_thread
+from kairo_team.artifacts import Artifact
 from kairo_team.budget import Usage
 from kairo_team.contracts import Journal, RunJournal
 from kairo_team.errors import JournalError
 from kairo_team.events import AttemptProgress, Event
 from kairo_team.human import HumanRequest
 from kairo_team.recorded import Place, RecoveredRun
-from kairo_team.results import Artifact, TaskOutcome, TeamResult, TeamStatus
+from kairo_team.results import TaskOutcome, TeamResult, TeamStatus
 from kairo_team.tasks import Assignment, Task, TaskGraph, TaskStatus
 from kairo_team.tck.kit import ContractTCK, make_it
 from kairo_team.team import Member, Team, TeamExecutionRequest

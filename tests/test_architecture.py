@@ -45,14 +45,15 @@ NEVER = {
 MODULES = {
     "_util": """child_processes child_watch clock database_url drawn frozen guesses late_pydantic
         lazy_imports masking mistakes open_scopes plugin_shapes reply_json terminal threads trace_context""",
-    "vocabulary": """addresses budget conditions constraints contracts errors events files gates guardrails human
-        messages output_types permissions plugin_calls plugins recorded results tasks team verdicts""",
-    "governance": """constraint_chain constraint_limits governor guardrail_config guardrails halts holds ledger plug_ins
-        policies price_library pricing scope slices""",
-    "models": """address call_keys client_errors fallback file_bounds governed_model limits local local_server natives
-        openai_compatible provider_errors provider_messages providers readings resolver retries tool_calls""",
+    "vocabulary": """addresses artifacts budget conditions constraints contracts errors events files gates guardrails
+        human messages output_types permissions plugin_calls plugins recorded results tasks team verdicts""",
+    "governance": """constraint_chain constraint_limits governor guardrails halts holds ledger plug_ins
+        policies pricing scope slices""",
+    "models": """address call_keys client_errors governed_model limits local local_server natives
+        openai_compatible prompt_bounds provider_errors provider_messages providers readings resolver retries
+        tool_calls""",
     "models/address": "chat http messages parts responses served",
-    "tools": """arguments circuit commands globs guards made_calls mcp mcp_config mcp_schema mcp_session mcp_transport
+    "tools": """arguments circuit commands globs guards made_calls mcp mcp_config mcp_schema mcp_transport
         passing paths permissions pipeline pydantic_toolsets result shell_words signature skills sources tool
         tool_server""",
     "prompts": "bounds filters overrides quoting",
@@ -61,9 +62,9 @@ MODULES = {
     "engine/records": """digests earlier_calls journal questions recovery replay run_handle run_scope
         suspension""",
     "engine/tasks": "dispatcher member_budgets ready_tasks task_budgets task_run",
-    "engine/work": "constraints member_model run_arguments run_services runtime steering takings work_context",
+    "engine/work": "constraints member_model run_arguments run_services runtime steering work_context",
     "engine/plan": "grown_tasks growth planning preflight",
-    "engine/run": "attempts ending lone_agent recorded_agent team_run",
+    "engine/run": "attempts ending lone_agent team_run",
     "agents": """dead_connections langgraph langgraph_attempt langgraph_models langgraph_tools langgraph_views
         langgraph_watch limits mini mini_compaction openai_agents openai_finish openai_models openai_run openai_tools
         openai_views program pydantic_ai pydantic_ai_hooks pydantic_ai_messages team_agent wrapped""",
@@ -71,7 +72,7 @@ MODULES = {
         postgres_database processes recovery requests sql_journal sql_run_journal value_classes
         windows""",
     "cluster": """attempt_host cluster coverage dbos_delivery deaths delivery facts health mailbox
-        procrastinate_delivery reaper remote_attempt service units wire worker""",
+        monitor procrastinate_delivery remote_attempt service units wire worker""",
     "evaluators": """agent_judge artifact_view attacks calibration check_calls checks combined criterion
         fingerprint installed_evaluators judge_injection judge_question
         judge_reply judged judging look_alikes pair_report pairwise panel quotes review rubric
@@ -92,9 +93,9 @@ MODULES = {
         serving""",
     "data": "files mistakes teams",
     "data/teams": "hints loading reading shapes",
-    "evals": "comparison dataset eval_result eval_run pydantic_dataset",
+    "evals": "dataset eval_result eval_run",
     "cli": """account_commands app budgets cluster_commands commands console_command databases
-        defaults demo_command demo_scenes desk document eval_command exits graph init_command interrupts job
+        defaults demo_command demo_scenes desk eval_command exits graph init_command interrupts job
         journal_commands journals judge judge_attack judge_compare judge_inputs judge_report judge_try
         loading options plugins_command refusal report report_command run_commands run_table schema_command
         secret_arguments serve_command sources streams""",
@@ -105,9 +106,9 @@ ENGINE_IN_ORDER = {
     "live": "timers enforced_end task_pool function_agent event_bus",
     "records": "journal replay run_scope questions digests earlier_calls suspension run_handle recovery",
     "tasks": "ready_tasks member_budgets task_run task_budgets dispatcher",
-    "work": "steering takings constraints run_arguments runtime run_services member_model work_context",
+    "work": "steering constraints run_arguments runtime run_services member_model work_context",
     "plan": "grown_tasks preflight planning growth",
-    "run": "attempts ending recorded_agent lone_agent team_run",
+    "run": "attempts ending lone_agent team_run",
 }
 """The rooms of the engine and their modules: each imports only from those before it, and for type checkers too."""
 ENGINE_ORDER: list[str] = [f"{room}.{name}" for room, names in ENGINE_IN_ORDER.items() for name in names.split()]
@@ -118,8 +119,15 @@ ENGINE_PAIRS = {
     ): "a context makes its member's models, and they record their calls in it",
 }
 """Modules of the engine that know each other, the earlier one first, and why."""
-WITHOUT_CIRCLES = ["agents", "cli", "cluster", "coordinators", "data", "data/teams", "durable", "views"]
-"""Rooms whose modules can be put in an order, each importing only those before it."""
+KNOWN_CIRCLES = {
+    ("contracts", "vocabulary"): "a contract names the values it takes, for type checkers; members are plug-ins",
+    ("errors", "results"): "the error of a failed run has its result",
+    ("evaluators.rubric", "evaluators.tried"): "`Rubric.try_on` reviews by a judge, who is given a rubric",
+    ("governance.ledger", "governance.halts"): "a node has its tree, and the tree what is open at each node",
+    ("governance.halts", "governance"): "the tree has what waits, holds a scope open or borrows at each node",
+    **{(f"engine.{one}", f"engine.{other}"): reason for (one, other), reason in ENGINE_PAIRS.items()},
+}
+"""Imports that close a circle: a module, the module or room that it names, and why. No other circle is allowed."""
 ON_ASYNCIO = {
     "cluster/procrastinate_delivery.py": "procrastinate's workers run on asyncio, in a thread of their own",
 }
@@ -290,13 +298,18 @@ def module_graph() -> nx.DiGraph[str]:
     return graph
 
 
-@pytest.mark.parametrize("room", WITHOUT_CIRCLES)
-def test_no_modules_of_a_room_import_each_other_in_a_circle(room: str) -> None:
+def test_no_modules_of_a_room_import_each_other_in_a_circle() -> None:
     """Imports inside functions and for type checkers count too."""
-    graph = module_graph()
-    inside = graph.subgraph(name for name in graph if room_of(name) == room)
-    assert len(inside) > 1
-    assert [sorted(circle) for circle in nx.strongly_connected_components(inside) if len(circle) > 1] == []
+    graph = nx.DiGraph((here, there) for here, there in module_graph().edges if room_of(here) == room_of(there))
+    circles = [circle for circle in nx.strongly_connected_components(graph) if len(circle) > 1]
+    closing = {
+        known: {(here, there) for circle in circles for here, there in graph.subgraph(circle).edges if here == known[0]}
+        & {edge for edge in graph.edges if known[1] in (edge[1], room_of(edge[1]))}
+        for known in KNOWN_CIRCLES
+    }
+    assert all(closing.values()), "an import of KNOWN_CIRCLES closes no circle"
+    graph.remove_edges_from(edge for edges in closing.values() for edge in edges)
+    assert [sorted(circle) for circle in nx.strongly_connected_components(graph) if len(circle) > 1] == []
 
 
 def test_nothing_but_the_test_doubles_knows_one_event_loop() -> None:

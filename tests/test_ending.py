@@ -16,10 +16,10 @@ import anyio
 import pytest
 
 import kairo_team as kt
+from kairo_team._util.late_pydantic import adapter
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
 from kairo_team.errors import TeamFailed
 from kairo_team.evaluators import Criterion, Rubric, all_of, checks
-from kairo_team.results import adapter
 from tests.human import APPROVE
 
 pytestmark = pytest.mark.anyio

@@ -11,9 +11,9 @@ import pytest
 
 import kairo_team as kt
 from kairo_team import files as module
+from kairo_team._util.late_pydantic import adapter, read
 from kairo_team.agents import TeamAgent
 from kairo_team.errors import PlanRefused
-from kairo_team.results import adapter, read
 from kairo_team.testing import FunctionModel, ScriptedModel
 from tests.models.test_files import AT_URL, PAPER, PHOTO, png
 

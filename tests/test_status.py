@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pytest
 
+from kairo_team.artifacts import Artifact
 from kairo_team.budget import HaltReason, Usage
 from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.engine.records.replay import NewPlanRecords
@@ -16,7 +17,7 @@ from kairo_team.engine.run.ending import RunEnd, RunFacts, decide_status
 from kairo_team.engine.tasks.ready_tasks import Entry
 from kairo_team.engine.tasks.task_run import TaskRun, TaskState
 from kairo_team.errors import HaltError, PlanRefused, PlanRejected, TeamAborted
-from kairo_team.results import Artifact, TeamStatus
+from kairo_team.results import TeamStatus
 from kairo_team.tasks import Task
 from kairo_team.team import RiskProfile, TeamConfig
 from kairo_team.verdicts import Cause, EvaluationVerdict

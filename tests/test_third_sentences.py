@@ -9,10 +9,10 @@ import anyio
 import pytest
 
 import kairo_team as kt
+from kairo_team.artifacts import Finding
 from kairo_team.errors import ContractBreach, Misuse
 from kairo_team.prompts import Prompts
 from kairo_team.testing import FunctionModel
-from kairo_team.verdicts import Finding
 
 TEAM = kt.Team("desk", [kt.Member("writer", lambda assignment: "a draft")])
 anything: Any = kt

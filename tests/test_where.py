@@ -17,10 +17,10 @@ from scripts import architecture_picture, where
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 ROWS = where.rows()
-LEAST = 15
+LEAST = 45
 
 
-def test_the_map_answers_at_least_fifteen_different_questions() -> None:
+def test_the_map_answers_many_different_questions() -> None:
     assert len({row.question for row in ROWS}) == len(ROWS) >= LEAST
     assert len(ROWS) == sum(line.startswith("| ") and "? |" in line for line in PAGE.splitlines())
 

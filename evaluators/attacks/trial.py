@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 
-from kairo_team.budget import Usage
+from kairo_team.artifacts import Artifact
+from kairo_team.budget import Budget, Usage
 from kairo_team.engine.run.lone_agent import part_of, work_alone
 from kairo_team.evaluators.attacks.corpus import SPLITS, Attack, Work
 from kairo_team.evaluators.calibration.confidence_bounds import Proportion
-from kairo_team.results import Artifact
 from kairo_team.tasks import Task
 from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict, VerdictOutcome
 
 if TYPE_CHECKING:
-    from kairo_team.budget import Budget
     from kairo_team.contracts import ChatModel
     from kairo_team.engine.work.work_context import WorkContext
     from kairo_team.evaluators.judged import JudgedStrategy

@@ -20,11 +20,10 @@ from kairo_team.evaluators.calibration.certificates import (
 from kairo_team.evaluators.calibration.labelled import bucket_of
 from kairo_team.evaluators.calibration.thresholds import Side
 from kairo_team.evaluators.combined import CascadeEvaluationStrategy
-from kairo_team.verdicts import Cause, EvaluationVerdict, VerdictOutcome
+from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict, VerdictOutcome
 
 if TYPE_CHECKING:
     from kairo_team.contracts import EvaluationStrategy
-    from kairo_team.verdicts import EvaluationContext
 
 DECIDED: Final[dict[VerdictOutcome, Side]] = {VerdictOutcome.PASS: "pass", VerdictOutcome.REVISE: "revise"}
 

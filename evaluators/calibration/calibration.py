@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 
+from kairo_team.artifacts import Artifact
 from kairo_team.engine.run.lone_agent import part_of, work_alone
 from kairo_team.evaluators.calibration.calibrated import DECIDED, CalibratedEvaluationStrategy, sureness
 from kairo_team.evaluators.calibration.certificates import (
@@ -33,7 +34,6 @@ from kairo_team.evaluators.calibration.thresholds import BUCKETS, SIDES, Reviewe
 from kairo_team.evaluators.combined import CascadeEvaluationStrategy
 from kairo_team.evaluators.rubric import Rubric
 from kairo_team.evaluators.wired import evaluator_of
-from kairo_team.results import Artifact
 from kairo_team.tasks import Task
 from kairo_team.team import Team
 from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 from pydantic import AfterValidator, Field, ValidationError
 
 from kairo_team._util.frozen import EMPTY, checked, freeze_json
+from kairo_team._util.late_pydantic import adapter
 from kairo_team.evaluators.calibration.confidence_bounds import Proportion, upper_bound
 from kairo_team.evaluators.calibration.labelled import Bucket
 from kairo_team.evaluators.calibration.thresholds import SIDES, Side
@@ -19,7 +20,6 @@ from kairo_team.evaluators.judge_question import question_for
 from kairo_team.evaluators.judging import AskingOptions
 from kairo_team.evaluators.rubric import Rubric
 from kairo_team.messages import Json
-from kairo_team.results import adapter
 
 if TYPE_CHECKING:
     from kairo_team.contracts import EvaluationStrategy, MemberContext

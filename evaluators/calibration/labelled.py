@@ -9,10 +9,10 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, Field, StrictBool, StrictInt
 
 from kairo_team._util.frozen import EMPTY, checked, freeze
+from kairo_team._util.late_pydantic import adapter
 from kairo_team.data.files import read_lines
 from kairo_team.errors import known
 from kairo_team.evaluators.fingerprint import digest_of
-from kairo_team.results import adapter
 
 Bucket = Literal["1", "2", "3+"]
 """Attempts are calibrated separately by bucket: an artifact that survived a review is harder to judge."""

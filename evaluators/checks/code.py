@@ -14,7 +14,7 @@ from kairo_team._util.child_processes import supervised
 from kairo_team.evaluators.checks.named_check import CheckAnswer, NamedCheck
 
 if TYPE_CHECKING:
-    from kairo_team.results import Artifact
+    from kairo_team.artifacts import Artifact
 
 # Extreme nesting exhausts the parser in several ways; all of them are findings, not failures of the check.
 _PARSE: Final = """

@@ -11,7 +11,7 @@ from kairo_team.evaluators.checks.named_check import CheckAnswer, NamedCheck, by
 from kairo_team.evaluators.checks.named_texts import Texts, named_texts
 
 if TYPE_CHECKING:
-    from kairo_team.results import Artifact
+    from kairo_team.artifacts import Artifact
     from kairo_team.verdicts import EvaluationContext
 
 FARTHEST: Final = 200

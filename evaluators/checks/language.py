@@ -12,7 +12,7 @@ from kairo_team.evaluators.checks.named_check import NamedCheck, by_name
 from kairo_team.evaluators.criterion import Answer
 
 if TYPE_CHECKING:
-    from kairo_team.results import Artifact
+    from kairo_team.artifacts import Artifact
 
 LOOKED_AT: Final = 5_000
 """Most characters that are read; more would not make the result surer."""

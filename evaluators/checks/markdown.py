@@ -9,7 +9,7 @@ from kairo_team.evaluators.checks.named_check import CheckAnswer, NamedCheck, by
 from kairo_team.evaluators.quotes import plain
 
 if TYPE_CHECKING:
-    from kairo_team.results import Artifact
+    from kairo_team.artifacts import Artifact
 
 MOST_HASHES: Final = 6
 _ANY: Final = "*"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec
 from kairo_team.evaluators.fingerprint import digest_of, fingerprint
 
 if TYPE_CHECKING:
-    from kairo_team.results import Artifact
+    from kairo_team.artifacts import Artifact
     from kairo_team.verdicts import EvaluationContext
 
 CheckAnswer = bool | str

@@ -15,7 +15,7 @@ from pydantic_core import SchemaError, SchemaValidator, ValidationError, core_sc
 from kairo_team.evaluators.checks.named_check import CheckAnswer, NamedCheck, by_name
 
 if TYPE_CHECKING:
-    from kairo_team.results import Artifact
+    from kairo_team.artifacts import Artifact
 
 LONGEST: Final = 1_000_000
 """Most characters of a text that is searched; a longer one is left undecided."""

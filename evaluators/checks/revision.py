@@ -10,7 +10,7 @@ from kairo_team.evaluators.criterion import Answer
 from kairo_team.evaluators.quotes import plain
 
 if TYPE_CHECKING:
-    from kairo_team.results import Artifact
+    from kairo_team.artifacts import Artifact
     from kairo_team.verdicts import EvaluationContext, EvaluationVerdict
 
 _MARK: Final = "read as "

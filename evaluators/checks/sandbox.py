@@ -11,7 +11,7 @@ from kairo_team._util.frozen import EMPTY
 from kairo_team.evaluators.checks.named_check import CheckAnswer, NamedCheck
 
 if TYPE_CHECKING:
-    from kairo_team.results import Artifact
+    from kairo_team.artifacts import Artifact
 
 TAIL = 1_000
 """Most characters of a command's output that a finding shows: the last ones, where the error is."""

@@ -12,7 +12,7 @@ from kairo_team.evaluators.quotes import plain, stands_in_plain
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from kairo_team.results import Artifact
+    from kairo_team.artifacts import Artifact
     from kairo_team.verdicts import EvaluationContext
 
 LONGEST_CITATION: Final = 200

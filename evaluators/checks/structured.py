@@ -8,10 +8,11 @@ from typing import Any, Final
 from pydantic_core import ValidationError, from_json
 
 from kairo_team._util.frozen import freeze, thaw
+from kairo_team._util.late_pydantic import adapter
 from kairo_team._util.mistakes import faults_of
+from kairo_team.artifacts import Artifact
 from kairo_team.evaluators.checks.named_check import CheckAnswer, NamedCheck, by_name
 from kairo_team.output_types import JsonSchema
-from kairo_team.results import Artifact, adapter
 
 MAX_FAULTS: Final = 3
 """Most faults of a model's data that a finding lists: a large value can have a million."""

@@ -11,7 +11,7 @@ from kairo_team.evaluators.quotes import plain
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kairo_team.results import Artifact
+    from kairo_team.artifacts import Artifact
     from kairo_team.verdicts import EvaluationContext
 
 

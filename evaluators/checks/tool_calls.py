@@ -10,8 +10,8 @@ from kairo_team.evaluators.transcripts import calls_of, named
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from kairo_team.artifacts import Artifact
     from kairo_team.messages import Message
-    from kairo_team.results import Artifact
     from kairo_team.verdicts import EvaluationContext
 
 

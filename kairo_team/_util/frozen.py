@@ -250,13 +250,10 @@ def check_kind(where: str, value: object, kind: type, *, or_none: bool = False) 
     """Raise `ValueError` unless `value` is of this kind, or None where that is allowed."""
     if isinstance(value, kind) or (or_none and value is None):
         return
+    from kairo_team._util.mistakes import with_article  # imported only after a mistake
+
     name = {str: "a string", bool: "True or False"}.get(kind) or with_article(kind.__name__)
     raise ValueError(f"{where} must be {name}{' or None' if or_none else ''}, not {value!r:.80}")
-
-
-def with_article(name: str) -> str:
-    """Return a class's name with its article, for a sentence: "an Artifact", "a Usage"."""
-    return f"{'an' if name[0] in 'AEIO' else 'a'} {name}"
 
 
 def freeze_several(where: str, values: Any, kind: type) -> tuple[Any, ...]:

@@ -6,13 +6,14 @@ made when a validator is built.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast, get_args
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from pydantic import GetCoreSchemaHandler, TypeAdapter
 
-    from pydantic import GetCoreSchemaHandler
+T = TypeVar("T")
 
 
 class _Late:
@@ -138,3 +139,28 @@ def to_jsonable_python(value: Any, **options: Any) -> Any:
     from pydantic_core import to_jsonable_python
 
     return to_jsonable_python(value, **options)
+
+
+def adapter(kind: Any) -> TypeAdapter[Any]:
+    """Return the validator of a type, built once."""
+    return _adapter(kind)
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    import pydantic  # it is slow to import, and most runs validate nothing
+
+    return pydantic.TypeAdapter(kind)
+
+
+def read(kind: type[T], data: Any) -> T:
+    """Make a value from data such as `json.loads` returns; raises `ValueError` with readable sentences."""
+    from pydantic import ValidationError  # slow to import
+
+    try:
+        made: T = adapter(kind).validate_python(data)
+    except ValidationError as error:
+        from kairo_team._util.mistakes import explain  # imported only after a mistake
+
+        raise ValueError("; ".join(explain(kind, error))) from None
+    return made

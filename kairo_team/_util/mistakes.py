@@ -24,8 +24,6 @@ from typing import (
     get_type_hints,
 )
 
-from kairo_team._util.frozen import with_article
-
 if TYPE_CHECKING:
     from pydantic import ValidationError
     from pydantic_core import ErrorDetails
@@ -224,6 +222,11 @@ def _describe_union(branches: list[str]) -> str:
 
 def _several(hint: Any) -> str:
     return _NOUNS[hint][1] if hint in _NOUNS else f"{getattr(hint, '__name__', hint)} objects"
+
+
+def with_article(name: str) -> str:
+    """Return a class's name with its article, for a sentence: "an Artifact", "a Usage"."""
+    return f"{'an' if name[0] in 'AEIO' else 'a'} {name}"
 
 
 def _article(kind: Any) -> str:

@@ -12,12 +12,14 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from kairo_team._util.frozen import freeze_json
+from kairo_team._util.late_pydantic import adapter
 from kairo_team.agents.langgraph_attempt import GraphAttempt
 from kairo_team.agents.wrapped import WrappedAgent, check_function, end_of, made
+from kairo_team.artifacts import Artifact
 from kairo_team.errors import MissingExtra
 from kairo_team.files import File
 from kairo_team.output_types import asked_schema
-from kairo_team.results import AgentOutput, AgentStatus, Artifact, adapter
+from kairo_team.results import AgentOutput, AgentStatus
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel

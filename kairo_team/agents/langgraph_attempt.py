@@ -20,7 +20,8 @@ from kairo_team._util.threads import run_in_thread
 from kairo_team.agents.wrapped import Ending
 from kairo_team.budget import Usage
 from kairo_team.errors import GuardrailDenied, InsufficientBudget, KairoError, ModelCallError, ModelUnavailable
-from kairo_team.models.governed_model import DEFAULT_MAX_TOKENS, prompt_bound
+from kairo_team.models.governed_model import DEFAULT_MAX_TOKENS
+from kairo_team.models.prompt_bounds import prompt_bound
 from kairo_team.models.resolver import refuse_real
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from kairo_team.agents.langgraph_views import (
 from kairo_team.errors import GuardrailDenied, ModelCallError
 from kairo_team.messages import Message, ModelRequest, ModelResponse
 from kairo_team.models.client_errors import call_error
-from kairo_team.models.governed_model import prompt_bound
+from kairo_team.models.prompt_bounds import prompt_bound
 from kairo_team.models.resolver import modules_of, refuse_real
 
 _LIMITS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens", "num_predict", "max_new_tokens")

@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack, cast, get_args, 
 from kairo_team._util.frozen import known_arguments
 from kairo_team.agents.limits import can_pay_another, left_of, too_little, two_turns, what_is_short
 from kairo_team.agents.mini_compaction import Room, cut_results, in_words, newest_turn
+from kairo_team.artifacts import Artifact
 from kairo_team.budget import Budget, Usage, check_count, difference
 from kairo_team.engine.run.lone_agent import run_alone
 from kairo_team.errors import ConstraintExit, InvalidReply, KairoError, ModelCallError, TurnEnded, known, repeated
 from kairo_team.messages import Message, ModelRequest
-from kairo_team.models.governed_model import file_problem, prompt_bound
+from kairo_team.models.prompt_bounds import prompt_bound
+from kairo_team.models.resolver import file_problem
 from kairo_team.output_types import asked_schema, check_output
 from kairo_team.prompts import Prompts
 from kairo_team.prompts.overrides import check_names
-from kairo_team.results import AgentOutput, AgentStatus, Artifact
+from kairo_team.results import AgentOutput, AgentStatus
 from kairo_team.team import Thinking
 from kairo_team.tools.sources import as_source
 from kairo_team.tools.tool import Tool, as_tool

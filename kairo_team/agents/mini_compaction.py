@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from kairo_team.messages import Message
-from kairo_team.models.file_bounds import file_bound
-from kairo_team.models.governed_model import prompt_bound
+from kairo_team.models.prompt_bounds import file_bound, prompt_bound
 
 if TYPE_CHECKING:
     from kairo_team.messages import ModelRequest, ModelResponse

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_args
 from anyio import CancelScope
 
 from kairo_team.agents.wrapped import WrappedAgent, artifact_of, end_of, shared_or_made
+from kairo_team.artifacts import Artifact
 from kairo_team.budget import check_count
 from kairo_team.errors import MissingExtra, known
 from kairo_team.messages import Message
 from kairo_team.permissions import SideEffect
-from kairo_team.results import AgentOutput, AgentStatus, Artifact
+from kairo_team.results import AgentOutput, AgentStatus
 
 if TYPE_CHECKING:
     from agents import Agent, RunConfig

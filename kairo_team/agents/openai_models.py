@@ -16,7 +16,7 @@ from kairo_team.agents.dead_connections import close_dead_connections
 from kairo_team.agents.openai_finish import FinishWord, noting
 from kairo_team.agents.openai_views import NativeCall, rebuilt, reply_view, sound_reply
 from kairo_team.models.client_errors import call_error
-from kairo_team.models.governed_model import prompt_bound
+from kairo_team.models.prompt_bounds import prompt_bound
 from kairo_team.models.resolver import modules_of, refuse_real
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kairo_team._util.frozen import thaw
 from kairo_team.agents.wrapped import WrappedAgent, artifact_of, end_of, shared_or_made
+from kairo_team.artifacts import Artifact
 from kairo_team.errors import MissingExtra
-from kairo_team.results import AgentOutput, AgentStatus, Artifact
+from kairo_team.results import AgentOutput, AgentStatus
 
 if TYPE_CHECKING:
     from pydantic_ai.agent import AbstractAgent

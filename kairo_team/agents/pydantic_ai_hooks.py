@@ -22,8 +22,8 @@ from kairo_team.agents.pydantic_ai_messages import NativeRequest, ReplyView, Req
 from kairo_team.agents.wrapped import Ending
 from kairo_team.budget import Usage
 from kairo_team.errors import ModelCallError
-from kairo_team.models.governed_model import prompt_bound
 from kairo_team.models.natives import sound_reply
+from kairo_team.models.prompt_bounds import prompt_bound
 from kairo_team.models.provider_errors import call_error
 from kairo_team.models.provider_messages import rule_of, usage_of
 from kairo_team.models.providers import with_key

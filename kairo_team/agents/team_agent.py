@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from kairo_team._util.frozen import check_kind, known_arguments
 from kairo_team.api import run
+from kairo_team.artifacts import Artifact
 from kairo_team.engine.plan.preflight import bind, file_problems, plan_problems
 from kairo_team.errors import TeamFailed
 from kairo_team.plugins import resolve
-from kairo_team.results import AgentOutput, Artifact, TeamStatus
+from kairo_team.results import AgentOutput, TeamStatus
 from kairo_team.tasks import TaskGraph
 from kairo_team.team import Role, Team, TeamConfig, TeamExecutionRequest
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from anyio.lowlevel import current_token
 
-from kairo_team import results
+from kairo_team import artifacts
+from kairo_team.artifacts import Artifact
 from kairo_team.engine.run.lone_agent import run_alone
 from kairo_team.errors import KairoError
-from kairo_team.results import AgentOutput, AgentStatus, Artifact
+from kairo_team.results import AgentOutput, AgentStatus
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -153,4 +154,4 @@ def artifact_of(output: Any, *, partial: bool = False) -> Artifact:
     """Return an answer as an artifact; a structured answer is JSON data, and its JSON the text."""
     if isinstance(output, str):
         return Artifact(output, partial=partial)
-    return results.artifact_of(output, partial=partial, fallback=str)
+    return artifacts.artifact_of(output, partial=partial, fallback=str)

@@ -19,7 +19,7 @@ import typer
 from kairo_team.cli.databases import BEAT, MAX_DELIVERIES, away_from_children, clustered, connect, database_of
 from kairo_team.cli.exits import EXIT_CODES, LEFT, LEFT_BY_SIGNAL, STATUS_CODES, exit_codes
 from kairo_team.cli.interrupts import leave
-from kairo_team.cli.job import Ended, check, plain_log
+from kairo_team.cli.job import Ended, Job, check, plain_log
 from kairo_team.cli.journals import command, coverage_of_run, go_on_commands, quoted, worker_command
 from kairo_team.cli.loading import importable, load_team_file, read_team_spec
 from kairo_team.cli.options import (
@@ -40,7 +40,6 @@ from kairo_team.recorded import ENDED
 
 if TYPE_CHECKING:
     from kairo_team.cli.desk import Desk
-    from kairo_team.cli.job import Job
     from kairo_team.cluster.cluster import Cluster
     from kairo_team.cluster.service import WorkerService
 

@@ -20,14 +20,14 @@ from rich.text import Text
 
 from kairo_team._util.terminal import clean
 from kairo_team.cli.exits import LEFT_BY_SIGNAL
-from kairo_team.cli.job import execute
+from kairo_team.cli.job import Ended, Job, execute
 from kairo_team.cli.journals import command, made, quoted
 from kairo_team.cli.refusal import Refusal
 from kairo_team.cli.report import show_output, show_result, show_status
 from kairo_team.cli.report_command import page_of_run, recorded_story
 from kairo_team.cli.run_table import show_commands
 from kairo_team.cli.sources import demo_source
-from kairo_team.results import TeamStatus
+from kairo_team.results import TaskOutcome, TeamResult, TeamStatus
 from kairo_team.tasks import TaskStatus
 from kairo_team.verdicts import VerdictOutcome
 from kairo_team.views.report_html import write_report
@@ -35,10 +35,8 @@ from kairo_team.views.text import count
 
 if TYPE_CHECKING:
     from kairo_team.cli.desk import Desk
-    from kairo_team.cli.job import Ended, Job
     from kairo_team.durable.sql_journal import SqlJournal
     from kairo_team.engine.work.runtime import ContentMode
-    from kairo_team.results import TaskOutcome, TeamResult
     from kairo_team.views.run_story import AttemptStory, RunStory
 
 _SURVIVES: Final = "kairo_team.examples.survives"

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from kairo_team._util.late_pydantic import adapter
 from kairo_team._util.masking import masked
-from kairo_team.cli.document import write_check, write_refusal, write_result
 from kairo_team.cli.exits import LEFT_BY_SIGNAL, USAGE_ERROR
 from kairo_team.cli.graph import known_plan, write_picture
-from kairo_team.cli.job import check, describe_unreplaced, execute
+from kairo_team.cli.job import Ended, Job, check, describe_unreplaced, execute
 from kairo_team.cli.journals import place_name
 from kairo_team.cli.refusal import explain
 from kairo_team.cli.report import show_result
+from kairo_team.cli.run_table import INTERRUPTED
 from kairo_team.cli.streams import Screen, claim_stdout, silence
+from kairo_team.engine.plan.preflight import PlanCheck
+from kairo_team.results import TeamResult
 from kairo_team.views.graph_chart import make_chart
 from kairo_team.views.graph_mermaid import draw_mermaid, mermaid_limits
 from kairo_team.views.graph_svg import draw_svg
@@ -23,7 +27,6 @@ from kairo_team.views.text import one_line
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kairo_team.cli.job import Ended, Job
     from kairo_team.engine.work.runtime import ContentMode
 
 UNWRITTEN: Final = 1
@@ -162,3 +165,40 @@ class Desk:
             return code  # after SIGHUP the terminal has gone
         self.print_notice(f"the output could not be written: {explain(lost)}")
         return UNWRITTEN
+
+
+_KEYS: Final = (
+    "run_id", "team", "goal", "status", "exit_code", "output", "partial_output", "error", "outcomes", "usage", "budget",
+    "duration", "warnings", "halt", "note", "go_on",
+)  # fmt: skip
+_LISTS: Final = {"outcomes", "warnings", "go_on"}
+
+
+def write_result(job: Job, ended: Ended) -> str:
+    """Write the document of a run."""
+    result = ended.result
+    body: dict[str, Any] = adapter(TeamResult).dump_python(result, mode="json", fallback=repr)
+    body |= {"team": job.team.name, "goal": job.request.goal, "note": job.note}
+    body |= {"output": result.output, "partial_output": result.partial_output, "exit_code": ended.code}
+    body["go_on"] = list(ended.go_on)
+    if ended.interrupted:
+        body["status"] = INTERRUPTED
+    if result.refused:
+        body["status"] = "refused"
+    return _write(body)
+
+
+def write_refusal(sentence: str, exit_code: int) -> str:
+    """Write the document of a run that was never built."""
+    return _write({"status": "refused", "error": sentence, "exit_code": exit_code})
+
+
+def write_check(found: PlanCheck, exit_code: int) -> str:
+    """Write the document of `kairo check`: the fields of `PlanCheck`, and `exit_code`."""
+    body: dict[str, Any] = adapter(PlanCheck).dump_python(found, mode="json", fallback=repr)
+    return json.dumps(body | {"exit_code": exit_code}, indent=2) + "\n"
+
+
+def _write(body: dict[str, Any]) -> str:
+    document = {key: body.get(key, [] if key in _LISTS else None) for key in _KEYS}
+    return json.dumps(document, indent=2) + "\n"

@@ -32,10 +32,9 @@ from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.cli.sources import named_coordinator
 from kairo_team.engine.records.digests import check_unchanged, digests_of
 from kairo_team.errors import KairoError, PlanMismatch, RunNotFound, known
-from kairo_team.evals.comparison import Comparison
 from kairo_team.evals.dataset import Dataset
-from kairo_team.evals.eval_result import OUTCOMES, EvalResult
-from kairo_team.evals.eval_run import prepare_eval
+from kairo_team.evals.eval_result import OUTCOMES, Comparison, EvalResult
+from kairo_team.evals.eval_run import EvalJob, prepare_eval
 from kairo_team.recorded import ENDED
 from kairo_team.views.eval_page import render_eval
 from kairo_team.views.eval_progress import EvalProgress
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
     from kairo_team.cli.streams import Screen
     from kairo_team.durable.sql_journal import SqlJournal
     from kairo_team.engine.work.runtime import ContentMode
-    from kairo_team.evals.eval_run import EvalJob
 
 _METRICS: Final = (
     *(f"{outcome.replace(' ', '_')}_rate" for outcome in OUTCOMES),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,31 +21,26 @@ from kairo_team.cli.interrupts import Interrupts
 from kairo_team.cli.journals import command, go_on_commands, quoted
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.durable.sql_journal import SqlJournal
-from kairo_team.engine.live.task_pool import background
+from kairo_team.engine.live.task_pool import Watch, background
 from kairo_team.engine.work.run_arguments import pick_coordinator
-from kairo_team.engine.work.runtime import Runtime, bind_runtime, runtime_of
+from kairo_team.engine.work.runtime import ContentMode, Runtime, bind_runtime, runtime_of
 from kairo_team.errors import HaltError, InsufficientBudget, JournalError, KairoError, Misuse, PlanMismatch, RunExists
 from kairo_team.gates import DeferGate
-from kairo_team.models.fallback import Fallback
-from kairo_team.models.resolver import ModelResolver
+from kairo_team.models.resolver import Fallback, ModelResolver
 from kairo_team.results import TeamResult, TeamStatus
-from kairo_team.team import root_budget
+from kairo_team.team import Team, TeamExecutionRequest, root_budget
 from kairo_team.views import LiveView, PlainView
 from kairo_team.views.json_lines import JsonLines
 from kairo_team.views.text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from kairo_team.budget import Budget
     from kairo_team.cli.streams import Screen
     from kairo_team.cluster.cluster import Cluster
     from kairo_team.contracts import Subscriber, TeamCoordinator
-    from kairo_team.engine.live.task_pool import Watch
     from kairo_team.engine.plan.preflight import PlanCheck
-    from kairo_team.engine.work.runtime import ContentMode
-    from kairo_team.team import Team, TeamExecutionRequest
     from kairo_team.views.eval_progress import EvalProgress
 
 _NOT_RESUMED: Final = (Misuse, InsufficientBudget, HaltError, JournalError)

@@ -48,14 +48,13 @@ from kairo_team.cli.sources import loaded_again, on_cluster
 from kairo_team.cli.streams import silence
 from kairo_team.errors import RunExists, known
 from kairo_team.human import HumanDecision
-from kairo_team.recorded import ENDED, STATES
+from kairo_team.recorded import ENDED, STATES, RecordedRun
 from kairo_team.views.run_record import read_record
 from kairo_team.views.text import count, one_line
 
 if TYPE_CHECKING:
     from kairo_team.cli.desk import Desk
     from kairo_team.durable.sql_journal import SqlJournal
-    from kairo_team.recorded import RecordedRun
 
 _ACTIONS: Final = ("approve", "revise", "reject", "defer")
 _LOOK: Final = 0.25

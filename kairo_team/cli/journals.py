@@ -15,13 +15,12 @@ from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.cluster.coverage import Coverage, coverage_of
 from kairo_team.durable.journal import SqliteJournal
 from kairo_team.errors import JournalError, Misuse, RunNotFound
-from kairo_team.recorded import ENDED
+from kairo_team.recorded import ENDED, RecordedRun
 
 if TYPE_CHECKING:
     from kairo_team.durable.postgres import PostgresJournal
     from kairo_team.durable.sql_journal import SqlJournal
     from kairo_team.human import HumanRequest
-    from kairo_team.recorded import RecordedRun
 
 _LEAST_PREFIX: Final = 4
 """Least characters of a run's id that may abbreviate it."""

@@ -22,7 +22,7 @@ from kairo_team.cli.judge_try import try_command
 from kairo_team.cli.options import RubricOption
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.errors import HaltError, KairoError
-from kairo_team.evaluators.calibration.calibration import calibrate, score_judge
+from kairo_team.evaluators.calibration.calibration import Calibration, calibrate, score_judge
 from kairo_team.evaluators.calibration.certificates import Certificate, read_certificates, write_certificates
 from kairo_team.verdicts import Cause
 from kairo_team.views.agreement_svg import AgreementPanel, draw_agreement
@@ -30,7 +30,6 @@ from kairo_team.views.risk_svg import RiskCurve, draw_risk
 
 if TYPE_CHECKING:
     from kairo_team.cli.desk import Desk
-    from kairo_team.evaluators.calibration.calibration import Calibration
     from kairo_team.evaluators.calibration.judge_report import JudgeReport
     from kairo_team.evaluators.calibration.thresholds import Side
 

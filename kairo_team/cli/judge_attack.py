@@ -6,7 +6,7 @@ import json
 import logging
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -30,8 +30,6 @@ from kairo_team.verdicts import VerdictOutcome
 from kairo_team.views.text import count
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from kairo_team.cli.desk import Desk
     from kairo_team.cli.streams import Screen
     from kairo_team.evaluators.calibration.confidence_bounds import Proportion

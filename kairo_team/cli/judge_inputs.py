@@ -16,8 +16,7 @@ from kairo_team.errors import MissingExtra, known
 from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy
 from kairo_team.evaluators.calibration.labelled import LabelledArtifact, read_labelled
 from kairo_team.evaluators.combined import CascadeEvaluationStrategy
-from kairo_team.evaluators.rubric import Rubric
-from kairo_team.evaluators.rubric_data import load_rubric
+from kairo_team.evaluators.rubric import Rubric, load_rubric
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

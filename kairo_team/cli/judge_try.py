@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import anyio
 import typer
 
+from kairo_team._util.late_pydantic import adapter
 from kairo_team.budget import Budget
 from kairo_team.cli.budgets import parse_limits
 from kairo_team.cli.exits import NO_ANSWER
@@ -19,7 +20,6 @@ from kairo_team.cli.judge_inputs import read_judge, read_rubric
 from kairo_team.cli.options import BudgetOption, JsonOption
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.errors import HaltError, KairoError
-from kairo_team.results import adapter
 from kairo_team.verdicts import EvaluationVerdict, VerdictOutcome
 
 if TYPE_CHECKING:

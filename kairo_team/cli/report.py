@@ -10,18 +10,16 @@ from typing import TYPE_CHECKING, Final
 from rich.text import Text
 
 from kairo_team._util.terminal import clean
-from kairo_team.budget import HaltReason
+from kairo_team.budget import BudgetNode, HaltReason
 from kairo_team.cli.run_table import INTERRUPTED, show_commands
-from kairo_team.results import TeamStatus
+from kairo_team.results import TaskOutcome, TeamResult, TeamStatus
 from kairo_team.tasks import TaskStatus
 from kairo_team.verdicts import VerdictOutcome
 from kairo_team.views.text import count, describe_verdict, one_line
 
 if TYPE_CHECKING:
-    from kairo_team.budget import BudgetNode
     from kairo_team.cli.job import Ended
     from kairo_team.cli.streams import Screen
-    from kairo_team.results import TaskOutcome, TeamResult
 
 _COLOURS: Final = {
     TeamStatus.COMPLETED: "green",

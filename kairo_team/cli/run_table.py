@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
 
-from kairo_team.budget import NO_USAGE, Budget
+from kairo_team._util.late_pydantic import adapter
+from kairo_team.budget import NO_USAGE, Budget, Usage
 from kairo_team.cli.journals import short_id
 from kairo_team.human import HumanRequest
-from kairo_team.results import adapter
 from kairo_team.views.text import count, one_line
 
 if TYPE_CHECKING:
-    from kairo_team.budget import Usage
     from kairo_team.cli.streams import Screen
     from kairo_team.recorded import RecordedCall, RecordedRun
     from kairo_team.views.run_record import CallSum, RunRecord, TaskStanding

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import anyio
 import typer
@@ -35,18 +35,15 @@ from kairo_team.cli.options import (
 )
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.cli.sources import file_source, named_coordinator
-from kairo_team.engine.work.runtime import bind_runtime, runtime_of
+from kairo_team.engine.work.runtime import Runtime, bind_runtime, runtime_of
 from kairo_team.errors import KairoError
-from kairo_team.serve.asgi import asgi, check_extra, describe, make_rules
+from kairo_team.serve.asgi import ServedTeam, asgi, check_extra, describe, make_rules
 from kairo_team.web_console.address import Address
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
-    from typing import Any
 
     from kairo_team.cluster.delivery import EngineName
-    from kairo_team.engine.work.runtime import Runtime
-    from kairo_team.serve.asgi import ServedTeam
     from kairo_team.team import Team
 
 KEYS: Final = "KAIRO_SERVE_KEYS"

@@ -15,9 +15,9 @@ import anyio
 from kairo_team._util.clock import LoopClock
 from kairo_team._util.threads import poster, run_in_thread
 from kairo_team._util.trace_context import continuing
-from kairo_team.budget import BudgetPolicy
+from kairo_team.budget import BudgetPolicy, Usage
 from kairo_team.cluster.facts import AskOutcome, BudgetAsked, Report
-from kairo_team.cluster.mailbox import Message, message_to
+from kairo_team.cluster.mailbox import Message, MessageQueue, message_to
 from kairo_team.cluster.wire import (
     Divergence,
     OfferedTool,
@@ -30,7 +30,7 @@ from kairo_team.cluster.wire import (
     refusal_of,
 )
 from kairo_team.engine.live.enforced_end import CallSupervisor
-from kairo_team.engine.live.event_bus import NOTHING_AROUND
+from kairo_team.engine.live.event_bus import NOTHING_AROUND, Around
 from kairo_team.engine.live.task_pool import background
 from kairo_team.engine.records.earlier_calls import Divergences, EarlierCalls, describe_divergence
 from kairo_team.engine.records.questions import Inbox
@@ -40,29 +40,23 @@ from kairo_team.engine.work.constraints import RunConstraints
 from kairo_team.engine.work.run_services import Overshoots, RunServices
 from kairo_team.engine.work.work_context import WorkContext
 from kairo_team.errors import JournalError
-from kairo_team.events import ModelCalled, ToolCalled
-from kairo_team.governance.slices import Borrower
+from kairo_team.events import Event, ModelCalled, ToolCalled
+from kairo_team.governance.slices import Ask, Borrower, Grant
 from kairo_team.prompts import Prompts
 from kairo_team.results import Attempt
-from kairo_team.team import output_type_of
+from kairo_team.team import Member, Team, output_type_of
 from kairo_team.tools.made_calls import MadeCalls
 from kairo_team.tools.tool import Tool
 
 if TYPE_CHECKING:
-    from kairo_team.budget import Usage
+    from kairo_team.artifacts import DoneCall
     from kairo_team.cluster.cluster import Cluster
-    from kairo_team.cluster.mailbox import MessageQueue
     from kairo_team.cluster.units import Unit
     from kairo_team.constraints import Violation
     from kairo_team.contracts import Records
     from kairo_team.durable.postgres import AttemptRecords
-    from kairo_team.engine.live.event_bus import Around
     from kairo_team.engine.work.runtime import Runtime
-    from kairo_team.events import Event
-    from kairo_team.governance.slices import Ask, Grant
     from kairo_team.human import HumanDecision, HumanRequest
-    from kairo_team.results import DoneCall
-    from kairo_team.team import Member, Team
     from kairo_team.tools.result import ToolResult
 
 _logger = logging.getLogger("kairo_team")
@@ -129,6 +123,7 @@ class Link:
         """Read the coordinator's messages until the work ends."""
         while True:
             message = await self._messages.next()
+            # Messages to an earlier delivery of the unit may still arrive.
             if message.fence != self._unit.fence:
                 continue
             if message.kind == "answer":
@@ -158,6 +153,7 @@ class DistantSteering:
         """`seen` directives are in the prompt already."""
         self._task_id = task_id
         self.on_directive: list[Callable[[str | None, str], object]] = []
+        # The places of directives that the prompt has already: later ones get the same numbers as at the coordinator.
         self.directives: list[tuple[str | None, str]] = [(None, "")] * seen
 
     def add(self, directive: str) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import warnings
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team._util.frozen import known_arguments
 from kairo_team._util.threads import run_in_thread
 from kairo_team.cluster.deaths import TABLE
-from kairo_team.cluster.delivery import ENGINES, Beats, check_database_url
+from kairo_team.cluster.delivery import ENGINES, Delivery, EngineName, Intervals, check_database_url
 from kairo_team.cluster.mailbox import Mailbox
-from kairo_team.cluster.reaper import Reaper
+from kairo_team.cluster.monitor import Monitor
 from kairo_team.cluster.remote_attempt import RemoteAttempt
 from kairo_team.cluster.units import Unit
 from kairo_team.durable.postgres import PostgresJournal
@@ -24,7 +25,6 @@ from kairo_team.errors import JournalError, KairoError, MissingExtra, Misuse
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from kairo_team.cluster.delivery import Delivery, EngineName
     from kairo_team.contracts import MemberContext
     from kairo_team.durable.accounts import AccountTerms
     from kairo_team.results import Attempt
@@ -72,7 +72,7 @@ class Cluster:
         self._max_deliveries = max_deliveries
         self.engine: EngineName = engine
         self.delivery: Delivery = delivery_of(
-            engine, url, beats=Beats(poll=min(Beats.poll, beat / 5), again=beat, late=3 * beat)
+            engine, url, intervals=Intervals(poll=min(Intervals.poll, beat / 5), again=beat, late=3 * beat)
         )
         self.journal = PostgresJournal(url, events=events, source=source, beat=beat, patience=patience, account=account)
         self._starting = threading.Lock()
@@ -86,17 +86,23 @@ class Cluster:
         return Mailbox(self._url, self.journal.process.id, self.journal.beat, self.journal.decode)
 
     @cached_property
-    def reaper(self) -> Reaper:
+    def monitor(self) -> Monitor:
         """Sends the units of dead processes again."""
-        return Reaper(self.journal, self.delivery, self._max_deliveries)
+        return Monitor(self.journal, self.delivery, self._max_deliveries)
+
+    @property
+    def reaper(self) -> Monitor:
+        """The old name of `monitor`; it goes in 1.0."""
+        warnings.warn("Cluster.reaper goes in 1.0: write monitor", DeprecationWarning, stacklevel=2)
+        return self.monitor
 
     def start(self) -> None:
-        """Start the heartbeat and the reaper of this process, once; a second call does nothing."""
+        """Start the heartbeat and the monitor of this process, once; a second call does nothing."""
         with self._starting:
             if not self._started:
                 self._install()
                 self._insist(self.journal.process.start)
-                self.reaper.start()
+                self.monitor.start()
                 self._started = True
 
     def _install(self) -> None:
@@ -129,7 +135,7 @@ class Cluster:
         """Stop what `start` started, and give up the ownership of runs."""
         with self._starting:
             if self._started:
-                self.reaper.close()
+                self.monitor.close()
                 self.mailbox.close()
                 self._started = False
         self.journal.close()
@@ -184,7 +190,7 @@ class Cluster:
         return f"Cluster({self.journal!r}, engine={type(self.delivery).__name__})"
 
 
-def delivery_of(name: str, url: str, *, beats: Beats | None = None) -> Delivery:
+def delivery_of(name: str, url: str, *, intervals: Intervals | None = None) -> Delivery:
     """Return the delivery engine `name` on a database.
 
     Raises `Misuse` for an unknown name and `MissingExtra` if the engine is not installed.
@@ -193,11 +199,11 @@ def delivery_of(name: str, url: str, *, beats: Beats | None = None) -> Delivery:
         if name == "dbos":
             from kairo_team.cluster.dbos_delivery import DBOSDelivery
 
-            return DBOSDelivery(url, beats or Beats())
+            return DBOSDelivery(url, intervals or Intervals())
         if name == "procrastinate":
             from kairo_team.cluster.procrastinate_delivery import ProcrastinateDelivery
 
-            return ProcrastinateDelivery(url, beats or Beats())
+            return ProcrastinateDelivery(url, intervals or Intervals())
     except ImportError as error:
         raise MissingExtra(f"The delivery engine {name!r}", "cluster") from error
     raise Misuse(f"{name!r} is not a delivery engine: use one of {', '.join(map(repr, ENGINES))}")

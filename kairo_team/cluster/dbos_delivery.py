@@ -19,7 +19,7 @@ import psycopg
 import sqlalchemy.exc
 from dbos import DBOS, DBOSClient
 
-from kairo_team.cluster.delivery import Beats, Receiver, Take, check_database_url, queue_key
+from kairo_team.cluster.delivery import Intervals, Receiver, Take, check_database_url, queue_key
 from kairo_team.errors import Misuse
 
 SCHEMA: Final = "kairo_dbos"
@@ -73,32 +73,33 @@ class DBOSDelivery:
     A delay is rounded up to a second. It is shorter if a receiver's clock is fast, but not longer if one is slow.
     """
 
-    def __init__(self, url: str, beats: Beats | None = None) -> None:
+    def __init__(self, url: str, intervals: Intervals | None = None) -> None:
         check_database_url(url)
         self._url = "postgresql" + url[url.index("://") :]
-        self._beats = beats or Beats()
+        self._intervals = intervals or Intervals()
 
     def __repr__(self) -> str:
-        return f"DBOSDelivery({self._beats!r})"
+        return f"DBOSDelivery({self._intervals!r})"
 
     def install(self) -> None:
         """Create the tables of DBOS in our schema, or migrate them to the installed version."""
         with psycopg.connect(self._url, autocommit=True) as connection:
             while not _hold(connection, SCHEMA):  # a waiting statement would block `CREATE INDEX`
-                time.sleep(self._beats.poll)
+                time.sleep(self._intervals.poll)
             with _errors_of_psycopg():
                 DBOS.migrate(self._url, schema=SCHEMA)
             connection.execute(_LIVES)
 
     def send(self, connection: psycopg.Connection, queue: str, unit: str, fence: int, *, delay: float = 0.0) -> None:
         """Enqueue a workflow in the connection's transaction."""
+        # DBOS runs each id once, so every delivery of the same unit and fence needs an id of its own.
         name = f"{unit}:{fence}:{uuid4().hex}"
         connection.execute(_SEND, {"queue": queue_key(queue), "id": name, "unit": unit, "fence": fence, "delay": delay})
 
     @contextmanager
     def receiving(self, process: str, queues: Sequence[str], concurrency: int, take: Take) -> Generator[Receiver]:
         """Launch DBOS for these queues. Raises `Misuse` if DBOS runs in this process already."""
-        receiver = _Receiver(self, self._url, self._beats, process, take, concurrency)
+        receiver = _Receiver(self, self._url, self._intervals, process, take, concurrency)
         with _errors_of_psycopg():
             receiver.start([queue_key(queue) for queue in queues])
         try:
@@ -143,9 +144,9 @@ class _Receiver:
     """The DBOS of this process, and a thread that deletes and resends its leftover workflows."""
 
     def __init__(
-        self, delivery: DBOSDelivery, url: str, beats: Beats, process: str, take: Take, concurrency: int
+        self, delivery: DBOSDelivery, url: str, intervals: Intervals, process: str, take: Take, concurrency: int
     ) -> None:
-        self._delivery, self._url, self._beats, self._take = delivery, url, beats, take
+        self._delivery, self._url, self._intervals, self._take = delivery, url, intervals, take
         self._executor = f"{process}#{uuid4().hex[:8]}"
         self._concurrency = concurrency
         self._room = threading.Condition()
@@ -202,7 +203,7 @@ class _Receiver:
                 # The concurrency of a queue is one number for all processes: use the largest.
                 known = client.retrieve_queue(queue)
                 most = max(self._concurrency, (known and known.worker_concurrency) or 0)
-                client.register_queue(queue, worker_concurrency=most, polling_interval_sec=self._beats.poll)
+                client.register_queue(queue, worker_concurrency=most, polling_interval_sec=self._intervals.poll)
         finally:
             client.destroy()
 
@@ -219,7 +220,7 @@ class _Receiver:
         self.stop()
         with self._room:
             self._room.wait_for(lambda: self._free == self._concurrency)
-        self._destroying.join(self._beats.late + 10)
+        self._destroying.join(self._intervals.late + 10)
         self._left.set()
         self._keeping.join()
 
@@ -232,7 +233,7 @@ class _Receiver:
         """Work on a delivery until its future is done; resend it if it failed or the receiver is full."""
         self._known.add(workflow)
         with self._room:
-            room = self._room.wait_for(lambda: self._free > 0 or self._stopped, self._beats.again)
+            room = self._room.wait_for(lambda: self._free > 0 or self._stopped, self._intervals.again)
             taken = room and not self._stopped
             self._free -= taken
         made = taken and _made(self._take, unit, fence)
@@ -247,9 +248,9 @@ class _Receiver:
         """Resend a delivery and return True; if the database is unreachable, wait a little and return False."""
         try:
             with psycopg.connect(self._url) as connection:
-                self._delivery.send(connection, queue, unit, fence, delay=self._beats.again)
+                self._delivery.send(connection, queue, unit, fence, delay=self._intervals.again)
         except psycopg.OperationalError:
-            self._left.wait(self._beats.poll)
+            self._left.wait(self._intervals.poll)
             return False
         return True
 
@@ -265,12 +266,12 @@ class _Receiver:
                     held = held or _hold(connection, self._executor)
                     if held:
                         self._lives.set()
-                    self._left.wait(LOOK if held else self._beats.poll)
+                    self._left.wait(LOOK if held else self._intervals.poll)
                     self._give_back_strays(connection)
                     connection.execute(_DUE)
                     if ended := [name for (name,) in connection.execute(_ENDED).fetchall()]:
                         client.delete_workflows(ended)
-            self._left.wait(self._beats.poll)
+            self._left.wait(self._intervals.poll)
         with suppress(psycopg.OperationalError), psycopg.connect(self._url, autocommit=True) as connection:
             for _ in range(2):  # a workflow is given back when it is a stray twice
                 self._give_back_strays(connection)

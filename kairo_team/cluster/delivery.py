@@ -23,7 +23,7 @@ Take = Callable[[str, int], Future[None]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beats:
+class Intervals:
     """The intervals of a delivery engine, in seconds."""
 
     poll: float = 0.2
@@ -68,7 +68,7 @@ class Delivery(Protocol):
     C5. A receiver gets the deliveries of its queues, and no others.
     C6. A delivery is acknowledged when its future is done, not before. After that it is not delivered again.
     C7. A delivery whose future failed, or whose `take` raised, is delivered again to any receiver of its queue, at
-        least `Beats.again` seconds later.
+        least `Intervals.again` seconds later.
     C8. A receiver has at most `concurrency` deliveries under way at once, over all its queues, and uses them all if
         enough deliveries wait.
     C9. Receivers of one queue, in several processes, share its deliveries: no two have the same one at once. A full
@@ -79,7 +79,7 @@ class Delivery(Protocol):
     C11. A process that dies loses the deliveries that it had taken; the caller must send them again, with the next
         fence. The lost deliveries use up no other receiver's concurrency, and block no waiting delivery.
     C12. `under_way` returns the given pairs that wait, or that a living process works on. It leaves out the pairs of a
-        process that has been dead for a little more than `Beats.late` seconds.
+        process that has been dead for a little more than `Intervals.late` seconds.
     C13. A receiver resumes by itself after the database has closed its connections or was unreachable.
     C14. `forget` removes, in the caller's transaction, the given units' deliveries that wait or that dead processes
         had. Deliveries that a living receiver works on continue. Acknowledged deliveries are deleted soon.

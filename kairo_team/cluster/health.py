@@ -112,7 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _health(service: WorkerService) -> tuple[bool, str]:
-    if service.beats:
+    if service.sends_heartbeat:
         return True, "beats"
     silence = service.silence
     return False, "not connected yet" if silence is None else f"no beat for {silence:.0f} s"

@@ -15,11 +15,10 @@ import anyio
 from kairo_team._util.threads import poster
 from kairo_team.durable.codec import CorruptRecord, decode_loaded
 from kairo_team.durable.kept_files import encode_for
-from kairo_team.durable.postgres_database import connect_to
+from kairo_team.durable.postgres_database import PostgresConnection, connect_to
 
 if TYPE_CHECKING:
     from kairo_team.durable.connection import Statement
-    from kairo_team.durable.postgres_database import PostgresConnection
 
 _logger = logging.getLogger("kairo_team")
 
@@ -134,6 +133,7 @@ class Mailbox:
         while not self._ends.is_set():
             try:
                 with connect_to(self._url, "mailbox") as connection:
+                    # `LISTEN` comes before the first read, so that no message arrives unnoticed between the two.
                     connection.execute(f'LISTEN "{channel_of(self._process)}"')
                     while not self._ends.is_set():
                         self._read(connection)
@@ -150,6 +150,7 @@ class Mailbox:
     def _read(self, connection: PostgresConnection) -> None:
         sql = (
             "SELECT id, unit, fence, kind, body FROM message WHERE addressee = ? ORDER BY id"
+            # Rows that were handled and not deleted must not keep new ones out of the page.
             f" LIMIT {_AT_ONCE + len(self._handled)}"
         )
         rows = connection.execute(sql, (self._process,)).fetchall()
@@ -158,6 +159,7 @@ class Mailbox:
             return
         for number, unit, fence, kind, body in rows:
             if number not in self._handled:
+                # Noted before the rows are deleted: that may fail after the message was delivered.
                 self._handled.add(number)
                 self._give(unit, fence, kind, body)
         numbers = [row[0] for row in rows]

@@ -23,7 +23,7 @@ from procrastinate.exceptions import ConnectorException
 from procrastinate.jobs import DeleteJobCondition
 from procrastinate.schema import SchemaManager
 
-from kairo_team.cluster.delivery import Beats, Receiver, Take, check_database_url, queue_key
+from kairo_team.cluster.delivery import Intervals, Receiver, Take, check_database_url, queue_key
 
 T = TypeVar("T")
 TASK: Final = "kairo.unit"
@@ -59,17 +59,18 @@ END $$;
 class ProcrastinateDelivery:
     """Delivers units by procrastinate; see `kairo_team.cluster.delivery.Delivery`."""
 
-    def __init__(self, url: str, beats: Beats | None = None) -> None:
+    def __init__(self, url: str, intervals: Intervals | None = None) -> None:
         check_database_url(url)
         self._url = url
-        self._beats = beats or Beats()
+        self._intervals = intervals or Intervals()
 
     def __repr__(self) -> str:
-        return f"ProcrastinateDelivery({self._beats!r})"
+        return f"ProcrastinateDelivery({self._intervals!r})"
 
     def install(self) -> None:
         """Create procrastinate's tables in our schema, or migrate them to the installed version."""
         with psycopg.connect(self._url) as connection:
+            # Several processes may install at once, and `CREATE ... IF NOT EXISTS` fails in one of them without a lock.
             connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", ("kairo_procrastinate",))
             connection.execute("CREATE SCHEMA IF NOT EXISTS kairo_procrastinate")
             connection.execute("SET LOCAL search_path = kairo_procrastinate")
@@ -83,7 +84,7 @@ class ProcrastinateDelivery:
     @contextmanager
     def receiving(self, process: str, queues: Sequence[str], concurrency: int, take: Take) -> Generator[Receiver]:
         """Run workers of procrastinate in a thread; a process may have any number of receivers."""
-        receiver = _Receiver(self._url, self._beats, [queue_key(queue) for queue in queues], concurrency, take)
+        receiver = _Receiver(self._url, self._intervals, [queue_key(queue) for queue in queues], concurrency, take)
         thread = threading.Thread(target=receiver.run, name=f"kairo delivery {process}", daemon=True)
         thread.start()
         try:
@@ -99,12 +100,12 @@ class ProcrastinateDelivery:
         """
         units = list({unit for unit, _ in sent})
         query = "SELECT unit, fence FROM kairo_procrastinate.deliveries(%s, %s) WHERE waits OR lives"
-        found = connection.execute(query, (units, self._beats.late)).fetchall()
+        found = connection.execute(query, (units, self._intervals.late)).fetchall()
         return {(unit, fence) for unit, fence in found} & {*sent}
 
     def forget(self, connection: psycopg.Connection, units: Collection[str]) -> None:
         """Delete the jobs of these units that wait, or whose worker has no recent heartbeat."""
-        connection.execute("SELECT kairo_procrastinate.forget(%s, %s)", (list(units), self._beats.late))
+        connection.execute("SELECT kairo_procrastinate.forget(%s, %s)", (list(units), self._intervals.late))
 
 
 def _migrate(connection: psycopg.Connection) -> None:
@@ -125,8 +126,8 @@ def _migrate(connection: psycopg.Connection) -> None:
 class _Receiver:
     """Workers of procrastinate, one after the other: a new one starts when one has lost its connection."""
 
-    def __init__(self, url: str, beats: Beats, queues: list[str], concurrency: int, take: Take) -> None:
-        self._url, self._beats, self._queues = url, beats, queues
+    def __init__(self, url: str, intervals: Intervals, queues: list[str], concurrency: int, take: Take) -> None:
+        self._url, self._intervals, self._queues = url, intervals, queues
         self._concurrency, self._take = concurrency, take
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = threading.Event()
@@ -163,13 +164,13 @@ class _Receiver:
             losing.cancel()
             opening.cancel()
             if not self._stopping.is_set():
-                await asyncio.wait([stopping], timeout=self._beats.poll)
+                await asyncio.wait([stopping], timeout=self._intervals.poll)
         while generations:
             await asyncio.wait(generations)
 
     async def _work(self, lost: asyncio.Event, opened: asyncio.Event) -> None:
         """Run one worker until it is cancelled or loses its connection."""
-        connector = _Connector(self._url, self._beats, lost, self._stopping)
+        connector = _Connector(self._url, self._intervals, lost, self._stopping)
         app = procrastinate.App(connector=connector)
         app.task(name=TASK, pass_context=True)(self._deliver)
         with suppress(ConnectorException, psycopg.OperationalError, psycopg_pool.PoolTimeout, asyncio.CancelledError):
@@ -178,10 +179,12 @@ class _Receiver:
                 await app.run_worker_async(
                     queues=self._queues,
                     concurrency=self._concurrency,
-                    fetch_job_polling_interval=self._beats.poll,
-                    update_heartbeat_interval=self._beats.late / 4,
-                    stalled_worker_timeout=self._beats.late,
+                    fetch_job_polling_interval=self._intervals.poll,
+                    update_heartbeat_interval=self._intervals.late / 4,
+                    stalled_worker_timeout=self._intervals.late,
+                    # A job that failed is sent again as a new job, so the old row has no use.
                     delete_jobs=DeleteJobCondition.ALWAYS.value,
+                    # The thread is not the main thread, and signals belong to the command that runs the worker.
                     install_signal_handlers=False,
                 )
 
@@ -192,7 +195,7 @@ class _Receiver:
 
         async def give() -> None:
             while True:
-                await asyncio.sleep(self._beats.late / 4)
+                await asyncio.sleep(self._intervals.late / 4)
                 for worker in {one for one in self._working.values() if one is not None}:
                     await app.job_manager.update_heartbeat(worker)
 
@@ -201,6 +204,7 @@ class _Receiver:
             yield
         finally:
             giving.cancel()
+            # A heartbeat in the middle of its query must end before the pool closes.
             await asyncio.wait([giving])
 
     async def _deliver(self, context: procrastinate.JobContext, unit: str, fence: int) -> None:
@@ -209,12 +213,12 @@ class _Receiver:
         assert job.id is not None
         # The receiver can be full while a worker that lost its connection finishes its jobs.
         if len(self._working) >= self._concurrency:
-            await self._send_again(context, self._beats.poll)
+            await self._send_again(context, self._intervals.poll)
             return
         self._working[job.id] = job.worker_id
         try:
             if not await _made(self._take, unit, fence):
-                await self._send_again(context, self._beats.again)
+                await self._send_again(context, self._intervals.again)
         finally:
             del self._working[job.id]
 
@@ -241,11 +245,11 @@ class _Connector(procrastinate.PsycopgConnector):
     A fetch of a job is not repeated; its failure ends the worker.
     """
 
-    def __init__(self, url: str, beats: Beats, lost: asyncio.Event, stopping: asyncio.Event) -> None:
+    def __init__(self, url: str, intervals: Intervals, lost: asyncio.Event, stopping: asyncio.Event) -> None:
         super().__init__(  # pyright: ignore[reportUnknownMemberType] - its hooks for JSON have no types
-            conninfo=url, configure=_configure, min_size=1, max_size=4, timeout=max(beats.poll, 2.0)
+            conninfo=url, configure=_configure, min_size=1, max_size=4, timeout=max(intervals.poll, 2.0)
         )
-        self._beats, self._lost, self._stopping = beats, lost, stopping
+        self._intervals, self._lost, self._stopping = intervals, lost, stopping
         self._end = math.inf
         """The time after which no query is repeated: `late` seconds after the first one that fails after `stop`."""
 
@@ -275,10 +279,10 @@ class _Connector(procrastinate.PsycopgConnector):
                 await _cancellable(ask())
             except ConnectorException as error:
                 if self._stopping.is_set():
-                    self._end = min(self._end, time.monotonic() + self._beats.late)
+                    self._end = min(self._end, time.monotonic() + self._intervals.late)
                 if time.monotonic() >= self._end or not isinstance(error.__cause__, psycopg.OperationalError):
                     raise
-                await asyncio.sleep(self._beats.poll)
+                await asyncio.sleep(self._intervals.poll)
             else:
                 self._end = math.inf
                 return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import partial
@@ -18,28 +18,25 @@ from kairo_team.budget import Usage, difference
 from kairo_team.cluster.units import Unit
 from kairo_team.cluster.wire import Divergence, OfferedTool, Overshoot, Question, ToolUse, Work, WorkEnd, refused
 from kairo_team.engine.live.event_bus import Bus
-from kairo_team.engine.live.task_pool import background
+from kairo_team.engine.live.task_pool import Watch, background
 from kairo_team.engine.run.attempts import failed_attempt, interrupted_attempt, read_again
 from kairo_team.errors import HaltError, InsufficientBudget, JournalError, KairoError
 from kairo_team.events import Event, TeamEnded, event_from_json
 from kairo_team.governance.halts import reason_of
 from kairo_team.governance.holds import Waiter
-from kairo_team.governance.slices import Ask, Lender
+from kairo_team.governance.slices import Ask, Granter
 from kairo_team.plugin_calls import failure_of
 from kairo_team.results import Attempt
 from kairo_team.tools.result import ToolResult, describe_error
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Generator
-
+    from kairo_team.artifacts import DoneCall
     from kairo_team.cluster.deaths import Deaths
     from kairo_team.cluster.delivery import Delivery
     from kairo_team.cluster.mailbox import Mailbox, Message, MessageQueue
     from kairo_team.durable.postgres import PostgresJournal
-    from kairo_team.engine.live.task_pool import Watch
     from kairo_team.engine.work.runtime import Runtime
     from kairo_team.engine.work.work_context import WorkContext
-    from kairo_team.results import DoneCall
     from kairo_team.tasks import Assignment
 
 _logger = logging.getLogger("kairo_team")
@@ -94,7 +91,7 @@ class RemoteAttempt:
         self._number = int(context.step.rpartition(":")[2])
         self._tools = {tool.name: tool for tool in context.offered}
         self._base = difference(self._governor.usage, context.spent_before, 0.0)
-        self._lender = Lender(self._governor, self._base)
+        self._granter = Granter(self._governor, self._base)
         self._group: anyio.abc.TaskGroup | None = None
         self._around = context.runtime
         """The runtime that runs inside the attempt would have in this process."""
@@ -123,7 +120,7 @@ class RemoteAttempt:
         """Return a worker's attempt with the coordinator's usage and, if it halted, the origin of the limit."""
         attempt, halt = end.attempt, end.attempt.halt
         own = attempt.origin_path == self._governor.path
-        error = self._lender.why_halted(halt) if halt is not None and own else None
+        error = self._granter.why_halted(halt) if halt is not None and own else None
         if error is not None:
             halt = reason_of(error) or halt
             origin, path = str(getattr(error, "origin", "")), str(getattr(error, "path", ""))
@@ -164,7 +161,7 @@ class RemoteAttempt:
 
     def _send(self, unit: Unit) -> None:
         context, services = self._context, self._context.services
-        spent = replace(self._lender.spent, loops=self._lender.repeats)
+        spent = replace(self._granter.spent, loops=self._granter.repeats)
         offered = tuple(
             OfferedTool(
                 tool.name, tool.description, tool.parameters, tool.side_effect, tool.timeout, tool.idempotent, tool.ends
@@ -178,7 +175,7 @@ class RemoteAttempt:
             self._number,
             self._timeout,
             self._governor.name,
-            self._lender.first(),
+            self._granter.first(),
             spent,
             context.directives_seen,
             context.foreign,
@@ -198,9 +195,10 @@ class RemoteAttempt:
     async def _charge_lost(self) -> None:
         """Book the charges for the calls of a lost delivery: their usage, or their hold."""
         journal, unit = self._journal, self._unit
+        # A cancelled run must book these charges too, or its ledger misses paid calls.
         with anyio.CancelScope(shield=True):
             charged = await run_in_thread(journal.charges, unit.run_id, unit.step)
-            self._lender.lose(charged)
+            self._granter.lose(charged)
             in_doubt = await run_in_thread(journal.calls_in_doubt, unit.run_id, unit.step)
             self._context.services.lost_calls[unit.step] = in_doubt
             self._context.services.warn_of_budget()
@@ -214,6 +212,7 @@ class RemoteAttempt:
         except _Lost:
             raise
         except BaseException as raised:
+            # Only a cancellation recalls the work: a failure of the coordinator's own code ends the attempt.
             if failure_of(raised) is None:
                 await self._recall(messages, unit)
             raise
@@ -225,8 +224,10 @@ class RemoteAttempt:
             async with anyio.create_task_group() as self._group:
                 while end is None and lost is None:
                     message = await messages.next()
+                    # A worker that was fenced off may still send messages with the old fence.
                     if message.fence == unit.fence:
                         end, lost = self._take(message)
+                # The worker is gone or done: answers that are still being prepared have no reader.
                 self._group.cancel_scope.cancel()
         finally:
             self._group = None  # questions that arrive from now on get no answer
@@ -246,7 +247,7 @@ class RemoteAttempt:
         if kind in _ONE_WAY:
             self._hear(kind, body)
         elif kind == "ask" and self._group is not None:
-            self._lend(self._group, *body)  # at once: later messages build on the amounts in this one
+            self._grant(self._group, *body)  # at once: later messages build on the amounts in this one
         elif self._group is not None:
             self._group.start_soon(self._answer, message)
         return None, None
@@ -260,7 +261,7 @@ class RemoteAttempt:
         elif kind == "inside" and self._inner is not None:
             self._inner.take(body)
         elif kind == "spent":
-            self._lender.report(*body)
+            self._granter.report(*body)
             self._context.services.warn_of_budget()
         elif kind == "kept":
             self._context.keep(body)
@@ -288,7 +289,7 @@ class RemoteAttempt:
             services.divergences.note(*noted)
 
     def _finish(self, end: WorkEnd) -> None:
-        self._lender.end(end.spent)
+        self._granter.end(end.spent)
         self._context.turns = end.turns
         if (supervisor := self._context.services.supervisor) is not None:
             for name, seconds in end.blocked.items():
@@ -310,20 +311,20 @@ class RemoteAttempt:
         made = await answers[message.kind](message.body)
         self._send_message("answer", (number, made))
 
-    def _lend(self, group: anyio.abc.TaskGroup, number: int, ask: Ask) -> None:
+    def _grant(self, group: anyio.abc.TaskGroup, number: int, ask: Ask) -> None:
         try:
-            made: Any = self._lender.receive(ask)
+            made: Any = self._granter.receive(ask)
         except (InsufficientBudget, HaltError) as error:
             made = refused(error)
         if isinstance(made, Waiter):
-            group.start_soon(self._lend_later, number, ask, made)
+            group.start_soon(self._grant_later, number, ask, made)
         else:
             self._send_message("answer", (number, made))
 
-    async def _lend_later(self, number: int, ask: Ask, waiter: Waiter) -> None:
+    async def _grant_later(self, number: int, ask: Ask, waiter: Waiter) -> None:
         made: Any
         try:
-            made = await self._lender.when_granted(ask, waiter, partial(self._send_message, "waits", number))
+            made = await self._granter.when_granted(ask, waiter, partial(self._send_message, "waits", number))
         except (InsufficientBudget, HaltError) as error:
             made = refused(error)
         self._send_message("answer", (number, made))
@@ -416,9 +417,9 @@ class RemoteAttempt:
                 await first()
                 charged: Usage = await run_in_thread(self._journal.charges, unit.run_id, unit.step)
         except (JournalError, TimeoutError):  # this run can record and send nothing more
-            self._lender.end(self._lender.spent)
+            self._granter.end(self._granter.spent)
             return
-        self._lender.end(replace(charged, loops=max(charged.loops, self._lender.spent.loops)))
+        self._granter.end(replace(charged, loops=max(charged.loops, self._granter.spent.loops)))
 
     async def _was_taken(self, unit: Unit) -> bool:
         """Return whether a worker has claimed the unit; False if the database does not answer."""

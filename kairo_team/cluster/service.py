@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Final, Literal
 import anyio
 
 from kairo_team._util.threads import poster, run_in_thread
-from kairo_team.cluster.cluster import RUNS
+from kairo_team.cluster.cluster import RUNS, Cluster
 from kairo_team.cluster.facts import Fact, Measuring, WorkerRestarted
 from kairo_team.cluster.worker import Worker
 from kairo_team.durable.processes import LATE
 from kairo_team.errors import JournalError
 
 if TYPE_CHECKING:
-    from kairo_team.cluster.cluster import Cluster
     from kairo_team.team import Team
 
 _AGAIN: Final = 1.0
@@ -78,7 +77,7 @@ class WorkerService:
         return None if cluster is None else cluster.journal.process.silence
 
     @property
-    def beats(self) -> bool:
+    def sends_heartbeat(self) -> bool:
         """Whether the process's heartbeat is recent enough that no other process declares it dead."""
         cluster, silence = self._cluster, self.silence
         return cluster is not None and silence is not None and silence < LATE * cluster.journal.beat

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from kairo_team.cluster.mailbox import channel_of
 from kairo_team.durable.codec import encode
-from kairo_team.durable.connection import NOW
+from kairo_team.durable.connection import NOW, Connection, Statement
 from kairo_team.durable.kept_files import encode_for
 
 if TYPE_CHECKING:
     from kairo_team.cluster.delivery import Delivery
-    from kairo_team.durable.connection import Connection, Statement
 
 Kind = Literal["run", "attempt"]
 

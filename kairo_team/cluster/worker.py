@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -17,26 +17,20 @@ import anyio
 
 from kairo_team._util.threads import poster, run_in_thread
 from kairo_team.cluster.attempt_host import AttemptHost
-from kairo_team.cluster.cluster import RUNS, queue_of, version_of
-from kairo_team.cluster.facts import DeliveryRefused, UnitBegun, UnitEnded, ignore_fact
-from kairo_team.cluster.units import Claimed, Unit, claim, kind_of
+from kairo_team.cluster.cluster import RUNS, Cluster, queue_of, version_of
+from kairo_team.cluster.facts import DeliveryRefused, Outcome, Report, UnitBegun, UnitEnded, ignore_fact
+from kairo_team.cluster.units import Claimed, Kind, Unit, claim, kind_of
 from kairo_team.durable.processes import check_not_dead
 from kairo_team.engine.records.digests import digests_of
-from kairo_team.engine.work.runtime import bind_runtime, runtime_of
+from kairo_team.engine.work.runtime import Runtime, bind_runtime, runtime_of
 from kairo_team.errors import InsufficientBudget, JournalError, KairoError, Misuse, RunFinished, RunNotFound, known
 from kairo_team.gates import DeferGate
 from kairo_team.recorded import ENDED
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from kairo_team.cluster.cluster import Cluster
     from kairo_team.cluster.delivery import Receiver, Take
-    from kairo_team.cluster.facts import Outcome, Report
     from kairo_team.cluster.mailbox import MessageQueue
-    from kairo_team.cluster.units import Kind, Unit
     from kairo_team.durable.connection import Connection
-    from kairo_team.engine.work.runtime import Runtime
     from kairo_team.team import Team
 
 _logger = logging.getLogger("kairo_team")
@@ -117,6 +111,7 @@ class Worker:
 
         def take(unit: str, fence: int) -> Future[None]:
             done: Future[None] = Future()
+            # The delivery engine calls this in a thread of its own.
             post(partial(self._take, unit, fence, done))
             return done
 
@@ -127,8 +122,8 @@ class Worker:
         members = None if self._members is None else json.dumps(self._members)
         about = {"team": self._team.name, "digest": self.version, "members": members}
         process.describe(kind="worker", concurrency=self._concurrency, **about)
-        cluster.reaper.watch(self._doing.copy)
-        cluster.reaper.report = self._report
+        cluster.monitor.watch(self._doing.copy)
+        cluster.monitor.report = self._report
         begin = partial(self._receive, take)
         receiving, receiver = await run_in_thread(lambda: cluster.journal.insist(begin), on_late=_end_late)
         try:
@@ -164,6 +159,7 @@ class Worker:
             host.interrupt("the worker ended")
         with anyio.move_on_after(_INTERRUPTED):
             await self._until_done()
+        # Unfinished work may record nothing more, because another worker takes it over.
         self._cluster.journal.database.lose("the worker ended")
         if self._group is not None:
             self._group.cancel_scope.cancel()
@@ -280,6 +276,7 @@ class Worker:
             await self._give_back(unit, "the worker failed", failed=True)
             return "failed"
         except BaseException:
+            # Without this, the unit would wait until the process is found dead.
             with anyio.CancelScope(shield=True):
                 await self._give_back(unit, "the worker ended")
             raise
@@ -287,8 +284,9 @@ class Worker:
         return outcome
 
     async def _give_back(self, unit: Unit, reason: str, *, failed: bool = False) -> None:
+        # If it fails, the monitor finds the unit later.
         with suppress(Exception), anyio.move_on_after(5):
-            await run_in_thread(partial(self._cluster.reaper.give_back, unit, reason, failed=failed))
+            await run_in_thread(partial(self._cluster.monitor.give_back, unit, reason, failed=failed))
 
 
 class _Room:

@@ -24,14 +24,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from kairo_team.budget import Budget, Usage, picodollars, to_dollars
-from kairo_team.durable.connection import NOW
+from kairo_team.durable.connection import NOW, Connection
 from kairo_team.durable.recovery import runs_inside, usage_of
 from kairo_team.durable.windows import Every, Window, check_every, check_tz, window_at, zone
 from kairo_team.engine.records.replay import RAISED_BUDGET
 from kairo_team.errors import InsufficientBudget, Misuse, PlanRefused, known
 
 if TYPE_CHECKING:
-    from kairo_team.durable.connection import Connection
     from kairo_team.durable.database import Writing
     from kairo_team.recorded import RecoveredRun
     from kairo_team.team import TeamExecutionRequest

@@ -25,7 +25,8 @@ from zoneinfo import ZoneInfo
 from pydantic import BaseModel, RootModel
 from pydantic_core import PydanticUndefined, to_json
 
-from kairo_team._util.frozen import FrozenDict, with_article
+from kairo_team._util.frozen import FrozenDict
+from kairo_team._util.mistakes import with_article
 from kairo_team.budget import ReadLater
 from kairo_team.durable.value_classes import (
     CorruptRecord,

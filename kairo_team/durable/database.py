@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import anyio
 
-from kairo_team._util.frozen import with_article
+from kairo_team._util.mistakes import with_article
 from kairo_team._util.threads import poster
 from kairo_team.durable.codec import CorruptRecord, decode, fetching, look
-from kairo_team.durable.connection import execute
+from kairo_team.durable.connection import Statement, execute
 from kairo_team.durable.event_pages import Said, written_page
 from kairo_team.durable.kept_files import read_file
 from kairo_team.durable.owners import TAKEN_OVER
@@ -29,7 +29,7 @@ from kairo_team.errors import JournalError
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
-    from kairo_team.durable.connection import Connection, Statement
+    from kairo_team.durable.connection import Connection
     from kairo_team.events import Event
 
 Kind = TypeVar("Kind")
@@ -188,6 +188,7 @@ class Database(ABC):
         Earlier entries are still written.
         """
         self.put(session, [("UPDATE run SET state = 'interrupted' WHERE run_id = ?", (session.run_id,))])
+        # The session is marked only after `put`, which takes nothing from a lost session.
         session.lost, session.interrupted = session.lost or reason, True
         self.leave(session)
         for one in list(self._sessions):
@@ -241,6 +242,7 @@ class Database(ABC):
 
     def close(self) -> None:
         """Write the remaining entries, and end the writer."""
+        # After a fork the thread exists in the parent alone, and the entries are the parent's.
         if self._pid != os.getpid():
             return
         with self._starting:
@@ -258,6 +260,7 @@ class Database(ABC):
 
     def _give(self, entry: _Entry) -> None:
         if threading.current_thread() is self._thread:
+            # The writer must not wait for `_starting` itself: `close` holds the lock while it joins the writer.
             self._entries.put(entry)
             return
         with self._starting:
@@ -275,6 +278,7 @@ class Database(ABC):
             ends = None in entries
             given = [entry for entry in entries if entry is not None]
             try:
+                # The writer connects only when a session has something to write, not for a waiter alone.
                 if self.problem is None and (self._sessions or any(entry.session for entry in given)):
                     connection = self._work(connection, given)
             except Exception as error:  # noqa: BLE001 - whatever the error is, waiters must learn of it
@@ -324,8 +328,10 @@ class Database(ABC):
             if self._is_lost(session, row):
                 continue
             if row[1] is not None and session.on_cancel is not None:
+                # Every later check finds the same row, but the run is cancelled only once.
                 on_cancel, session.on_cancel = session.on_cancel, None
                 on_cancel(row[1])
+            # An entry without statements still writes the progress and the events.
             self.put(session, ())
 
     def _write(self, connection: Connection, entries: Sequence[_Entry]) -> None:
@@ -338,10 +344,12 @@ class Database(ABC):
                 self._write_all(connection, entries, reached)
                 connection.execute("COMMIT")
             except BaseException:
+                # A failed COMMIT may have ended the transaction already.
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
         for session in reached:
+            # The events are dropped only after the commit: a transaction that is repeated writes them again.
             session.page.clear()
 
     def _write_all(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from kairo_team.durable.connection import execute, insert
+from kairo_team.durable.connection import Connection, execute, insert
 from kairo_team.durable.kept_files import copy_files, encode_for
 from kairo_team.durable.recovery import steps_of
 from kairo_team.engine.records.recovery import place_of
@@ -17,11 +17,9 @@ from kairo_team.engine.records.replay import RAISED_BUDGET, Added, CutShort, Rep
 from kairo_team.errors import Misuse, RunExists, known
 from kairo_team.human import HumanRequest
 from kairo_team.results import Attempt
-from kairo_team.tasks import TaskGraph
+from kairo_team.tasks import Task, TaskGraph
 
 if TYPE_CHECKING:
-    from kairo_team.durable.connection import Connection
-    from kairo_team.tasks import Task
     from kairo_team.team import TeamConfig, TeamExecutionRequest
 
 AFTER_THEIR_EVENT: Final = ("call:", "said:")

@@ -16,13 +16,12 @@ from anyio.lowlevel import checkpoint
 from kairo_team.budget import Usage
 from kairo_team.durable import NotRecordable, decode, encode_apart, encode_request, fetching
 from kairo_team.errors import JournalError, Misuse, NoQuestion, RunExists, RunFinished, RunNotFound
-from kairo_team.human import HumanDecision, check_answer, check_same
+from kairo_team.human import HumanDecision, HumanRequest, check_answer, check_same
 from kairo_team.recorded import ENDED, Place, RecordedCall, RecordedQuestion, RecoveredRun
 
 if TYPE_CHECKING:
     from kairo_team.events import Event
     from kairo_team.files import File
-    from kairo_team.human import HumanRequest
     from kairo_team.results import TeamResult
     from kairo_team.team import Team, TeamExecutionRequest
 

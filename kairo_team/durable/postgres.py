@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial, wraps
@@ -15,10 +15,10 @@ from kairo_team._util.frozen import known_arguments
 from kairo_team.budget import Budget, Usage
 from kairo_team.durable import accounts, recovery
 from kairo_team.durable.codec import outline
-from kairo_team.durable.connection import NOW, execute
+from kairo_team.durable.connection import NOW, Connection, Statement, execute
 from kairo_team.durable.database import Writing
 from kairo_team.durable.kept_files import keeping
-from kairo_team.durable.postgres_database import PostgresDatabase
+from kairo_team.durable.postgres_database import PostgresConnection, PostgresDatabase
 from kairo_team.durable.processes import Process, check_not_dead, has_died, is_alive
 from kairo_team.durable.requests import encode_request
 from kairo_team.durable.sql_journal import SqlJournal
@@ -27,11 +27,7 @@ from kairo_team.engine.records.recovery import RunAccount
 from kairo_team.errors import JournalError
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from kairo_team.durable.accounts import Account, AccountTerms
-    from kairo_team.durable.connection import Connection, Statement
-    from kairo_team.durable.postgres_database import PostgresConnection
     from kairo_team.durable.windows import Every
     from kairo_team.recorded import RecordedCall, RecoveredRun
     from kairo_team.team import Team, TeamExecutionRequest

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from kairo_team.durable import accounts
 from kairo_team.durable.codec import decode_loaded, fetching
-from kairo_team.durable.database import Database
+from kairo_team.durable.database import Database, Writing
 from kairo_team.durable.kept_files import TABLES
 from kairo_team.durable.owners import TAKEN_OVER
 from kairo_team.durable.requests import readable
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from kairo_team.budget import Budget
     from kairo_team.durable.connection import Connection, Statement
-    from kairo_team.durable.database import Writing
 
 Result = TypeVar("Result")
 
@@ -218,6 +217,7 @@ def connect_to(url: str, purpose: str) -> PostgresConnection:
         application_name=f"kairo-team {purpose}",
         options=f"-c search_path={SCHEMA} -c idle_in_transaction_session_timeout={_MOST_IDLE}",
         connect_timeout=5,
+        # A server or a network that is gone is noticed within about ten seconds.
         keepalives_idle=5,
         keepalives_interval=2,
         keepalives_count=2,
@@ -289,6 +289,7 @@ class PostgresDatabase(Database):
             self._breakable(),
             connection.transaction(),
         ):
+            # Processes that open a new database at once create its tables one after the other.
             connection.execute("SELECT pg_advisory_xact_lock(?)", (_LOCK,))
             found = connection.execute("SELECT to_regclass('kairo.about')").fetchone()
             if found[0] is None:  # else no right to create a schema is needed

@@ -113,12 +113,15 @@ class Process:
         while not self._ends.is_set() and not self.dead:
             try:
                 with connect_to(self._url, "beat") as connection:
+                    # A database that hangs must not hold up the heartbeat for more than two intervals.
                     connection.execute(f"SET statement_timeout = {int(2000 * self.beat) + 1}")
+                    # The server holds this lock as long as the connection lives: others see by it whether it does.
                     connection.execute("SELECT pg_try_advisory_lock(?, ?)", (_CLASS, self._lock))
                     while not self._ends.is_set() and not self.dead:
                         self._beat(connection)
                         self._registered.set()
                         self._reached = time.monotonic()
+                        # Two heartbeats in each interval: a single late one is not noticed.
                         self._ends.wait(self.beat / 2)
             except Exception as error:  # noqa: BLE001 - whatever the error is, it tries again
                 _logger.debug("a process cannot send its heartbeat: %s", type(error).__name__)
@@ -139,6 +142,7 @@ class Process:
         sql = (
             "UPDATE process SET beats = beats + 1, kind = ?, team = ?, digest = ?, members = ?,"
             " concurrency = ?,"
+            # A process that was declared dead stays dead, because its units have been given to others.
             " state = CASE WHEN state = 'dead' THEN state ELSE ? END WHERE id = ? RETURNING state"
         )
         values = [about.get(name) for name in ("kind", "team", "digest", "members", "concurrency", "state")]

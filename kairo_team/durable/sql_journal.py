@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from kairo_team._util.masking import masked
-from kairo_team.budget import NO_USAGE
+from kairo_team.budget import NO_USAGE, Budget
 from kairo_team.durable import forks, recovery
 from kairo_team.durable.codec import CorruptRecord, decode_loaded, encode
-from kairo_team.durable.connection import execute, insert
-from kairo_team.durable.database import Writing
+from kairo_team.durable.connection import Connection, execute, insert
+from kairo_team.durable.database import Database, Writing
 from kairo_team.durable.event_pages import read_pages
 from kairo_team.durable.kept_files import keeping
 from kairo_team.durable.owners import TAKEN_OVER
@@ -22,19 +22,14 @@ from kairo_team.durable.requests import encode_request, readable
 from kairo_team.durable.sql_run_journal import SqlRunJournal, asking
 from kairo_team.errors import JournalError, Misuse, NoQuestion, RunExists, RunFinished, RunNotFound
 from kairo_team.human import HumanDecision, HumanRequest, check_answer, check_same
-from kairo_team.recorded import ENDED, RecordedRun
+from kairo_team.recorded import ENDED, Place, RecordedCall, RecordedRun, RecoveredRun
 from kairo_team.results import TeamResult
-from kairo_team.tasks import check_id
+from kairo_team.tasks import TaskGraph, check_id
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from kairo_team.budget import Budget
-    from kairo_team.durable.connection import Connection
-    from kairo_team.durable.database import Database
     from kairo_team.events import Event
-    from kairo_team.recorded import Place, RecordedCall, RecoveredRun
-    from kairo_team.tasks import TaskGraph
     from kairo_team.team import Team, TeamConfig, TeamExecutionRequest
 
 
@@ -176,9 +171,11 @@ class SqlJournal(ABC):
             state = self._state(connection, row)
             if state in ENDED:
                 raise RunFinished(run_id, state)
+            # A process that has the run finds this at its next check; a run without a process ends here.
             connection.execute("UPDATE run SET cancelled = ? WHERE run_id = ?", (masked(reason), run_id))
             if state != "running":
                 for one in (run_id, *recovery.runs_inside(connection, run_id)):
+                    # Without the lock, a worker could still commit a record of the old epoch.
                     self._lock_run(connection, one)
                     sql = "UPDATE run SET state = 'cancelled', epoch = epoch + 1, updated_at = ? WHERE run_id = ?"
                     connection.execute(sql, (time.time(), one))

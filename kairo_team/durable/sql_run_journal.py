@@ -9,21 +9,19 @@ from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from kairo_team.budget import Usage, picodollars
+from kairo_team.budget import Budget, Usage, picodollars
 from kairo_team.durable import forks, recovery
 from kairo_team.durable.codec import NotRecordable, encode
 from kairo_team.durable.kept_files import encode_for
 from kairo_team.engine.records.journal import body_here
-from kairo_team.results import TeamStatus
+from kairo_team.results import TeamResult, TeamStatus
 
 if TYPE_CHECKING:
-    from kairo_team.budget import Budget
     from kairo_team.durable.connection import Statement
     from kairo_team.durable.database import Database, Writing
     from kairo_team.errors import JournalError
     from kairo_team.events import Event
     from kairo_team.human import HumanRequest
-    from kairo_team.results import TeamResult
 
 _logger = logging.getLogger("kairo_team")
 

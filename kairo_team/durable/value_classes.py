@@ -13,10 +13,10 @@ from typing import Any, Final, get_args, get_type_hints
 
 from pydantic import BaseModel
 
-from kairo_team._util.frozen import with_article
+from kairo_team._util.mistakes import with_article
 
 _LIBRARY: Final = (
-    "budget", "conditions", "engine.plan.planning", "engine.records.questions", "engine.records.replay",
+    "artifacts", "budget", "conditions", "engine.plan.planning", "engine.records.questions", "engine.records.replay",
     "engine.work.run_services", "human", "messages", "results", "tasks", "team", "tools.result", "verdicts",
 )  # fmt: skip
 """Modules whose value classes are written by their name alone, so that a class may move to another module."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, cast
@@ -12,8 +12,11 @@ from typing import Annotated, Any, Final, cast
 from pydantic import AfterValidator, Field, InstanceOf
 
 from kairo_team._util.frozen import EMPTY, checked, freeze_json, thaw
-from kairo_team.data.files import read_lines
+from kairo_team.data.files import read_data, read_lines
 from kairo_team.errors import known, repeated
+from kairo_team.evaluators import checks
+from kairo_team.evaluators.checks.named_check import Made
+from kairo_team.evaluators.criterion import Check, Criterion
 from kairo_team.evaluators.fingerprint import digest_of
 from kairo_team.evaluators.rubric import Rubric
 from kairo_team.tasks import check_id
@@ -84,8 +87,6 @@ class Dataset:
         leaves them out. Raises `ValueError` that names the file, the line or the case, and what is allowed there, and
         `OSError` for a file that cannot be read.
         """
-        from kairo_team.evals.pydantic_dataset import from_pydantic_evals, read_document
-
         path = Path(path)
         document = None if path.suffix == ".jsonl" else read_document(path)
         try:
@@ -102,8 +103,6 @@ class Dataset:
 
         Raises `ValueError` if a rubric has criteria that the file cannot hold.
         """
-        from kairo_team.evals.pydantic_dataset import to_pydantic_evals, write_document
-
         path = Path(path)
         if path.suffix == ".jsonl":
             path.write_text(write_lines(self), encoding="utf-8", newline="\n")
@@ -147,3 +146,219 @@ def id_of(name: str, taken: Collection[str] = ()) -> str:
         number += 1
         unique = f"{made}-{number}"
     return unique
+
+
+_CASE: Final = ("name", "inputs", "metadata", "expected_output", "evaluators")
+_DATASET: Final = ("$schema", "name", "cases", "evaluators", "report_evaluators")
+_LARGEST: Final = 50_000_000
+"""Most characters of a dataset."""
+_YAML: Final = (".yaml", ".yml")
+
+
+def read_document(path: Path) -> Any:
+    """Return the content of a JSON or YAML file; `ValueError` with the line if it cannot be read."""
+    return read_data(path, largest=_LARGEST).value
+
+
+def write_document(document: Any, path: Path) -> str:
+    """Return a document as text for the suffix of a path."""
+    if path.suffix not in (".json", *_YAML):
+        raise ValueError(f"{path}: a dataset is written to .jsonl, .json or .yaml, not {path.suffix!r}")
+    # JSON is valid YAML, so this needs no YAML library.
+    return json.dumps(document, ensure_ascii=False, indent=2) + "\n"
+
+
+def from_pydantic_evals(document: Any, name: str = "dataset", *, with_rubric: bool = True) -> Dataset:
+    """Make a dataset from the content of a file of pydantic-evals.
+
+    If `inputs` is a text, it is the goal; of an object with a `goal` the rest is the context; anything else becomes a
+    goal in JSON. `expected_output` is the reference. The evaluators `EqualsExpected`, `Equals`, `Contains` and
+    `LLMJudge` become criteria; a judge's model is not taken from the file. Raises `ValueError` that names the case, for
+    any other evaluator too: with `with_rubric=False` evaluators are left out.
+    """
+    if not isinstance(document, dict) or not isinstance(document.get("cases"), list):  # pyright: ignore[reportUnknownMemberType] - JSON
+        raise ValueError('a dataset of pydantic-evals is an object with a list of "cases"')
+    given = cast("dict[str, Any]", document)
+    _refuse_strange("the dataset", given, _DATASET)
+    cases: dict[str, Case] = {}
+    for number, one in enumerate(given["cases"], 1):
+        if not isinstance(one, dict):
+            raise ValueError(f"case {number} must be an object with inputs, not {one!r:.60}")
+        case = _case(cast("dict[str, Any]", one), number, cases, with_rubric=with_rubric)
+        cases[case.id] = case
+    rubric = _rubric("the dataset", given.get("evaluators")) if with_rubric else None
+    return Dataset(list(cases.values()), str(given.get("name") or name), rubric)
+
+
+def _case(given: Mapping[str, Any], number: int, taken: Mapping[str, Case], *, with_rubric: bool) -> Case:
+    called = given.get("name")
+    who = f"case {called!r:.80}" if called else f"case {number}"
+    _refuse_strange(who, given, _CASE)
+    if "inputs" not in given:
+        raise ValueError(f"{who} has no inputs")
+    goal, context = _goal(given["inputs"])
+    expected, metadata = given.get("expected_output"), given.get("metadata")
+    beside = cast("dict[str, Any]", metadata) if isinstance(metadata, dict) else {"metadata": metadata}
+    try:
+        return Case(
+            id_of(str(called) if called else f"case-{number:04d}", taken),
+            goal,
+            context,
+            reference=None if expected is None else _text(expected),
+            metadata={} if metadata is None else beside,
+            rubric=_rubric(who, given.get("evaluators")) if with_rubric else None,
+        )
+    except ValueError as error:
+        raise ValueError(str(error) if str(error).startswith(who) else f"{who}: {error}") from None
+
+
+def _goal(inputs: Any) -> tuple[str, Mapping[str, Any]]:
+    if isinstance(inputs, dict) and isinstance(inputs.get("goal"), str):  # pyright: ignore[reportUnknownMemberType] - JSON
+        rest = dict(cast("dict[str, Any]", inputs))
+        return rest.pop("goal"), rest
+    return _text(inputs), {}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _refuse_strange(who: str, given: Mapping[str, Any], allowed: Sequence[str]) -> None:
+    strange = [name for name in given if name not in allowed]
+    if strange:
+        raise ValueError(f"{who} has {known(strange)}; it may have {known(allowed)}")
+
+
+# ---------------------------------------------------------------- evaluators
+
+
+def _rubric(who: str, specs: Any) -> Rubric | None:
+    if not specs:
+        return None
+    if not isinstance(specs, list):
+        raise ValueError(f"{who}: evaluators are a list, not {specs!r:.60}")
+    criteria: dict[str, Criterion] = {}
+    for spec in cast("list[Any]", specs):  # type: ignore[redundant-cast]  # pyright needs it
+        name, given = _parts(who, spec)
+        if name not in _READERS:
+            raise ValueError(
+                f"{who}: the evaluator {name!r:.80} has no criterion like it; {known(_READERS)} have one: leave it out "
+                "of the file, or replace all evaluators with your own rubric"
+            )
+        first, read = _READERS[name]
+        values = cast("dict[str, Any]", given) if isinstance(given, dict) else {} if given is None else {first: given}
+        made = read(who, id_of(_called(values) or name, criteria), values)
+        criteria[made.id] = made
+    return Rubric(list(criteria.values()))
+
+
+def _parts(who: str, spec: Any) -> tuple[str, Any]:
+    """Return an evaluator's name and arguments: `Name`, `{Name: value}` or `{Name: {field: value}}`."""
+    if isinstance(spec, str):
+        return spec, None
+    given = cast("dict[str, Any]", spec) if isinstance(spec, dict) else {}
+    if len(given) == 1:
+        ((name, value),) = given.items()
+        return name, value
+    raise ValueError(f"{who}: an evaluator is a name, or an object with one name, not {spec!r:.60}")
+
+
+def _called(values: Mapping[str, Any]) -> str:
+    """Return the name that an evaluator gives its result, or ""."""
+    inner: Any = values.get("assertion")
+    named = cast("dict[str, Any]", inner) if isinstance(inner, dict) else values
+    return str(named.get("evaluation_name") or "")
+
+
+def _expected(_who: str, name: str, _values: Mapping[str, Any]) -> Criterion:
+    return Criterion(name, "it equals the expected output", checks.equals_reference, reference=True)
+
+
+def _equals(who: str, name: str, values: Mapping[str, Any]) -> Criterion:
+    value = _value(who, "Equals", values)
+    return Criterion(name, f"it is {value!r:.200}", checks.equals(value))
+
+
+def _contains(who: str, name: str, values: Mapping[str, Any]) -> Criterion:
+    value = _value(who, "Contains", values)
+    if values.get("case_sensitive", True):
+        check: Check = checks.regex(re.escape(value), f"the text lacks {value!r:.200}")
+    else:
+        check = checks.contains(value)
+    return Criterion(name, f"it contains {value!r:.200}", check)
+
+
+def _judged(who: str, name: str, values: Mapping[str, Any]) -> Criterion:
+    text: Any = values.get("rubric")
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError(f"{who}: LLMJudge has a rubric that is a text, not {text!r:.60}")
+    return Criterion(name, text, by="judge", reference=bool(values.get("include_expected_output", False)))
+
+
+def _value(who: str, name: str, values: Mapping[str, Any]) -> str:
+    if "value" not in values:
+        raise ValueError(f"{who}: {name} has a value")
+    return _text(values["value"])
+
+
+_READERS: Final[Mapping[str, tuple[str, Callable[[str, str, Mapping[str, Any]], Criterion]]]] = {
+    "EqualsExpected": ("evaluation_name", _expected),
+    "Equals": ("value", _equals),
+    "Contains": ("value", _contains),
+    "LLMJudge": ("rubric", _judged),
+}
+"""The first field of each evaluator, by name, and the function that makes a criterion."""
+
+
+# ---------------------------------------------------------------- writing
+
+
+def to_pydantic_evals(dataset: Dataset) -> dict[str, Any]:
+    """Return a dataset as pydantic-evals reads it; `ValueError` for a criterion without an equivalent evaluator."""
+    document: dict[str, Any] = {"name": dataset.name, "cases": [_written_case(one) for one in dataset.cases]}
+    if dataset.rubric is not None:
+        document["evaluators"] = _written(dataset.rubric.criteria)
+    return document
+
+
+def _written_case(case: Case) -> dict[str, Any]:
+    context = thaw(case.context)
+    made: dict[str, Any] = {"name": case.id, "inputs": {"goal": case.input, **context} if context else case.input}
+    if case.metadata:
+        made["metadata"] = thaw(case.metadata)
+    if case.reference is not None:
+        made["expected_output"] = case.reference
+    if case.rubric is not None:
+        made["evaluators"] = _written(case.rubric.criteria)
+    return made
+
+
+def _written(criteria: Iterable[Criterion]) -> list[Any]:
+    return [_spec(one) for one in criteria]
+
+
+def _spec(criterion: Criterion) -> Any:
+    if criterion.by == "judge" and criterion.levels == ("not met", "met") and not criterion.examples:
+        asked = {"rubric": criterion.text, "include_expected_output": criterion.reference}
+        return {"LLMJudge": {**asked, "assertion": {"evaluation_name": criterion.id, "include_reason": True}}}
+    named: dict[str, Any] = {"evaluation_name": criterion.id}
+    if criterion.check is checks.equals_reference:
+        return {"EqualsExpected": named}
+    made: Any = getattr(criterion.check, "made", None) or Made("", {})
+    match made.name:
+        case "equals":
+            return {"Equals": {"value": made.arguments["text"], **named}}
+        case "contains" if len(made.arguments["phrases"]) == 1:
+            return {"Contains": {"value": made.arguments["phrases"][0], "case_sensitive": False, **named}}
+        case "regex" if (plain := _unescaped(made.arguments["pattern"])) is not None:
+            return {"Contains": {"value": plain, **named}}
+        case _:
+            raise ValueError(
+                f"pydantic-evals has no evaluator like criterion {criterion.id!r}: write the cases as .jsonl"
+            )
+
+
+def _unescaped(pattern: str) -> str | None:
+    """Return the only text that a pattern matches; None for a pattern that is more than an escaped text."""
+    plain = re.sub(r"\\(.)", r"\1", pattern, flags=re.DOTALL)
+    return plain if re.escape(plain) == pattern else None

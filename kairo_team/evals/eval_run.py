@@ -23,7 +23,7 @@ from kairo_team.evals.eval_result import EvalResult, Outcome, Trial
 from kairo_team.evaluators.fingerprint import digest_of
 from kairo_team.evaluators.rubric import Rubric
 from kairo_team.plugins import resolve
-from kairo_team.tasks import Task, TaskGraph, TaskStatus
+from kairo_team.tasks import Assignment, Task, TaskGraph, TaskStatus
 from kairo_team.team import Member, Team, TeamConfig, TeamExecutionRequest
 from kairo_team.verdicts import VerdictOutcome
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from kairo_team.contracts import Agent, ChatModel, EvaluationStrategy, MemberContext, TeamCoordinator
     from kairo_team.engine.work.runtime import Runtime
     from kairo_team.results import TaskOutcome, TeamResult
-    from kairo_team.tasks import Assignment
 
 _SUBJECT: Final = "team"
 """Name of the member that is the team under test."""

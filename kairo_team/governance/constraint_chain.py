@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from kairo_team.constraints import ConstraintReport, ResourceAction, ResourceValidation, Violation
-from kairo_team.contracts import check_constraints
+from kairo_team.constraints import ConstraintReport, ResourceAction, ResourceContext, ResourceValidation, Violation
+from kairo_team.contracts import ResourceConstraint, check_constraints
 from kairo_team.governance.constraint_limits import (
     WarnAt,
 )
 from kairo_team.governance.plug_ins import Configured, expect, name_of
 from kairo_team.plugin_calls import AWAITED_CALL, problem_of
 from kairo_team.plugins import make
-
-if TYPE_CHECKING:
-    from kairo_team.constraints import ResourceContext
-    from kairo_team.contracts import ResourceConstraint
 
 _CONFIGURED: Final = Configured("constraint", ("kairo", "constraint", "constraints"))
 _ALLOWED: Final = ConstraintReport(ResourceAction.ALLOW)

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import anyio
 
 from kairo_team.budget import Money, check_count, to_dollars, to_picodollars
-from kairo_team.constraints import ResourceAction, ResourceValidation
+from kairo_team.constraints import ResourceAction, ResourceContext, ResourceValidation
 from kairo_team.governance.plug_ins import name_of
 
 if TYPE_CHECKING:
-    from kairo_team.constraints import ResourceContext
     from kairo_team.contracts import ResourceConstraint
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from kairo_team._util.drawn import drawing
 from kairo_team.budget import (
@@ -21,7 +21,7 @@ from kairo_team.budget import (
 )
 from kairo_team.errors import GovernorClosed, InsufficientBudget
 from kairo_team.governance import halts
-from kairo_team.governance.halts import Tree, family, in_force
+from kairo_team.governance.halts import Halt, Tree, family, in_force
 from kairo_team.governance.holds import Reservation, Waiter, dismiss, holds_already, refusal, reservation, serve, wait
 from kairo_team.governance.ledger import (
     ALL_DIMENSIONS,
@@ -50,11 +50,6 @@ from kairo_team.governance.ledger import (
     usage_of,
 )
 from kairo_team.governance.scope import GovernorScope
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kairo_team.governance.halts import Halt
 
 __all__ = ["Governor", "Reservation"]
 
@@ -107,6 +102,7 @@ class Governor:
         """
         node = self._node
         tree = node.tree
+        # `acquire` and `release` are cheaper than `with tree.lock`, and every turn of every agent comes here.
         tree.acquire()
         try:
             if node.ended is not None or node.timed or tree.halts:
@@ -193,6 +189,7 @@ class Governor:
         try:
             if node.ended is not None or node.timed or tree.halts:
                 halts.check(node)
+            # Where others wait, this call joins the line, even if its own amount would fit now.
             if not tree.lines and node.book(units):
                 return reservation(node, units)
             waiter = _line_up(node, units, least)
@@ -210,6 +207,7 @@ class Governor:
         books the amount.
         """
         try:
+            # One test for three whole numbers; the full check also names the wrong one.
             if (prompt_tokens | completion_tokens | tool_calls) < 0:
                 check_used(prompt_tokens, completion_tokens, tool_calls)
         except TypeError:

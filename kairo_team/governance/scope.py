@@ -10,13 +10,12 @@ import anyio
 
 from kairo_team.budget import HaltReason
 from kairo_team.errors import HaltError
-from kairo_team.governance.halts import check, current_loop, send, stop
+from kairo_team.governance.halts import Halt, check, current_loop, send, stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from kairo_team.governance.halts import Halt
     from kairo_team.governance.ledger import Node
 
 

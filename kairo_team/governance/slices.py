@@ -1,10 +1,10 @@
 """Slices: the part of a budget that a borrower, such as a worker on another machine, may hold without asking.
 
-The lender is in the process that has the budget tree. It promises the unspent guarantee of one governor, which is
-already set aside on the whole path. When the borrower asks for more, the lender holds that on the path too, until the
+The granter is in the process that has the budget tree. It promises the unspent guarantee of one governor, which is
+already set aside on the whole path. When the borrower asks for more, the granter holds that on the path too, until the
 call that needed it has ended. So a slice never exceeds what the tree allows.
 
-Lender and borrower exchange totals since the work began: how much was spent, and how much may be spent and held.
+Granter and borrower exchange totals since the work began: how much was spent, and how much may be spent and held.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class Grant(NamedTuple):
     """Amounts granted to this call."""
 
 
-class Lender:
-    """Give out slices of a governor's budget, to one borrower at a time. Only `lend` and `when_granted` wait."""
+class Granter:
+    """Give out slices of a governor's budget, to one borrower at a time. Only `grant` and `when_granted` wait."""
 
     def __init__(self, governor: Governor, spent: Usage = NO_USAGE) -> None:
         """Lend the budget of `governor`; `spent` is earlier usage of the work, already booked on the governor."""
@@ -128,7 +128,7 @@ class Lender:
                 self._keep(holding if asks is None or asks >= number else _sum(holding, granted))
             serve(node)
 
-    async def lend(self, ask: Ask, on_wait: Callable[[], object] | None = None) -> Grant:
+    async def grant(self, ask: Ask, on_wait: Callable[[], object] | None = None) -> Grant:
         """Hold the requested amounts and return the larger slice; wait and raise like `Governor.hold`."""
         made = self.receive(ask)
         return await self.when_granted(ask, made, on_wait) if isinstance(made, Waiter) else made
@@ -145,18 +145,18 @@ class Lender:
             self._settled = ask.number - 1
             serve(node)
             if not any(ask.units):
-                return self._lend(ask, NOTHING)
+                return self._answer(ask, NOTHING)
             halts.check(node)
             waiter = self._line_up(ask)
             if waiter.refused is None and waiter.granted is None:
                 return waiter
-            return self._lend(ask, waiter.outcome())
+            return self._answer(ask, waiter.outcome())
 
     async def when_granted(self, ask: Ask, waiter: Waiter, on_wait: Callable[[], object] | None = None) -> Grant:
         """Wait for the requested amounts and return the larger slice; raise like `Governor.hold`."""
         granted = await wait(waiter, on_wait)
         with self._node.tree.lock:
-            return self._lend(ask, granted)
+            return self._answer(ask, granted)
 
     def end(self, spent: Usage) -> None:
         """Book the total usage, and give everything back."""
@@ -190,7 +190,7 @@ class Lender:
 
     # -- with the lock ------------------------------------------------------------------------
 
-    def _lend(self, ask: Ask, granted: Units) -> Grant:
+    def _answer(self, ask: Ask, granted: Units) -> Grant:
         node = self._node
         loops = ask.loops if ask.loops and node.claim(LOOPS, ask.loops) else 0
         held: Units = (granted[TOKENS], granted[DOLLARS], loops, granted[TOOL_CALLS])
@@ -277,7 +277,7 @@ class Borrower:
 
         `ask` returns a larger slice or raises why it cannot; it calls its second argument before it waits.
         `give_back` reports the usage, the held amounts, and the number of the last ask that is over. `spent` is the
-        usage of the same work before it was interrupted; its iterations are counted again. `path` is the lender's.
+        usage of the same work before it was interrupted; its iterations are counted again. `path` is the granter's.
         """
         self.path = path
         limit = grant.limit
@@ -339,7 +339,7 @@ class Borrower:
             self._allowance = self._guaranteed()
             if not isinstance(error, Exception):  # the call is cancelled: give back what may still be granted
                 self._give_back(self.governor.usage, self._holding(), self._asks)
-            if isinstance(error, HaltError):  # the lender's governor or an ancestor is halted
+            if isinstance(error, HaltError):  # the granter's governor or an ancestor is halted
                 halts.repeat(self._node, error)
             raise
         finally:

@@ -6,9 +6,9 @@ from kairo_team._util.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from kairo_team.models.call_keys import idempotency_key
-    from kairo_team.models.fallback import Fallback
     from kairo_team.models.limits import ModelLimit
     from kairo_team.models.openai_compatible import OpenAICompatible
+    from kairo_team.models.resolver import Fallback
     from kairo_team.models.retries import ModelRetry
 
 __all__ = [
@@ -22,9 +22,9 @@ __all__ = [
 if not TYPE_CHECKING:  # a type checker would take any name for one that is there
     _HOMES = {
         "call_keys": "idempotency_key",
-        "fallback": "Fallback",
         "limits": "ModelLimit",
         "openai_compatible": "OpenAICompatible",
+        "resolver": "Fallback",
         "retries": "ModelRetry",
     }
     """Names by module. Each is imported on first use: a team of functions has no model."""

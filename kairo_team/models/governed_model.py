@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_right
-from collections.abc import Callable, Coroutine, Generator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import signature
@@ -16,11 +15,11 @@ import anyio
 from kairo_team.budget import Usage, picodollars
 from kairo_team.errors import MissingExtra, ModelCallError, ModelUnavailable
 from kairo_team.governance.pricing import FREE, PriceBook
-from kairo_team.messages import PLAIN, Billing, ModelResponse, ToolCall
+from kairo_team.messages import PLAIN, Billing, ModelResponse
 from kairo_team.models.call_keys import call_key, sending
-from kairo_team.models.fallback import Fallback, single_models
-from kairo_team.models.file_bounds import Rule, file_bound
 from kairo_team.models.limits import ModelLimits, Turn
+from kairo_team.models.prompt_bounds import prompt_bound, refuse_files
+from kairo_team.models.resolver import Fallback, file_problem, single_models
 from kairo_team.models.retries import ModelRetry
 from kairo_team.plugin_calls import failure_of
 
@@ -31,16 +30,11 @@ if TYPE_CHECKING:
     from kairo_team.files import File
     from kairo_team.governance.governor import Governor, Reservation
     from kairo_team.governance.pricing import Tariff
-    from kairo_team.messages import Message, ModelRequest, ToolSpec
+    from kairo_team.messages import ModelRequest
 
 DEFAULT_MAX_TOKENS: Final = 4096
 """Tokens held for a reply when neither the request nor the model limits its length."""
 _NOTHING: Final = Usage()
-_PER_MESSAGE: Final = 16
-_PER_REQUEST: Final = 32
-"""Tokens a provider may add around each message, tool and tool call, and around each request (roles, separators)."""
-_BOUND: Final = "_prompt_bound"
-"""Name under which a message keeps its bound."""
 
 CallOutcome = Literal["ok", "error", "unknown"]
 ReportEnd = Callable[[CallOutcome, Usage, Billing], object]
@@ -77,76 +71,6 @@ class CallRules:
 
 RULES: Final = CallRules()
 """Default retries, no limits."""
-
-
-@contextmanager
-def before_sending() -> Generator[None]:
-    """Mark errors raised inside as `unspent`. A model prepares a request in the block, before anything is sent."""
-    try:
-        yield
-    except Exception as error:
-        setattr(error, "unspent", True)  # noqa: B010 - any exception has room for it
-        raise
-
-
-def prompt_bound(request: ModelRequest, rule: Rule = "any") -> int:
-    """Return a safe upper bound of a request's prompt tokens: no tokenizer makes more tokens than UTF-8 bytes.
-
-    Files count by their provider's `rule`.
-    """
-    texts = sum(map(_message_bound, request.messages)) + sum(file_bound(file, rule) for file in request.files)
-    tools = sum(map(_tool_bound, request.tools)) if request.tools else 0
-    schema = _json_bytes(request.output_schema) if request.output_schema else 0
-    return texts + tools + schema + _PER_REQUEST
-
-
-def _message_bound(message: Message) -> int:
-    known: int | None = vars(message).get(_BOUND)
-    if known is None:
-        calls = sum(map(_call_bound, message.tool_calls)) if message.tool_calls else 0
-        own = _bytes(message.text) + calls
-        if message.native is not None:  # it is sent in place of text and calls
-            own = max(own, _bytes(message.native))
-        known = own + _bytes(message.tool_call_id or "") + _PER_MESSAGE
-        vars(message)[_BOUND] = known  # every turn counts the whole conversation again, and no message changes
-    return known
-
-
-def _call_bound(call: ToolCall) -> int:
-    arguments = call.arguments
-    length = _bytes(arguments) if isinstance(arguments, str) else _json_bytes(arguments)
-    return _bytes(call.id) + _bytes(call.name) + length + _PER_MESSAGE
-
-
-def _tool_bound(tool: ToolSpec) -> int:
-    return _bytes(tool.name) + _bytes(tool.description) + _json_bytes(tool.parameters) + _PER_MESSAGE
-
-
-def _bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-
-
-def _json_bytes(value: Mapping[str, Any]) -> int:
-    """Return the length of the value as JSON."""
-    # Everything beyond ASCII is escaped: this is the longest form.
-    return len(json.dumps(value, default=repr))
-
-
-def file_problem(model: ChatModel, file: File) -> str | None:
-    """Return why a model, or one of a `Fallback`, does not take a file, in a sentence; None if each takes it."""
-    for one in single_models(model):
-        ask = getattr(one, "file_problem", None)
-        why: str | None = "it takes no files" if ask is None else ask(file)
-        if why is not None:
-            return f"model {one.name!r} cannot be given {file}: {why}"
-    return None
-
-
-def refuse_files(model: ChatModel, request: ModelRequest) -> None:
-    """Raise `ModelCallError` before a call whose files the model does not take: a file is never dropped."""
-    for file in request.files:
-        if (why := file_problem(model, file)) is not None:
-            raise ModelCallError("bad_request", model.name, why, unspent=True)
 
 
 class GovernedModel:

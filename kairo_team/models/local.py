@@ -28,7 +28,7 @@ from kairo_team.budget import Usage
 from kairo_team.errors import MissingExtra, ModelCallError, ModelUnavailable, known
 from kairo_team.governance.halts import current_loop, send
 from kairo_team.messages import ModelRequest, ModelResponse
-from kairo_team.models.governed_model import refuse_files
+from kairo_team.models.prompt_bounds import refuse_files
 from kairo_team.models.tool_calls import arguments_text, made_call, sound
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pydantic_ai.tools import ToolDefinition
 
     from kairo_team.messages import Message, ToolSpec
-    from kairo_team.models.file_bounds import Rule
+    from kairo_team.models.prompt_bounds import Rule
     from kairo_team.models.readings import Finish
 
 

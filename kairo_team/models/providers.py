@@ -17,11 +17,11 @@ from kairo_team._util.frozen import thaw
 from kairo_team._util.mistakes import did_you_mean
 from kairo_team.errors import MissingExtra, ModelCallError, ModelUnavailable, known
 from kairo_team.governance.halts import current_loop
-from kairo_team.governance.price_library import listed_window
+from kairo_team.governance.pricing import listed_window
 from kairo_team.messages import ModelRequest, ModelResponse
 from kairo_team.models.call_keys import headers_with_key
-from kairo_team.models.governed_model import before_sending, prompt_bound, refuse_files
 from kairo_team.models.natives import loses_thoughts, native_of, reader_of, text_of
+from kairo_team.models.prompt_bounds import before_sending, prompt_bound, refuse_files
 from kairo_team.models.provider_errors import call_error
 from kairo_team.models.provider_messages import (
     Pieces,

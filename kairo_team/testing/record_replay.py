@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
 from anyio.lowlevel import checkpoint
 
+from kairo_team._util.late_pydantic import adapter, read
 from kairo_team.errors import ModelCallError, ModelErrorKind, NoRecord, known
 from kairo_team.messages import ModelRequest, ModelResponse
-from kairo_team.models.governed_model import file_problem, prompt_bound
-from kairo_team.results import adapter, read
+from kairo_team.models.prompt_bounds import prompt_bound
+from kairo_team.models.resolver import file_problem
 
 if TYPE_CHECKING:
     from kairo_team.contracts import ChatModel

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from anyio.lowlevel import checkpoint
 
+from kairo_team.artifacts import Artifact
 from kairo_team.budget import Money, Usage, picodollars, to_dollars
 from kairo_team.errors import known
-from kairo_team.messages import ModelResponse
-from kairo_team.models.governed_model import refuse_files
-from kairo_team.results import AgentOutput, Artifact
+from kairo_team.messages import ModelRequest, ModelResponse
+from kairo_team.models.prompt_bounds import refuse_files
+from kairo_team.results import AgentOutput
 
 if TYPE_CHECKING:
     from kairo_team.contracts import MemberContext
     from kairo_team.files import File
-    from kairo_team.messages import ModelRequest
     from kairo_team.tasks import Assignment
 
 Reply = str | ModelResponse

@@ -9,15 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
+from typing import Any, Final, Literal, cast, get_args
 
 from kairo_team._util.frozen import freeze
-from kairo_team.permissions import PermissionAction, PermissionDecision
+from kairo_team.permissions import PermissionAction, PermissionDecision, SideEffect
 from kairo_team.tools.commands import LONGEST, Command, CommandGlob
 from kairo_team.tools.paths import UNDECIDED, Folders, Path, PathGlob, as_path, paths_of_words
-
-if TYPE_CHECKING:
-    from kairo_team.permissions import SideEffect
 
 PATH_ARGUMENTS: Final = frozenset(
     {

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team._util.frozen import thaw
-from kairo_team.results import DoneCall
+from kairo_team.artifacts import DoneCall
 
 if TYPE_CHECKING:
     from kairo_team.tools.result import ToolResult

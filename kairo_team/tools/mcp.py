@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from fnmatch import fnmatchcase
+from functools import cache, partial
 from importlib import import_module
+from importlib.metadata import version
 from importlib.util import find_spec
 from os import PathLike, fspath
-from typing import Any, Final, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, cast, get_args
 from urllib.parse import urlsplit
 
-from kairo_team._util.frozen import EMPTY, FrozenDict, check_kind
+import anyio
+from anyio.lowlevel import checkpoint
+from pydantic import TypeAdapter, ValidationError
+
+from kairo_team._util.frozen import EMPTY, FrozenDict, check_kind, thaw
+from kairo_team._util.mistakes import did_you_mean
 from kairo_team.budget import check_count
-from kairo_team.errors import MissingExtra
+from kairo_team.errors import MissingExtra, known
+from kairo_team.output_types import JsonSchema
 from kairo_team.permissions import SideEffect
-from kairo_team.tools.mcp_session import McpSession
-from kairo_team.tools.mcp_transport import HttpTransport, StdioTransport
+from kairo_team.tools.arguments import checked_arguments
+from kairo_team.tools.mcp_schema import model_names, result_files, result_text
+from kairo_team.tools.mcp_transport import ConnectionLost, HttpTransport, Notes, StdioTransport, masked, pumped
+from kairo_team.tools.result import ToolResult
 from kairo_team.tools.tool import Tool
+
+if TYPE_CHECKING:
+    from mcp import Client, MCPError
+    from mcp import types as wire
 
 _SIDE_EFFECTS: Final = get_args(SideEffect)
 
@@ -210,3 +225,295 @@ def _checked_effects(owner: str, given: object) -> Mapping[str, SideEffect]:
         if not isinstance(tool, str) or effect not in _SIDE_EFFECTS:
             raise ValueError(f"{owner}: side_effects[{tool!r}] must be one of {allowed}, not {effect!r}")
     return FrozenDict(effects)
+
+
+LEAVE_SECONDS: Final = 2.0
+"""Most seconds for closing the session of a server."""
+MAX_SCHEMA: Final = 100_000
+"""Most characters of a tool's schema; a longer one would fill the prompt."""
+NOT_FOUND: Final = 404
+"""HTTP status of a server that no longer knows the session."""
+
+_logger = logging.getLogger("kairo_team")
+
+
+class _Unfit(Exception):
+    """The server answers but cannot be used; the message has the reason."""
+
+
+class McpSession:
+    """A connection, from its first message to its end."""
+
+    def __init__(self, server: McpServer) -> None:
+        self._server = server
+        self._notes = Notes()
+        self._slots = anyio.Semaphore(server.max_concurrent_calls)
+        self._forgotten = anyio.Event()
+        self._client: Client | None = None
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[Sequence[Tool]]:
+        """Connect and yield the tools; see `McpServer.connect`."""
+        inside: list[BaseException | None] = []  # empty while connecting, then how the caller's block ended
+        try:
+            with anyio.fail_after(self._server.request_timeout) as patience:
+                async with self._connected() as client:
+                    tools = await self._offered(await self._listed(client))
+                    patience.deadline = math.inf
+                    self._client = client
+                    try:
+                        yield tools
+                        inside.append(None)
+                    except BaseException as error:
+                        inside.append(error)
+                        raise
+                    finally:
+                        self._client = None
+                        patience.deadline = anyio.current_time() + LEAVE_SECONDS
+        except BaseExceptionGroup as group:
+            cancelled, _ = group.split(anyio.get_cancelled_exc_class())
+            if cancelled is not None:  # pass our own cancellation on, whatever else failed while leaving
+                raise cancelled from None
+            self._end(inside, group)
+        except Exception as error:  # noqa: BLE001 - raised again, in one sentence
+            self._end(inside, error)
+
+    async def call(self, tool: str, output: JsonSchema | None, arguments: Mapping[str, Any]) -> str | ToolResult:
+        """Call a tool and return its result as text, with its files if any; raises errors that the member may read."""
+        async with self._slots:
+            if self._client is None:
+                raise self._gone()
+            result = await self._answer(self._client, tool, thaw(arguments))
+        if result.is_error:
+            raise RuntimeError(self._masked(result_text(result)) or f"the tool {tool!r} failed without a message")
+        if output is not None:
+            self._check_promise(tool, output, result)
+        text, files = result_text(result), result_files(result)
+        return ToolResult(text, files=files) if files else text
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncGenerator[Client]:
+        """Yield a client until the block or the server ends."""
+        from mcp import Client
+        from mcp.types import Implementation
+
+        server = self._server
+        transport = server.transport.open(server.name, self._notes, server.request_timeout)
+        me = Implementation(name="kairo-team", version=version("kairo-team"))
+        async with Client(pumped(transport, self._forgotten), client_info=me, cache=None) as client:
+            yield client
+
+    async def _listed(self, client: Client) -> list[wire.Tool]:
+        """Read the list of tools, page by page; raises when there are too many."""
+        tools: list[wire.Tool] = []
+        cursor: str | None = None
+        while True:
+            page = await client.list_tools(cursor=cursor)
+            tools += page.tools
+            if len(tools) > self._server.max_tools:
+                raise _Unfit(
+                    f"it has more than {self._server.max_tools} tools; give a higher max_tools, or let it offer fewer"
+                )
+            if page.next_cursor is None:
+                return tools
+            if page.next_cursor == cursor:
+                raise _Unfit(f"its list of tools never ends: the page after {cursor!r} is that page again")
+            cursor = page.next_cursor
+
+    async def _offered(self, listed: Sequence[wire.Tool]) -> list[Tool]:
+        """Make the tools; leave out those that cannot be used, with a warning in the log."""
+        by_name = {tool.name: tool for tool in reversed(listed)}  # of several with the same name the first
+        allowed = self._allowed(by_name)
+        names = model_names(self._server.name, sorted(by_name))
+        fitted = dict(zip(sorted(by_name), names, strict=True))
+        tools: list[Tool] = []
+        for tool in listed:
+            if tool.name not in allowed:
+                continue
+            await checkpoint()  # a schema takes milliseconds, and there may be many
+            try:
+                if by_name[tool.name] is not tool:
+                    raise ValueError("the server has another tool of that name")
+                tools.append(self._tool(tool, fitted[tool.name]))
+            except ValueError as error:
+                _logger.warning("MCP server %r: the tool %r is left out: %s", self._server.name, tool.name, error)
+        self._warn_of_unknown(by_name)
+        return tools
+
+    def _allowed(self, names: Collection[str]) -> Collection[str]:
+        """Return the names of the tools that may be used; raises for an entry of `allow` that matches none."""
+        if self._server.allow is None:
+            return names
+        matching = {
+            entry: {name for name in names if entry == name or fnmatchcase(name, entry)} for entry in self._server.allow
+        }
+        idle = [entry for entry, found in matching.items() if not found]
+        if idle:
+            hint = did_you_mean(idle[0], names) if len(idle) == 1 else ""
+            raise _Unfit(
+                f"its allow names {known(idle)}, which none of its tools match; {hint}"
+                f"it has {known(names, none='no tool')}"
+            )
+        return {name for found in matching.values() for name in found}
+
+    def _warn_of_unknown(self, names: Mapping[str, object]) -> None:
+        unknown = self._server.side_effects.keys() - names.keys()
+        if unknown:
+            _logger.warning(
+                "MCP server %r has no tools named %s, which its side_effects name; it has %s",
+                self._server.name,
+                known(unknown),
+                known(names),
+            )
+
+    def _tool(self, tool: wire.Tool, name: str) -> Tool:
+        """Make one tool; raises `ValueError` for a tool that cannot be called or has an invalid schema."""
+        if getattr(getattr(tool, "execution", None), "task_support", None) == "required":
+            raise ValueError("it can only be called as a task (taskSupport is 'required'), and tasks are not supported")
+        size = len(json.dumps(tool.input_schema))
+        if size > MAX_SCHEMA:
+            raise ValueError(f"its schema has {size:,} characters, and at most {MAX_SCHEMA:,} are allowed")
+        arguments = JsonSchema(tool.input_schema, "an MCP server")
+        try:
+            output = None if tool.output_schema is None else JsonSchema(tool.output_schema, "an MCP server")
+        except ValueError as error:
+            raise ValueError(f"in its outputSchema: {error}") from error
+        return Tool(
+            name,
+            partial(self.call, tool.name, output),
+            description=tool.description or "",
+            parameters=tool.input_schema,
+            side_effect=self._side_effect(tool),
+            check=partial(checked_arguments, arguments),
+            server=self._server.name,
+            server_tool=tool.name,
+            allowed=self._server.allow is not None,
+        )
+
+    def _side_effect(self, tool: wire.Tool) -> SideEffect:
+        declared = self._server.side_effects.get(tool.name)
+        if declared is not None:
+            return declared
+        trusted = self._server.trust_annotations and tool.annotations is not None
+        return "read" if trusted and tool.annotations and tool.annotations.read_only_hint else "system"
+
+    async def _answer(self, client: Client, tool: str, arguments: dict[str, Any]) -> wire.CallToolResult:
+        """Send one call and return the server's answer; errors name the server."""
+        from mcp import MCPError
+        from mcp import types as wire
+
+        request = wire.CallToolRequest(params=wire.CallToolRequestParams(name=tool, arguments=arguments))
+        self._notes.status = None
+        answer: wire.CallToolResult | wire.InputRequiredResult
+        try:
+            answer = await client.session.send_request(
+                request, _answers(), request_read_timeout_seconds=self._server.request_timeout
+            )
+        except MCPError as error:
+            raise self._failed(tool, error) from None
+        except ValidationError:
+            raise RuntimeError(f"{self._name} answered {tool!r} with something that is not a tool's result") from None
+        if isinstance(answer, wire.InputRequiredResult):
+            raise RuntimeError(
+                f"{self._name} asks for a model's or a user's answer to continue with {tool!r}: that is refused"
+            )
+        return answer
+
+    def _failed(self, tool: str, error: MCPError) -> Exception:
+        """Return the error of a failed call."""
+        from mcp.types import CONNECTION_CLOSED, INVALID_REQUEST, REQUEST_TIMEOUT
+
+        if error.code == REQUEST_TIMEOUT:
+            return TimeoutError(f"{self._name} did not answer {tool!r} within {self._server.request_timeout:g} s")
+        if error.code == INVALID_REQUEST and self._notes.status == NOT_FOUND:
+            self._forgotten.set()
+        if error.code == CONNECTION_CLOSED or self._forgotten.is_set():
+            return self._gone()
+        return RuntimeError(f"{self._name} did not do {tool!r}: {self._error_text(error)}")
+
+    def _check_promise(self, tool: str, output: JsonSchema, result: wire.CallToolResult) -> None:
+        """Raise `RuntimeError` when a result does not match the server's own schema."""
+        if result.structured_content is None and "structured_content" not in result.model_fields_set:
+            faults = ["there is no structured content"]
+        else:
+            try:
+                faults = output.faults(result.structured_content)
+            except ValueError as error:
+                faults = [str(error)]
+        if faults:
+            raise RuntimeError(
+                f"{self._name} breaks its own schema: the result of {tool!r} does not fit its outputSchema: "
+                f"{'; '.join(faults)}"
+            )
+
+    def _end(self, inside: list[BaseException | None], error: Exception | BaseExceptionGroup[Any]) -> None:
+        """Raise the error for the end of a connection."""
+        if not inside:
+            raise ConnectionError(
+                self._masked(f"{self._name} ({self._place}) cannot be connected: {self._why(error)}")
+            ) from None
+        if inside[0] is None:
+            _logger.debug("%s broke while it was left: %r", self._name, error)
+            return
+        if not isinstance(inside[0], anyio.get_cancelled_exc_class()):
+            raise inside[0]
+        raise ConnectionError(self._masked(f"{self._name} ({self._place}) was lost: {self._why(error)}")) from None
+
+    def _why(self, error: BaseException) -> str:
+        """Return why the connection failed."""
+        reasons = [reason for leaf in _leaves(error) if (reason := self._reason(leaf))]
+        return reasons[0] if reasons else f"{type(error).__name__}: {error}"
+
+    def _reason(self, error: BaseException) -> str | None:
+        from mcp import MCPError
+
+        if isinstance(error, TimeoutError):
+            seconds = f"{self._server.request_timeout:g} s"
+            return f"it was not ready within {seconds}; give it a longer request_timeout if it needs one"
+        if isinstance(error, ConnectionLost):
+            words = self._notes.last_words
+            return f"{error}, its last output was {words!r}" if words else str(error)
+        if isinstance(error, _Unfit):
+            return str(error)
+        if isinstance(error, MCPError):
+            return self._error_text(error)
+        if isinstance(error, ValidationError):
+            return "its answer is not valid in the Model Context Protocol"
+        return self._server.transport.reason(error)
+
+    def _error_text(self, error: MCPError) -> str:
+        """Return the server's error for a message, masked."""
+        status = f" (HTTP {self._notes.status})" if self._notes.status is not None else ""
+        return self._masked(f"it answered with the error {error.message!r}{status}")
+
+    def _gone(self) -> ConnectionError:
+        return ConnectionError(f"{self._name} is no longer connected: none of its tools can be called")
+
+    def _masked(self, text: str) -> str:
+        return masked(text, self._server.transport.secrets)
+
+    @property
+    def _name(self) -> str:
+        return f"MCP server {self._server.name!r}"
+
+    @property
+    def _place(self) -> str:
+        return self._server.transport.place
+
+
+@cache
+def _answers() -> TypeAdapter[Any]:
+    """Return the adapter for a server's possible answers to a call."""
+    from mcp import types as wire
+
+    return TypeAdapter(wire.CallToolResult | wire.InputRequiredResult)
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """Yield every error in a group, depth first."""
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        for inner in group.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error

@@ -20,18 +20,21 @@ from kairo_team.governance.guardrails import (
     GuardrailAction,
     GuardrailChain,
     GuardrailContext,
+    GuardrailOutcome,
+    GuardrailPayload,
     GuardrailPhase,
+    GuardrailRuling,
     ToolInput,
     ToolOutput,
     joined,
 )
 from kairo_team.governance.slices import cover_tool_call
-from kairo_team.messages import ToolCall
+from kairo_team.messages import ToolCall, ToolSpec
 from kairo_team.permissions import PermissionDecision
 from kairo_team.plugin_calls import AWAITED_CALL, failure_of
 from kairo_team.tools.arguments import CallPutOffError, CallRefusedError, check_arguments, seen_arguments
 from kairo_team.tools.circuit import CircuitBreakers
-from kairo_team.tools.made_calls import changes, why_asked
+from kairo_team.tools.made_calls import MadeCall, MadeCalls, changes, why_asked
 from kairo_team.tools.passing import passing
 from kairo_team.tools.permissions import ToolPermissions
 from kairo_team.tools.result import Sanitizer, ToolResult, describe, describe_error, result_of
@@ -39,11 +42,8 @@ from kairo_team.tools.result import Sanitizer, ToolResult, describe, describe_er
 if TYPE_CHECKING:
     from kairo_team.contracts import CallLog
     from kairo_team.governance.governor import Governor, Reservation
-    from kairo_team.governance.guardrails import GuardrailOutcome, GuardrailPayload, GuardrailRuling
     from kairo_team.governance.policies.mcp_policy import McpPolicy
     from kairo_team.human import HumanDecision
-    from kairo_team.messages import ToolSpec
-    from kairo_team.tools.made_calls import MadeCall, MadeCalls
     from kairo_team.tools.tool import Tool
 
 __all__ = ["GovernedTool", "OnCall", "OnDecision", "ToolPipeline", "ToolResult", "Toolbox"]

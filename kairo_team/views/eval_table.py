@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from kairo_team.evals.eval_result import OUTCOMES
+from kairo_team.evals.eval_result import OUTCOMES, Comparison, EvalResult, Trial
 from kairo_team.views.text import count, one_line
-
-if TYPE_CHECKING:
-    from kairo_team.evals.comparison import Comparison
-    from kairo_team.evals.eval_result import EvalResult, Trial
 
 MOST_CASES: Final = 20
 """Cases that a table names."""

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from kairo_team.engine.plan.preflight import bind
-from kairo_team.tasks import TaskGraph, edges_of
+from kairo_team.tasks import Loop, Task, TaskGraph, edges_of
 from kairo_team.views.text import count, one_line
 
 if TYPE_CHECKING:
-    from kairo_team.tasks import Loop, Task
     from kairo_team.team import Team
 
 _MOST_NAMES: Final = 6

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from rich.cells import cell_len, chop_cells
 
-from kairo_team.views.graph_layout import lay_out
+from kairo_team.views.graph_layout import Box, Layout, Point, lay_out
 
 if TYPE_CHECKING:
     from kairo_team.views.graph_chart import Chart, Node
-    from kairo_team.views.graph_layout import Box, Layout, Point
 
 _CELL: Final = 7.3
 """Width of a character in a monospaced font of 12 pixels; rounded up, so that no text leaves its box."""

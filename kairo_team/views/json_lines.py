@@ -6,13 +6,10 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Self
+from typing import IO, Self
 
 from kairo_team._util.frozen import known_arguments
-from kairo_team.events import event_from_json
-
-if TYPE_CHECKING:
-    from kairo_team.events import Event
+from kairo_team.events import Event, event_from_json
 
 
 @known_arguments

@@ -9,7 +9,7 @@ from contextlib import suppress
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final, Self
 
-from rich.console import Group
+from rich.console import Console, Group, OverflowMethod, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -17,14 +17,11 @@ from rich.text import Text
 from kairo_team._util.terminal import TERMINAL
 from kairo_team.budget import Budget
 from kairo_team.views.open_tasks import describe_chain
-from kairo_team.views.progress import RowState, RunProgress
+from kairo_team.views.progress import RowState, RunProgress, TaskRow
 from kairo_team.views.text import clock, describe_verdict, one_line
 
 if TYPE_CHECKING:
-    from rich.console import Console, OverflowMethod, RenderableType
-
     from kairo_team.events import Event
-    from kairo_team.views.progress import TaskRow
 
 WIDE: Final = 100
 """Columns from which the view has room for long words."""

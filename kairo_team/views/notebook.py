@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from kairo_team.tasks import TaskStatus
+from kairo_team.tasks import TaskGraph, TaskStatus
 from kairo_team.views.graph_chart import make_chart
 from kairo_team.views.report_text import cut, dollars, seconds
 from kairo_team.views.text import count, describe_findings, describe_verdict
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from kairo_team.evaluators.tried import TriedText
     from kairo_team.governance.governor import Governor
     from kairo_team.results import TaskOutcome, TeamResult
-    from kairo_team.tasks import TaskGraph
     from kairo_team.team import Member, Team
 
 _MOST_ROWS: Final = 100

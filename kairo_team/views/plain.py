@@ -11,12 +11,11 @@ import anyio
 
 from kairo_team import events
 from kairo_team.views.lines import Lines
-from kairo_team.views.progress import RowState, RunProgress, describe_decision
+from kairo_team.views.progress import RowState, RunProgress, TaskRow, describe_decision
 from kairo_team.views.text import count, describe_findings, describe_verdict, one_line
 
 if TYPE_CHECKING:
     from kairo_team.events import Event
-    from kairo_team.views.progress import TaskRow
 
 _LONGEST: Final = 200
 """Characters of a line after which findings are cut; the result has them in full."""

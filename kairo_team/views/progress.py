@@ -11,15 +11,13 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 from kairo_team import events
-from kairo_team.budget import NO_USAGE, to_dollars
-from kairo_team.verdicts import VerdictOutcome
+from kairo_team.budget import NO_USAGE, Usage, to_dollars
+from kairo_team.verdicts import EvaluationVerdict, VerdictOutcome
 from kairo_team.views.open_tasks import Chains, Waits, describe_dependencies
 from kairo_team.views.text import count, describe_findings, one_line
 
 if TYPE_CHECKING:
-    from kairo_team.budget import Usage
     from kairo_team.events import Event, PlannedTask
-    from kairo_team.verdicts import EvaluationVerdict
 
 _NOTHING: Final = Decimal(0)
 

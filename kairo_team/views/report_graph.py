@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 from markupsafe import Markup
 
-from kairo_team.views.graph_layout import lay_out
+from kairo_team.views.graph_layout import Box, Point, lay_out
 from kairo_team.views.report_text import cut, dollars
-from kairo_team.views.run_story import TaskStory
+from kairo_team.views.run_story import RunStory, TaskStory
 from kairo_team.views.text import count, one_line
 
 if TYPE_CHECKING:
     import networkx as nx
 
-    from kairo_team.views.graph_layout import Box, Point
-    from kairo_team.views.run_story import RunStory
 
 MOST_BOXES: Final = 150
 """Tasks of a graph above which similar tasks are drawn as one box."""

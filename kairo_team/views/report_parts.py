@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kairo_team.budget import NO_USAGE, Budget, Usage
 from kairo_team.views.report_calls import Calls
 from kairo_team.views.report_page import overview, state_of
-from kairo_team.views.report_tasks import WAITS, Row, make_rows
+from kairo_team.views.report_tasks import WAITS, Link, Row, make_rows
 from kairo_team.views.report_text import cut, dollars, macro, seconds
 from kairo_team.views.text import count, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from kairo_team.views.report_tasks import Link
     from kairo_team.views.run_story import CallStory, MemberStory, RunStory, TaskStory
 
 _MOST_INSIDE: Final = 20

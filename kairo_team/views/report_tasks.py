@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kairo_team.files import MOST_SHOWN
+from kairo_team.files import MOST_SHOWN, File
 from kairo_team.views.report_calls import Calls, left_out
 from kairo_team.views.report_text import changes, cut, dollars, fair_share, macro, seconds
 from kairo_team.views.run_waits import waits
@@ -17,8 +17,8 @@ from kairo_team.views.text import count
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-    from kairo_team.files import File
-    from kairo_team.verdicts import CriterionResult, EvaluationVerdict, Finding
+    from kairo_team.artifacts import Finding
+    from kairo_team.verdicts import CriterionResult, EvaluationVerdict
     from kairo_team.views.run_story import AttemptStory, QuestionStory, RunStory, TaskStory, Wait
 
 WAITS: Final = {

@@ -12,7 +12,7 @@ from kairo_team.durable import recovery
 from kairo_team.durable.codec import outline, outline_field
 from kairo_team.engine.records.replay import RAISED_BUDGET, recorded_plan
 from kairo_team.results import Attempt, TaskOutcome, TeamResult
-from kairo_team.tasks import TaskStatus
+from kairo_team.tasks import TaskGraph, TaskStatus
 from kairo_team.team import TeamConfig, TeamExecutionRequest, root_budget
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from kairo_team.durable.sql_journal import SqlJournal
     from kairo_team.human import HumanRequest
     from kairo_team.recorded import RecordedCall, RecordedRun
-    from kairo_team.tasks import TaskGraph
 
 _AT_WORK: Final = ("running", "interrupted")
 _WAITING: Final = (TaskStatus.PENDING, TaskStatus.SUSPENDED)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from kairo_team import events
 from kairo_team.budget import NO_USAGE, Usage, to_dollars
-from kairo_team.events import PlannedTask
+from kairo_team.events import Event, PlannedTask
 from kairo_team.files import File
 from kairo_team.views.progress import END_STATES, RowState
 from kairo_team.views.run_notes import describe
@@ -21,7 +21,6 @@ from kairo_team.views.run_notes import describe
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from kairo_team.events import Event
     from kairo_team.human import HumanRequest
     from kairo_team.verdicts import EvaluationVerdict
 

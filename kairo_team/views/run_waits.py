@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from kairo_team.views.run_story import Wait
-
-if TYPE_CHECKING:
-    from kairo_team.views.run_story import CallStory, TaskStory
+from kairo_team.views.run_story import CallStory, TaskStory, Wait
 
 _LEAST: Final = 0.002
 """Seconds below which a pause is the engine's own work."""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from opentelemetry import metrics
-from opentelemetry._logs import LogRecord, get_logger
-from opentelemetry.metrics import Observation
+from opentelemetry._logs import LoggerProvider, LogRecord, get_logger
+from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 
 from kairo_team.cluster.facts import (
     BudgetAsked,
@@ -21,9 +21,7 @@ from kairo_team.cluster.facts import (
 from kairo_team.views import telemetry_names as names
 
 if TYPE_CHECKING:
-    from opentelemetry._logs import LoggerProvider
     from opentelemetry.context import Context
-    from opentelemetry.metrics import CallbackOptions, MeterProvider
     from opentelemetry.util.types import AttributeValue
 
     from kairo_team.events import ModelCalled

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry import context as contexts
 from opentelemetry import trace
-from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
+from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from kairo_team import events
 from kairo_team._util.masking import masked
-from kairo_team.budget import to_dollars
+from kairo_team.budget import Usage, to_dollars
 from kairo_team.plugin_calls import words_of
 from kairo_team.results import TeamStatus
 from kairo_team.views import telemetry_names as names
@@ -27,10 +27,8 @@ if TYPE_CHECKING:
     from opentelemetry._logs import LoggerProvider
     from opentelemetry.context import Context
     from opentelemetry.metrics import MeterProvider
-    from opentelemetry.trace import TracerProvider
     from opentelemetry.util.types import AttributeValue
 
-    from kairo_team.budget import Usage
     from kairo_team.events import Event
 
 

@@ -14,8 +14,7 @@ from kairo_team._util.frozen import EMPTY
 from kairo_team.budget import NO_USAGE, Budget, Usage
 from kairo_team.errors import Misuse, RunFinished, RunNotFound
 from kairo_team.recorded import ENDED, RecordedRun
-from kairo_team.web_console.open_questions import Deferral
-from kairo_team.web_console.sources import Standing, Waiting
+from kairo_team.web_console.sources import Deferral, Standing, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

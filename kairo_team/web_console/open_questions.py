@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from kairo_team.human import HumanRequest
     from kairo_team.recorded import RecordedRun
-    from kairo_team.web_console.sources import Source
+    from kairo_team.web_console.sources import Deferral, Source
 
 MOST_SHOWN: Final = 100_000
 """Characters of a subject that a page shows; the rest can be downloaded."""
@@ -24,13 +24,6 @@ _MOST_CHANGES: Final = 1_000
 """Lines of changes that are shown."""
 _LINE: Final = 500
 """Characters of a changed line that are shown."""
-
-
-class Deferral(NamedTuple):
-    """Who deferred a question, and when."""
-
-    by: str
-    at: datetime
 
 
 class Changes(NamedTuple):

@@ -14,7 +14,6 @@ from kairo_team.durable.postgres import PostgresJournal
 from kairo_team.engine.records.replay import RAISED_BUDGET
 from kairo_team.results import Attempt
 from kairo_team.views.run_record import call_sums, first_budget, raised_budget, recorded_error
-from kairo_team.web_console.open_questions import Deferral
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,6 +44,13 @@ class Standing(NamedTuple):
     """Why the run did not complete."""
     held: int
     """Tokens that are set aside for calls under way."""
+
+
+class Deferral(NamedTuple):
+    """Who deferred a question, and when."""
+
+    by: str
+    at: datetime
 
 
 class Waiting(NamedTuple):

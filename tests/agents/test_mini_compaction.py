@@ -14,7 +14,7 @@ from kairo_team import events
 from kairo_team.agents.mini_compaction import cut_results
 from kairo_team.errors import ModelCallError
 from kairo_team.messages import Billing
-from kairo_team.models.governed_model import prompt_bound
+from kairo_team.models.prompt_bounds import prompt_bound
 from kairo_team.testing import EventRecorder, FunctionModel
 from kairo_team.tools import ToolResult
 from tests.durable.desk import Images

@@ -20,10 +20,10 @@ from pydantic_ai.usage import RequestUsage
 
 import kairo_team as kt
 from kairo_team._util.frozen import thaw
+from kairo_team._util.late_pydantic import adapter
 from kairo_team.agents.pydantic_ai_messages import NativeRequest, ReplyView, RequestView, conversation
 from kairo_team.governance import ModelInput, ModelOutput
 from kairo_team.messages import Message, ToolCall
-from kairo_team.results import adapter
 
 PICTURE = native.BinaryContent(b"\x89PNG", media_type="image/png")
 OUTPUT = ToolDefinition(name="final_result", parameters_json_schema={"type": "object", "properties": {}})

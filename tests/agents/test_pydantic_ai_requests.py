@@ -26,7 +26,7 @@ from kairo_team.agents.pydantic_ai import PydanticAIAgent
 from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.errors import GuardrailDenied
 from kairo_team.governance import GuardrailDecision, GuardrailPhase
-from kairo_team.models.file_bounds import file_bound
+from kairo_team.models.prompt_bounds import file_bound
 from kairo_team.testing import virtual_time
 from kairo_team.testing.clocks import Backend
 from tests.agents.pydantic_ai_double import Weather, model, reports, says

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 import kairo_team as kt
+from kairo_team.artifacts import Finding
 from kairo_team.cli.demo_scenes import find_mended
 from kairo_team.errors import Misuse
 from kairo_team.events import PlannedTask
 from kairo_team.examples import release_notes
 from kairo_team.examples.release_notes_history import History, Logged, pick, read
-from kairo_team.verdicts import EvaluationVerdict, Finding
+from kairo_team.verdicts import EvaluationVerdict
 from kairo_team.views.run_story import AttemptStory, RunStory, TaskStory
 from tests.cli.test_demo import Stage
 from tests.examples.test_history import Repository

@@ -15,12 +15,13 @@ from rich.console import Console
 
 import kairo_team as kt
 from kairo_team import events
+from kairo_team.artifacts import Finding
 from kairo_team.budget import Budget, Usage
 from kairo_team.contracts import AgentLike
 from kairo_team.coordinators import FailurePolicy, TaskDispatchCoordinator
 from kairo_team.events import PlannedTask
 from kairo_team.results import TeamStatus
-from kairo_team.verdicts import Cause, EvaluationVerdict, Finding
+from kairo_team.verdicts import Cause, EvaluationVerdict
 from kairo_team.views import LiveView, PlainView, RowState, RunProgress
 
 PASS = EvaluationVerdict.passed(1.0)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import psycopg
 
-from kairo_team.cluster.delivery import Beats, Receiver, Take
+from kairo_team.cluster.delivery import Intervals, Receiver, Take
 
 Row = tuple[int, str, str, int]
 """Number, queue, unit, fence."""
@@ -22,7 +22,7 @@ LIVES = """EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND objsubid
 class PlainDelivery:
     """Rows of a table; receivers poll, and hold a lock of the database while they live."""
 
-    def __init__(self, url: str, beats: Beats) -> None:
+    def __init__(self, url: str, beats: Intervals) -> None:
         self._url, self.beats = url, beats
 
     def connect(self) -> psycopg.Connection:

@@ -13,12 +13,12 @@ import psycopg
 import pytest
 
 from kairo_team.cluster.cluster import delivery_of
-from kairo_team.cluster.delivery import ENGINES, Beats, Delivery, EngineName, queue_key
+from kairo_team.cluster.delivery import ENGINES, Delivery, EngineName, Intervals, queue_key
 from kairo_team.errors import MissingExtra, Misuse
 from kairo_team.tck.delivery_stage import Deliveries
 from tests.cluster.server import server
 
-BEATS = Beats(poll=0.05, again=0.2, late=2.0)
+BEATS = Intervals(poll=0.05, again=0.2, late=2.0)
 NOWHERE = "postgresql://kit:pass-w0rd@127.0.0.1:1/none"
 ROWS = {
     "dbos": b"SELECT count(*) FROM kairo_dbos.workflow_status",
@@ -58,7 +58,7 @@ def test_what_is_no_url_of_postgresql_is_refused_without_showing_it(url: str) ->
 @pytest.mark.parametrize(("name", "value"), [("poll", 0.0), ("again", -1.0), ("late", 4000.0)])
 def test_beats_are_seconds_above_0_up_to_an_hour(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"{name} is {value}: it must be above 0 and at most 3600 seconds"):
-        Beats(**{name: value})
+        Intervals(**{name: value})
 
 
 def test_names_of_queues_fit_an_engine() -> None:
@@ -70,7 +70,7 @@ def test_names_of_queues_fit_an_engine() -> None:
 
 def test_dbos_receives_once_in_a_process() -> None:
     url = server().new_database()
-    first, second = delivery_of("dbos", url, beats=BEATS), delivery_of("dbos", url, beats=BEATS)
+    first, second = delivery_of("dbos", url, intervals=BEATS), delivery_of("dbos", url, intervals=BEATS)
     first.install()
     with (
         first.receiving("one", ["queue"], 1, Deliveries().take),
@@ -84,7 +84,7 @@ def test_dbos_receives_once_in_a_process() -> None:
 @pytest.mark.parametrize("name", ENGINES)
 def test_a_delay_ends_where_the_clock_of_the_receivers_is_slow(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     url = server().new_database()
-    delivery = delivery_of(name, url, beats=BEATS)
+    delivery = delivery_of(name, url, intervals=BEATS)
     delivery.install()
     deliveries = Deliveries()
     right = time.time
@@ -98,7 +98,7 @@ def test_a_delay_ends_where_the_clock_of_the_receivers_is_slow(name: str, monkey
 @pytest.mark.parametrize("name", ENGINES)
 def test_nothing_is_kept_of_what_was_acknowledged_or_forgotten(name: str) -> None:
     url = server().new_database()
-    delivery = delivery_of(name, url, beats=BEATS)
+    delivery = delivery_of(name, url, intervals=BEATS)
     delivery.install()
     with (
         psycopg.connect(url, autocommit=True) as connection,
@@ -132,7 +132,7 @@ def test_a_receiver_of_procrastinate_ends_where_a_cancellation_is_lost(
         with delivery.receiving("one", ["queue"], 1, Deliveries().take):
             assert asked.wait(60)
 
-    delivery = delivery_of("procrastinate", server().new_database(), beats=BEATS)
+    delivery = delivery_of("procrastinate", server().new_database(), intervals=BEATS)
     delivery.install()
     monkeypatch.setattr(procrastinate.PsycopgConnector, method, loses_its_first_cancellation)
     receiving = threading.Thread(target=receive, daemon=True)
@@ -145,7 +145,7 @@ def test_a_receiver_of_procrastinate_ends_where_a_cancellation_is_lost(
 @pytest.mark.parametrize("name", ENGINES)
 def test_a_receiver_outlives_a_restart_of_the_server_and_can_be_left_without_one(name: str) -> None:
     url = server().new_database()
-    delivery = delivery_of(name, url, beats=BEATS)
+    delivery = delivery_of(name, url, intervals=BEATS)
     delivery.install()
     deliveries = Deliveries()
     try:

@@ -26,7 +26,7 @@ class TestProcrastinate(OnTheServer):
 
     @classmethod
     def make_delivery(cls, url: str) -> Delivery:
-        return delivery_of("procrastinate", url, beats=cls.beats)
+        return delivery_of("procrastinate", url, intervals=cls.beats)
 
 
 class TestDBOS(OnTheServer):
@@ -34,7 +34,7 @@ class TestDBOS(OnTheServer):
 
     @classmethod
     def make_delivery(cls, url: str) -> Delivery:
-        return delivery_of("dbos", url, beats=cls.beats)
+        return delivery_of("dbos", url, intervals=cls.beats)
 
 
 @pytest.mark.exhaustive

@@ -50,8 +50,8 @@ def send_unit(url: str, fence: int = 1, state: str = "taken") -> None:
 
 
 def change_unit(url: str, change: str) -> None:
-    """Change it as the reaper does."""
-    options = "-c search_path=kairo -c application_name=kairo-team\\ reaper"
+    """Change it as the monitor does."""
+    options = "-c search_path=kairo -c application_name=kairo-team\\ monitor"
     with psycopg.connect(url, options=options) as connection:
         connection.execute(f"UPDATE unit SET {change} WHERE id = 'u'".encode())  # noqa: S608 - a test wrote it
 
@@ -107,7 +107,7 @@ async def test_a_fence_is_not_raised_while_a_delivery_writes_and_stops_it_afterw
         session.queue_statements(hold)
         assert written.wait(60)
         raising = in_thread(lambda: change_unit(database, change))
-        wait_until_blocked(database, "reaper")
+        wait_until_blocked(database, "monitor")
         may_end.set()
         raising.join(60)
         with pytest.raises(JournalError):
@@ -155,7 +155,7 @@ async def test_a_fence_is_not_raised_while_a_run_begins_inside_an_attempt(databa
         send_unit(database)
         with worker.under("u", 1)._owned():
             raising = in_thread(lambda: change_unit(database, "fence = fence + 1"))
-            wait_until_blocked(database, "reaper")
+            wait_until_blocked(database, "monitor")
         raising.join(60)
         with pytest.raises(JournalError, match="another process has the unit now"), worker.under("u", 1)._owned():
             pytest.fail("the delivery counts no more")

@@ -105,14 +105,14 @@ async def test_a_worker_that_cannot_reach_the_database_ends_its_work_and_begins_
             await until(lambda: desk.begun == 1)
             said, ready, begun = len(watched.lines), watched.ready(), desk.begun  # a busy machine may lose one before
             await to_thread.run_sync(server.stop)
-            await until(lambda: not watched.service.beats)
+            await until(lambda: not watched.service.sends_heartbeat)
             await until(lambda: any("cannot reach the database" in line for line in watched.lines[said:]))
             await to_thread.run_sync(server.start)
             await until(lambda: watched.ready() > ready)
             desk.go.set()
             await until(lambda: state(watched.clusters[-1], "cut") == "completed")
             assert desk.begun > begun, "the attempt was made again"
-            assert watched.service.beats
+            assert watched.service.sends_heartbeat
 
 
 async def test_work_in_hand_is_finished_after_stop_and_nothing_new_is_taken(url: str) -> None:

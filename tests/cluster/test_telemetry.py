@@ -162,7 +162,7 @@ async def test_a_delivery_that_counts_no_more_and_one_that_is_given_back_say_so(
 
 async def test_nobody_measures_a_worker_without_a_subscriber_that_does() -> None:
     async with serving(team_of(write)) as served:
-        assert served.service.beats
+        assert served.service.sends_heartbeat
 
 
 @pytest.mark.parametrize("traces", [True, False], ids=["traced", "not traced"])

@@ -38,7 +38,7 @@ def die(desk: Desk, *units: Unit) -> list[Unit]:
     """Let one process take units and die; return them as they are sent anew."""
     for unit in units:
         assert desk.claim(unit, "gone") is not None
-    desk.reaper._looks = 0  # it deletes nothing of runs that are not recorded
+    desk.monitor._looks = 0  # it deletes nothing of runs that are not recorded
     desk.look()
     following = [unit.next() for unit in units]
     for unit in following:
@@ -52,7 +52,7 @@ def test_third_o31_ends_in_order_and_one_crash_give_nothing_up(desk: Desk) -> No
     unit = RUN
     for _ in range(5):
         desk.claim(unit)
-        desk.reaper.give_back(unit, "the worker ended")
+        desk.monitor.give_back(unit, "the worker ended")
         unit = unit.next()
     die(desk, unit)
     assert desk.state(RUN.id) == ("sent", 7, None)
@@ -121,7 +121,7 @@ def test_third_o31_a_worker_that_fails_over_a_unit_counts_as_a_death(desk: Desk)
     unit = RUN
     for state in ("sent", "done"):
         desk.claim(unit)
-        desk.reaper.give_back(unit, "the worker failed", failed=True)
+        desk.monitor.give_back(unit, "the worker failed", failed=True)
         unit = unit.next()
         assert desk.state(RUN.id)[0] == state
 

@@ -11,11 +11,11 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.agents import TeamAgent
+from kairo_team.artifacts import DoneCall
 from kairo_team.cluster.worker import Worker
 from kairo_team.coordinators import FailurePolicy, TaskDispatchCoordinator
 from kairo_team.events import ToolCalled
 from kairo_team.gates import CallbackGate
-from kairo_team.results import DoneCall
 from kairo_team.testing import EventRecorder
 from kairo_team.tools import as_tool
 from tests.cluster.stage import Crew, crew, execute, new_database, until

@@ -16,7 +16,7 @@ import pytest
 import kairo_team as kt
 from kairo_team.cluster.cluster import Cluster, queue_of, version_of
 from kairo_team.cluster.mailbox import Message, message_to
-from kairo_team.cluster.reaper import Reaper, sweep
+from kairo_team.cluster.monitor import Monitor, sweep
 from kairo_team.cluster.units import Unit, claim
 from kairo_team.durable.codec import encode
 from kairo_team.durable.connection import execute
@@ -62,7 +62,7 @@ class Desk:
         self.post = Post()
         self.cluster.delivery = self.post  # type: ignore[assignment]  # it is one that does less
         self.cluster._install()
-        self.reaper = self.cluster.reaper
+        self.monitor = self.cluster.monitor
 
     def do(self, *statements: Any) -> None:
         with self.cluster.journal.database.writing() as connection:
@@ -90,9 +90,9 @@ class Desk:
         )  # fmt: skip
 
     def look(self, observer: Observer | None = None, times: int = 1) -> None:
-        with self.cluster.journal.connecting(own="reaper") as connection:
+        with self.cluster.journal.connecting(own="monitor") as connection:
             for _ in range(times):
-                self.reaper._look(connection, observer or Observer(60.0))
+                self.monitor._look(connection, observer or Observer(60.0))
 
 
 @pytest.fixture
@@ -159,9 +159,9 @@ def test_only_the_delivery_that_counts_ends_its_unit(desk: Desk) -> None:
 def test_only_who_has_a_unit_gives_it_back(desk: Desk) -> None:
     desk.do(*ATTEMPT.sending(desk.cluster.delivery, None))
     desk.claim(ATTEMPT)
-    desk.reaper.give_back(replace(ATTEMPT, fence=7), "the worker ended")
+    desk.monitor.give_back(replace(ATTEMPT, fence=7), "the worker ended")
     assert desk.state() == ("taken", 1, "worker")
-    desk.reaper.give_back(ATTEMPT, "the worker ended")
+    desk.monitor.give_back(ATTEMPT, "the worker ended")
     assert desk.state() == ("lost", 2, None)
     assert desk.messages() == [("coordinator", 1, "lost")]
 
@@ -198,7 +198,12 @@ async def test_who_coordinates_an_attempt_and_makes_it_reads_the_letters_of_both
         assert [one.kind for one in worker._waiting] == ["directive", "cancel"]
 
 
-# ---------------------------------------------------------------------- the reaper
+# ---------------------------------------------------------------------- the monitor
+
+
+def test_the_old_name_of_the_monitor_warns(desk: Desk) -> None:
+    with pytest.warns(DeprecationWarning, match="goes in 1.0: write monitor"):
+        assert desk.cluster.reaper is desk.monitor
 
 
 @pytest.mark.parametrize("state", ["dead", None])
@@ -230,8 +235,8 @@ def test_what_a_living_process_has_stays_with_it(desk: Desk) -> None:
 def test_only_who_holds_the_lock_looks_after_others(desk: Desk) -> None:
     desk.do(*ATTEMPT.sending(desk.cluster.delivery, None))
     desk.claim(ATTEMPT, "nobody")
-    other = Reaper(desk.cluster.journal, desk.cluster.delivery, 2)
-    with desk.cluster.journal.connecting(own="reaper") as connection:
+    other = Monitor(desk.cluster.journal, desk.cluster.delivery, 2)
+    with desk.cluster.journal.connecting(own="monitor") as connection:
         connection.execute("SELECT pg_advisory_lock(?)", (0x6B61_6972_0002,))
         desk.look()
         assert desk.state() == ("taken", 1, "nobody")
@@ -245,7 +250,7 @@ def test_who_watches_again_begins_with_what_it_sees(desk: Desk) -> None:
     desk.add_process("worker")
     observer = Observer(60.0, lambda: clock[0])
     desk.look(observer)
-    with desk.cluster.journal.connecting(own="reaper") as connection:
+    with desk.cluster.journal.connecting(own="monitor") as connection:
         connection.execute("SELECT pg_advisory_lock(?)", (0x6B61_6972_0002,))
         clock[0] += 60
         desk.look(observer)
@@ -273,7 +278,7 @@ def test_a_run_that_was_only_given_back_counts_no_death(desk: Desk) -> None:
     unit = RUN
     for _ in range(4):
         desk.claim(unit)
-        desk.reaper.give_back(unit, "the worker ended")
+        desk.monitor.give_back(unit, "the worker ended")
         unit = unit.next()
     assert desk.state(RUN.id) == ("sent", 5, None)
 
@@ -298,7 +303,7 @@ def test_a_process_gives_back_what_it_has_and_does_not_work_on(desk: Desk) -> No
     desk.do(*ATTEMPT.sending(desk.cluster.delivery, None))
     desk.claim(ATTEMPT, process)
     doing = {("u", 1)}
-    desk.reaper.watch(lambda: doing)
+    desk.monitor.watch(lambda: doing)
     desk.look(times=2)
     assert desk.state() == ("taken", 1, process)
     doing.clear()

@@ -13,11 +13,11 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.agents.team_agent import TeamAgent
+from kairo_team.artifacts import DoneCall
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
 from kairo_team.events import ToolCalled
 from kairo_team.gates import CallbackGate
 from kairo_team.permissions import PermissionDecision, SideEffect
-from kairo_team.results import DoneCall
 from kairo_team.testing import EventRecorder, ScriptedModel
 from kairo_team.tools import Tool, as_tool
 from tests.agents.rigs import MODULES, Ask, Reply, RigTool

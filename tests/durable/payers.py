@@ -21,7 +21,7 @@ from kairo_team.evaluators import (
 )
 from kairo_team.governance import GuardrailContext, GuardrailDecision, GuardrailPhase
 from kairo_team.governance.policies import ToolLoop
-from kairo_team.models.fallback import Fallback
+from kairo_team.models.resolver import Fallback
 from kairo_team.testing import FunctionModel
 
 RUN = "r"

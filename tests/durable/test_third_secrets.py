@@ -15,7 +15,7 @@ from typing import Final
 import pytest
 
 import kairo_team as kt
-from kairo_team.verdicts import Finding
+from kairo_team.artifacts import Finding
 from tests.human import DEFER, Gate, LeavesOpen, Office
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]

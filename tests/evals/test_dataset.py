@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kairo_team.evals import Case, Dataset
-from kairo_team.evals.pydantic_dataset import from_pydantic_evals, to_pydantic_evals
+from kairo_team.evals.dataset import from_pydantic_evals, to_pydantic_evals
 from kairo_team.evaluators import Criterion, Rubric, checks
 
 PYDANTIC_EVALS = """

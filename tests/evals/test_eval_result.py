@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kairo_team.evals import EvalResult, Trial, compare
-from kairo_team.evals.comparison import sign_test
-from kairo_team.evals.eval_result import OUTCOMES, Outcome
+from kairo_team.evals.eval_result import OUTCOMES, Outcome, sign_test
 from kairo_team.evaluators import CriterionResult
 from kairo_team.views.eval_page import render_eval
 from kairo_team.views.eval_table import draw_comparison, draw_eval

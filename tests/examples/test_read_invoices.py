@@ -10,7 +10,7 @@ import pytest
 import kairo_team as kt
 from kairo_team.examples.read_invoices import DATA, Invoice, main, make_plan, make_team
 from kairo_team.models import resolver
-from kairo_team.models.file_bounds import image_size
+from kairo_team.models.prompt_bounds import image_size
 from kairo_team.testing import FunctionModel
 
 PICTURES = sorted(DATA.glob("*.png"))

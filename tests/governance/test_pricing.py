@@ -216,7 +216,7 @@ def test_a_problem_names_the_model_and_what_to_do() -> None:
 
 
 def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kairo_team.governance.price_library.find_spec", lambda _name: None)
+    monkeypatch.setattr("kairo_team.governance.pricing.find_spec", lambda _name: None)
     problem = BOOK.problem("openai:gpt-5-mini")
     assert problem is not None
     assert "dollars: install the price library (pip install 'kairo-team[prices]'), give its price" in problem

@@ -17,7 +17,7 @@ from kairo_team.errors import HaltError, InsufficientBudget
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.holds import Waiter
 from kairo_team.governance.ledger import COMMITTED, DIMENSIONS, Units, limits_of
-from kairo_team.governance.slices import Ask, Borrower, Grant, Lender, cover_tool_call
+from kairo_team.governance.slices import Ask, Borrower, Grant, Granter, cover_tool_call
 from kairo_team.testing import run_in_virtual_time
 
 
@@ -32,13 +32,13 @@ class Lent:
     """Seconds that an answer is under way."""
 
     def __post_init__(self) -> None:
-        self.lender = Lender(self.governor, self.spent)
-        give_back = self.lender.report
-        self.borrower = Borrower(self.governor.name, self.lender.first(), self._ask, give_back, spent=self.spent)
+        self.granter = Granter(self.governor, self.spent)
+        give_back = self.granter.report
+        self.borrower = Borrower(self.governor.name, self.granter.first(), self._ask, give_back, spent=self.spent)
 
     async def _ask(self, ask: Ask, on_wait: Callable[[], object] | None) -> Grant:
         self.asks += 1
-        made = await self.lender.lend(ask, on_wait)
+        made = await self.granter.grant(ask, on_wait)
         await anyio.sleep(self.way)
         return made
 
@@ -47,7 +47,7 @@ class Lent:
         return self.borrower.governor
 
     def end(self) -> None:
-        self.lender.end(self.local.usage)
+        self.granter.end(self.local.usage)
 
 
 async def spend(governor: Governor, asked: int, used: int, *, least: int = 1) -> None:
@@ -150,7 +150,7 @@ async def test_an_iteration_is_lent_ahead_so_that_a_guard_need_not_wait() -> Non
         lent.local.pre_step()
     lent.end()
     assert team.usage.loops == 3
-    error = lent.lender.why_halted(HaltReason.LOOP_BUDGET_EXCEEDED)
+    error = lent.granter.why_halted(HaltReason.LOOP_BUDGET_EXCEEDED)
     assert isinstance(error, HaltError)
     assert team.halted is HaltReason.LOOP_BUDGET_EXCEEDED
 
@@ -172,10 +172,10 @@ async def test_a_lost_borrower_is_charged_and_its_iterations_count_anew() -> Non
     lent = Lent(task)
     lent.local.pre_step()
     await spend(lent.local, 400, 50)
-    lent.lender.lose(Usage(350))
+    lent.granter.lose(Usage(350))
     assert (team.usage.tokens, team.usage.loops) == (350, 0)
     again = Lent(task, Usage(350))
-    assert again.lender.first().allowance[0] == 350
+    assert again.granter.first().allowance[0] == 350
     again.end()
     task.close()
     assert team.remaining == Budget(tokens=650, dollars=None, loops=5, tool_calls=None)
@@ -222,8 +222,8 @@ async def test_the_time_that_is_left_goes_with_the_slice() -> None:
 async def test_iterations_of_a_lost_borrower_that_were_recorded_are_repeated() -> None:
     lent = Lent(Governor(Budget(loops=5)).carve("task", guarantee=Budget(loops=2)))
     lent.local.pre_step()
-    lent.lender.lose(Usage(loops=1))
-    assert lent.lender.repeats == 1
+    lent.granter.lose(Usage(loops=1))
+    assert lent.granter.repeats == 1
 
 
 async def test_a_budget_without_limits_is_lent_without_any_asking() -> None:
@@ -294,8 +294,8 @@ def _check(team: Governor) -> None:
 
 def _check_lent(lent: Lent) -> None:
     """Who borrows has no more than is held for it, or guaranteed to it."""
-    lender = lent.lender
-    assert lent.borrower._used()[0] <= max(lent.governor._node.guarantee[0], lender.spent.tokens + lender._out[0])
+    granter = lent.granter
+    assert lent.borrower._used()[0] <= max(lent.governor._node.guarantee[0], granter.spent.tokens + granter._out[0])
 
 
 def _committed(governor: Governor) -> Units:
@@ -362,13 +362,13 @@ async def test_calls_of_one_slice_ask_one_after_the_other_and_each_gives_back_wh
     team = Governor(Budget(tokens=100))
     lent = Lent(team.carve("task"))
     asked: list[Ask] = []
-    receive = lent.lender.receive
+    receive = lent.granter.receive
 
     def noting(ask: Ask) -> Grant | Waiter:
         asked.append(ask)
         return receive(ask)
 
-    lent.lender.receive = noting  # type: ignore[method-assign]  # what was asked is looked at
+    lent.granter.receive = noting  # type: ignore[method-assign]  # what was asked is looked at
     with await lent.local.hold(tokens=40) as first, await lent.local.hold(tokens=20) as second:
         assert [one.holding[0] for one in asked] == [0, 40]
         first.settle(5)
@@ -416,7 +416,7 @@ async def test_what_a_lost_borrower_is_charged_is_booked() -> None:
     team = Governor(Budget(tokens=1000))
     lent = Lent(team.carve("task", guarantee=Budget(tokens=500)))
     await spend(lent.local, 200, 50)
-    lent.lender.lose(Usage(200))
+    lent.granter.lose(Usage(200))
     assert team.usage.tokens == 200
 
 

@@ -13,7 +13,7 @@ from kairo_team.budget import Budget, Usage
 from kairo_team.errors import HaltError, InsufficientBudget
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.ledger import COMMITTED, limits_of
-from kairo_team.governance.slices import Ask, Borrower, Grant, Lender, cover_tool_call
+from kairo_team.governance.slices import Ask, Borrower, Grant, Granter, cover_tool_call
 from kairo_team.testing import run_in_virtual_time
 
 TASKS = 3
@@ -24,7 +24,7 @@ class Attempt:
 
     def __init__(self, governor: Governor) -> None:
         self.governor = governor
-        self.lender = Lender(governor)
+        self.granter = Granter(governor)
         self.tokens = 0
         """What the provider charges, by all deliveries."""
         self.tool_calls = 0
@@ -32,26 +32,26 @@ class Attempt:
         self.deliver_anew()
 
     def deliver_anew(self) -> None:
-        spent = self.lender.spent
+        spent = self.granter.spent
         before = Usage(
-            spent.prompt_tokens, spent.completion_tokens, loops=self.lender.repeats, tool_calls=self.tool_calls
+            spent.prompt_tokens, spent.completion_tokens, loops=self.granter.repeats, tool_calls=self.tool_calls
         )
         self.letters: list[Any] = []
         self.holds: list[tuple[Any, bool]] = []
         """What is in flight, and whether it is a tool call."""
         put = self.letters
         self.borrower = Borrower(
-            "task", self.lender.first(), self._ask, lambda *report: put.append(report), spent=before
+            "task", self.granter.first(), self._ask, lambda *report: put.append(report), spent=before
         )
 
     async def _ask(self, ask: Ask, on_wait: Callable[[], object] | None) -> Grant:
         self.read()
-        return await self.lender.lend(ask, on_wait)
+        return await self.granter.grant(ask, on_wait)
 
     def read(self) -> None:
-        """Let the lender read the letters that were sent so far."""
+        """Let the granter read the letters that were sent so far."""
         for letter in self.letters:
-            self.lender.report(*letter)
+            self.granter.report(*letter)
         self.letters.clear()
 
     async def call(self, tokens: int) -> None:
@@ -82,7 +82,7 @@ class Attempt:
         self.tokens += sum(hold.tokens for hold, is_tool in self.holds if not is_tool)
         self.tool_calls += sum(is_tool for _, is_tool in self.holds)
         loops = self.borrower.governor.usage.loops
-        self.lender.lose(Usage(self.tokens, loops=loops, tool_calls=self.tool_calls))
+        self.granter.lose(Usage(self.tokens, loops=loops, tool_calls=self.tool_calls))
         try:
             self.deliver_anew()
         except HaltError:  # what the lost one is charged leaves nothing to begin with
@@ -93,7 +93,7 @@ class Attempt:
         while self.holds:
             await self.settle(tokens)
         self.read()
-        self.lender.end(self.borrower.governor.usage)
+        self.granter.end(self.borrower.governor.usage)
         self.governor.close()
         self.ended = True
 

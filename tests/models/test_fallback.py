@@ -12,9 +12,8 @@ from kairo_team.errors import HaltError, ModelCallError, ModelErrorKind, ModelUn
 from kairo_team.governance import Governor
 from kairo_team.governance.pricing import PriceBook
 from kairo_team.models import resolver
-from kairo_team.models.fallback import single_models
 from kairo_team.models.governed_model import CallRules, GovernedModel
-from kairo_team.models.resolver import ModelResolver
+from kairo_team.models.resolver import ModelResolver, single_models
 from kairo_team.testing import EventRecorder, FunctionModel, ScriptedModel, forbid_real_models
 from tests.models.reports import at_end, ignore
 

@@ -15,10 +15,9 @@ pytest.importorskip("pydantic_ai", reason="the extra `models` is not installed")
 
 import kairo_team as kt
 from kairo_team.errors import ModelCallError
-from kairo_team.models.file_bounds import Rule, file_bound, image_size, page_count
-from kairo_team.models.governed_model import prompt_bound, refuse_files
 from kairo_team.models.local import LocalModel
 from kairo_team.models.openai_compatible import OpenAICompatible
+from kairo_team.models.prompt_bounds import Rule, file_bound, image_size, page_count, prompt_bound, refuse_files
 from kairo_team.testing import FunctionModel, ScriptedModel
 from tests.models.provider_wires import completion, events, exchanges, model_of
 

@@ -22,7 +22,8 @@ from kairo_team.coordinators import TaskDispatchCoordinator
 from kairo_team.coordinators.failure_policy import FailurePolicy
 from kairo_team.errors import HaltError, InsufficientBudget, ModelUnavailable
 from kairo_team.governance import Governor
-from kairo_team.models.governed_model import GovernedModel, prompt_bound
+from kairo_team.models.governed_model import GovernedModel
+from kairo_team.models.prompt_bounds import prompt_bound
 from kairo_team.testing import EventRecorder, FunctionModel, ScriptedModel
 from tests.models.reports import at_end, ignore
 

@@ -235,7 +235,7 @@ async def test_under_a_limit_of_0_dollars_only_free_models_run() -> None:
 
 
 async def test_without_the_price_library_the_refusal_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kairo_team.governance.price_library.find_spec", lambda _name: None)
+    monkeypatch.setattr("kairo_team.governance.pricing.find_spec", lambda _name: None)
     model = Model(name="openai:gpt-5-mini")
     governed, _, _ = govern(model, kt.Budget(dollars=1))
     with pytest.raises(UnpricedModel, match=r"pip install 'kairo-team\[prices\]'") as caught:

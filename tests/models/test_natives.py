@@ -23,8 +23,8 @@ from kairo_team.durable.codec import decode, encode
 from kairo_team.engine.work.work_context import _written  # pyright: ignore[reportPrivateUsage]  # what keys are made of
 from kairo_team.guardrails import GuardrailDecision, ModelOutput
 from kairo_team.messages import Message, ModelRequest, ModelResponse, ToolCall
-from kairo_team.models.governed_model import prompt_bound
 from kairo_team.models.natives import native_of, native_reply
+from kairo_team.models.prompt_bounds import prompt_bound
 from kairo_team.models.providers import ProviderModel
 from tests.models.provider_wires import completion, model_of
 from tests.models.recorded_wires import streamed

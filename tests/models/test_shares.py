@@ -145,11 +145,11 @@ async def test_an_agent_says_how_much_its_model_thinks_and_whether_prompts_are_c
 
 
 def test_a_cached_call_is_held_at_its_dearest_and_the_word_false_is_not_dear() -> None:
-    from kairo_team.governance import price_library
+    from kairo_team.governance.pricing import listed_price
 
-    plain = price_library.find("anthropic:claude-sonnet-4-5", {})
-    off = price_library.find("anthropic:claude-sonnet-4-5", {"cache": False})
-    hour = price_library.find("anthropic:claude-sonnet-4-5", {"cache": "1h"})
+    plain = listed_price("anthropic:claude-sonnet-4-5", {})
+    off = listed_price("anthropic:claude-sonnet-4-5", {"cache": False})
+    hour = listed_price("anthropic:claude-sonnet-4-5", {"cache": "1h"})
     assert plain is not None
     assert off is not None
     assert hour is not None

@@ -20,7 +20,7 @@ import kairo_team as kt
 from kairo_team.errors import ModelCallError
 from kairo_team.messages import ToolSpec
 from kairo_team.models import local
-from kairo_team.models.governed_model import prompt_bound
+from kairo_team.models.prompt_bounds import prompt_bound
 from kairo_team.models.provider_messages import conversation
 from kairo_team.models.providers import TOOL_PREAMBLE, ProviderModel
 from kairo_team.models.tool_calls import arguments_text, made_call

@@ -173,7 +173,7 @@ MUTANTS = [
     Mutant(
         "a dead process's cancelled run is kept",
         "what a run had set aside that was cancelled before its process died never comes back",
-        "cluster/reaper.py",
+        "cluster/monitor.py",
         "            settle_cancelled(connection)\n",
         "",
         (f"{TESTS}what_a_run_had_that_was_cancelled_before_its_process_died_comes_back",),

@@ -24,7 +24,7 @@ class Mutant(NamedTuple):
 
 
 UNITS = "cluster/units.py"
-REAPER = "cluster/reaper.py"
+REAPER = "cluster/monitor.py"
 REMOTE = "cluster/remote_attempt.py"
 HOST = "cluster/attempt_host.py"
 WORKER = "cluster/worker.py"
@@ -321,7 +321,7 @@ MUTANTS = [
         "",
         (_UNITS + "who_takes_a_run_over_waits_for_a_beat_of_its_owner",),
     ),
-    # -- the reaper ---------------------------------------------------------------------------
+    # -- the monitor ---------------------------------------------------------------------------
     Mutant(
         ORPHANS,
         "every process reaps at once",
@@ -511,7 +511,7 @@ MUTANTS = [
     ),
     Mutant(
         SLICED,
-        "what is inside a slice goes on when its lender is halted",
+        "what is inside a slice goes on when its granter is halted",
         SLICES,
         "                halts.repeat(self._node, error)\n",
         "                pass\n",

@@ -766,7 +766,7 @@ MUTANTS = [
         (_SLICES + "a_refused_ask_leaves_the_guarantee",),
     ),
     Mutant(
-        "lender never waits",
+        "granter never waits",
         "an ask is refused while others may give back",
         SLICES,
         "        if ask.waits:\n",
@@ -774,7 +774,7 @@ MUTANTS = [
         (_SLICES + "an_ask_waits_while_another_call_may_give_back",),
     ),
     Mutant(
-        "stopped lender",
+        "stopped granter",
         "a governor that is stopped lends all the same",
         SLICES,
         "            halts.check(node)\n            waiter = self._line_up(ask)",

@@ -9,8 +9,9 @@ from typing import Any
 import anyio
 
 import kairo_team as kt
+from kairo_team.artifacts import Finding
 from kairo_team.results import Attempt
-from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict, Finding
+from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict
 from tests.mutants.honest import change_config
 from tests.mutants.kit_mutant import registry_of
 from tests.mutants.reviewing import Around, Reviewing, ReviewingTCK, Work

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import kairo_team as kt
+from kairo_team.artifacts import Finding
 from kairo_team.contracts import TeamCoordinator
 from kairo_team.engine.plan.preflight import bind, plan_problems
 from kairo_team.errors import HaltError, InsufficientBudget, PlanRefused
 from kairo_team.results import Attempt
 from kairo_team.tck import TeamCoordinatorTCK
-from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict, Finding, VerdictOutcome
+from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict, VerdictOutcome
 from tests.mutants.honest import Honest
 
 USED_UP = {Cause.ROUNDS_EXHAUSTED, Cause.NO_PROGRESS, Cause.CYCLE}

@@ -14,8 +14,7 @@ pytest.importorskip("mcp", reason="the extra `mcp` is not installed")
 
 from kairo_team._util.child_processes import supervised
 from kairo_team._util.child_watch import is_alive
-from kairo_team.tools.mcp import McpServer
-from kairo_team.tools.mcp_session import MAX_SCHEMA
+from kairo_team.tools.mcp import MAX_SCHEMA, McpServer
 from kairo_team.tools.tool import MAX_DESCRIPTION, Tool, as_tool
 from tests.tools.mcp_rig import MCP_MARKS, PATIENCE, SERVERS, by_tool, listed, raw
 

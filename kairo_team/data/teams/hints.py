@@ -49,7 +49,7 @@ from kairo_team.errors import known
 from kairo_team.evaluators.rubric import Rubric
 from kairo_team.evaluators.rubric_data import rubric_of
 from kairo_team.files import File
-from kairo_team.governance.guardrail_config import policies_of
+from kairo_team.governance.guardrails import policies_of
 from kairo_team.output_types import JsonSchema
 
 _SECRETS: Final = ("headers", "env", "secrets")

@@ -96,6 +96,7 @@ class _Mailbox:
         if self.closed:
             return
         if len(self.buffer) >= BUFFER:
+            # The oldest event is dropped: a subscriber that catches up needs the newest state.
             self.buffer.popleft()
             self._missed += 1
         self.buffer.append(event)
@@ -142,6 +143,7 @@ class _Mailbox:
             self._news = anyio.Event()
             await self._news.wait()
             return
+        # More events may be dropped while the subscriber handles `Lagged`.
         while self._missed:
             first, missed, self._missed = self.buffer[0], self._missed, 0
             await self._tell(Lagged(first.run_id, first.seq - 1, first.at, missed))
@@ -149,6 +151,7 @@ class _Mailbox:
 
     async def _tell(self, event: Event) -> None:
         await self._subscriber(event)
+        # On asyncio a subscriber can cancel the task it runs in; only the subscriber may pay for that.
         if cancelled_itself():
             raise cancelled_error()
 
@@ -186,6 +189,7 @@ class _AroundWork:
             try:
                 manager.__exit__(kind, error, trace)
             except BaseException as raised:  # noqa: BLE001 - whatever it raises, the run continues
+                # A context manager may raise the work's own error again, which is not a failure of the subscriber.
                 if raised is not error:
                     self._bus.drop_surrounding(one, raised)
 

@@ -52,6 +52,7 @@ class TaskPool:
 
     def add(self, *body: Any) -> None:
         """Run a body soon, in a copy of the caller's context: no other body sees what it sets there."""
+        # The context is copied here, in the caller's task: a worker starts later and in another context.
         self._bodies.append((copy_context(), *body))
         if not self._starting:
             self._open(1)
@@ -71,6 +72,7 @@ class TaskPool:
         turns, mark = 0, marker()()
         while self._bodies:
             context, *body = self._bodies.popleft()
+            # A new worker starts before this body runs, because the body may wait and would hold up the queue.
             if self._bodies and not self._starting:
                 self._open(min(len(self._bodies), self._batch))
             self.running += 1
@@ -82,6 +84,7 @@ class TaskPool:
                 await mark.restore()
             cancelled_itself()
             turns += 1
+            # Bodies that never wait would otherwise keep the event loop from everything else.
             if turns % _TURNS == 0:
                 await checkpoint()
 

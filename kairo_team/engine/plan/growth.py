@@ -6,20 +6,18 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kairo_team._util.frozen import EMPTY, FrozenDict
-from kairo_team.conditions import Unreadable, items_of
+from kairo_team.artifacts import Artifact
+from kairo_team.conditions import Condition, Unreadable, items_of
 from kairo_team.engine.plan.grown_tasks import round_id, tasks_of_items, tasks_of_round
 from kairo_team.engine.records.replay import MISSING
-from kairo_team.engine.tasks.task_run import COMPLETED, FAILED, IN_FLIGHT, PENDING, TaskState
+from kairo_team.engine.tasks.task_run import COMPLETED, FAILED, IN_FLIGHT, PENDING, TaskRun, TaskState
 from kairo_team.files import unique
 from kairo_team.plugin_calls import PLAIN_CALL, failure_of, problem_of, shown
-from kairo_team.results import Artifact
 
 if TYPE_CHECKING:
-    from kairo_team.conditions import Condition
     from kairo_team.engine.plan.planning import RunPlan
     from kairo_team.engine.tasks.dispatcher import Dispatcher
     from kairo_team.engine.tasks.ready_tasks import Entry, Parts
-    from kairo_team.engine.tasks.task_run import TaskRun
     from kairo_team.governance.governor import Governor
     from kairo_team.tasks import Loop
     from kairo_team.team import Team

@@ -11,23 +11,21 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 
 from kairo_team._util.masking import masked
-from kairo_team.budget import NO_USAGE
+from kairo_team.budget import NO_USAGE, Usage
 from kairo_team.engine.plan.preflight import bind, binding, file_problems, plan_problems, team_problems
 from kairo_team.engine.records.journal import within
 from kairo_team.engine.records.replay import MISSING, NO_STEPS, Added, NewPlanRecords, PlanFailed, PlanRecords, Replan
-from kairo_team.engine.tasks.member_budgets import PLAN
+from kairo_team.engine.tasks.member_budgets import PLAN, BudgetSplit
 from kairo_team.errors import ContractBreach, Interrupted, Misuse, Outcome, PlanRefused, innermost, known
 from kairo_team.events import PlannedTask
 from kairo_team.plugin_calls import AWAITED_CALL, PLAIN_CALL, failure_of, shown, words_of
 from kairo_team.tasks import Task, TaskGraph
 
 if TYPE_CHECKING:
-    from kairo_team.budget import Usage
     from kairo_team.engine.live.enforced_end import CallSupervisor
     from kairo_team.engine.records.run_scope import RunScope
     from kairo_team.engine.records.suspension import EarlierSessions
     from kairo_team.engine.tasks.dispatcher import Bound, Dispatcher
-    from kairo_team.engine.tasks.member_budgets import BudgetSplit
     from kairo_team.engine.tasks.ready_tasks import Entry
     from kairo_team.engine.tasks.task_run import TaskRun
     from kairo_team.engine.work.run_services import RunServices

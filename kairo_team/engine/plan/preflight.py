@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team._util.plugin_shapes import context_by
-from kairo_team.budget import Budget, BudgetNode
+from kairo_team.budget import Budget, BudgetNode, BudgetPolicy
 from kairo_team.engine.live.event_bus import discard_event
 from kairo_team.engine.live.function_agent import FunctionAgent
 from kairo_team.engine.plan.grown_tasks import most_tasks, templates, worst_case
@@ -17,26 +17,22 @@ from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.engine.records.suspension import EarlierSessions
 from kairo_team.engine.tasks.member_budgets import EVALUATE, PLAN, BudgetSplit
 from kairo_team.errors import InsufficientBudget, KairoError, PlanRefused, known
-from kairo_team.files import unique
+from kairo_team.files import File, unique
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.guardrails import GuardrailChain
 from kairo_team.governance.ledger import DIMENSIONS
-from kairo_team.models.fallback import single_models
+from kairo_team.models.resolver import single_models
 from kairo_team.output_types import output_type_problem
-from kairo_team.tasks import TaskGraph, done_by_members, exact_weight
-from kairo_team.team import Team, root_budget
+from kairo_team.tasks import Task, TaskGraph, done_by_members, exact_weight
+from kairo_team.team import Member, Team, TeamConfig, TeamExecutionRequest, root_budget
 from kairo_team.tools.permissions import ToolPermissions
 from kairo_team.tools.sources import blocked_sources
 
 if TYPE_CHECKING:
-    from kairo_team.budget import BudgetPolicy
     from kairo_team.conditions import Condition
     from kairo_team.contracts import ChatModel, Models, Planner, TeamCoordinator
     from kairo_team.engine.work.runtime import Runtime
-    from kairo_team.files import File
     from kairo_team.governance.pricing import PriceBook
-    from kairo_team.tasks import Task
-    from kairo_team.team import Member, TeamConfig, TeamExecutionRequest
 
 
 def able_members(task: Task, team: Team) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import fields, is_dataclass, replace
@@ -15,14 +15,11 @@ from kairo_team.budget import Budget
 from kairo_team.errors import PlanMismatch
 from kairo_team.output_types import schema_of
 from kairo_team.tasks import TaskGraph
-from kairo_team.team import Team, TeamConfig
+from kairo_team.team import Member, Team, TeamConfig
 from kairo_team.tools.tool import Tool
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
     from kairo_team.contracts import TeamCoordinator
-    from kairo_team.team import Member
     from kairo_team.tools.permissions import ToolPermissions
 
 _MEMBERS: Final = "set of members"

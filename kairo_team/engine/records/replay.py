@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar, cas
 
 from kairo_team._util.frozen import EMPTY
 from kairo_team._util.masking import masked
-from kairo_team.budget import NO_USAGE
+from kairo_team.budget import NO_USAGE, Budget, HaltReason, Usage
 from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.results import Attempt, TaskOutcome
-from kairo_team.tasks import TaskGraph
+from kairo_team.tasks import Task, TaskGraph
 from kairo_team.verdicts import EvaluationVerdict
 
 if TYPE_CHECKING:
-    from kairo_team.budget import Budget, HaltReason, Usage
+    from kairo_team.artifacts import Artifact
     from kairo_team.contracts import Records
     from kairo_team.governance.ledger import Units
-    from kairo_team.results import Artifact
-    from kairo_team.tasks import Task
 
 T = TypeVar("T")
 

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Protocol
 import anyio
 
 from kairo_team.engine.live.event_bus import Bus, EventLog, ModelTally
-from kairo_team.engine.records.suspension import WAITING
+from kairo_team.engine.records.suspension import WAITING, Suspension
 from kairo_team.errors import Misuse, RunExists, RunFinished, RunNotFound
 
 if TYPE_CHECKING:
     from kairo_team._util.masking import Masker
     from kairo_team.budget import Budget
     from kairo_team.contracts import Subscriber
-    from kairo_team.engine.records.suspension import Suspension
     from kairo_team.events import Event
     from kairo_team.governance.governor import Governor
     from kairo_team.results import TeamResult

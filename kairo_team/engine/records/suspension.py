@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kairo_team._util.frozen import EMPTY
 from kairo_team.budget import NO_USAGE, Budget, Usage, difference, least_of
 from kairo_team.errors import InsufficientBudget
-from kairo_team.tasks import TaskStatus
+from kairo_team.tasks import TaskGraph, TaskStatus
 
 if TYPE_CHECKING:
     from kairo_team.contracts import Records
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.ledger import Units
     from kairo_team.results import ModelUsage, TaskOutcome
-    from kairo_team.tasks import TaskGraph
     from kairo_team.team import TeamExecutionRequest
 
 

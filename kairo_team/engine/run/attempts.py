@@ -12,15 +12,16 @@ import anyio
 
 from kairo_team import events
 from kairo_team._util.frozen import maker, trusted
+from kairo_team.artifacts import Artifact, Finding, artifact_of_returned
 from kairo_team.budget import NO_USAGE, HaltReason, Usage, difference
 from kairo_team.conditions import Unreadable
-from kairo_team.engine.live.enforced_end import BLOCKING, ScopeStopper
+from kairo_team.engine.live.enforced_end import BLOCKING, CallSupervisor, ScopeStopper
 from kairo_team.engine.live.function_agent import FunctionAgent
 from kairo_team.engine.plan.growth import upstream_of
 from kairo_team.engine.records.digests import criteria_digest
 from kairo_team.engine.records.replay import MISSING, Cancellation, CutShort
-from kairo_team.engine.tasks.member_budgets import EVALUATE
-from kairo_team.engine.tasks.task_run import GENERATING, TaskState
+from kairo_team.engine.tasks.member_budgets import EVALUATE, BudgetSplit
+from kairo_team.engine.tasks.task_run import GENERATING, TaskRun, TaskState
 from kairo_team.engine.work.work_context import WorkContext
 from kairo_team.errors import (
     BadOutput,
@@ -42,32 +43,25 @@ from kairo_team.files import unique
 from kairo_team.governance.halts import DIMENSION_OF, reason_of
 from kairo_team.human import HumanRequest
 from kairo_team.output_types import check_output
-from kairo_team.plugin_calls import failure_of, problem_of, shown
-from kairo_team.results import AgentOutput, AgentStatus, Artifact, Attempt, artifact_of_returned, plain_output
+from kairo_team.plugin_calls import Tracebacks, failure_of, problem_of, shown
+from kairo_team.results import AgentOutput, AgentStatus, Attempt, RepeatWrites, plain_output
 from kairo_team.tasks import Assignment
-from kairo_team.team import Role, output_type_of
+from kairo_team.team import Member, Role, output_type_of
 from kairo_team.tools.made_calls import MadeCall
 from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict, VerdictOutcome
 
 if TYPE_CHECKING:
-    from kairo_team.engine.live.enforced_end import CallSupervisor
     from kairo_team.engine.live.event_bus import Around
     from kairo_team.engine.live.timers import Timeouts
     from kairo_team.engine.plan.planning import RunPlan
     from kairo_team.engine.records.run_scope import RunScope
     from kairo_team.engine.records.suspension import EarlierSessions
     from kairo_team.engine.tasks.dispatcher import Dispatcher
-    from kairo_team.engine.tasks.member_budgets import BudgetSplit
-    from kairo_team.engine.tasks.task_run import TaskRun
     from kairo_team.engine.work.run_services import RunServices
     from kairo_team.engine.work.steering import Steering
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.scope import GovernorScope
-    from kairo_team.plugin_calls import Tracebacks
-    from kairo_team.results import RepeatWrites
-    from kairo_team.team import Member
     from kairo_team.tools.tool import Tool
-    from kairo_team.verdicts import Finding
 
 _logger = logging.getLogger("kairo_team")
 
@@ -134,6 +128,7 @@ class AttemptRunner:
         task_run.move(GENERATING)
         task_run.ask_for(asked.artifact_number)
         task_run.attempts += 1
+        # The first attempt needs no start: the whole usage of the task is its own.
         task_run.open_attempt = (number, self._timeouts.clock() if task_run.attempts > 1 else None)
         around = self._begin(events.AttemptStarted, task.id, member, number)
         if attempt is not MISSING:
@@ -152,9 +147,11 @@ class AttemptRunner:
             except Exception:
                 raise
             except BaseException:
+                # Only a cancellation comes here: a resumed run books what the attempt had spent by then.
                 records.put(key, task_run.cut_short())
                 raise
             finally:
+                # Reviews and pauses come next, and other tasks may use the member meanwhile.
                 self._dispatcher.release_lease(task_run)
             attempt = records.put(key, attempt)
             if task_run.governor is not None and (inside := task_run.governor.inside):
@@ -318,6 +315,7 @@ class AttemptRunner:
             except Exception:
                 raise
             except BaseException:
+                # A resumed run repeats the review, and counts its loops and seconds then.
                 spent = NO_USAGE if account is None else replace(account.usage, seconds=0.0, loops=0)
                 records.put(key, CutShort(task_run.member or "", spent, None))
                 raise
@@ -341,6 +339,7 @@ class AttemptRunner:
             self._earlier.book(account, spent)
             account.close()
         elif spent.tokens:
+            # An evaluator without `models` has no account of its own: its spending is booked on the whole share.
             self._earlier.book(self._budgets.purpose(EVALUATE, set_aside=False), spent)
 
     async def _judge(

@@ -13,27 +13,26 @@ import anyio
 
 from kairo_team import events
 from kairo_team._util.frozen import EMPTY, FrozenDict, maker
+from kairo_team.artifacts import Artifact
 from kairo_team.budget import HaltReason
 from kairo_team.engine.plan.growth import ends_of, join, made_by_loop
 from kairo_team.engine.records.replay import NO_STEPS, EarlyEnd, NewPlanRecords, without_secrets
-from kairo_team.engine.records.suspension import WAITING
+from kairo_team.engine.records.suspension import WAITING, EarlierSessions
 from kairo_team.engine.tasks.dispatcher import Dispatcher
 from kairo_team.engine.tasks.ready_tasks import Entry, ReadyTasks
 from kairo_team.engine.tasks.task_run import COMPLETED, PENDING, SUSPENDED, TaskRun, TaskState
 from kairo_team.errors import HaltError, Interrupted, JournalError, PlanRefused, TeamAborted, innermost
 from kairo_team.governance.ledger import DIMENSIONS, DOLLARS, shown
 from kairo_team.plugin_calls import judged_failure_of, without_failures, words_of
-from kairo_team.results import Artifact, TaskOutcome, TeamResult, TeamStatus
+from kairo_team.results import TaskOutcome, TeamResult, TeamStatus
 from kairo_team.tasks import TaskGraph, TaskStatus
-from kairo_team.team import RiskProfile
+from kairo_team.team import RiskProfile, TeamConfig
 from kairo_team.verdicts import VerdictOutcome
 
 if TYPE_CHECKING:
     from kairo_team.contracts import RunJournal
     from kairo_team.engine.records.run_scope import RunScope
-    from kairo_team.engine.records.suspension import EarlierSessions
     from kairo_team.human import HumanRequest
-    from kairo_team.team import TeamConfig
 
 _logger = logging.getLogger("kairo_team")
 

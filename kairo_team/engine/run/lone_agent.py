@@ -1,4 +1,7 @@
-"""An agent without a team: the same governor, guardrails and tools; every end becomes an `AgentOutput`."""
+"""An agent without a team: the same governor, guardrails and tools; every end becomes an `AgentOutput`.
+
+Work that is recorded or reviewed is a run of one task by a team of one member.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,41 @@ from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequen
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict, cast
+from typing import Any, Final, Protocol, TypedDict, cast
 
 from kairo_team._util.clock import LoopClock
-from kairo_team.budget import Budget
-from kairo_team.contracts import check_constraints, check_guardrails
+from kairo_team.artifacts import Artifact
+from kairo_team.budget import Budget, HaltReason
+from kairo_team.contracts import (
+    ChatModel,
+    EvaluationStrategy,
+    GuardrailPolicy,
+    Journal,
+    MemberContext,
+    ResourceConstraint,
+    check_constraints,
+    check_guardrails,
+)
 from kairo_team.engine.live.enforced_end import CallSupervisor
 from kairo_team.engine.live.event_bus import discard_event
 from kairo_team.engine.live.task_pool import background
 from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.engine.work.constraints import RunConstraints
 from kairo_team.engine.work.run_services import RunServices
+from kairo_team.engine.work.runtime import Runtime
 from kairo_team.engine.work.work_context import WorkContext
-from kairo_team.errors import ConstraintExit, GuardrailDenied, HaltError, InsufficientBudget, PlanRefused, innermost
+from kairo_team.errors import (
+    ConstraintExit,
+    GuardrailDenied,
+    HaltError,
+    InsufficientBudget,
+    PlanRefused,
+    RunFinished,
+    RunNotFound,
+    TeamAborted,
+    innermost,
+)
+from kairo_team.events import AttemptFinished, BudgetHalted, Event
 from kairo_team.files import File, unique
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.halts import reason_of
@@ -28,24 +53,20 @@ from kairo_team.governance.pricing import PriceBook
 from kairo_team.models.resolver import ModelResolver
 from kairo_team.output_types import output_type_problem
 from kairo_team.prompts import Prompts
-from kairo_team.results import AgentOutput, AgentStatus, Artifact
-from kairo_team.tasks import Assignment, Task
-from kairo_team.team import Role
+from kairo_team.results import AgentOutput, AgentStatus, TaskOutcome, TeamResult
+from kairo_team.tasks import Assignment, Task, TaskGraph, TaskStatus
+from kairo_team.team import Member, Role, Team, TeamConfig, TeamExecutionRequest
 from kairo_team.tools.permissions import ToolPermissions
 from kairo_team.tools.sources import blocked_sources
 
-if TYPE_CHECKING:
-    from kairo_team.contracts import (
-        ChatModel,
-        EvaluationStrategy,
-        GuardrailPolicy,
-        Journal,
-        MemberContext,
-        ResourceConstraint,
-    )
-    from kairo_team.engine.work.runtime import Runtime
-
 _logger = logging.getLogger("kairo_team")
+_ENDS: Final = {GuardrailDenied: AgentStatus.BLOCKED, ConstraintExit: AgentStatus.GRACEFUL_EXIT}
+_ANSWER: Final = "answer"
+"""The name of the output type, and of the evaluator."""
+_REPORTED: Final = (HaltError, InsufficientBudget, GuardrailDenied, TeamAborted)
+"""The ends of a run that an output can report; anything else is raised."""
+_End = AttemptFinished | BudgetHalted
+"""The events at the end of an attempt; the halt comes first."""
 
 
 class Alone(TypedDict, total=False):
@@ -108,11 +129,11 @@ async def run_alone(
     if (journal is None) != (run_id is None):
         raise ValueError("journal= and run_id= go together: the work is recorded under that id, such as 'tides-1'")
     if journal is not None or evaluator is not None:
-        from kairo_team.engine.run.recorded_agent import run_as_team  # which imports the runtime
-
-        given: dict[str, Any] = {"budget": budget or Budget(), "role": role, "output_type": output_type}
-        given |= {"permissions": permissions, "evaluator": evaluator, "journal": journal, "run_id": run_id}
-        return await run_as_team(agent, assignment, **given, rules={"constraints": guards, "guardrails": rails})
+        member = Member(role, agent, constraints=guards, guardrails=rails)
+        kinds = {} if output_type is None else {_ANSWER: output_type}
+        reviews = {} if evaluator is None else {_ANSWER: evaluator}
+        team = Team(role.id, [member], output_types=kinds, evaluators=reviews, permissions=permissions)
+        return await _run_as_team(team, assignment, budget or Budget(), journal, run_id)
     services = _services(LoopClock(), permissions=permissions, guardrails=rails)
     governor = Governor(budget or Budget(), name=role.id, clock=services.clock)
     if guards:
@@ -254,4 +275,71 @@ def _cut_short(context: WorkContext, cause: Exception, max_turns: int | None) ->
     return AgentOutput(kept, status, context.turns, max_turns, usage.tool_calls, usage, error=error, halt=halt)
 
 
-_ENDS: Final = {GuardrailDenied: AgentStatus.BLOCKED, ConstraintExit: AgentStatus.GRACEFUL_EXIT}
+async def _run_as_team(
+    team: Team, assignment: Assignment, budget: Budget, journal: Journal | None, run_id: str | None
+) -> AgentOutput:
+    """Run a team of one member; with a journal, begin the run of that id, resume it, or return how it ended."""
+    ends: list[_End] = []
+    runtime = Runtime(journal=journal, subscribers=[lambda event: _keep_end(event, ends)])
+    config = TeamConfig(budget, task_timeout=None)
+    if journal is None or run_id is None:
+        result = await _begin(assignment, team, runtime, config, uuid.uuid4().hex)
+    else:
+        try:
+            result = await runtime.resume(run_id, team)
+        except RunNotFound:
+            result = await _begin(assignment, team, runtime, config, run_id)
+        except RunFinished:
+            recorded = journal.result(run_id)
+            if recorded is None:
+                raise
+            result = recorded
+        ends = [event for event in journal.events_after(run_id) if isinstance(event, _End)]
+    [outcome] = result.outcomes
+    if outcome.exception is not None and not isinstance(outcome.exception, _REPORTED):
+        raise outcome.exception
+    usage, artifact = result.usage, outcome.artifact or Artifact("", partial=True)
+    turns = getattr(team.members[0].agent, "max_turns", None)
+    status, counts = _status(ends, outcome), (usage.loops, turns, usage.tool_calls)
+    halt = None if status is AgentStatus.COMPLETED else _halt(ends)
+    kind = team.output_types.get(_ANSWER)
+    return AgentOutput(artifact, status, *counts, usage, error=outcome.error, output_type=kind, halt=halt)
+
+
+def _keep_end(event: Event, ends: list[_End]) -> None:
+    if isinstance(event, _End):
+        ends.append(event)
+
+
+def _status(ends: Sequence[_End], outcome: TaskOutcome) -> AgentStatus:
+    """Return how the agent ended, by the last event of its attempts; without events, by its task's status."""
+    accepted = outcome.status is TaskStatus.COMPLETED
+    done = AgentStatus.COMPLETED if accepted else AgentStatus.HALTED
+    last = ends[-1] if ends else None
+    made = last.status if isinstance(last, AttemptFinished) else None
+    status = next((one for one in AgentStatus if one.value == made), done)
+    # A review left open what the agent had completed.
+    return AgentStatus.GRACEFUL_EXIT if status is AgentStatus.COMPLETED and not accepted else status
+
+
+def _halt(ends: Sequence[_End]) -> HaltReason | None:
+    """Return which budget ended the last attempt: the event before its end says so."""
+    halted = ends[-2] if len(ends) > 1 else None
+    return HaltReason(halted.reason) if isinstance(halted, BudgetHalted) else None
+
+
+async def _begin(assignment: Assignment, team: Team, runtime: Runtime, config: TeamConfig, run_id: str) -> TeamResult:
+    kind, review = (_ANSWER if named else None for named in (team.output_types, team.evaluators))
+    alone: dict[str, Any] = {"member": None, "role": None, "depends_on": (), "retries": 0}
+    task = replace(assignment.task, **alone, output_type=kind, evaluator=review)
+    request = TeamExecutionRequest(
+        assignment.goal,
+        context=assignment.context,
+        plan=TaskGraph([task]),
+        config=config,
+        run_id=run_id,
+        files=assignment.files,
+    )
+    async with runtime:
+        run = await runtime.start(team, request)
+        return await run.result()

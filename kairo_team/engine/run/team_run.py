@@ -15,15 +15,16 @@ from kairo_team import events
 from kairo_team._util.clock import LoopClock
 from kairo_team._util.frozen import EMPTY, check_kind
 from kairo_team._util.threads import poster
-from kairo_team.budget import to_picodollars
+from kairo_team.artifacts import Artifact, Finding
+from kairo_team.budget import Budget, to_picodollars
 from kairo_team.engine.live.enforced_end import CallSupervisor
-from kairo_team.engine.live.event_bus import ModelTally
+from kairo_team.engine.live.event_bus import Around, Bus, ModelTally
 from kairo_team.engine.live.task_pool import TaskPool, background
 from kairo_team.engine.plan.growth import Growth
 from kairo_team.engine.plan.planning import RunPlan, make_step, planned_task
 from kairo_team.engine.plan.preflight import able_members
 from kairo_team.engine.records.digests import digests_of, executed
-from kairo_team.engine.records.earlier_calls import EarlierCalls, describe_doubts
+from kairo_team.engine.records.earlier_calls import EarlierCalls, SentCall, describe_doubts
 from kairo_team.engine.records.journal import Places, body_here, enter_body, within
 from kairo_team.engine.records.questions import Inbox, Questions
 from kairo_team.engine.records.replay import MISSING, TRACE, recorded_budget, recorded_end, without_secrets
@@ -33,35 +34,26 @@ from kairo_team.engine.run.attempts import Asked, AttemptRunner
 from kairo_team.engine.run.ending import LAST_EVENT, RunEnd, end_early, finish, log_end, record_end
 from kairo_team.engine.tasks.dispatcher import Dispatcher
 from kairo_team.engine.tasks.member_budgets import BudgetSplit, open_governor, until
-from kairo_team.engine.tasks.ready_tasks import ReadyTasks
+from kairo_team.engine.tasks.ready_tasks import Entry, ReadyTasks
 from kairo_team.engine.tasks.task_run import COMPLETED, FAILED, RunState, TaskRun, TaskState, check_move
 from kairo_team.engine.work.constraints import ENDED_EARLY
 from kairo_team.engine.work.run_services import interruptible, open_services
-from kairo_team.engine.work.runtime import ContentMode, bind_runtime, runtime_of
+from kairo_team.engine.work.runtime import ContentMode, Runtime, bind_runtime, runtime_of
 from kairo_team.engine.work.steering import Steering
 from kairo_team.engine.work.work_context import WorkContext
 from kairo_team.errors import Interrupted, JournalError, Misuse, TeamAborted
 from kairo_team.human import HumanDecision, HumanRequest
 from kairo_team.plugin_calls import failure_of, problem_of, tidy_block
 from kairo_team.prompts import Prompts
-from kairo_team.results import Artifact, Attempt, TeamResult, TeamStatus
+from kairo_team.results import Attempt, RepeatWrites, TaskOutcome, TeamResult, TeamStatus
 from kairo_team.tasks import Task, TaskGraph
-from kairo_team.team import Role, root_budget
-from kairo_team.tools.tool import as_tool
+from kairo_team.team import Role, Team, TeamExecutionRequest, root_budget
+from kairo_team.tools.tool import Tool, as_tool
 from kairo_team.verdicts import EvaluationVerdict, VerdictOutcome
 
 if TYPE_CHECKING:
-    from kairo_team.budget import Budget
     from kairo_team.contracts import HumanGate, Records, RunJournal
-    from kairo_team.engine.live.event_bus import Around, Bus
-    from kairo_team.engine.records.earlier_calls import SentCall
     from kairo_team.engine.records.run_handle import Run
-    from kairo_team.engine.tasks.ready_tasks import Entry
-    from kairo_team.engine.work.runtime import Runtime
-    from kairo_team.results import RepeatWrites, TaskOutcome
-    from kairo_team.team import Team, TeamExecutionRequest
-    from kairo_team.tools.tool import Tool
-    from kairo_team.verdicts import Finding
 
 _logger = logging.getLogger("kairo_team")
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from anyio.lowlevel import checkpoint_if_cancelled
 
 from kairo_team import events
 from kairo_team.budget import Budget, HaltReason
-from kairo_team.engine.records.replay import RecordedStart, Unpaid
+from kairo_team.engine.records.replay import PlanRecords, RecordedStart, Unpaid
 from kairo_team.engine.tasks.member_budgets import lacks
 from kairo_team.engine.tasks.task_budgets import TaskBudgets
 from kairo_team.engine.tasks.task_run import (
@@ -24,19 +24,17 @@ from kairo_team.engine.tasks.task_run import (
     SUSPENDED,
     TaskRun,
     TaskState,
+    WaitsFor,
 )
 from kairo_team.errors import ContractBreach, HaltError, InsufficientBudget
 from kairo_team.governance.halts import DIMENSION_OF
-from kairo_team.tasks import exact_weight
+from kairo_team.tasks import Task, exact_weight
 
 if TYPE_CHECKING:
-    from kairo_team.engine.records.replay import PlanRecords
     from kairo_team.engine.records.suspension import EarlierSessions
     from kairo_team.engine.tasks.ready_tasks import Entry, ReadyTasks
-    from kairo_team.engine.tasks.task_run import WaitsFor
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.ledger import Units
-    from kairo_team.tasks import Task
     from kairo_team.team import TeamConfig
 
 Emit = Callable[..., object]
@@ -129,6 +127,7 @@ class Dispatcher:
             if task_run is not None:
                 return task_run.task
             if self._stopped:
+                # The end of the run interrupts this; the coordinator's code after its loop must not run before that.
                 await anyio.sleep_forever()
             if self._slots is not None and self._slots_taken >= self._slots:
                 for entry in self.board.untold():
@@ -137,6 +136,7 @@ class Dispatcher:
                 self._sleeper = anyio.Event()
                 await self._sleeper.wait()
             elif self._without_budget:
+                # Nothing in flight can give budget back any more, so each waiting task starts now or fails.
                 self._requeue_all()
             elif self._held_back or self._parked:
                 break
@@ -187,6 +187,7 @@ class Dispatcher:
                 break
         if isinstance(got, InsufficientBudget):
             self.board.release(member)
+            # Only tasks in flight can give budget back: without them, waiting would never end.
             if self.active:
                 self._without_budget.setdefault(_payers_of(task_run), deque()).append(task_run)
                 self._wait(task_run, "budget")
@@ -261,6 +262,7 @@ class Dispatcher:
         if given:
             task_run.member = member
         elif task_run.member is not None:
+            # A task that stays with its member has begun already, so nothing is checked for room.
             got = self.budgets.carve(task_run, task_run.member, paid=True, active=self.active)
         if not isinstance(got, InsufficientBudget):
             self._emit(events.BudgetCarved, task_run.task.id, task_run.member, got[0] or None, got[1] or None)
@@ -355,6 +357,7 @@ class Dispatcher:
     def end(self, task_run: TaskRun, to: TaskState, reason: str | None = None, *, verdict: str | None = None) -> None:
         """Book a task's end: give everything back, emit it, skip what can no longer start, wake the ready loop."""
         self.on_ending(task_run.task.id, reason)
+        # Both are read now, because `move` changes them.
         in_flight, pending = task_run.in_flight, task_run.state is PENDING
         if task_run.open_attempt is not None:
             self.cut(task_run, reason)
@@ -364,6 +367,7 @@ class Dispatcher:
         if task_run.entry.parts is not None:
             self.budgets.take_weight(task_run.entry, task_run.entry.parts.weight)
         elif in_flight:
+            # The usage of a cancelled task does not show how much such a task needs.
             if to is not CANCELLED:
                 self.budgets.learn(task_run, ran_out=task_run.for_halt and to is FAILED)
             self._give_back(task_run, to)
@@ -589,6 +593,7 @@ class Dispatcher:
         except Exception:
             raise
         except BaseException:
+            # The run was cancelled while the task waited; a resumed run must stop at the same place.
             task_run.records.put(no_slot, True)
             raise
 
@@ -600,6 +605,7 @@ class Dispatcher:
             try:
                 await turn.wait()
             except BaseException:
+                # The slot may have been passed on to this task in the moment of its cancellation.
                 if turn.is_set():
                     self._pass_slot_on()
                 else:
@@ -616,6 +622,7 @@ class Dispatcher:
 
     def _pass_slot_on(self) -> None:
         if self._slot_waiters:
+            # The number of taken slots stays the same: the slot changes hands.
             self._slot_waiters.popleft().set()
         else:
             self._slots_taken -= 1

@@ -8,14 +8,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from kairo_team.budget import NO_USAGE, Budget, Usage, to_dollars, to_picodollars
+from kairo_team.budget import NO_USAGE, Budget, BudgetNode, BudgetPolicy, Usage, to_dollars, to_picodollars
 from kairo_team.errors import GovernorClosed, HaltError, InsufficientBudget
 from kairo_team.events import BudgetCarved
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.ledger import Limits, Units, units_of
 
 if TYPE_CHECKING:
-    from kairo_team.budget import BudgetNode, BudgetPolicy
     from kairo_team.contracts import Records
     from kairo_team.engine.records.suspension import EarlierSessions
     from kairo_team.team import Team

@@ -13,8 +13,8 @@ from kairo_team.conditions import items_of
 from kairo_team.tasks import Task, TaskGraph, exact_weight
 
 if TYPE_CHECKING:
+    from kairo_team.artifacts import Artifact
     from kairo_team.governance.governor import Governor
-    from kairo_team.results import Artifact
 
 Queued = tuple[float, int, "Entry"]
 """A queue entry: heaps compare the first two fields, which no two tasks share."""
@@ -151,10 +151,12 @@ class ReadyTasks:
         while self._ready or self._told:
             queued = heappop(self._first_queue())
             entry = queued[2]
+            # A heap removes nothing from its middle: a task that ended or was queued again leaves its old item behind.
             if entry.ended or entry.queued is not queued:
                 continue
             claim, entry.claim = entry.claim, None
             member = self._lease_any(entry.candidates)
+            # The lease that was kept for this task is free for another one now.
             if claim is not None and claim != member:
                 self._offer(claim)
             if member is not None:
@@ -287,12 +289,14 @@ class ReadyTasks:
         """Call `granted` once a lease is free and taken for the caller; return a function that stops waiting."""
         waiting = self._leases[member].waiting
         waiting.append(granted)
+        # Whoever stops waiting just after the lease was granted has to give the lease back.
         return lambda: waiting.remove(granted) if granted in waiting else self.release(member)
 
     def release(self, member: str) -> None:
         """Give a lease back: to a waiting attempt, else offer it to the best task parked for this member."""
         leases = self._leases[member]
         if leases.waiting:
+            # `taken` stays the same: the lease changes hands.
             leases.waiting.popleft()()
             return
         leases.taken -= 1

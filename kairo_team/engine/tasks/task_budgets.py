@@ -5,23 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from kairo_team.budget import Budget
+from kairo_team.budget import Budget, BudgetPolicy
 from kairo_team.engine.tasks.member_budgets import Needs
-from kairo_team.engine.tasks.ready_tasks import group_of, part_of_shared
-from kairo_team.engine.tasks.task_run import PENDING
+from kairo_team.engine.tasks.ready_tasks import Entry, group_of, part_of_shared
+from kairo_team.engine.tasks.task_run import PENDING, TaskRun
 from kairo_team.errors import InsufficientBudget
-from kairo_team.governance.ledger import NOTHING, larger, units_of
+from kairo_team.governance.ledger import NOTHING, Units, larger, units_of
 from kairo_team.tasks import exact_weight
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kairo_team.budget import BudgetPolicy
     from kairo_team.engine.records.suspension import EarlierSessions
-    from kairo_team.engine.tasks.ready_tasks import Entry
-    from kairo_team.engine.tasks.task_run import TaskRun
     from kairo_team.governance.governor import Governor
-    from kairo_team.governance.ledger import Units
 
 
 class TaskBudgets:

@@ -8,23 +8,20 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from kairo_team._util.frozen import maker
-from kairo_team.budget import NO_USAGE, HaltReason, Usage, left_of
-from kairo_team.engine.records.replay import CutShort
+from kairo_team.artifacts import Artifact, DoneCall
+from kairo_team.budget import NO_USAGE, Budget, HaltReason, Usage, left_of
+from kairo_team.engine.records.replay import CutShort, PlanRecords
 from kairo_team.errors import IllegalMove
-from kairo_team.results import Artifact, TaskOutcome
-from kairo_team.tasks import TaskStatus
+from kairo_team.results import TaskOutcome
+from kairo_team.tasks import Task, TaskStatus
 
 if TYPE_CHECKING:
     import anyio
 
-    from kairo_team.budget import Budget
     from kairo_team.engine.live.enforced_end import ScopeStopper
-    from kairo_team.engine.records.replay import PlanRecords
     from kairo_team.engine.tasks.ready_tasks import Entry
     from kairo_team.governance.governor import Governor
     from kairo_team.human import HumanRequest
-    from kairo_team.results import DoneCall
-    from kairo_team.tasks import Task
     from kairo_team.verdicts import EvaluationVerdict
 
 WaitsFor = Literal["slot", "member", "budget", "retry"]

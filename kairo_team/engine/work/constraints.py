@@ -10,19 +10,16 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from kairo_team.budget import HaltReason
-from kairo_team.constraints import AgentState, ResourceAction, ResourceContext
-from kairo_team.engine.live.enforced_end import ScopeStopper
+from kairo_team.constraints import AgentState, ResourceAction, ResourceContext, Violation
+from kairo_team.engine.live.enforced_end import CallSupervisor, ScopeStopper
 from kairo_team.engine.live.task_pool import background
 from kairo_team.errors import ConstraintExit
 from kairo_team.events import ConstraintViolated
-from kairo_team.governance.constraint_chain import ConstraintChain
+from kairo_team.governance.constraint_chain import ConstraintChain, Supervise
 
 if TYPE_CHECKING:
-    from kairo_team.constraints import Violation
     from kairo_team.contracts import ResourceConstraint
-    from kairo_team.engine.live.enforced_end import CallSupervisor
     from kairo_team.files import File
-    from kairo_team.governance.constraint_chain import Supervise
     from kairo_team.governance.governor import Governor
     from kairo_team.messages import Message, ModelRequest, ModelResponse
     from kairo_team.models.governed_model import Listen, OnText
@@ -248,6 +245,7 @@ class AttemptConstraints:
         self._emit(ConstraintViolated, self._task_id, self._member, *violation_fields(violation))
         if violation.action is ResourceAction.EMERGENCY_STOP:
             self.stopped_by = self.stopped_by or violation
+            # A constraint of all members stops the run; a member's own one stops this attempt alone.
             if self._of_run.is_of_all(violation.position):
                 self._of_run.stop(violation)
             else:

@@ -16,11 +16,12 @@ from kairo_team.governance.guardrails import (
     GuardrailAction,
     GuardrailChain,
     GuardrailContext,
+    GuardrailPayload,
     GuardrailPhase,
     ModelInput,
     ModelOutput,
 )
-from kairo_team.messages import Message, ModelRequest
+from kairo_team.messages import Message, ModelRequest, ModelResponse
 from kairo_team.models.call_keys import answering
 from kairo_team.models.tool_calls import sound_request, with_own_ids
 
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from kairo_team.engine.work.run_services import RunServices
     from kairo_team.engine.work.work_context import WorkContext
     from kairo_team.files import File
-    from kairo_team.governance.guardrails import GuardrailPayload
-    from kairo_team.messages import ModelResponse
 
 
 _EVERY: Final = 0.5

@@ -16,18 +16,18 @@ from anyio.lowlevel import current_token
 
 from kairo_team._util.late_pydantic import to_jsonable_python
 from kairo_team.budget import Usage
-from kairo_team.engine.live.event_bus import NOTHING_AROUND
+from kairo_team.engine.live.event_bus import NOTHING_AROUND, Around
 from kairo_team.engine.live.task_pool import Watch
-from kairo_team.engine.records.earlier_calls import CallsUnderWay, Divergences, describe_doubts
+from kairo_team.engine.records.earlier_calls import CallsUnderWay, Divergences, EarlierCalls, describe_doubts
 from kairo_team.engine.records.replay import CutShort
 from kairo_team.engine.work.constraints import RunConstraints
-from kairo_team.errors import HaltError
+from kairo_team.errors import HaltError, JournalError
 from kairo_team.events import CallsDiverged, Content
 from kairo_team.files import File
 from kairo_team.governance.guardrails import GuardrailChain, joined
-from kairo_team.human import HumanRequest
-from kairo_team.models.fallback import single_models
+from kairo_team.human import HumanDecision, HumanRequest
 from kairo_team.models.governed_model import RULES, CallRules
+from kairo_team.models.resolver import single_models
 from kairo_team.plugin_calls import Tracebacks
 from kairo_team.tools.circuit import CircuitBreakers
 from kairo_team.tools.permissions import ToolPermissions, joint_permissions
@@ -37,16 +37,12 @@ from kairo_team.tools.sources import Connections
 if TYPE_CHECKING:
     from kairo_team.contracts import ChatModel, Engine, GuardrailPolicy, HumanGate, Models, Records, RunJournal
     from kairo_team.engine.live.enforced_end import CallSupervisor
-    from kairo_team.engine.live.event_bus import Around
-    from kairo_team.engine.records.earlier_calls import EarlierCalls
     from kairo_team.engine.records.questions import Inbox, Questions
     from kairo_team.engine.records.run_scope import RunScope
     from kairo_team.engine.work.runtime import OuterAttempt, Runtime
     from kairo_team.engine.work.steering import Steering
-    from kairo_team.errors import JournalError
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.pricing import PriceBook
-    from kairo_team.human import HumanDecision
     from kairo_team.prompts import Prompts
     from kairo_team.recorded import RecordedCall
     from kairo_team.results import Attempt, ModelUsage
@@ -263,6 +259,7 @@ class RunServices:
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
         """Call a function in the run's event loop, from any thread, and wait until it is done."""
+        # The event loop's own thread would wait for itself below.
         if threading.get_ident() == self._thread:
             return function(*args)
         return from_thread.run_sync(function, *args, token=self._token)
@@ -327,6 +324,7 @@ class RunServices:
         """The circuit breakers of the run's tools."""
         if self._breakers is None:
             self._breakers = CircuitBreakers((self.permissions or ToolPermissions()).breaker, self.clock)
+            # Ended work is not repeated, so what its tools did counts here: a resumed run refuses the same tools.
             for tool, succeeded in () if self.earlier_calls is None else self.earlier_calls.tools_of_ended_work():
                 self._breakers.repeat(tool, succeeded=succeeded)
         return self._breakers
@@ -413,6 +411,7 @@ async def interruptible(governor: Governor) -> AsyncGenerator[None]:
             entered = True
             yield
     except HaltError:
+        # A governor without any time left refuses the scope; the block runs all the same, up to its first await.
         if not entered:
             with anyio.CancelScope() as scope:
                 scope.cancel()
@@ -451,6 +450,7 @@ class Overshoots:
         before = self._found.get(model, _Overshoot())
         now = _Overshoot(before.calls + 1, before.held + held, before.used + used)
         self._journal.put(_KEY, MappingProxyType({**self._found, model: now}))
+        # Logged once for each model: the result has the totals.
         if not before.calls:
             _logger.warning("%s", _describe(model, now))
 

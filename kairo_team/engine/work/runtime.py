@@ -4,69 +4,68 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
+import threading
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from copy import copy
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TypeVar, get_args
 
 import anyio
+from anyio import get_cancelled_exc_class
+from anyio.lowlevel import checkpoint_if_cancelled
 
 from kairo_team._util.frozen import known_arguments
 from kairo_team._util.masking import Masker, mask_in_log
 from kairo_team._util.plugin_shapes import as_list, check_function, check_instance, check_plug_in
 from kairo_team._util.threads import run_in_thread
-from kairo_team.budget import Usage
-from kairo_team.contracts import check_constraints, check_guardrails
+from kairo_team.budget import Budget, Usage
+from kairo_team.contracts import (
+    ChatModel,
+    Engine,
+    GuardrailPolicy,
+    HumanGate,
+    Journal,
+    Records,
+    ResourceConstraint,
+    RunJournal,
+    Subscriber,
+    TeamCoordinator,
+    check_constraints,
+    check_guardrails,
+)
 from kairo_team.engine.live.task_pool import in_own_task
 from kairo_team.engine.records.digests import check_unchanged, digests_of, executed, executing
 from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.engine.records.recovery import suspensions_of
 from kairo_team.engine.records.run_handle import Run, Runs
 from kairo_team.engine.work.run_arguments import make_request, pick_coordinator
-from kairo_team.engine.work.takings import LEFT, Takings
 from kairo_team.errors import JournalError, Misuse, NoQuestion, RunFinished, RunNotFound, known
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.guardrails import GuardrailChain
 from kairo_team.governance.halts import current_loop
-from kairo_team.governance.pricing import PriceBook
+from kairo_team.governance.pricing import Price, PriceBook
 from kairo_team.models.governed_model import CallRules
-from kairo_team.models.limits import ModelLimits
+from kairo_team.models.limits import ModelLimit, ModelLimits
 from kairo_team.models.resolver import ModelResolver
-from kairo_team.models.retries import check_retry
+from kairo_team.models.retries import ModelRetry, check_retry
 from kairo_team.plugin_calls import failure_of
 from kairo_team.plugins import resolve
 from kairo_team.prompts import Prompts
 from kairo_team.recorded import ENDED, Place, RecoveredRun
-from kairo_team.team import name_types, root_budget
+from kairo_team.team import Team, TeamConfig, TeamExecutionRequest, name_types, root_budget
 
 if TYPE_CHECKING:
-    from kairo_team.budget import Budget
-    from kairo_team.contracts import (
-        ChatModel,
-        Engine,
-        GuardrailPolicy,
-        HumanGate,
-        Journal,
-        Records,
-        ResourceConstraint,
-        RunJournal,
-        Subscriber,
-        TeamCoordinator,
-    )
+    from kairo_team.contracts import RunJournal
     from kairo_team.engine.records.earlier_calls import CallsUnderWay
     from kairo_team.engine.records.suspension import Suspension
     from kairo_team.engine.work.constraints import AskedModel
-    from kairo_team.governance.pricing import Price
     from kairo_team.governance.scope import GovernorScope
     from kairo_team.human import HumanDecision, HumanRequest
-    from kairo_team.models.limits import ModelLimit
-    from kairo_team.models.retries import ModelRetry
     from kairo_team.results import ModelUsage, TeamResult
     from kairo_team.tasks import TaskGraph
-    from kairo_team.team import Team, TeamConfig, TeamExecutionRequest
     from kairo_team.tools.made_calls import MadeCalls
     from kairo_team.tools.permissions import ToolPermissions
 
@@ -594,3 +593,45 @@ def _check_secrets(secrets: Iterable[str]) -> tuple[str, ...]:
     if isinstance(secrets, str) or not all(isinstance(one, str) and one.strip() for one in given):
         raise ValueError("Runtime.secrets is a list of strings that are not blank")
     return tuple(sorted(set(given), key=lambda one: (-len(one), one)))
+
+
+LEFT: Final = "the run does not continue here"
+
+T = TypeVar("T")
+
+
+class Takings:
+    """The calls of a runtime, and of all its copies, that take runs from a journal."""
+
+    def __init__(self) -> None:
+        self._left: list[threading.Event] = []
+        """One for each call whose caller has gone; set when its runs are given back."""
+        self._given_back: list[RunJournal] = []
+
+    async def take(self, call: Callable[..., T], *args: Any, runs: Callable[[T], Iterable[RunJournal]]) -> T:
+        """Call a journal in a thread. If the caller is cancelled, `runs` of the result are given back afterwards."""
+        await checkpoint_if_cancelled()  # from here on `give_back` is called if the caller leaves
+        over = threading.Event()
+
+        def give_back(taken: T | None, _error: BaseException | None) -> None:
+            try:
+                for one in () if taken is None else runs(taken):
+                    one.interrupt(LEFT)
+                    self._given_back.append(one)
+            finally:
+                over.set()
+
+        try:
+            return await run_in_thread(call, *args, on_late=give_back)
+        except get_cancelled_exc_class():
+            self._left.append(over)
+            raise
+
+    async def given_back(self) -> None:
+        """Wait until all runs whose callers have gone are given back, and others can see it; not cancelled."""
+        with anyio.CancelScope(shield=True):
+            while self._left:
+                await run_in_thread(self._left.pop().wait)
+            while self._given_back:
+                with suppress(JournalError):
+                    await self._given_back.pop().written()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kairo_team import events
 from kairo_team.budget import Budget, to_dollars, to_picodollars
 from kairo_team.engine.records.replay import RAISED_BUDGET
-from kairo_team.engine.tasks.task_run import PENDING, TaskState
+from kairo_team.engine.tasks.task_run import PENDING, TaskRun, TaskState
 from kairo_team.errors import Misuse, RunFinished, known
 from kairo_team.governance.ledger import DIMENSIONS, units_of
 from kairo_team.tasks import TaskStatus
@@ -17,7 +17,6 @@ from kairo_team.tasks import TaskStatus
 if TYPE_CHECKING:
     from kairo_team.engine.records.run_scope import RunScope
     from kairo_team.engine.tasks.dispatcher import Dispatcher
-    from kairo_team.engine.tasks.task_run import TaskRun
 
 _WARN_AT: Final = 0.8
 """The share of a limit at which a warning is emitted."""

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from anyio import sleep_forever
 
 from kairo_team._util.frozen import FrozenDict, freeze_json, plain_text
-from kairo_team.budget import Usage, difference
-from kairo_team.engine.live.event_bus import NOTHING_AROUND
-from kairo_team.engine.records.earlier_calls import SentCall
-from kairo_team.engine.work.constraints import ConstrainedModel
+from kairo_team._util.late_pydantic import adapter
+from kairo_team.artifacts import Artifact, DoneCall
+from kairo_team.budget import Budget, Usage, difference
+from kairo_team.engine.live.event_bus import NOTHING_AROUND, Around
+from kairo_team.engine.records.earlier_calls import CallsUnderWay, SentCall
+from kairo_team.engine.work.constraints import AskedModel, ConstrainedModel
 from kairo_team.engine.work.member_model import MemberModel
-from kairo_team.errors import JournalError, MissingExtra, known
+from kairo_team.errors import GuardrailDenied, JournalError, KairoError, MissingExtra, ModelCallError, TurnEnded, known
 from kairo_team.events import (
     AttemptProgress,
     GuardrailDecided,
@@ -29,12 +31,12 @@ from kairo_team.events import (
     ToolCalled,
     ToolStarted,
 )
-from kairo_team.governance.guardrails import GuardrailAction
+from kairo_team.governance.guardrails import GuardrailAction, GuardrailPhase, GuardrailRuling
 from kairo_team.human import HumanDecision, HumanRequest
-from kairo_team.messages import ModelRequest
+from kairo_team.messages import Billing, ModelRequest
 from kairo_team.models.call_keys import call_key
-from kairo_team.models.governed_model import GovernedModel, StartedTry
-from kairo_team.results import AgentOutput, AgentStatus, Artifact, DoneCall, adapter
+from kairo_team.models.governed_model import CallOutcome, GovernedModel, StartedTry
+from kairo_team.results import AgentOutput, AgentStatus, ModelUsage
 from kairo_team.tools.arguments import CallPutOffError
 from kairo_team.tools.made_calls import MadeCalls
 from kairo_team.tools.pipeline import GovernedTool, Toolbox, ToolPipeline
@@ -45,20 +47,11 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from kairo_team.addresses import ModelAddress
-    from kairo_team.budget import Budget
     from kairo_team.contracts import CallLog, ChatModel, GovernedChatModel, GuardrailPolicy, RunJournal, ToolSource
-    from kairo_team.engine.live.event_bus import Around
-    from kairo_team.engine.records.earlier_calls import CallsUnderWay
-    from kairo_team.engine.work.constraints import AskedModel
     from kairo_team.engine.work.run_services import RunServices
     from kairo_team.engine.work.runtime import Runtime
-    from kairo_team.errors import GuardrailDenied, KairoError, ModelCallError, TurnEnded
     from kairo_team.governance.governor import Governor
-    from kairo_team.governance.guardrails import GuardrailPhase, GuardrailRuling
     from kairo_team.governance.scope import GovernorScope
-    from kairo_team.messages import Billing
-    from kairo_team.models.governed_model import CallOutcome
-    from kairo_team.results import ModelUsage
     from kairo_team.team import Role
     from kairo_team.tools.permissions import ToolPermissions
     from kairo_team.tools.result import ToolResult

@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from kairo_team._util.frozen import check_kind
 from kairo_team.budget import check_count
 from kairo_team.governance.guardrails import check_phases
 from kairo_team.governance.policies.text_readings import compiled, readings, rewrite
-from kairo_team.guardrails import GuardrailDecision, GuardrailPhase
-
-if TYPE_CHECKING:
-    from kairo_team.guardrails import GuardrailContext
+from kairo_team.guardrails import GuardrailContext, GuardrailDecision, GuardrailPhase
 
 Patterns = tuple[re.Pattern[str], ...]
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast
+from typing import Any, ClassVar, Final, Literal, cast
 
 from kairo_team._util.frozen import EMPTY, freeze
 from kairo_team.governance.guardrails import check_phases
 from kairo_team.governance.policies.text_readings import compiled, readings
-from kairo_team.guardrails import GuardrailDecision, GuardrailPhase, ModelInput
-
-if TYPE_CHECKING:
-    from kairo_team.guardrails import GuardrailContext, GuardrailPayload
+from kairo_team.guardrails import GuardrailContext, GuardrailDecision, GuardrailPayload, GuardrailPhase, ModelInput
 
 _GAP: Final = r"\b[^.!?]{0,40}?\b"
 """A few words of the same sentence."""

@@ -6,13 +6,10 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from kairo_team.errors import known
-from kairo_team.guardrails import GuardrailDecision, GuardrailPhase
-
-if TYPE_CHECKING:
-    from kairo_team.guardrails import GuardrailContext
+from kairo_team.guardrails import GuardrailContext, GuardrailDecision, GuardrailPhase
 
 
 class McpSecurityPolicy(StrEnum):

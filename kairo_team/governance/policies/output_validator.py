@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
+from typing import Any, ClassVar, NoReturn, cast
 
 from kairo_team._util.frozen import freeze_json
-from kairo_team.guardrails import GuardrailDecision, GuardrailPhase, ModelOutput
+from kairo_team.guardrails import GuardrailContext, GuardrailDecision, GuardrailPhase, ModelOutput
 from kairo_team.output_types import JsonSchema
 from kairo_team.plugin_calls import problem_of
-
-if TYPE_CHECKING:
-    from kairo_team.guardrails import GuardrailContext
 
 Fault = Callable[[str], str | None]
 """Returns the fault of a reply, or None."""

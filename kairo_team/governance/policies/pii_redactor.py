@@ -7,16 +7,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+from typing import Any, ClassVar, Final, cast
 
 from kairo_team._util.frozen import EMPTY, freeze
 from kairo_team.errors import known
 from kairo_team.governance.guardrails import check_phases
 from kairo_team.governance.policies.text_readings import compiled, rewrite
-from kairo_team.guardrails import GuardrailDecision, GuardrailPhase
-
-if TYPE_CHECKING:
-    from kairo_team.guardrails import GuardrailContext
+from kairo_team.guardrails import GuardrailContext, GuardrailDecision, GuardrailPhase
 
 Replace = Callable[[str, str], tuple[str, int]]
 """Takes a text and the replacement; returns the new text and the number of replacements."""

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import anyio
 
@@ -18,11 +18,8 @@ from kairo_team._util.frozen import thaw
 from kairo_team._util.masking import masked
 from kairo_team.budget import check_count
 from kairo_team.governance.guardrails import check_phases
-from kairo_team.guardrails import GuardrailDecision, GuardrailPhase, ToolInput
+from kairo_team.guardrails import GuardrailContext, GuardrailDecision, GuardrailPhase, ToolInput
 from kairo_team.plugin_calls import AWAITED_CALL, problem_of
-
-if TYPE_CHECKING:
-    from kairo_team.guardrails import GuardrailContext
 
 _AT_TOOLS: Final = frozenset({GuardrailPhase.PRE_TOOL, GuardrailPhase.POST_TOOL})
 _ABOUT: Final = ("run_id", "task_id", "server", "side_effect")

@@ -5,13 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from kairo_team.budget import check_count
-from kairo_team.guardrails import GuardrailDecision, GuardrailPhase, ToolInput
-
-if TYPE_CHECKING:
-    from kairo_team.guardrails import GuardrailContext
+from kairo_team.guardrails import GuardrailContext, GuardrailDecision, GuardrailPhase, ToolInput
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The reaper: finds dead processes and resends their units. One process of the cluster does this at a time."""
+"""The monitor: finds dead processes and resends their units. One process of the cluster does this at a time."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ DELETE FROM message WHERE CASE WHEN addressee LIKE 'unit:%'
 _GONE: Final = "the worker that had it is gone"
 
 
-class Reaper:
+class Monitor:
     """Checks, once per heartbeat interval, whether a process is dead, and whether every sent unit has a delivery."""
 
     def __init__(self, journal: PostgresJournal, delivery: Delivery, max_deliveries: int) -> None:
@@ -73,7 +73,7 @@ class Reaper:
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread = threading.Thread(target=self._serve, name="kairo-reaper", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="kairo-monitor", daemon=True)
         self._thread.start()
 
     def watch(self, doing: Callable[[], Collection[tuple[str, int]]]) -> None:
@@ -90,7 +90,7 @@ class Reaper:
     def _serve(self) -> None:
         while not self._ends.is_set():
             try:
-                with self._journal.connecting(own="reaper") as connection:
+                with self._journal.connecting(own="monitor") as connection:
                     # a process that is stopped, or has lost the network, loses the lock after this time
                     connection.execute(f"SET idle_session_timeout = {max(_LEAST_IDLE, int(3000 * self._beat))}")
                     observer = Observer(self._beat)
@@ -98,12 +98,13 @@ class Reaper:
                     while not self._ends.wait(self._beat):
                         self._look(connection, observer)
             except Exception as error:  # noqa: BLE001 - whatever the error is, it checks again
-                _logger.debug("the reaper has no connection: %s", type(error).__name__)
+                _logger.debug("the monitor has no connection: %s", type(error).__name__)
                 self._ends.wait(self._beat)
 
     def _look(self, connection: Any, observer: Observer) -> None:
         self._give_back_idle(connection)
         locked = connection.execute("SELECT pg_try_advisory_lock(?)", (_LOCK,)).fetchone()
+        # Another process watches then. When this one gets the lock, what it saw before is out of date.
         if not locked[0]:
             observer.forget()
             return
@@ -248,6 +249,7 @@ class Reaper:
 
     def _send_again(self, connection: Any, unit: Unit) -> None:
         with connection.transaction():
+            # A worker may have claimed the unit since the audit read it.
             sql = "SELECT 1 FROM unit WHERE id = ? AND fence = ? AND state = 'sent' FOR UPDATE"
             if connection.execute(sql, (unit.id, unit.fence)).fetchone() is None:
                 return

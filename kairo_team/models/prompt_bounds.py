@@ -1,22 +1,28 @@
-"""Upper bounds of the tokens that a file takes in a prompt, by the rules that providers document.
+"""Upper bounds of the tokens that a request takes in a prompt, and what a model does before it sends a request.
 
-Sources: OpenAI "Images and vision" (tiles of 512 pixels, patches of 32), Anthropic "Vision"
-(width x height / 750, at most 4,784) and "PDF support" (each page as text of 1,500 to 3,000 tokens and as an image),
-Google "Image understanding" and "Audio understanding" (258 tokens a tile of 768 pixels, at most 2,240 an image on
-Gemini 3; 32 a second).
+Files count by the rules that providers document. Sources: OpenAI "Images and vision" (tiles of 512 pixels, patches of
+32), Anthropic "Vision" (width x height / 750, at most 4,784) and "PDF support" (each page as text of 1,500 to 3,000
+tokens and as an image), Google "Image understanding" and "Audio understanding" (258 tokens a tile of 768 pixels, at
+most 2,240 an image on Gemini 3; 32 a second).
 """
 
 from __future__ import annotations
 
+import json
 import re
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from math import ceil
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from kairo_team.errors import ModelCallError
 
 if TYPE_CHECKING:
+    from kairo_team.contracts import ChatModel
     from kairo_team.files import File
+    from kairo_team.messages import Message, ModelRequest, ToolCall, ToolSpec
 
 Rule = Literal["openai", "openai-mini", "anthropic", "google", "any"]
 """Whose rule applies. `openai-mini` is gpt-4o-mini, whose tiles cost 33 times as much; `any` is the most expensive."""
@@ -43,6 +49,78 @@ _PAGE_IMAGE: Final[dict[Rule, int]] = {
     "openai": 3_879, "openai-mini": 48_169, "anthropic": 4_884, "google": 2_240, "any": 8_192,
 }  # fmt: skip
 """Tokens of the image of one page."""
+_PER_MESSAGE: Final = 16
+_PER_REQUEST: Final = 32
+"""Tokens a provider may add around each message, tool and tool call, and around each request (roles, separators)."""
+_BOUND: Final = "_prompt_bound"
+"""Name under which a message keeps its bound."""
+
+
+@contextmanager
+def before_sending() -> Generator[None]:
+    """Mark errors raised inside as `unspent`. A model prepares a request in the block, before anything is sent."""
+    try:
+        yield
+    except Exception as error:
+        setattr(error, "unspent", True)  # noqa: B010 - any exception has room for it
+        raise
+
+
+def prompt_bound(request: ModelRequest, rule: Rule = "any") -> int:
+    """Return a safe upper bound of a request's prompt tokens: no tokenizer makes more tokens than UTF-8 bytes.
+
+    Files count by their provider's `rule`.
+    """
+    texts = sum(map(_message_bound, request.messages)) + sum(file_bound(file, rule) for file in request.files)
+    tools = sum(map(_tool_bound, request.tools)) if request.tools else 0
+    schema = _json_bytes(request.output_schema) if request.output_schema else 0
+    return texts + tools + schema + _PER_REQUEST
+
+
+def _message_bound(message: Message) -> int:
+    known: int | None = vars(message).get(_BOUND)
+    if known is None:
+        calls = sum(map(_call_bound, message.tool_calls)) if message.tool_calls else 0
+        own = _bytes(message.text) + calls
+        if message.native is not None:  # it is sent in place of text and calls
+            own = max(own, _bytes(message.native))
+        known = own + _bytes(message.tool_call_id or "") + _PER_MESSAGE
+        vars(message)[_BOUND] = known  # every turn counts the whole conversation again, and no message changes
+    return known
+
+
+def _call_bound(call: ToolCall) -> int:
+    arguments = call.arguments
+    length = _bytes(arguments) if isinstance(arguments, str) else _json_bytes(arguments)
+    return _bytes(call.id) + _bytes(call.name) + length + _PER_MESSAGE
+
+
+def _tool_bound(tool: ToolSpec) -> int:
+    return _bytes(tool.name) + _bytes(tool.description) + _json_bytes(tool.parameters) + _PER_MESSAGE
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def _json_bytes(value: Mapping[str, Any]) -> int:
+    """Return the length of the value as JSON."""
+    # Everything beyond ASCII is escaped: this is the longest form.
+    return len(json.dumps(value, default=repr))
+
+
+def problem_with_file(model: ChatModel, file: File) -> str | None:
+    """Return why one model does not take a file, in a sentence; None if it takes it."""
+    ask = getattr(model, "file_problem", None)
+    why: str | None = "it takes no files" if ask is None else ask(file)
+    return None if why is None else f"model {model.name!r} cannot be given {file}: {why}"
+
+
+def refuse_files(model: ChatModel, request: ModelRequest) -> None:
+    """Raise `ModelCallError` before a call whose files the model does not take: a file is never dropped."""
+    for file in request.files:
+        if (why := problem_with_file(model, file)) is not None:
+            raise ModelCallError("bad_request", model.name, why, unspent=True)
 
 
 def file_bound(file: File, rule: Rule = "any") -> int:

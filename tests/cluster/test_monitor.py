@@ -14,7 +14,7 @@ import pytest
 from anyio import to_thread
 
 import kairo_team as kt
-from kairo_team.cluster import reaper
+from kairo_team.cluster import monitor
 from kairo_team.cluster.cluster import Cluster
 from kairo_team.cluster.mailbox import Message
 from kairo_team.cluster.remote_attempt import RemoteAttempt
@@ -93,7 +93,7 @@ def test_what_a_process_has_and_does_not_do_is_given_back() -> None:
     record_run(url)
     with cluster_on(url) as cluster:
         process = cluster.journal.process.id
-        cluster.reaper.watch(lambda: {("does", 1)})
+        cluster.monitor.watch(lambda: {("does", 1)})
         add_unit(url, "does", "taken", process)
         add_unit(url, "lost", "taken", process)
         wait_for(url, "SELECT state, fence FROM unit WHERE id = 'lost'", "sent", 2)
@@ -104,15 +104,15 @@ def test_a_reaper_that_is_stopped_keeps_no_other_from_looking(monkeypatch: pytes
     url = new_database("procrastinate")
     record_run(url)
     stopped, goes_on = threading.Event(), threading.Event()
-    look: Callable[..., None] = reaper.Reaper._look
+    look: Callable[..., None] = monitor.Monitor._look
 
-    def look_and_stop(self: reaper.Reaper, *given: Any) -> None:
+    def look_and_stop(self: monitor.Monitor, *given: Any) -> None:
         look(self, *given)
-        if self is first.reaper:
+        if self is first.monitor:
             stopped.set()
             goes_on.wait(90)
 
-    monkeypatch.setattr(reaper.Reaper, "_look", look_and_stop)
+    monkeypatch.setattr(monitor.Monitor, "_look", look_and_stop)
     with cluster_on(url, started=False) as first, cluster_on(url, started=False) as second:
         first.start()
         assert stopped.wait(60)
@@ -136,7 +136,7 @@ def test_a_unit_without_a_delivery_is_sent_again_whatever_the_clock_of_its_sende
 
 
 def test_of_many_units_each_audit_looks_at_a_part_and_all_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reaper, "_AT_ONCE", 2)
+    monkeypatch.setattr(monitor, "_AT_ONCE", 2)
     url = new_database("procrastinate")
     record_run(url)
     for number in range(5):
@@ -151,7 +151,7 @@ def test_what_nobody_waits_for_is_deleted_and_nothing_else() -> None:
     add_process(url, "gone", "dead")
     with cluster_on(url) as cluster:
         here = cluster.journal.process.id
-        cluster.reaper.watch(lambda: {("now", 1)})
+        cluster.monitor.watch(lambda: {("now", 1)})
         add_unit(url, "earlier", "lost", kind="attempt", epoch=1, sender="gone")
         add_unit(url, "now", "taken", here, kind="attempt", epoch=2, sender=here)
         for addressee, unit in (("gone", "now"), ("nobody", "now"), ("unit:earlier", "earlier"), ("unit:now", "now")):
@@ -166,7 +166,7 @@ def test_what_nobody_waits_for_is_deleted_and_nothing_else() -> None:
 
 
 def test_a_dead_process_is_forgotten_after_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reaper, "_REMEMBERED", BEAT)
+    monkeypatch.setattr(monitor, "_REMEMBERED", BEAT)
     url = new_database("procrastinate")
     add_process(url, "gone", "dead")
     with cluster_on(url):
