@@ -49,8 +49,9 @@ MODULES = {
         messages output_types permissions plugin_calls plugins recorded results tasks team verdicts""",
     "governance": """constraint_chain constraint_limits governor guardrail_config guardrails halts holds ledger plug_ins
         policies price_library pricing scope slices""",
-    "models": """address call_keys client_errors fallback file_bounds governed_model limits local local_server natives
-        openai_compatible provider_errors provider_messages providers readings resolver retries tool_calls""",
+    "models": """address call_keys client_errors error_bodies fallback file_bounds governed_model limits local
+        local_server natives openai_compatible provider_errors provider_messages providers readings resolver retries
+        tool_calls""",
     "models/address": "chat http messages parts responses served",
     "tools": """arguments circuit commands globs guards made_calls mcp mcp_config mcp_schema mcp_session mcp_transport
         passing paths permissions pipeline pydantic_toolsets result shell_words signature skills sources tool
@@ -64,9 +65,9 @@ MODULES = {
     "engine/work": "constraints member_model run_arguments run_services runtime steering takings work_context",
     "engine/plan": "grown_tasks growth planning preflight",
     "engine/run": "attempts ending lone_agent recorded_agent team_run",
-    "agents": """dead_connections langgraph langgraph_attempt langgraph_models langgraph_tools langgraph_views
-        langgraph_watch limits mini mini_compaction openai_agents openai_finish openai_models openai_run openai_tools
-        openai_views program pydantic_ai pydantic_ai_hooks pydantic_ai_messages team_agent wrapped""",
+    "agents": """dead_connections langgraph langgraph_attempt langgraph_clients langgraph_models langgraph_tools
+        langgraph_views langgraph_watch limits mini mini_compaction openai_agents openai_finish openai_models openai_run
+        openai_tools openai_views program pydantic_ai pydantic_ai_hooks pydantic_ai_messages team_agent wrapped""",
     "durable": """accounts codec connection database event_pages forks journal kept_files memory owners postgres
         postgres_database processes recovery requests sql_journal sql_run_journal value_classes
         windows""",
