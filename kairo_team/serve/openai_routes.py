@@ -169,7 +169,7 @@ class Completions:
         try:
             reply = reply_of(run, self._team)
         except Refused as refused:
-            await give(self._form.broken(refused), more=False)
+            await give(stream.broken(refused), more=False)
         else:
             await give(stream.end(reply), more=False)
 
