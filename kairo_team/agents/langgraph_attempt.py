@@ -18,13 +18,14 @@ from anyio.from_thread import BlockingPortal
 from anyio.lowlevel import current_token
 
 from kairo_team._util.threads import run_in_thread
+from kairo_team.agents.langgraph_views import written_in
 from kairo_team.agents.wrapped import Ending
 from kairo_team.budget import Usage
 from kairo_team.errors import GuardrailDenied, InsufficientBudget, KairoError, ModelCallError, ModelUnavailable
 from kairo_team.models.client_errors import call_error
 from kairo_team.models.error_bodies import error_bodies_refused
 from kairo_team.models.governed_model import DEFAULT_MAX_TOKENS, prompt_bound
-from kairo_team.models.readings import broken_off
+from kairo_team.models.readings import broken_off, without_thoughts
 from kairo_team.models.resolver import refuse_real
 
 if TYPE_CHECKING:
@@ -265,13 +266,14 @@ class FollowedModel(Followed):
         once = {**request.settings, "call": uuid.uuid4().hex}  # unique, so that no record answers the call
         self._request = replace(request, settings=once)
         self._beyond = beyond
-        self._streamed = False
+        self._pieces: list[str] = []
+        """The streamed text."""
         self._written: dict[Any, list[Any]] = {}
         """Id and arguments of each streamed tool call, by the place of the call."""
 
     def note_piece(self, message: Any) -> None:
         """Note one piece of a streamed reply; `message` is LangChain's, None where an integration shows none."""
-        self._streamed = True
+        self._pieces.append("" if message is None else written_in(message))
         for place, piece in enumerate(getattr(message, "tool_call_chunks", ())):
             written = self._written.setdefault(piece.get("index", place), ["", ""])
             written[0] += piece.get("id") or ""
@@ -296,16 +298,23 @@ class FollowedModel(Followed):
         try:
             response, whole = await self.pass_on()
         except Exception as error:
+            self._keep_pieces()
             meant = call_error(self.name, error)
             if meant is None:
                 raise
             raise meant from error
-        if self._streamed and not whole:
-            self._attempt.context.keep(response.text)
+        if self._pieces and not whole:
+            self._keep_pieces()
             raise broken_off(self.name)
         self._attempt.not_json.update((call, text) for call, text in self._written.values() if not _is_json(text))
         self._original = (response.text, tuple(response.tool_calls))
         return response
+
+    def _keep_pieces(self) -> None:
+        """Keep the text that came before a stream broke off; without any, an earlier text stays kept."""
+        text = without_thoughts("".join(self._pieces))
+        if text.strip():
+            self._attempt.context.keep(text)
 
     async def count_tokens(self, request: ModelRequest) -> int:
         """Return an upper bound that includes content beyond the text."""

@@ -61,11 +61,15 @@ def message_view(message: Any) -> Message:
 
 def text_of(message: Any) -> str:
     """Return the text of a message; of a model's, without its thoughts, and of a refusal its words."""
-    content = message.content
-    text: str = content if isinstance(content, str) else "".join(_text_in(one) for one in content if _is_text(one))
     if message.type not in _MODELS:
-        return text
-    return without_thoughts(text) or _refusal(message) or ""
+        return written_in(message)
+    return without_thoughts(written_in(message)) or _refusal(message) or ""
+
+
+def written_in(message: Any) -> str:
+    """Return the text of a message, or of a piece of one, as it is written."""
+    content = message.content
+    return content if isinstance(content, str) else "".join(_text_in(one) for one in content if _is_text(one))
 
 
 def _text_in(block: Any) -> str:

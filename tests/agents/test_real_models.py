@@ -370,6 +370,14 @@ async def test_third_o35_a_stream_of_such_a_graph_without_an_end_is_a_broken_con
     assert outcome.artifact == kt.Artifact("half of a", partial=True)
     assert "(connection): the stream broke off" in str(outcome.error)
     assert len(asked) == 2
+    answer, asked = one_after_the_other(f'{broken}data: {{"error": {{"message": "It broke.", "code": 503}}}}\n\n')
+    outcome = await twice(of_langgraph_streamed(answer))
+    assert outcome.artifact == kt.Artifact("half of a", partial=True)
+    assert "It broke." in str(outcome.error)
+    first = asking(chat(one_after_the_other(completion("stop", content="a first text"))[0]))
+    busy, _ = one_after_the_other({"error": {"message": "We are busy.", "code": 429}})
+    outcome = await twice(LangGraphAgent(graph_of(first, asking(chat(busy)))))
+    assert outcome.artifact == kt.Artifact("a first text", partial=True)
     for end in (": usage", ": reason"):  # either shows that the reply is whole
         pieces = whole.split("\n\n")
         del pieces[1 if end == ": usage" else 2]
