@@ -159,9 +159,11 @@ class _Call:
         try:
             with error_bodies_refused(self.name, getattr(innermost, "client", None)):
                 self.answer = self.reply.read(await self._send(_once(self._model, self.request.native(request))))
-        except ModelCallError as known:  # the provider's error under status 200: fallbacks know the library's own class
-            self.error = ModelAPIError(innermost.model_name, known.why)
-            raise known from self.error
+        except (
+            ModelCallError
+        ) as refused:  # the provider's error under status 200: fallbacks know the library's own class
+            self.error = ModelAPIError(innermost.model_name, refused.why)
+            raise refused from self.error
         except Exception as error:
             known = call_error(self.name, error)
             if known is None:

@@ -128,6 +128,9 @@ def test_third_o26_digests_that_name_no_coordinator_yet_are_compared_without_it(
         planner = {"planner": "the usual one"} if isinstance(coordinator, ExpertTeamCoordinator) else {}
         was = {name: one for name, one in now.items() if name != "coordinator"} | {"list of parts": "2"} | planner
         check_unchanged("r", was, now)
+    now = digests_of(around(team(coordinator=ExpertTeamCoordinator())), {})
+    was = {name: one for name, one in now.items() if not name.startswith("coordinator")} | {"list of parts": "2"}
+    check_unchanged("r", {**was, "planner of team 'desk'": "the usual one"}, now)
 
 
 @pytest.mark.parametrize("named", [ExpertTeamCoordinator(), TaskDispatchCoordinator()])

@@ -38,7 +38,14 @@ _USUAL: Final = frozenset({"ExpertTeamCoordinator", "TaskDispatchCoordinator", "
 """Classes that a run has where none is named, so that a run may be resumed with or without naming them."""
 _TOOL: Final = "tool "
 _LIST: Final = "list of parts"
-"""Version of the list of parts. Digests without one are of a shorter list, and of tools without side effects."""
+"""Version of the list of parts.
+
+Digests without one are of a shorter list, and of tools without side effects; those of version 2 name every planner, and
+no coordinator.
+"""
+_VERSION: Final = "3"
+_INNER: Final = " of team "
+"""Before the name of a team that is a member, in the names of its parts."""
 _SHOWN: Final = 8
 """How many characters of a digest an error shows."""
 
@@ -75,7 +82,7 @@ def digests_of(
     members = ", ".join(f"{member.id} ({member.role.id})" for member in team.everyone)
     return {
         _MEMBERS: members,
-        _LIST: "2",
+        _LIST: _VERSION,
         **_hashed(_parts(team, templates)),
         **_hashed(_parts_of_coordinator(coordinator or team.coordinator)),
     }
@@ -112,7 +119,11 @@ def check_unchanged(
     elif others_may_come:
         names = both
     else:
-        names = both | ((was.keys() ^ now.keys()) - (frozenset() if _COORDINATOR in was else _OF_COORDINATOR))
+        new = was.keys() ^ now.keys()
+        if was[_LIST] != _VERSION:
+            new = {name for name in new if name.partition(_INNER)[0] not in _OF_COORDINATOR}
+        names = both | (new if _COORDINATOR in was else new - _OF_COORDINATOR)
+    names.discard(_LIST)
     for name in sorted(names - set(allow_changes), key=lambda one: (not one.startswith(_MEMBERS), one)):
         if was.get(name) != now.get(name):
             raise PlanMismatch(run_id, name, _shown(name, was), _shown(name, now))
@@ -207,7 +218,7 @@ def _parts_of(member: Member) -> Iterator[tuple[str, object]]:
     if isinstance(team, Team):
         own = (*_parts(team, {}), *_parts_of_coordinator(team.coordinator))
         for name, part in ((_MEMBERS, digests_of(team, {})[_MEMBERS]), *own):
-            yield f"{name} of team {team.name!r}", part
+            yield f"{name}{_INNER}{team.name!r}", part
         if isinstance(plan, TaskGraph):
             yield f"plan of member {member.id!r}", plan
         if isinstance(config, TeamConfig):
