@@ -295,6 +295,7 @@ class FollowedModel(Followed):
         wanted = self._request.max_tokens or DEFAULT_MAX_TOKENS
         if request.max_tokens is not None and request.max_tokens < wanted:
             raise NotMade(self.name, self._too_long(wanted, request.max_tokens))
+        response: ModelResponse
         try:
             response, whole = await self.pass_on()
         except Exception as error:
