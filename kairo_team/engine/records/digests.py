@@ -40,8 +40,8 @@ _TOOL: Final = "tool "
 _LIST: Final = "list of parts"
 """Version of the list of parts.
 
-Digests without one are of a shorter list, and of tools without side effects; those of version 2 name every planner, and
-no coordinator.
+Digests without a version name fewer parts, and no side effects of tools; version 2 names every planner and no
+coordinator.
 """
 _VERSION: Final = "3"
 _INNER: Final = " of team "
