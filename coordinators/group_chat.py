@@ -16,6 +16,7 @@ from kairo_team.coordinators.failure_policy import FailurePolicy
 from kairo_team.coordinators.moderators import ROUND_ROBIN, Choice, Rule, Talk, choose, in_turn, moderator_of
 from kairo_team.coordinators.reviewers import Reviewers, ReviewingCoordinator, default_evaluator
 from kairo_team.coordinators.turns import Said, TurnRounds, Turns, turn_id, written
+from kairo_team.engine.records.digests import digest_of
 from kairo_team.engine.run.team_run import TeamRun
 from kairo_team.engine.work.runtime import runtime_of
 from kairo_team.errors import PlanRefused, innermost, known
@@ -102,6 +103,12 @@ class GroupChatCoordinator(ReviewingCoordinator):
         self.closing = closing
         chosen = evaluator if evaluator is not None or judge is None else default_evaluator(judge)
         self._take(chosen, judge, gate, failure_policy, templates)
+
+    @property
+    def digest(self) -> str:
+        """The limits, the closing member and the moderator, in a text that is the same in every process."""
+        chooses = self.moderator if isinstance(self.moderator, str) else type(self.moderator).__qualname__
+        return digest_of(self.max_turns, self.transcript_chars, self.closing, chooses)
 
     def preview(self, request: TeamExecutionRequest, team: Team) -> TaskGraph | None:
         """Return the first turn as a plan; None if a moderator chooses who speaks.

@@ -11,6 +11,7 @@ from kairo_team.budget import check_count
 from kairo_team.coordinators.failure_policy import FailurePolicy
 from kairo_team.coordinators.reviewers import Reviewers, ReviewingCoordinator, default_evaluator
 from kairo_team.coordinators.turns import Said, Transcript, TurnRounds, Turns, described, longest, turn_id
+from kairo_team.engine.records.digests import digest_of
 from kairo_team.engine.run.team_run import TeamRun
 from kairo_team.errors import PlanRefused, known
 from kairo_team.tasks import Task, TaskGraph
@@ -78,6 +79,11 @@ class HandoffCoordinator(ReviewingCoordinator):
         self.max_characters = max_characters
         chosen = evaluator if evaluator is not None or judge is None else default_evaluator(judge)
         self._take(chosen, judge, gate, failure_policy, templates)
+
+    @property
+    def digest(self) -> str:
+        """The first member, the routes and the limits, in a text that is the same in every process."""
+        return digest_of(self.first, dict(self.routes), self.max_hops, self.max_characters)
 
     def preview(self, request: TeamExecutionRequest, team: Team) -> TaskGraph:
         """Return the first turn as a plan. `PlanRefused` for an evaluator the team does not have."""

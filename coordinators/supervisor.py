@@ -13,6 +13,7 @@ from kairo_team.coordinators.review_rounds import ReviewRounds
 from kairo_team.coordinators.reviewers import Reviewers, ReviewingCoordinator, default_evaluator, named_evaluator
 from kairo_team.coordinators.supervision import Assigned, Turn
 from kairo_team.coordinators.turns import TurnRounds, turn_id
+from kairo_team.engine.records.digests import digest_of
 from kairo_team.engine.run.team_run import TeamRun
 from kairo_team.engine.work.runtime import bind_runtime, runtime_of
 from kairo_team.errors import PlanRefused, known
@@ -76,6 +77,11 @@ class SupervisorCoordinator(ReviewingCoordinator):
         self.answer_evaluator = answer_evaluator
         chosen = evaluator if evaluator is not None else default_evaluator(judge)
         self._take(chosen, judge, gate, failure_policy, templates)
+
+    @property
+    def digest(self) -> str:
+        """The supervisor, the limits and the evaluator of answers, in a text that is the same in every process."""
+        return digest_of(self.supervisor, self.max_tasks, self.max_turns, self.answer_evaluator)
 
     def preview(self, request: TeamExecutionRequest, team: Team) -> TaskGraph:
         """Return the known part of the plan: the supervisor's first turn.

@@ -49,7 +49,7 @@ MODULES = {
         human messages output_types permissions plugin_calls plugins recorded results tasks team verdicts""",
     "governance": """constraint_chain constraint_limits governor guardrails halts holds ledger plug_ins
         policies pricing scope slices""",
-    "models": """address call_keys client_errors governed_model limits local local_server natives
+    "models": """address call_keys client_errors error_bodies governed_model limits local local_server natives
         openai_compatible prompt_bounds provider_errors provider_messages providers readings resolver retries
         tool_calls""",
     "models/address": "chat http messages parts responses served",
@@ -65,9 +65,9 @@ MODULES = {
     "engine/work": "constraints member_model run_arguments run_services runtime steering work_context",
     "engine/plan": "grown_tasks growth planning preflight",
     "engine/run": "attempts ending lone_agent team_run",
-    "agents": """dead_connections langgraph langgraph_attempt langgraph_models langgraph_tools langgraph_views
-        langgraph_watch limits mini mini_compaction openai_agents openai_finish openai_models openai_run openai_tools
-        openai_views program pydantic_ai pydantic_ai_hooks pydantic_ai_messages team_agent wrapped""",
+    "agents": """dead_connections langgraph langgraph_attempt langgraph_clients langgraph_models langgraph_tools
+        langgraph_views langgraph_watch limits mini mini_compaction openai_agents openai_finish openai_models openai_run
+        openai_tools openai_views program pydantic_ai pydantic_ai_hooks pydantic_ai_messages team_agent wrapped""",
     "durable": """accounts codec connection database event_pages forks journal kept_files memory owners postgres
         postgres_database processes recovery requests sql_journal sql_run_journal value_classes
         windows""",

@@ -49,6 +49,19 @@ def read_reply(text: str, read: Callable[[str], T]) -> T:
     raise problem
 
 
+def json_in(text: str) -> str:
+    """Return the JSON in a reply, as it is written there; the text itself if it has none, or several values."""
+    try:
+        return read_reply(text, _written)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _written(text: str) -> str:
+    json.loads(text)
+    return text
+
+
 def _unfenced(whole: str) -> str:
     """Return the inside of a text that is one code fence, on one or several lines; else the text."""
     mark = whole[:1]

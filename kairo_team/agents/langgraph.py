@@ -54,13 +54,14 @@ class LangGraphAgent(WrappedAgent):
     There are two ways to govern, which may be mixed in one graph:
 
     - `governed(model)` when the graph is built: every call is held, capped to the budget left, recorded, and shown to
-    guardrails, which may change it, like a call of `context.model`. `ToolNode(tools, awrap_tool_call=
-      governed_tool_call)` does the same for tools. - No change to the graph. Its models and tools are then observed by
-      LangChain's callbacks: each call is held before it is made, refused if it does not fit, settled with the usage it
-      reports, and charged its whole hold when it fails or is cancelled. A reply cannot be capped then, so a call is
-      refused if its whole `max_tokens` (4096 when the model declares none) does not fit; when a guardrail, or the
-      masking of secrets, would change a text, the call or its result is refused instead; a call is never answered from
-      a run's records; and a directive that is given while the graph works reaches only tasks that begin later.
+      guardrails, which may change it, like a call of `context.model`. `ToolNode(tools, awrap_tool_call=
+      governed_tool_call)` does the same for tools.
+    - No change to the graph. Its models and tools are then observed by LangChain's callbacks: each call is held before
+      it is made, refused if it does not fit, settled with the usage it reports, and charged its whole hold when it
+      fails or is cancelled, unless the provider refused it. A reply cannot be capped then, so a call is refused if its
+      whole `max_tokens` (4096 when the model declares none) does not fit; when a guardrail, or the masking of secrets,
+      would change a text, the call or its result is refused instead; a call is never answered from a run's records; and
+      a directive that is given while the graph works reaches only tasks that begin later.
 
     A tool declares its side effect with `metadata={"side_effect": "read"}` (or "write"); without it the tool is
     "system". A refused tool call is an error message to the model when a `ToolNode` runs it, and the exception
@@ -127,9 +128,10 @@ class LangGraphAgent(WrappedAgent):
             return AgentOutput(Artifact(_text(state), partial=True), AgentStatus.BLOCKED, error=_INTERRUPTED, **spent)
         if cut is not None:
             return replace(cut, transcript=_transcript(state), **spent)
-        _check_calls(state)
         status, cut_by = end_of(None if self._output is not None else _last_reply(state))
         artifact = self._artifact(state, context)
+        if not artifact.text and artifact.data is None:
+            _check_calls(state)
         artifact = artifact if cut_by is None else replace(artifact, partial=True)
         return AgentOutput(artifact, status, transcript=_transcript(state), error=cut_by, **spent)
 
@@ -278,12 +280,15 @@ def _fields(state: Any) -> Mapping[str, Any]:
 
 
 def _check_calls(state: Any) -> None:
-    """Raise `ValueError` for a graph that ended with tool calls whose arguments are not JSON."""
+    """Raise `ValueError` for a graph that ended with tool calls, and nothing else."""
     messages = _messages(state)
-    broken: list[Any] = getattr(messages[-1], "invalid_tool_calls", []) if messages else []
-    if broken and not _text({_MESSAGES: messages[-1:]}):
-        called = ", ".join(f"{call.get('name')!r} with {call.get('args')!r:.200}" for call in broken)
-        raise ValueError(f"the graph ended with tool calls whose arguments are not JSON: {called}")
+    last: Any = messages[-1] if messages else None
+    broken: list[Any] = getattr(last, "invalid_tool_calls", [])
+    calls: list[Any] = broken or getattr(last, "tool_calls", [])
+    if calls and not _text({_MESSAGES: [last]}):
+        why = "whose arguments are not JSON" if broken else "that no node makes (is there a ToolNode behind the model?)"
+        called = ", ".join(f"{call.get('name')!r} with {call.get('args')!r:.200}" for call in calls)
+        raise ValueError(f"the graph ended with tool calls {why}: {called}")
 
 
 def _last_reply(state: Any) -> ModelResponse | None:

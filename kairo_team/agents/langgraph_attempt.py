@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import uuid
 import weakref
@@ -17,11 +18,15 @@ from anyio.from_thread import BlockingPortal
 from anyio.lowlevel import current_token
 
 from kairo_team._util.threads import run_in_thread
+from kairo_team.agents.langgraph_views import written_in
 from kairo_team.agents.wrapped import Ending
 from kairo_team.budget import Usage
 from kairo_team.errors import GuardrailDenied, InsufficientBudget, KairoError, ModelCallError, ModelUnavailable
+from kairo_team.models.client_errors import call_error
+from kairo_team.models.error_bodies import error_bodies_refused
 from kairo_team.models.governed_model import DEFAULT_MAX_TOKENS
 from kairo_team.models.prompt_bounds import prompt_bound
+from kairo_team.models.readings import broken_off, without_thoughts
 from kairo_team.models.resolver import refuse_real
 
 if TYPE_CHECKING:
@@ -57,6 +62,8 @@ class GraphAttempt:
         self.turns = 0
         self.tool_calls = 0
         self.over = False
+        self.not_json: dict[str, str] = {}
+        """Arguments of streamed tool calls that are not JSON, by the ids of the calls; LangChain completes them."""
         self._ending = Ending()
         self._thread = threading.get_ident()
         self._post: Callable[[Callable[[], object]], object] = current_token().native_token.call_soon_threadsafe  # type: ignore[attr-defined]  # asyncio's
@@ -70,7 +77,8 @@ class GraphAttempt:
         async with anyio.create_task_group() as self._tasks, BlockingPortal() as self._portal:
             outer = current.set(self)
             try:
-                results.append(await _in_its_own_task(work))
+                with error_bodies_refused(""):
+                    results.append(await _in_its_own_task(work))
             except Exception as error:  # noqa: BLE001 - raised below, outside the task groups
                 trouble = error
             finally:
@@ -167,8 +175,8 @@ class GraphAttempt:
                 await call.walk(self)
         except Exception as error:  # noqa: BLE001 - raised to the caller of the model
             call.error = error
-            if isinstance(error, KairoError):
-                self.end_with(error)
+            if isinstance(error, KairoError) and not isinstance(error, ModelCallError):
+                self.end_with(error)  # the graph may handle a model's own error as it likes
         finally:
             call.admitted.set()
             call.ended.set()
@@ -248,6 +256,8 @@ class FollowedModel(Followed):
 
     steerable = False
     """False: the request is fixed already, so directives cannot be added."""
+    repeatable = False
+    """False: only the graph can repeat the call."""
 
     def __init__(self, name: str, request: ModelRequest, beyond: int, *, written_in: str) -> None:
         """`written_in` is the model's class with its module, as LangChain reports it."""
@@ -257,6 +267,18 @@ class FollowedModel(Followed):
         once = {**request.settings, "call": uuid.uuid4().hex}  # unique, so that no record answers the call
         self._request = replace(request, settings=once)
         self._beyond = beyond
+        self._pieces: list[str] = []
+        """The streamed text."""
+        self._written: dict[Any, list[Any]] = {}
+        """Id and arguments of each streamed tool call, by the place of the call."""
+
+    def note_piece(self, message: Any) -> None:
+        """Note one piece of a streamed reply; `message` is LangChain's, None where an integration shows none."""
+        self._pieces.append("" if message is None else written_in(message))
+        for place, piece in enumerate(getattr(message, "tool_call_chunks", ())):
+            written = self._written.setdefault(piece.get("index", place), ["", ""])
+            written[0] += piece.get("id") or ""
+            written[1] += piece.get("args") or ""
 
     async def walk(self, attempt: GraphAttempt) -> None:
         """Hold and settle the call; refuse changes that cannot be applied to a call of the graph."""
@@ -274,9 +296,27 @@ class FollowedModel(Followed):
         wanted = self._request.max_tokens or DEFAULT_MAX_TOKENS
         if request.max_tokens is not None and request.max_tokens < wanted:
             raise NotMade(self.name, self._too_long(wanted, request.max_tokens))
-        response: ModelResponse = await self.pass_on()
+        response: ModelResponse
+        try:
+            response, whole = await self.pass_on()
+        except Exception as error:
+            self._keep_pieces()
+            meant = call_error(self.name, error)
+            if meant is None:
+                raise
+            raise meant from error
+        if self._pieces and not whole:
+            self._keep_pieces()
+            raise broken_off(self.name)
+        self._attempt.not_json.update((call, text) for call, text in self._written.values() if not _is_json(text))
         self._original = (response.text, tuple(response.tool_calls))
         return response
+
+    def _keep_pieces(self) -> None:
+        """Keep the text that came before a stream broke off; without any, an earlier text stays kept."""
+        text = without_thoughts("".join(self._pieces))
+        if text.strip():
+            self._attempt.context.keep(text)
 
     async def count_tokens(self, request: ModelRequest) -> int:
         """Return an upper bound that includes content beyond the text."""
@@ -288,6 +328,15 @@ class FollowedModel(Followed):
         left = f"room for only {most} reply" if dimension == "tokens" else f"enough for {most} reply tokens"
         asked = f"a reply of up to {wanted} by {self.name} (only governed(model) can cut it short)"
         return InsufficientBudget(dimension, asked, left, governor.name, path=governor.path)
+
+
+def _is_json(text: str) -> bool:
+    """Return whether LangChain would read the arguments of a whole reply; a blank text means no arguments."""
+    try:
+        json.loads(text or "{}", strict=False)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 class NotMade(ModelUnavailable):

@@ -18,8 +18,8 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_core.runnables.config import var_child_runnable_config
 
 from kairo_team._util.threads import run_in_thread
-from kairo_team.agents.dead_connections import close_dead_connections
 from kairo_team.agents.langgraph_attempt import GraphAttempt, NotMade, current
+from kairo_team.agents.langgraph_clients import prepare
 from kairo_team.agents.langgraph_views import (
     View,
     native_reply,
@@ -33,6 +33,7 @@ from kairo_team.agents.langgraph_views import (
 from kairo_team.errors import GuardrailDenied, ModelCallError
 from kairo_team.messages import Message, ModelRequest, ModelResponse
 from kairo_team.models.client_errors import call_error
+from kairo_team.models.error_bodies import error_bodies_refused
 from kairo_team.models.prompt_bounds import prompt_bound
 from kairo_team.models.resolver import modules_of, refuse_real
 
@@ -221,8 +222,8 @@ async def _complete(
 
     async def make(most: int | None, messages: Sequence[Any]) -> Any:
         plain, options = _limited(model, kind, kwargs, most)
-        close_dead_connections(model)
-        with _alone():
+        prepare(model)
+        with _alone(), error_bodies_refused(call.name):
             return await ask(plain, messages, options)
 
     call = _Call(view(messages, details, settings), messages, make, modules_of(model))

@@ -59,7 +59,8 @@ class FollowedTool(Followed):
     async def walk(self, attempt: GraphAttempt) -> None:
         """Run the call through the pipeline; refuse changes that cannot be applied to a call of the graph."""
         tool = _tool(self._name, self._description, self._metadata, self._call)
-        result = await attempt.context.tool(tool).call(self._arguments, call_id=self._id)
+        arguments = attempt.not_json.get(self._id or "", self._arguments)
+        result = await attempt.context.tool(tool).call(arguments, call_id=self._id)
         attempt.tool_calls += self.open
         if self.raised is None and (not self.open or result.is_error or result.text != self._text):
             raise ToolRefused(self._name, result.text)
@@ -98,7 +99,8 @@ async def _run(attempt: GraphAttempt, request: Any, execute: Callable[[Any], Any
 
     tool = _tool(asked["name"], request.tool.description, request.tool.metadata or {}, call)
     try:
-        result = await attempt.context.tool(tool).call_of_reply(asked["args"], call_id=asked["id"])
+        arguments: Mapping[str, Any] | str = attempt.not_json.get(asked["id"]) or asked["args"]
+        result = await attempt.context.tool(tool).call_of_reply(arguments, call_id=asked["id"])
     except KairoError as error:
         attempt.end_with(error)
         raise

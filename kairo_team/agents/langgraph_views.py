@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
+from typing import Any, Final, Literal, NamedTuple, cast
 
 from kairo_team._util.frozen import thaw
 from kairo_team.budget import Usage
@@ -11,14 +11,15 @@ from kairo_team.messages import Billing, Message, ModelRequest, ModelResponse, T
 from kairo_team.models.readings import finish_of_word, without_thoughts
 from kairo_team.models.tool_calls import made_call
 
-if TYPE_CHECKING:
-    from kairo_team.models.readings import Finish
-
 _ROLES: Final[Mapping[str, Literal["system", "user", "assistant", "tool"]]] = {
     "system": "system", "developer": "system", "ai": "assistant", "AIMessageChunk": "assistant", "tool": "tool",
 }  # fmt: skip
 _PROVIDERS: Final = {"google_genai": "google", "amazon_bedrock": "bedrock"}
 _MODELS: Final = frozenset({"ai", "AIMessageChunk"})
+_FINISHES: Final = ("finish_reason", "stop_reason", "stopReason", "done_reason", "status")
+"""Where integrations keep the provider's word about why a reply ended."""
+_USAGE_FIRST: Final = frozenset({"anthropic", "google_genai", "google_vertexai"})
+"""Providers whose streams report usage before the end."""
 _CALLS: Final = frozenset({"tool_use", "tool_call", "tool_call_chunk", "function_call", "input_json_delta"})
 """Types of content blocks in which providers repeat their tool calls."""
 _CALLS_BESIDE: Final = frozenset({"tool_calls", "function_call"})
@@ -59,11 +60,20 @@ def message_view(message: Any) -> Message:
 
 
 def text_of(message: Any) -> str:
-    """Return the text of a message: its string without the model's thoughts, or its text blocks."""
+    """Return the text of a message; of a model's, without its thoughts, and of a refusal its words."""
+    if message.type not in _MODELS:
+        return written_in(message)
+    return without_thoughts(written_in(message)) or _refusal(message) or ""
+
+
+def written_in(message: Any) -> str:
+    """Return the text of a message, or of a piece of one, as it is written."""
     content = message.content
-    if isinstance(content, str):
-        return without_thoughts(content) if message.type in _MODELS else content
-    return "".join(block if isinstance(block, str) else block.get("text", "") for block in content if _is_text(block))
+    return content if isinstance(content, str) else "".join(_text_in(one) for one in content if _is_text(one))
+
+
+def _text_in(block: Any) -> str:
+    return block if isinstance(block, str) else str(block.get("text", ""))
 
 
 def with_all_calls(message: Any) -> Any:
@@ -83,13 +93,24 @@ def with_all_calls(message: Any) -> Any:
 def response_view(message: Any, usage: Mapping[str, Any] | None = None) -> ModelResponse:
     """Convert a reply; `usage` is the usage that a model of text completion reports."""
     metadata: Mapping[str, Any] = message.response_metadata
-    refusal = _refusal(message)
-    finish = "content_filter" if refusal is not None else _finish(metadata)
+    finish = "content_filter" if _refusal(message) is not None else finish_of_word(_word(metadata))
     calls = [_call(call) for call in message.tool_calls]
     used: Mapping[str, Any] = message.usage_metadata or {}
     spent = _usage(used) if used else _usage(usage or {}, "prompt_tokens", "completion_tokens")
     model = str(metadata.get("model_name") or metadata.get("model") or "")
-    return ModelResponse(text_of(message) or refusal or "", calls, spent, model, finish, _billing(used))
+    return ModelResponse(text_of(message), calls, spent, model, finish, _billing(used))
+
+
+def came_to_its_end(message: Any, response: ModelResponse) -> bool:
+    """Return whether a streamed reply is whole: its provider gave a finish reason, or the usage that comes last.
+
+    A model that names no provider, such as one of the user's own, need not give either.
+    """
+    provider = message.response_metadata.get("model_provider")
+    if not provider or not (response.text or response.tool_calls):
+        return True
+    ended = response.usage is not None and provider not in _USAGE_FIRST
+    return ended or response.finish_reason != "stop" or _word(message.response_metadata) is not None
 
 
 def _refusal(message: Any) -> str | None:
@@ -104,15 +125,15 @@ def _type_of(block: Any) -> Any:
     return cast("Mapping[str, Any]", block).get("type") if isinstance(block, Mapping) else None
 
 
-def _finish(metadata: Mapping[str, Any]) -> Finish:
-    """Return why a reply ended, from the metadata of LangChain's integrations."""
+def _word(metadata: Mapping[str, Any]) -> str | None:
+    """Return the provider's word about why a reply ended, from the metadata of LangChain's integrations."""
     feedback: Any = metadata.get("prompt_feedback")
     if isinstance(feedback, Mapping) and cast("Mapping[str, Any]", feedback).get("block_reason"):
         return "content_filter"
     incomplete: Any = metadata.get("incomplete_details")
     reason = cast("Mapping[str, Any]", incomplete).get("reason") if isinstance(incomplete, Mapping) else None
-    words = (reason, *(metadata.get(name) for name in ("finish_reason", "stop_reason", "done_reason")))
-    return finish_of_word(next((str(word) for word in words if word), None))
+    words = (reason, *(metadata.get(name) for name in _FINISHES))
+    return next((str(word) for word in words if word), None)
 
 
 def with_text(message: Any, text: str) -> Any:

@@ -13,11 +13,11 @@ from langchain_core.language_models import BaseLanguageModel
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.errors import GraphBubbleUp  # pyright: ignore[reportMissingTypeStubs]
 
-from kairo_team.agents.dead_connections import close_dead_connections
 from kairo_team.agents.langgraph_attempt import Followed, FollowedModel, GraphAttempt
+from kairo_team.agents.langgraph_clients import prepare
 from kairo_team.agents.langgraph_models import is_governed
 from kairo_team.agents.langgraph_tools import STEERED, FollowedTool, in_pipeline
-from kairo_team.agents.langgraph_views import response_view, view
+from kairo_team.agents.langgraph_views import came_to_its_end, response_view, view
 from kairo_team.tools.passing import PASSING
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _model(serialized: dict[str, Any] | None, messages: Sequence[Any], details: 
     metadata: dict[str, Any] = details.get("metadata") or {}
     params: dict[str, Any] = details.get("invocation_params") or {}
     written_in = ".".join((serialized or {}).get("id") or ())
-    close_dead_connections(_asked())
+    prepare(_asked())
     return functools.partial(FollowedModel, *view(messages, metadata, params), written_in=written_in)
 
 
@@ -121,11 +121,12 @@ def _bubble(error: BaseException) -> tuple[Any, BaseException | None]:
 
 
 def _reply(result: LLMResult) -> Any:
-    """Convert the reply for the governed path."""
+    """Convert the reply for the governed path; with it, return whether it would be whole if it was streamed."""
     made: Any = result.generations[0][0]
     usage: Any = (result.llm_output or {}).get("token_usage")
     message = made.message if hasattr(made, "message") else AIMessage(made.text)
-    return response_view(message, cast("dict[str, Any]", usage) if isinstance(usage, dict) else None)
+    response = response_view(message, cast("dict[str, Any]", usage) if isinstance(usage, dict) else None)
+    return response, came_to_its_end(message, response)
 
 
 class Watch(BaseCallbackHandler):
@@ -146,6 +147,12 @@ class Watch(BaseCallbackHandler):
         self.attempt = attempt
         self.calls: dict[int, Followed] = {}
         """Calls in flight, by LangChain's ids."""
+
+    def on_llm_new_token(self, token: Any, *, chunk: Any = None, run_id: UUID, **_details: Any) -> None:
+        """Note that a reply is streamed, and the calls of tools as they are written."""
+        call = self.calls.get(run_id.int)
+        if isinstance(call, FollowedModel):
+            call.note_piece(getattr(chunk, "message", None))
 
     def take(self, run_id: UUID, reply: Any, error: BaseException | None) -> Callable[[], Awaitable[None]] | None:
         """Return how to report the end of a call, if it was followed or failed with an error that ends the graph."""

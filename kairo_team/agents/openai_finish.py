@@ -1,4 +1,4 @@
-"""What the agents library's own models read in a reply, and drop: why it ended, and errors with status 200."""
+"""What the agents library's own models read in a reply, and drop: why it ended, and what of it was finished."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
-from kairo_team.models.readings import check_completion
+from agents import ModelBehaviorError
+
+from kairo_team.models.error_bodies import error_bodies_refused
 
 if TYPE_CHECKING:
     from agents import Model
@@ -20,19 +22,14 @@ class FinishWord:
     """The provider's last word about why a reply ended; None for a model that does not show it."""
 
     def __init__(self, model: str) -> None:
+        self.model = model
         self.word: str | None = None
-        self._model = model
 
     def note(self, reply: Any) -> None:
         """Read the word in a reply, or in a piece of one."""
         choices: Any = getattr(reply, "choices", None)
         said = getattr(choices[0], "finish_reason", None) if choices else _of_response(reply)
         self.word = said or self.word
-
-    def check(self, reply: Any) -> None:
-        """Raise `ModelCallError` for an error that comes with status 200, of which the library makes one of its own."""
-        if hasattr(reply, "choices"):
-            check_completion(self._model, reply)
 
 
 def _of_response(reply: Any) -> str | None:
@@ -69,16 +66,28 @@ def _noting_class(kind: Any) -> Any:
 def _noted(fetch: Any) -> Any:
     @functools.wraps(fetch)
     async def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
-        found, word = await fetch(self, *args, **kwargs), _words.get()
+        word = _words.get()
+        with error_bodies_refused(word.model, _client_of(self)) as asked:
+            try:
+                found = await fetch(self, *args, **kwargs)
+            except ModelBehaviorError:
+                if getattr(asked.reply, "status", None) != "incomplete":
+                    raise
+                found = asked.reply  # the library raises for a reply that was cut off, and would lose its text
         if isinstance(found, tuple):  # a response that is not filled in yet, and the stream
             return (*found[:-1], _NotedStream(found[-1], word))
         if hasattr(found, "__aiter__"):
             return _NotedStream(found, word)
-        word.check(found)
         word.note(found)
         return found
 
     return noted
+
+
+def _client_of(model: Any) -> Any:
+    """Return the client of a model of the library; it may be made only now."""
+    make = getattr(model, "_get_client", None)
+    return getattr(model, "_client", None) if make is None else make()
 
 
 class _NotedStream:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
-from agents import Model, ModelProvider
+from agents import Model, ModelBehaviorError, ModelProvider
 from agents import ModelResponse as TheirReply
 from agents import Usage as TheirUsage
 from openai.types.responses import Response, ResponseCompletedEvent, ResponseUsage
@@ -126,7 +126,7 @@ class OneCall:
         finish = FinishWord(self.name)
         try:
             with _tries_once(True):
-                reply = sound_reply(await self._send(noting(self._native, finish), call))
+                reply = sound_reply(await self._send(noting(self._native, finish), call), structured=call.is_structured)
         except Exception as error:
             known = call_error(self.name, error)
             if known is None:
@@ -141,8 +141,11 @@ class OneCall:
         return rebuilt(self._reply, self._before, response)
 
     def events_of(self, reply: TheirReply) -> list[Any]:
-        """Return the events of a streamed call; when guardrails changed the reply, only the end of the stream."""
-        if self._reply is not None and reply.output == self._reply.output:
+        """Return the events of a streamed call; only the end of the stream for a reply that guardrails changed.
+
+        The same for one that was cut off, for which the library would raise.
+        """
+        if self._reply is not None and reply.output == self._reply.output and not self._was_cut_off:
             return self._events
         return [ResponseCompletedEvent(response=_response(reply), sequence_number=0, type="response.completed")]
 
@@ -150,13 +153,21 @@ class OneCall:
         if not self._streamed:
             return await native.get_response(**call.arguments())
         self._events.clear()
-        async for event in native.stream_response(**call.arguments()):
-            self._events.append(event)
+        try:
+            async for event in native.stream_response(**call.arguments()):
+                self._events.append(event)
+        except ModelBehaviorError:
+            if not self._was_cut_off:
+                raise
         ends = [event.response for event in self._events if getattr(event, "type", None) in _ENDS]
         end: Response | None = ends[-1] if ends else None
         output = list(end.output) if end is not None else []
         output = output or [event.item for event in self._events if event.type == "response.output_item.done"]
         return TheirReply(output, _usage(end), end.id if end is not None else None)
+
+    @property
+    def _was_cut_off(self) -> bool:
+        return any(getattr(event, "type", None) == "response.incomplete" for event in self._events)
 
 
 Ask = Callable[[OneCall], Awaitable["ModelResponse"]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
@@ -19,7 +19,7 @@ from openai.types.responses import (
 from pydantic_core import to_jsonable_python
 
 from kairo_team._util.frozen import freeze, thaw
-from kairo_team._util.reply_json import read_reply
+from kairo_team._util.reply_json import json_in
 from kairo_team.budget import Usage
 from kairo_team.messages import Billing, Message, ModelRequest, ModelResponse, ToolCall, ToolSpec
 from kairo_team.models.call_keys import headers_with_key
@@ -66,6 +66,11 @@ class NativeCall:
     def arguments(self) -> dict[str, Any]:
         """Return the arguments by name."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+    @property
+    def is_structured(self) -> bool:
+        """Whether the answer is JSON."""
+        return self.output_schema is not None and not self.output_schema.is_plain_text()
 
     @property
     def items(self) -> list[Item]:
@@ -263,7 +268,7 @@ class TaskOutput(AgentOutputSchemaBase):
     def validate_json(self, json_str: str) -> Any:
         """Return the data; `ModelBehaviorError` for a text that is not JSON."""
         try:
-            return read_reply(json_str, json.loads)
+            return json.loads(json_str)
         except (ValueError, RecursionError) as error:
             raise ModelBehaviorError(f"the reply is not JSON: {error}") from error
 
@@ -323,19 +328,24 @@ def reply_view(reply: TheirReply, most: int | None, word: str | None = None) -> 
     return ModelResponse(reply_text(reply), calls, usage, "", finish, _billing(reply.usage))
 
 
-def sound_reply(reply: TheirReply) -> TheirReply:
+def sound_reply(reply: TheirReply, *, structured: bool = False) -> TheirReply:
     """Return a reply with text that can be encoded: replace lone surrogates by question marks.
 
-    A model's thoughts, between tags before its text, are left out.
+    A model's thoughts, between tags before its text, are left out; of a structured answer, all but its JSON.
     """
-    return replace(reply, output=[_sound_item(item) for item in reply.output])
+    answers = structured and not any(isinstance(item, ResponseFunctionToolCall) for item in reply.output)
+    return replace(reply, output=[_sound_item(item, json_in if answers else _as_it_is) for item in reply.output])
 
 
-def _sound_item(item: Any) -> Any:
+def _as_it_is(text: str) -> str:
+    return text
+
+
+def _sound_item(item: Any, read: Callable[[str], str]) -> Any:
     if isinstance(item, ResponseFunctionToolCall):
         return item.model_copy(update={"arguments": _sound_arguments(item.arguments)})
     if isinstance(item, ResponseOutputMessage):
-        return item.model_copy(update={"content": [_sound_part(part) for part in item.content]})
+        return item.model_copy(update={"content": [_sound_part(part, read) for part in item.content]})
     return item
 
 
@@ -346,9 +356,9 @@ def _sound_arguments(text: str) -> str:
     return text if plain == sound(plain) else sound(plain)
 
 
-def _sound_part(part: Any) -> Any:
+def _sound_part(part: Any, read: Callable[[str], str]) -> Any:
     field = "refusal" if isinstance(part, ResponseOutputRefusal) else "text"
-    return part.model_copy(update={field: sound(without_thoughts(getattr(part, field) or ""))})
+    return part.model_copy(update={field: read(sound(without_thoughts(getattr(part, field) or "")))})
 
 
 def reply_text(reply: TheirReply) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelAPIError, ModelRetry, ToolFailed
 from pydantic_ai.models import CompletedStreamedResponse
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.wrapper import WrapperModel
@@ -22,7 +22,7 @@ from kairo_team.agents.pydantic_ai_messages import NativeRequest, ReplyView, Req
 from kairo_team.agents.wrapped import Ending
 from kairo_team.budget import Usage
 from kairo_team.errors import ModelCallError
-from kairo_team.models.natives import sound_reply
+from kairo_team.models.error_bodies import error_bodies_refused
 from kairo_team.models.prompt_bounds import prompt_bound
 from kairo_team.models.provider_errors import call_error
 from kairo_team.models.provider_messages import rule_of, usage_of
@@ -155,8 +155,15 @@ class _Call:
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Send the request as guardrails changed it; raises `ModelCallError` when no answer came."""
         refuse_real(self.name, modules_of(_innermost(self._model)))
+        innermost = _innermost(self._model)
         try:
-            self.answer = sound_reply(await self._send(_once(self._model, self.request.native(request))))
+            with error_bodies_refused(self.name, getattr(innermost, "client", None)):
+                self.answer = self.reply.read(await self._send(_once(self._model, self.request.native(request))))
+        except (
+            ModelCallError
+        ) as refused:  # the provider's error under status 200: fallbacks know the library's own class
+            self.error = ModelAPIError(innermost.model_name, refused.why)
+            raise refused from self.error
         except Exception as error:
             known = call_error(self.name, error)
             if known is None:

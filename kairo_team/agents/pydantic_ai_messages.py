@@ -13,10 +13,11 @@ from pydantic_ai.usage import RequestUsage
 from pydantic_core import to_json, to_jsonable_python
 
 from kairo_team._util.frozen import thaw
+from kairo_team._util.reply_json import json_in
 from kairo_team.budget import Usage
 from kairo_team.files import File
 from kairo_team.messages import Message, ModelRequest, ModelResponse, ToolCall, ToolSpec
-from kairo_team.models.natives import native_of, read_native, text_of, with_ids
+from kairo_team.models.natives import native_of, read_native, sound_reply, text_of, with_ids
 from kairo_team.models.provider_messages import billing_of, file_content, file_of, finish_of, usage_of
 from kairo_team.models.tool_calls import made_call
 
@@ -92,6 +93,17 @@ class ReplyView:
 
     def __init__(self, parameters: ModelRequestParameters) -> None:
         self._outputs = {tool.name for tool in parameters.output_tools}
+        self._structured = not parameters.allow_text_output or parameters.output_object is not None
+
+    def read(self, reply: native.ModelResponse) -> native.ModelResponse:
+        """Return the reply with text that can be encoded; of a structured answer, only its JSON, as in all agents."""
+        reply = sound_reply(reply)
+        text = reply.text or ""
+        if not self._structured or reply.tool_calls or (found := json_in(text)) == text:
+            return reply
+        return replace(
+            reply, parts=[*(part for part in reply.parts if part.part_kind != "text"), native.TextPart(found)]
+        )
 
     def response(self, reply: native.ModelResponse) -> ModelResponse:
         """Return the reply for guardrails and the record."""

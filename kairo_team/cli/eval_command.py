@@ -188,7 +188,7 @@ def _ended_before(job: EvalJob, book: SqlJournal) -> Ended:
     """Return the recorded end of an eval; `Refusal` if another eval has this id."""
     run_id = job.request.run_id
     try:
-        check_unchanged(run_id, book.digests(run_id), digests_of(job.team, {}))
+        check_unchanged(run_id, book.digests(run_id), digests_of(job.team, {}, job.coordinator))
     except PlanMismatch as error:
         raise Refusal(f"--run-id {run_id!r} is another eval: {explain(error)}; give this one another id") from None
     result = book.result(run_id)

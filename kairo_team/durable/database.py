@@ -283,18 +283,20 @@ class Database(ABC):
                     connection = self._work(connection, given)
             except Exception as error:  # noqa: BLE001 - whatever the error is, waiters must learn of it
                 self._fail(error)
-                if connection is not None:
-                    connection.close()
-                    connection = None
+                connection = None
             _wake(given)
         if connection is not None:
             connection.close()
 
     def _work(self, connection: Connection | None, given: Sequence[_Entry]) -> Connection:
-        """Write the given entries, and handle the requests of other processes."""
+        """Write the given entries, and handle the requests of other processes; after an error, close the connection."""
         connection = connection or self._connect()
-        self._write(connection, given)
-        self._beat(connection)
+        try:
+            self._write(connection, given)
+            self._beat(connection)
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def _fail(self, error: Exception) -> None:

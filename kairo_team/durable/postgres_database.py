@@ -471,6 +471,10 @@ class PostgresDatabase(Database):
                     raise
                 _logger.debug("the journal's writer has no connection: %s", type(error).__name__)
                 time.sleep(0.1)
+            except BaseException:
+                if connection is not None:
+                    connection.close()
+                raise
             else:
                 return connection
 

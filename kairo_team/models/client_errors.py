@@ -40,7 +40,8 @@ def call_error(model: str, error: Exception) -> ModelCallError | None:
         if retry_after is None:
             retry_after = wait_in(why)
         return ModelCallError(kind, model, why, retry_after=retry_after, unspent=is_refusal(status, kind))
-    body: object = error.args[0] if type(error) is ValueError and error.args else None
+    body: Any = error.args[0] if type(error) is ValueError and error.args else None
+    body = body.model_dump() if hasattr(body, "model_dump") else body
     if isinstance(body, dict) and "message" in body:  # LangChain raises the error of a body with status 200 so
         return call_error_of(model, {"error": cast("object", body)}, "it answered with an error")
     names = _names(error)
@@ -48,7 +49,10 @@ def call_error(model: str, error: Exception) -> ModelCallError | None:
         never_sent = bool(_NEVER_SENT & (names | _names(error.__cause__)))
         way: ModelErrorKind = "timeout" if names & _SLOW else "connection"
         return ModelCallError(way, model, connection_words(error), unspent=never_sent)
-    return ModelCallError("unknown", model, message_of(error)) if names & _OTHER else None
+    if not names & _OTHER:
+        return None
+    said = message_of(error)  # of an error that came in a stream
+    return ModelCallError(_coded(error) or "unknown", model, said, retry_after=wait_in(said))
 
 
 def _names(error: BaseException | None) -> set[str]:
@@ -57,9 +61,13 @@ def _names(error: BaseException | None) -> set[str]:
 
 
 def _kind(error: Exception, status: int) -> ModelErrorKind:
-    coded = kind_of_code(getattr(error, "code", None))
-    named = kind_of_words(error) or coded or kind_in(getattr(error, "body", None))
+    named = _coded(error)
     return named if named not in (None, "bad_request") else kind_of_status(status)
+
+
+def _coded(error: Exception) -> ModelErrorKind | None:
+    coded = kind_of_code(getattr(error, "code", None))
+    return kind_of_words(error) or coded or kind_in(getattr(error, "body", None))
 
 
 def _retry_after(error: Exception) -> float | None:

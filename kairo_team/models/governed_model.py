@@ -165,7 +165,8 @@ class GovernedModel:
             except ModelCallError as error:
                 tries += 1
                 pause = self._rules.retry.pause(tries, error)
-                if pause is None or (sender is not None and sender.started):
+                once = not getattr(model, "repeatable", True) or (sender is not None and sender.started)
+                if pause is None or once:
                     raise
                 if self._report_wait is not None:
                     self._report_wait(model.name, "retry", pause, error.kind)

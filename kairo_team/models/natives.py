@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from kairo_team.models.readings import without_thoughts
 from kairo_team.models.tool_calls import made_call, sound
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def read_native(native: str | None, reader: str) -> ModelResponse | None:
 def text_of(reply: ModelResponse) -> str:
     """Return the text without the model's thoughts; of a refusal, its words."""
     details = reply.provider_details or {}
-    said = (reply.text, details.get("refusal"), details.get("block_reason_message"))
+    said = (without_thoughts(reply.text or ""), details.get("refusal"), details.get("block_reason_message"))
     return next((text for text in said if isinstance(text, str) and text.strip()), "")
 
 
@@ -149,8 +150,17 @@ def with_ids(reply: ModelResponse, calls: Sequence[ToolCall]) -> ModelResponse:
 
 
 def sound_reply(reply: ModelResponse) -> ModelResponse:
-    """Return a reply with text that can be encoded: replace lone surrogates by question marks."""
-    return replace(reply, parts=list(map(_sound_part, reply.parts)))
+    """Return a reply with text that can be encoded: replace lone surrogates by question marks.
+
+    A model's thoughts, between tags before its text, are left out.
+    """
+    return replace(reply, parts=[_without_thoughts(_sound_part(part)) for part in reply.parts])
+
+
+def _without_thoughts(part: Any) -> Any:
+    if part.part_kind != "text" or (text := without_thoughts(part.content)) == part.content:
+        return part
+    return replace(part, content=text)
 
 
 def _sound_part(part: Any) -> Any:

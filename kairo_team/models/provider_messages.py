@@ -12,7 +12,7 @@ from kairo_team.errors import known
 from kairo_team.files import File, media_type_of_name
 from kairo_team.messages import Billing
 from kairo_team.models.natives import native_reply, reasoning_tokens
-from kairo_team.models.readings import finish_of_word
+from kairo_team.models.readings import finish_of_word, may_be_thought, split_thoughts
 from kairo_team.models.tool_calls import arguments_text, sound
 
 if TYPE_CHECKING:
@@ -228,7 +228,9 @@ class Pieces:
     def __init__(self, on_text: Callable[[str], object], on_thinking: Callable[[str], object]) -> None:
         self._on_text, self._on_thinking = on_text, on_thinking
         self._held = ""
-        """Blank text at the beginning: a reply without more has no text."""
+        """Blank text at the beginning, as a reply without more has no text, and thoughts between tags."""
+        self._thought = False
+        """Whether thoughts came between tags."""
         self._last: type[Any] | None = None
         """The class of the part that began last."""
         self._begun: set[type[Any]] = set()
@@ -258,12 +260,25 @@ class Pieces:
     def end(self, text: str) -> str:
         """Emit the rest of a whole reply's text, such as a refusal's words; return the text that was emitted."""
         if text.startswith(self.text):
-            self._held = ""
-            self._add(text[len(self.text) :])
+            self._held = text[len(self.text) :]
+            self._emit()
         return self.text
 
     def _add(self, piece: str) -> None:
         self._held += sound(piece)
+        if not self.text:
+            if may_be_thought(self._held, len(piece)):
+                return
+            thoughts, rest = split_thoughts(self._held)
+            self._think(thoughts)
+            self._thought = self._thought or rest != self._held
+            self._held = rest.lstrip() if self._thought else rest
+            if may_be_thought(self._held, 0):
+                return
+        self._emit()
+
+    def _emit(self) -> None:
+        """Emit the text that is held, unless it is blank and the reply has no other."""
         if self._held and (self.text or self._held.strip()):
             piece, self._held = self._held, ""
             self.text += piece

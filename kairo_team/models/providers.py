@@ -20,6 +20,7 @@ from kairo_team.governance.halts import current_loop
 from kairo_team.governance.pricing import listed_window
 from kairo_team.messages import ModelRequest, ModelResponse
 from kairo_team.models.call_keys import headers_with_key
+from kairo_team.models.error_bodies import error_bodies_refused
 from kairo_team.models.natives import loses_thoughts, native_of, reader_of, text_of
 from kairo_team.models.prompt_bounds import before_sending, prompt_bound, refuse_files
 from kairo_team.models.provider_errors import call_error
@@ -33,7 +34,7 @@ from kairo_team.models.provider_messages import (
     tool_definition,
     usage_of,
 )
-from kairo_team.models.readings import refuse_error_bodies
+from kairo_team.models.readings import broken_off
 from kairo_team.models.tool_calls import made_call, sound
 from kairo_team.plugins import installed
 
@@ -174,8 +175,7 @@ class ProviderModel:
         if "OpenAIChatModel" in kinds:  # the client makes a reason up: only the server's own counts
             says_why = "finish_reason" in details or "refusal" in details
         if reply.parts and not says_why and (usage_of(reply) is None or kinds & _USAGE_FIRST):
-            why = "the stream broke off: it ended without a finish reason and without the end of the reply"
-            raise ModelCallError("connection", self.name, why)
+            raise broken_off(self.name)
 
     async def count_tokens(self, request: ModelRequest) -> int:
         """Return an upper bound of the prompt's tokens, including the providers' own text about tools."""
@@ -195,12 +195,13 @@ class ProviderModel:
         """Yield a client, and convert the provider's errors into ours."""
         async with self._client() as client:
             try:
-                yield client
+                with error_bodies_refused(self.name, getattr(client, "client", None)):
+                    yield client
             except Exception as error:
                 meant = call_error(self.name, error)
                 if meant is None:
                     raise
-                raise self._explained(meant, request) from error
+                raise self._explained(meant, request) from (None if meant is error else error)
 
     def _explained(self, error: ModelCallError, request: ModelRequest) -> ModelCallError:
         """Return the error of a request, with advice if there is any."""
@@ -233,11 +234,10 @@ class ProviderModel:
             return self._prepared(self._make())
 
     def _prepared(self, model: Model[Any]) -> Model[Any]:
-        """Return the model; its client does not retry, and raises errors that come with status 200."""
+        """Return the model; its client does not retry."""
         client: Any = getattr(model, "client", None)
         if hasattr(client, "max_retries"):
             client.max_retries = 0  # retries of the provider's own library would not be held or reported
-        refuse_error_bodies(model, self.name)
         return model
 
     def _asked(self, request: ModelRequest) -> _Asked:

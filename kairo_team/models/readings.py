@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterable, Mapping
-from functools import wraps
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from kairo_team._util.frozen import EMPTY
@@ -60,8 +58,10 @@ _CODES: Final[tuple[tuple[str, ModelErrorKind], ...]] = (
     ("unavailable", "overloaded"),
 )
 """Parts of providers' error codes, in lower case; the first one found decides."""
-_THOUGHT: Final = re.compile(r"\s*<think(?:ing)?>.*?(?:</think(?:ing)?>\s*|\Z)", re.DOTALL)
-"""One thought; an unclosed one extends to the end."""
+_THOUGHT: Final = re.compile(r"\s*<think(?:ing)?>(.*?)</think(?:ing)?>\s*", re.DOTALL)
+_OPENED: Final = ("<think>", "<thinking>")
+_CLOSED: Final = re.compile(r"</think(?:ing)?>")
+_CLOSING: Final = len("</thinking>")
 _LATER: Final = re.compile(
     r"(?:try again|retry) (?:in|after) ((?:\d+(?:\.\d+)? ?(?:ms|m|s|h|minutes?|seconds?|hours?)(?![a-z]) ?)+)"
 )
@@ -140,10 +140,25 @@ def _unnamed(body: object) -> list[Any]:
 
 
 def without_thoughts(text: str) -> str:
-    """Remove the thoughts that some models write before the reply, between tags."""
+    """Remove the thoughts that some models write before the reply, between tags; an unclosed one extends to the end."""
+    left = split_thoughts(text)[1]
+    return "" if left.lstrip().startswith(_OPENED) else left
+
+
+def split_thoughts(text: str) -> tuple[str, str]:
+    """Return the thoughts that some models write before the reply, between tags, and what comes after them."""
+    thoughts = ""
     while (thought := _THOUGHT.match(text)) is not None:
-        text = text[thought.end() :]
-    return text
+        thoughts, text = thoughts + thought[1], text[thought.end() :]
+    return thoughts, text
+
+
+def may_be_thought(text: str, last: int) -> bool:
+    """Return whether a reply that grew by its `last` characters may have only thoughts so far, the last one open."""
+    begun = text.lstrip()
+    if not begun.startswith(_OPENED):
+        return any(tag.startswith(begun) for tag in _OPENED)
+    return _CLOSED.search(text, max(0, len(text) - last - _CLOSING)) is None
 
 
 def wait_in(words: str) -> float | None:
@@ -164,49 +179,10 @@ def call_error_of(model: str, body: object, otherwise: str) -> ModelCallError:
     return ModelCallError(kind, model, said or otherwise, retry_after=wait_in(said), unspent=status in REFUSALS)
 
 
-def refuse_error_bodies(model: Any, name: str) -> None:
-    """Make OpenAI's client raise errors that come with status 200, in the provider's own words.
-
-    By itself the client turns such an error into an empty completion, and the provider's message is lost.
-    """
-    completions = getattr(getattr(getattr(model, "client", None), "chat", None), "completions", None)
-    create: Callable[..., Any] | None = getattr(completions, "create", None)
-    if completions is None or create is None or "create" in vars(completions):  # the last: it was replaced before
-        return
-
-    @wraps(create)
-    async def checked(*args: Any, **options: Any) -> Any:
-        reply = await create(*args, **options)
-        check_completion(name, reply)
-        return reply
-
-    completions.create = checked
-
-
-def check_completion(name: str, reply: Any) -> None:
-    """Raise `ModelCallError` if what OpenAI's client took for a completion is an error, or has no choice."""
-    if hasattr(reply, "model_dump") and not _is_completion(reply):
-        _check_body(name, reply.model_dump(mode="json", warnings=False))
-
-
-def _is_completion(reply: Any) -> bool:
-    choices: Any = getattr(reply, "choices", None)
-    return bool(choices) and not getattr(reply, "error", None) and not getattr(choices[0], "error", None)
-
-
-def _check_body(name: str, body: Mapping[str, Any]) -> None:
-    """Raise `ModelCallError` if the body of a completion is an error or has no choice."""
-    choices = [_fields(one) for one in body.get("choices") or ()]
-    if body.get("error"):
-        raise call_error_of(name, body, "it answered with an error")
-    if not choices:
-        raise call_error_of(name, body, f"its reply is empty: it has no choices, only {_written(body)}")
-    if choices[0].get("error"):
-        raise call_error_of(name, choices[0], "it gave up")
-
-
-def _written(body: Mapping[str, Any]) -> str:
-    return shortened(json.dumps({key: value for key, value in body.items() if value is not None}))
+def broken_off(model: str) -> ModelCallError:
+    """Make the error of a stream that ended without a finish reason, and without the usage that comes last."""
+    why = "the stream broke off: it ended without a finish reason and without the end of the reply"
+    return ModelCallError("connection", model, why)
 
 
 def _status(code: object) -> int | None:

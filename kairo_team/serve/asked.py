@@ -21,7 +21,15 @@ from kairo_team._util.threads import run_in_thread
 from kairo_team.budget import Budget
 from kairo_team.durable.sql_journal import SqlJournal
 from kairo_team.engine.work.runtime import Runtime, bind_runtime, runtime_of
-from kairo_team.errors import HaltError, InsufficientBudget, Misuse, NoQuestion, RunFinished, RunNotFound
+from kairo_team.errors import (
+    GovernorClosed,
+    HaltError,
+    InsufficientBudget,
+    Misuse,
+    NoQuestion,
+    RunFinished,
+    RunNotFound,
+)
 from kairo_team.gates import DeferGate
 from kairo_team.governance.governor import Governor
 from kairo_team.human import HumanDecision
@@ -209,7 +217,7 @@ class AskedRun:
                 self.result = result = await front.run(
                     team, self.request, coordinator=coordinator, runtime=runtime, resume=self._durable
                 )
-                self.is_short = result.refused and _lacks(runtime.governor, root_budget(self.request.config))
+                self.is_short = result.refused and _lacked(result, runtime.governor, root_budget(self.request.config))
         except Exception as error:  # noqa: BLE001 - who asked for the run is told
             self.error = error
         finally:
@@ -497,11 +505,12 @@ def account_of(name: str) -> str:
     return f"serve/{name}"
 
 
-def _lacks(governor: Governor | None, budget: Budget) -> bool:
-    """Return whether a shared budget has less left than a run needs."""
-    if governor is None:
-        return False
-    left = governor.unallotted
+def _lacked(result: TeamResult, governor: Governor | None, budget: Budget) -> bool:
+    """Return whether a run was refused because a shared budget had too little left for this run."""
+    if result.exception is not None:
+        return isinstance(result.exception.__cause__, InsufficientBudget | HaltError | GovernorClosed)
+    # A recorded result has no exception. The budget that is left now is the best guess at the budget of then.
+    left = Budget() if governor is None else governor.unallotted
     pairs = [(getattr(left, one), getattr(budget, one)) for one in ("tokens", "dollars", "loops", "tool_calls")]
     return any(rest is not None and asked is not None and rest < asked for rest, asked in pairs)
 

@@ -116,7 +116,7 @@ class Completions:
         try:
             reply = reply_of(run, self._team)
         except Refused as refused:
-            await events.give(self._form.broken(refused), more=False)
+            await events.give(stream.broken(refused), more=False)
         else:
             await events.give(stream.end(reply), more=False)
 

@@ -14,24 +14,27 @@ pytest.importorskip("langgraph", reason="the extra `langgraph` is not installed"
 pytest.importorskip("langchain_openai", reason="the library is not installed")
 pytest.importorskip("pydantic_ai", reason="the extra `models` is not installed")
 
-from agents import Agent, OpenAIChatCompletionsModel, Runner, function_tool
+from agents import Agent, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, function_tool
 from langchain_openai import ChatOpenAI
 from openai import APIStatusError, AsyncOpenAI
 from pydantic import SecretStr
 from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai.exceptions import ModelHTTPError
+from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
 import kairo_team as kt
-from kairo_team.agents.langgraph import LangGraphAgent, governed
+from kairo_team.agents.langgraph import LangGraphAgent, governed, governed_tool_call
 from kairo_team.agents.openai_agents import OpenAIAgent
 from kairo_team.agents.pydantic_ai import PydanticAIAgent
+from kairo_team.coordinators import FailurePolicy, TaskDispatchCoordinator
 from kairo_team.testing import forbid_real_models
 from kairo_team.testing.clocks import Backend
 from tests.agents.langgraph_double import asking, graph_of
-from tests.agents.stage import Stage
+from tests.agents.rig_langgraph import graph_of as tool_graph_of
+from tests.agents.stage import Counter, Stage
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 Answer = Callable[[httpx2.Request], httpx2.Response]
@@ -73,6 +76,10 @@ def of_langgraph(answer: Answer) -> LangGraphAgent:
 
 def of_langgraph_followed(answer: Answer) -> LangGraphAgent:
     return LangGraphAgent(graph_of(asking(chat(answer))))
+
+
+def of_langgraph_streamed(answer: Answer) -> LangGraphAgent:
+    return LangGraphAgent(graph_of(asking(chat(answer).model_copy(update={"streaming": True}))))
 
 
 GOVERNED = [of_openai, of_pydantic_ai, of_langgraph]
@@ -146,7 +153,8 @@ def one_after_the_other(*bodies: Any) -> tuple[Answer, list[Any]]:
         asked.append(json.loads(request.content))
         body = bodies[min(len(asked), len(bodies)) - 1]
         if isinstance(body, str):
-            return httpx2.Response(200, content=body.encode(), headers={"content-type": "text/event-stream"})
+            kind = "text/html" if body.startswith("<") else "text/event-stream"
+            return httpx2.Response(200, content=body.encode(), headers={"content-type": kind})
         return httpx2.Response(200, json=body)
 
     return answer, asked
@@ -251,15 +259,215 @@ async def test_third_o42_a_governed_model_that_streams_by_itself_answers_in_one_
     assert not asked[0].get("stream")
 
 
-@pytest.mark.parametrize(("code", "tries"), [(429, 2), ("503", 2), (400, 1), ("context_length_exceeded", 1)])
-@pytest.mark.parametrize("make", [of_openai, of_langgraph])
-async def test_third_o42_an_error_under_status_200_is_read_for_wrapped_agents_too(
-    make: Any, code: Any, tries: int
+# ---------------------------------------------------------------- errors with status 200
+
+
+EMPTY: dict[str, Any] = {**completion("stop"), "choices": []}
+BODIES: dict[str, tuple[Any, int, str]] = {
+    "a code of a passing fault": ({"error": {"message": "We are busy.", "code": 429}}, 2, "We are busy."),
+    "such a code as a text": ({"error": {"message": "We are busy.", "code": "503"}}, 2, "We are busy."),
+    "a code of a fault that stays": ({"error": {"message": "Not so.", "code": 400}}, 1, "Not so."),
+    "a word for a code": ({"error": {"message": "Too long.", "code": "context_length_exceeded"}}, 1, "Too long."),
+    "beside no choices": ({**EMPTY, "error": {"message": "No room.", "code": 502}}, 2, "No room."),
+    "in a choice": (
+        {**EMPTY, "choices": [{"index": 0, "error": {"message": "It broke.", "code": 502}}]},
+        2,
+        "It broke.",
+    ),
+    "no choices alone": (EMPTY, 1, "its reply is empty: it has no choices"),
+    "a body of another kind": ({"detail": "Not authenticated"}, 1, "Not authenticated"),
+    "a page": ("<html>gateway</html>", 1, "its reply is not JSON: '<html>gateway</html>'"),
+}
+
+
+@pytest.mark.parametrize("make", [*GOVERNED, of_langgraph_followed, of_langgraph_streamed])
+async def test_third_o42_an_error_under_status_200_is_read_for_wrapped_agents_too(make: Any) -> None:
+    """A graph that is only followed makes its calls itself, so that no call of it is made again."""
+    for name, (body, tries, words) in BODIES.items():
+        answer, asked = one_after_the_other(body, completion("stop", content="fine"))
+        stage = Stage(make(answer), runtime={"model_retry": kt.ModelRetry(backoff=0.0)})
+        result = await stage.run(kt.Budget(tokens=100_000))
+        if tries > 1 and make in GOVERNED:
+            assert (len(asked), result.output) == (2, "fine"), name
+        else:
+            assert len(asked) == 1, name
+            assert words in str(result.error), name
+
+
+async def test_third_o42_a_fallback_of_pydantic_ai_goes_on_after_an_error_under_status_200() -> None:
+    models = [
+        OpenAIChatModel("m", provider=OpenAIProvider(openai_client=client(one_after_the_other(body)[0])))
+        for body in (EMPTY, completion("stop", content="fine"))
+    ]
+    result = await Stage(PydanticAIAgent(PydanticAgent(FallbackModel(*models)))).run(kt.Budget(tokens=100_000))
+    assert result.output == "fine"
+
+
+async def test_third_o42_outside_a_team_a_client_is_what_it_was() -> None:
+    answer, _ = one_after_the_other(EMPTY)
+    model = OpenAIChatModel("m", provider=OpenAIProvider(openai_client=client(answer)))
+    with pytest.raises(IndexError):
+        await PydanticAgent(model).run("Hello")
+
+
+# ---------------------------------------------------------------- graphs whose models are only followed
+
+
+async def twice(agent: Any) -> kt.TaskOutcome:
+    """How a task ends that may be tried twice."""
+    coordinator = TaskDispatchCoordinator(failure_policy=FailurePolicy(retries=1, backoff=0.0))
+    team = kt.Team("team", [kt.Member("m", agent)], coordinator=coordinator)
+    plan = kt.TaskGraph([kt.Task("t", "Do it.")])
+    config = kt.TeamConfig(budget=kt.Budget(tokens=100_000))
+    result = await kt.run(team, kt.TeamExecutionRequest("Do it.", plan=plan, config=config))
+    return result["t"]
+
+
+FOLLOWED = pytest.mark.parametrize("make", [of_langgraph_followed, of_langgraph_streamed])
+
+
+@FOLLOWED
+@pytest.mark.parametrize("message", [{"content": "half"}, {"refusal": "I will not."}])
+async def test_third_o36_a_refusal_in_a_graph_that_is_only_followed_has_its_words(make: Any, message: Any) -> None:
+    (words,) = message.values()
+    reply = completion("content_filter" if "content" in message else "stop", **message)
+    answer, asked = one_after_the_other(streamed(reply) if make is of_langgraph_streamed else reply)
+    outcome = await twice(make(answer))
+    assert str(outcome.error).endswith(f"the provider's filter cut off or refused the reply: {words}")
+    assert outcome.artifact == kt.Artifact(words, partial=True)
+    assert len(asked) == 1
+
+
+@FOLLOWED
+@pytest.mark.parametrize(
+    ("status", "code", "tries"),
+    [
+        (400, "content_policy_violation", 1),
+        (400, "context_length_exceeded", 1),
+        (401, "invalid_api_key", 1),
+        (429, None, 2),
+    ],
+)
+async def test_third_o36_a_refused_call_of_such_a_graph_is_free_and_what_stays_is_not_asked_again(
+    make: Any, status: int, code: Any, tries: int
 ) -> None:
+    asked: list[Any] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request)
+        return httpx2.Response(status, json={"error": {"message": "Not this.", "code": code}})
+
+    outcome = await twice(make(answer))
+    assert "Not this." in str(outcome.error)
+    assert (len(asked), outcome.usage.tokens) == (tries, 0)
+
+
+async def test_third_o35_a_stream_of_such_a_graph_without_an_end_is_a_broken_connection() -> None:
+    whole = streamed(completion("stop", content="half of a"))
+    broken = f"{whole.partition(chr(10) * 2)[0]}\n\n"
+    answer, asked = one_after_the_other(broken)
+    outcome = await twice(of_langgraph_streamed(answer))
+    assert outcome.artifact == kt.Artifact("half of a", partial=True)
+    assert "(connection): the stream broke off" in str(outcome.error)
+    assert len(asked) == 2
+    answer, asked = one_after_the_other(f'{broken}data: {{"error": {{"message": "It broke.", "code": 503}}}}\n\n')
+    outcome = await twice(of_langgraph_streamed(answer))
+    assert outcome.artifact == kt.Artifact("half of a", partial=True)
+    assert "It broke." in str(outcome.error)
+    first = asking(chat(one_after_the_other(completion("stop", content="a first text"))[0]))
+    busy, _ = one_after_the_other({"error": {"message": "We are busy.", "code": 429}})
+    outcome = await twice(LangGraphAgent(graph_of(first, asking(chat(busy)))))
+    assert outcome.artifact == kt.Artifact("a first text", partial=True)
+    for end in (": usage", ": reason"):  # either shows that the reply is whole
+        pieces = whole.split("\n\n")
+        del pieces[1 if end == ": usage" else 2]
+        outcome = await twice(of_langgraph_streamed(one_after_the_other("\n\n".join(pieces))[0]))
+        assert outcome.artifact == kt.Artifact("half of a"), end
+
+
+@pytest.mark.parametrize("wrapped", [True, False])
+async def test_third_o42_arguments_that_a_stream_leaves_unfinished_are_not_completed(wrapped: bool) -> None:
+    """LangChain makes `{"text": ""}` of `{"text": "`, which would write an empty file."""
+    look = Counter()
+    cut = {**CALL, "function": {"name": "look", "arguments": '{"text": "'}}
     answer, asked = one_after_the_other(
-        {"error": {"message": "We are busy.", "code": code}}, completion("stop", content="fine")
+        streamed(completion("tool_calls", tool_calls=[cut])), streamed(completion("stop", content="done"))
     )
-    stage = Stage(make(answer), runtime={"model_retry": kt.ModelRetry(backoff=0.0)})
+    model = chat(answer).model_copy(update={"streaming": True})
+    options: dict[str, Any] = {"awrap_tool_call": governed_tool_call} if wrapped else {"handle_tool_errors": True}
+    stage = Stage(LangGraphAgent(tool_graph_of(model, [look.tool()], **options)))
     result = await stage.run(kt.Budget(tokens=100_000))
-    assert len(asked) == tries
-    assert result.output == "fine" if tries > 1 else "We are busy." in str(result.error)
+    assert (look.calls, result.output) == ([], "done")
+    assert "the arguments are not JSON" in json.dumps(asked[1])
+
+
+# ---------------------------------------------------------------- OpenAI's Responses interface
+
+
+def response(status: str, text: str = "half", **more: Any) -> dict[str, Any]:
+    part: dict[str, Any] = {"type": "output_text", "text": text, "annotations": []}
+    said: dict[str, Any] = {"type": "message", "id": "m", "role": "assistant", "status": status, "content": [part]}
+    details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
+    head: dict[str, Any] = {
+        "id": "r",
+        "object": "response",
+        "created_at": 1,
+        "model": "m",
+        "parallel_tool_calls": True,
+        "tools": [],
+    }
+    usage = {"input_tokens": 21, "output_tokens": 4, "total_tokens": 25, **details}
+    return {**head, "tool_choice": "auto", "output": [said], "usage": usage, "status": status, **more}
+
+
+def of_responses(answer: Answer) -> OpenAIAgent:
+    return OpenAIAgent(Agent("a", model=OpenAIResponsesModel("m", client(answer))))
+
+
+@pytest.mark.parametrize(("reason", "ends"), [("max_output_tokens", "DEGRADED"), ("content_filter", "FAILED")])
+async def test_third_o36_the_agents_librarys_own_responses_model_keeps_what_was_cut_off(reason: str, ends: str) -> None:
+    """The library raises for such a reply, and its text would be lost."""
+    answer, asked = one_after_the_other(response("incomplete", incomplete_details={"reason": reason}))
+    stage = Stage(of_responses(answer))
+    result = await stage.run(kt.Budget(tokens=100_000))
+    assert (result.status.name, len(asked), result.usage.tokens) == (ends, 1, 25)
+    assert stage.output.artifact == kt.Artifact("half", partial=True)
+
+
+async def test_third_o36_a_streamed_reply_of_an_inner_agent_that_was_cut_off_is_kept_too() -> None:
+    cut = response("incomplete", incomplete_details={"reason": "max_output_tokens"})
+    event = {"type": "response.incomplete", "sequence_number": 0, "response": cut}
+    stream = f"event: response.incomplete\ndata: {json.dumps(event)}\n\n"
+    inner = Agent("inner", model=OpenAIResponsesModel("m", client(one_after_the_other(stream)[0])))
+    outer, _ = one_after_the_other(
+        completion("tool_calls", tool_calls=[{**CALL, "function": {"name": "ask", "arguments": "{}"}}]),
+        completion("stop", content="done"),
+    )
+    said: list[str] = []
+
+    @function_tool
+    async def ask() -> str:
+        """Ask another agent."""
+        streaming = Runner.run_streamed(inner, "Save it.")
+        async for _ in streaming.stream_events():
+            pass
+        said.append(str(streaming.final_output))
+        return said[-1]
+
+    result = await Stage(OpenAIAgent(Agent("a", model=of_chat(outer), tools=[ask]))).run(kt.Budget(tokens=100_000))
+    assert (said, result.output) == (["half"], "done")
+
+
+def of_responses_graph(answer: Answer) -> LangGraphAgent:
+    return LangGraphAgent(graph_of(asking(governed(chat(answer).model_copy(update={"use_responses_api": True})))))
+
+
+@pytest.mark.parametrize("make", [of_responses, of_responses_graph])
+async def test_third_o36_a_failed_response_is_the_providers_error_and_its_code_decides(make: Any) -> None:
+    failed = response("failed", output=[], error={"code": "server_error", "message": "It crashed."}, usage=None)
+    answer, asked = one_after_the_other(failed, response("completed", "fine"))
+    result = await Stage(make(answer), runtime={"model_retry": kt.ModelRetry(backoff=0.0)}).run()
+    assert (len(asked), result.output) == (2, "fine")
+    answer, asked = one_after_the_other({**failed, "error": {"code": "invalid_prompt", "message": "Not this."}})
+    result = await Stage(make(answer), runtime={"model_retry": kt.ModelRetry(backoff=0.0)}).run()
+    assert (len(asked), "Not this." in str(result.error)) == (1, True)

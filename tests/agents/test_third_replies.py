@@ -7,30 +7,56 @@ import threading
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 import kairo_team as kt
 from kairo_team.models.readings import without_thoughts
 from kairo_team.testing import FunctionModel
 from tests.agents.rigs import Reply, Rig, rigs
 from tests.agents.stage import Stage
+from tests.test_third_structured_replies import DRESSES
 
 pytestmark = pytest.mark.anyio
 
-WRAPPERS = pytest.mark.parametrize(
-    "make", [rig for rig in rigs() if rig.name in {"LangGraphAgent", "OpenAIAgent"}], ids=lambda rig: rig.name
-)
+
+class City(BaseModel):
+    name: str
+    people: int
+
+
+def check_loop(make: type[Rig], backend: str) -> None:
+    if backend not in make.backends:
+        pytest.skip(f"{make.name} runs on {', '.join(make.backends)}")
+
+
+RIGS = pytest.mark.parametrize("make", list(rigs()), ids=lambda rig: rig.name)
+WRAPPERS = pytest.mark.parametrize("make", [rig for rig in rigs() if rig.name != "MiniAgent"], ids=lambda rig: rig.name)
 
 
 @WRAPPERS
 async def test_third_o42_thoughts_between_tags_are_no_part_of_an_answer(
     make: type[Rig], anyio_backend_name: str
 ) -> None:
-    if anyio_backend_name not in make.backends:
-        pytest.skip(f"{make.name} runs on {', '.join(make.backends)}")
+    check_loop(make, anyio_backend_name)
     stage = Stage(make([Reply("<think>I am not sure.\n</think>\n\nThe moon.")]).agent())
     result = await stage.run()
     assert result.output == "The moon."
     assert all("not sure" not in message.text for message in stage.output.transcript)
+
+
+@RIGS
+async def test_third_o38_every_agent_reads_a_structured_reply_whatever_is_around_its_json(
+    make: type[Rig], anyio_backend_name: str
+) -> None:
+    check_loop(make, anyio_backend_name)
+    for name, dress in DRESSES.items():
+        rig = make([Reply(dress('{"name": "Oslo", "people": 7}'))])
+        stage = Stage(rig.agent(), team={"output_types": {"city": City}})
+        result = await stage.run(output_type="city")
+        artifact = result["t0"].artifact
+        assert artifact is not None, name
+        assert artifact.data_as(City) == City(name="Oslo", people=7), name
+        assert len(rig.asked) == 1, name
 
 
 @pytest.mark.parametrize(
@@ -73,6 +99,20 @@ async def test_third_o42_calls_of_a_graph_whose_arguments_are_not_json_are_named
         assert result.output == "done"
     else:
         assert "whose arguments are not JSON: 'look' with '{\"text\": '" in str(result.outcomes[0].error)
+
+
+@pytest.mark.parametrize("wrapped", [True, False], ids=["governed", "observed"])
+async def test_third_o42_a_graph_that_ends_with_calls_alone_says_which(wrapped: bool, anyio_backend_name: str) -> None:
+    pytest.importorskip("langgraph", reason="the extra `langgraph` is not installed")
+    if anyio_backend_name != "asyncio":
+        pytest.skip("LangGraph runs on asyncio")
+    from kairo_team.agents.langgraph import LangGraphAgent, governed
+    from tests.agents.langgraph_double import Scripted, asking, asks, graph_of
+
+    model = Scripted(replies=[asks("save", text="a")])
+    result = await Stage(LangGraphAgent(graph_of(asking(governed(model) if wrapped else model)))).run()
+    assert "ended with tool calls that no node makes" in str(result.outcomes[0].error)
+    assert "'save' with {'text': 'a'}" in str(result.outcomes[0].error)
 
 
 async def test_third_o42_a_second_hand_over_in_one_reply_is_a_warning() -> None:

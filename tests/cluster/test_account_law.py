@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 import os
 import random
@@ -78,7 +79,9 @@ class Entry:
 @cache
 def home() -> PostgresJournal:
     """The journal of the process that never dies."""
-    return PostgresJournal(server().new_database(), beat=BEAT)
+    made = PostgresJournal(server().new_database(), beat=BEAT)
+    atexit.register(made.close)  # before the server ends, whose own end was registered before
+    return made
 
 
 class AccountLaw(RuleBasedStateMachine):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 import re
 from collections.abc import Callable, Generator
@@ -299,7 +300,9 @@ limits = st.tuples(st.integers(30, 90), st.none() | st.integers(30, 90))
 @cache
 def home() -> PostgresJournal:
     """The journal of the process that never dies, on a database with a clock to set."""
-    return PostgresJournal(server().new_database(), beat=law.BEAT)
+    made = PostgresJournal(server().new_database(), beat=law.BEAT)
+    atexit.register(made.close)  # before the server ends, whose own end was registered before
+    return made
 
 
 class WindowLaw(law.AccountLaw):

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import kairo_team as kt
+from kairo_team.agents import TeamAgent
 from kairo_team.cluster.cluster import version_of
-from kairo_team.coordinators import AgentPlanner, ExpertTeamCoordinator
+from kairo_team.coordinators import AgentPlanner, ExpertTeamCoordinator, SupervisorCoordinator, TaskDispatchCoordinator
 from kairo_team.engine.records.digests import check_unchanged, digests_of
 from kairo_team.errors import PlanMismatch
 from kairo_team.evaluators import Criterion, Rubric, checks
@@ -45,6 +46,10 @@ def guarded(*rules: Rule, **options: Any) -> dict[str, Any]:
     return {"permissions": ToolPermissions(guard=RuleGuard(rules), **options)}
 
 
+def around(inner: kt.Team) -> kt.Team:
+    return kt.Team("house", [kt.Member("desk", TeamAgent(inner))])
+
+
 CHANGES: list[tuple[str, kt.Team, kt.Team]] = [
     (
         "the coordinator's criteria",
@@ -61,6 +66,35 @@ CHANGES: list[tuple[str, kt.Team, kt.Team]] = [
         team(coordinator=ExpertTeamCoordinator()),
         team(coordinator=ExpertTeamCoordinator(planner=AgentPlanner("m:x"))),
     ),
+    ("coordinator", team(coordinator=kt.HandoffCoordinator()), team()),
+    ("coordinator", team(coordinator=ExpertTeamCoordinator()), team(coordinator=kt.GroupChatCoordinator())),
+    ("coordinator", team(coordinator=kt.HandoffCoordinator()), team(coordinator=kt.GroupChatCoordinator())),
+    (
+        "coordinator",
+        team(coordinator=kt.HandoffCoordinator(routes={"clerk": ["b"]})),
+        team(coordinator=kt.HandoffCoordinator(routes={"clerk": ["a"]})),
+    ),
+    (
+        "coordinator",
+        team(coordinator=kt.GroupChatCoordinator(max_turns=3)),
+        team(coordinator=kt.GroupChatCoordinator(max_turns=4)),
+    ),
+    (
+        "coordinator",
+        team(coordinator=SupervisorCoordinator(supervisor="clerk")),
+        team(coordinator=SupervisorCoordinator(supervisor="other")),
+    ),
+    (
+        "the coordinator's criteria",
+        team(coordinator=ExpertTeamCoordinator(evaluator=rubric(3))),
+        team(coordinator=ExpertTeamCoordinator()),
+    ),
+    (
+        "the coordinator's criteria of team 'desk'",
+        around(team(coordinator=ExpertTeamCoordinator(evaluator=rubric(3)))),
+        around(team(coordinator=ExpertTeamCoordinator(evaluator=rubric(4)))),
+    ),
+    ("coordinator of team 'desk'", around(team(coordinator=kt.HandoffCoordinator())), around(team())),
     ("tool 'mail' of member 'clerk'", team(), team(mark={"side_effect": "write", "idempotent": True})),
     ("permissions of tools", team(**guarded(Rule.allow("mail"))), team(**guarded(Rule.deny("mail")))),
     (
@@ -87,6 +121,25 @@ def test_third_o26_digests_of_an_earlier_version_are_compared_as_far_as_they_go(
     check_unchanged("r", old, before)
     with pytest.raises(PlanMismatch, match="set of members"):
         check_unchanged("r", old, digests_of(kt.Team("desk", [kt.Member("other", team().members[0].agent)]), {}))
+
+
+def test_third_o26_digests_that_name_no_coordinator_yet_are_compared_without_it() -> None:
+    """Version 2 of the list: a run that an earlier version began is resumed with what it was begun with."""
+    for coordinator in (None, ExpertTeamCoordinator(), kt.HandoffCoordinator(evaluator=rubric(3))):
+        made = team(coordinator=coordinator)
+        now = digests_of(made, {})
+        planner = {"planner": "the usual one"} if isinstance(coordinator, ExpertTeamCoordinator) else {}
+        was = {name: one for name, one in now.items() if name != "coordinator"} | {"list of parts": "2"} | planner
+        check_unchanged("r", was, now)
+    now = digests_of(around(team(coordinator=ExpertTeamCoordinator())), {})
+    was = {name: one for name, one in now.items() if not name.startswith("coordinator")} | {"list of parts": "2"}
+    check_unchanged("r", {**was, "planner of team 'desk'": "the usual one"}, now)
+
+
+@pytest.mark.parametrize("named", [ExpertTeamCoordinator(), TaskDispatchCoordinator()])
+def test_third_o26_a_usual_coordinator_need_not_be_named(named: Any) -> None:
+    check_unchanged("r", digests_of(team(), {}), digests_of(team(), {}, named))
+    check_unchanged("r", digests_of(team(), {}, named), digests_of(team(), {}))
 
 
 def test_third_o27_a_digest_that_differs_between_processes_is_named_as_that() -> None:
@@ -175,3 +228,21 @@ async def test_third_o26_a_run_is_not_resumed_under_other_criteria(begins_with: 
     with pytest.raises(PlanMismatch, match="the coordinator's criteria"):
         await runtime.resume("r", made, coordinator=coordinator(3))
     assert (await runtime.resume("r", made, coordinator=coordinator(2))).status == "completed"
+
+
+@pytest.mark.anyio
+async def test_third_o26_a_resume_that_forgets_the_coordinator_is_refused_and_says_which() -> None:
+    async def asks(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        sent = await context.tool(tool_of(side_effect="write")).call({"text": "done"})
+        return sent.text
+
+    made = kt.Team("desk", [kt.Member("clerk", asks)], **guarded(Rule.ask("mail")))
+    runtime = kt.Runtime(gate=DeferGate())
+    first = await kt.run(made, "Go.", runtime=runtime, run_id="r", coordinator=kt.HandoffCoordinator())
+    assert first.status == "suspended"
+    [question] = runtime.pending()
+    runtime.answer(question.id, kt.HumanDecision("approve"))
+    with pytest.raises(PlanMismatch, match=r"changed from '.*HandoffCoordinator \(\w+\)' to 'the usual one'"):
+        await runtime.resume("r", made)
+    result = await runtime.resume("r", made, coordinator=kt.HandoffCoordinator())
+    assert result.output == "done"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -73,6 +74,38 @@ async def test_a_writer_that_meets_an_error_of_any_kind_says_so(tmp_path: Path) 
             "model", "half of a pair: \ud800", kt.Usage(), step="s", key="", task_id=None, member=None,
             side_effect=None, loops=0,
         )  # fmt: skip
+    journal.close()
+
+
+class Noted:
+    """A connection in a list of those that are open."""
+
+    def __init__(self, connection: Any, open_ones: list[Any]) -> None:
+        self._connection, self._open = connection, open_ones
+        self._open.append(self)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def close(self) -> None:
+        self._connection.close()
+        self._open.remove(self)
+
+
+async def test_a_connection_is_closed_whose_first_entries_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal, open_ones = kt.SqliteJournal(tmp_path / "runs.db"), list[Any]()
+    own = journal.database._connect
+    monkeypatch.setattr(journal.database, "_connect", lambda: Noted(own(), open_ones))
+
+    def refuse(*_given: Any) -> None:
+        raise ValueError("it cannot be encoded")
+
+    monkeypatch.setattr(journal.database, "_write", refuse)
+    with anyio.fail_after(30), pytest.raises(JournalError, match="it cannot be written"):
+        await begun(journal, "r").written()
+    assert not open_ones
     journal.close()
 
 

@@ -7,13 +7,18 @@ from contextlib import nullcontext
 from typing import Any, Final
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 pytest.importorskip("pydantic_ai", reason="the extra `models` is not installed")
+
+from pydantic_ai.messages import PartDeltaEvent, TextPartDelta
 
 import kairo_team as kt
 from kairo_team.coordinators import FailurePolicy, TaskDispatchCoordinator
 from kairo_team.errors import ModelCallError
-from kairo_team.models.readings import finish_of_word, kind_of_code
+from kairo_team.models.provider_messages import Pieces
+from kairo_team.models.readings import finish_of_word, kind_of_code, without_thoughts
 from kairo_team.testing import ScriptedModel
 from tests.models.provider_wires import chunk, completion, events, exchanges, model_of
 
@@ -332,7 +337,65 @@ async def test_third_o35_a_broken_reply_is_kept_and_the_attempt_is_made_again() 
 async def test_third_o42_an_error_under_status_200_has_the_providers_words_and_its_code_decides(
     body: Any, kind: str, words: str
 ) -> None:
-    with pytest.raises(ModelCallError) as caught:
-        await model_of("openai-chat", body).complete(ASK)
+    model = model_of("openai-chat", body)
+    for call in (model.complete(ASK), model.stream(ASK, lambda _: None)):  # a server may answer both with one body
+        with pytest.raises(ModelCallError) as caught:
+            await call
+        assert caught.value.kind == kind
+        assert caught.value.why.startswith(words)
+        assert caught.value.__cause__ is not caught.value
+
+
+@pytest.mark.parametrize(
+    ("wire", "body", "kind"),
+    [
+        (
+            "anthropic-messages",
+            {"type": "error", "error": {"type": "overloaded_error", "message": "busy"}},
+            "overloaded",
+        ),
+        ("openai-responses", {"error": {"code": 503, "message": "busy"}}, "overloaded"),
+        (
+            "openai-responses",
+            {**RESPONSE, "status": "failed", "output": [], "error": {"code": "x", "message": "busy"}},
+            "unknown",
+        ),
+    ],
+)
+async def test_third_o42_the_same_for_the_other_interfaces(wire: str, body: Any, kind: str) -> None:
+    with pytest.raises(ModelCallError, match="busy") as caught:
+        await model_of(wire, body).complete(ASK)
     assert caught.value.kind == kind
-    assert caught.value.why.startswith(words)
+
+
+async def test_third_o42_a_whole_reply_in_place_of_a_stream_is_said() -> None:
+    with pytest.raises(ModelCallError, match="a whole reply where a stream is asked for"):
+        await model_of("openai-chat", completion(content="whole")).stream(ASK, lambda _: None)
+
+
+# ---------------------------------------------------------------- thoughts between tags
+
+THOUGHT: Final = st.builds(
+    "{}{}{}{}".format,
+    st.sampled_from(["<think>", "<thinking>"]),
+    st.text("ab <>/", max_size=9),
+    st.sampled_from(["</think>", "</thinking>"]),
+    st.text(" \n", max_size=2),
+)
+
+
+@given(st.text(" \n", max_size=2), st.lists(THOUGHT, max_size=2), st.text("ab <>/", max_size=9), st.data())
+def test_third_o42_the_pieces_of_a_reply_have_none_of_its_thoughts(
+    before: str, thoughts: list[str], text: str, data: st.DataObject
+) -> None:
+    whole = "".join([before, *thoughts, text])
+    said: list[str] = []
+    pieces = Pieces(said.append, lambda _: None)
+    while whole:
+        cut = data.draw(st.integers(1, len(whole)))
+        pieces.take(PartDeltaEvent(index=0, delta=TextPartDelta(content_delta=whole[:cut])))
+        whole = whole[cut:]
+    left = without_thoughts("".join([before, *thoughts, text]))
+    left = left if left.strip() else ""
+    assert left.startswith("".join(said))
+    assert pieces.end(left) == "".join(said) == left

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -13,9 +14,13 @@ pytest.importorskip("mcp", reason="a served team needs the extra serve")
 openai = pytest.importorskip("openai", reason="the client that the tests ask with")
 
 import kairo_team as kt  # noqa: E402 - skipped where the extra is not installed
+from kairo_team import api as front  # noqa: E402
+from kairo_team.models.address.parts import Refused  # noqa: E402
+from kairo_team.serve.asked import Caller  # noqa: E402
+from kairo_team.serve.ends import reply_of  # noqa: E402
 from kairo_team.testing import FunctionModel  # noqa: E402
 from tests.agents.loops import asyncio_alone  # noqa: E402
-from tests.serve.stage import KEYS, LETTER, Waiting, asking, echo, talking  # noqa: E402
+from tests.serve.stage import BUDGET, KEYS, LETTER, Waiting, asking, echo, served, talking  # noqa: E402
 from tests.serve.web import running  # noqa: E402
 
 pytestmark = pytest.mark.real_time
@@ -32,6 +37,14 @@ async def asked(team: kt.Team, key: str = "ada", **options: Any) -> AsyncGenerat
         openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=KEYS[key], timeout=60) as client,
     ):
         yield client
+
+
+@asynccontextmanager
+async def opened(team: kt.Team) -> AsyncGenerator[Caller]:
+    """A caller of a served team whose key pays for one run at a time."""
+    service = served(team, key_budget=BUDGET)
+    async with service.open():
+        yield service.caller("ada")
 
 
 async def test_a_chat_completion_is_a_run_with_its_true_usage() -> None:
@@ -158,9 +171,12 @@ async def test_a_failed_run_is_told_in_a_stream_too() -> None:
             stream = await client.chat.completions.create(model="t", messages=GOAL, stream=True)
             async for _ in stream:
                 pass
-        kinds = [event async for event in await client.responses.create(model="t", input="Explain.", stream=True)]
-    assert kinds[-1].type == "error"
-    assert "the sea is closed" in kinds[-1].message
+        events = [event async for event in await client.responses.create(model="t", input="Explain.", stream=True)]
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    *_, error, failed = events  # as OpenAI ends such a stream: clients differ in which of the two they read
+    assert (error.type, failed.type, failed.response.status) == ("error", "response.failed", "failed")
+    assert "the sea is closed" in error.message
+    assert (failed.response.error.code, failed.response.error.message) == ("team_failed", error.message)
 
 
 async def test_the_runs_of_a_key_share_its_budget_and_other_keys_have_their_own() -> None:
@@ -176,6 +192,32 @@ async def test_the_runs_of_a_key_share_its_budget_and_other_keys_have_their_own(
             await ada.chat.completions.create(model="school", messages=GOAL)
         assert raised.value.status_code == 402
         assert (await bob.chat.completions.create(model="school", messages=GOAL)).usage.total_tokens == 400
+
+
+async def test_a_recorded_run_that_was_refused_for_its_keys_budget_is_told_so_even_if_budget_came_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting, run = Waiting(), front.run
+    journal = kt.SqliteJournal(tmp_path / "runs.db")
+    async with opened(waiting.team(runtime=kt.Runtime(journal=journal))) as caller:
+        first = await caller.ask("first")
+        await waiting.until_begun()
+
+        async def slowly(*given: Any, **options: Any) -> Any:
+            result = await run(*given, **options)
+            waiting.go.set()
+            while not first.ended:
+                await first.news()
+            return result
+
+        monkeypatch.setattr(front, "run", slowly)
+        second = await caller.ask("second", key="k")
+        while not second.ended:
+            await second.news()
+        with pytest.raises(Refused, match="key 'ada'") as refused:
+            reply_of(second, "waiting")
+    assert refused.value.status == 402
+    journal.close()
 
 
 async def test_runs_of_a_key_at_once_never_spend_more_than_its_budget() -> None:

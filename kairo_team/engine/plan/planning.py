@@ -46,7 +46,7 @@ class RunPlan:
         supervisor: CallSupervisor,
         earlier: EarlierSessions,
         *,
-        budget_problem: str | None,
+        refused: PlanRefused | None,
         end_early: Callable[[], None],
         warn: Callable[[str], None],
         on_new_plan: Callable[[], None],
@@ -54,7 +54,7 @@ class RunPlan:
     ) -> None:
         """Take the parts of the run that a plan needs, and its callbacks.
 
-        `budget_problem` says why the run has no budget, if so. `end_early` ends the run where the recorded one ended.
+        `refused` says why the run has no budget, if so. `end_early` ends the run where the recorded one ended.
         `on_new_plan` is called for a plan that is not recorded; `on_growth` for added tasks, with the id of the task
         that added them.
         """
@@ -70,7 +70,7 @@ class RunPlan:
         self._services = services
         self._supervisor = supervisor
         self._earlier = earlier
-        self._budget_problem = budget_problem
+        self._refused = refused
         self.foreign: set[str] = set()
         """Ids of the tasks that a model may have written."""
         self._given: set[str] = set()
@@ -111,8 +111,10 @@ class RunPlan:
         models, files = self._services.models, scope.request.files
         problems = team_problems(scope.team, scope.config, models, self._services.prices)
         problems += file_problems(None, files, scope.team, models) if callable(make) and files else []
-        if self._budget_problem or problems:
-            raise PlanRefused([*([self._budget_problem] if self._budget_problem else []), *problems])
+        if self._refused is not None:
+            raise PlanRefused([*self._refused.problems, *problems]) from self._refused.__cause__
+        if problems:
+            raise PlanRefused(problems)
         self._budgets.set_aside(scope.team)
         self._book(key)
         self.number += 1

@@ -9,11 +9,13 @@ from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, 
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import fields, is_dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team.budget import Budget
 from kairo_team.errors import PlanMismatch
 from kairo_team.output_types import schema_of
+from kairo_team.plugins import make
 from kairo_team.tasks import TaskGraph
 from kairo_team.team import Member, Team, TeamConfig
 from kairo_team.tools.tool import Tool
@@ -24,11 +26,25 @@ if TYPE_CHECKING:
 
 _MEMBERS: Final = "set of members"
 """Compared by the members' names, not by a digest."""
-_OF_COORDINATOR: Final = ("the coordinator's", "planner")
-"""Prefixes of the names of a coordinator's parts, which are compared only if both ends of a run name them."""
+_COORDINATOR: Final = "coordinator"
+"""Compared by the coordinator's class and its digest, if it has one. A run that began without one may resume with any:
+
+perhaps that one's own `execute` began it.
+"""
+_THE_USUAL: Final = "the usual one"
+_OF_COORDINATOR: Final = frozenset({_COORDINATOR, "the coordinator's criteria", "planner"})
+_USUAL: Final = frozenset({"ExpertTeamCoordinator", "TaskDispatchCoordinator", "RolePlanner"})
+"""Classes that a run has where none is named, so that a run may be resumed with or without naming them."""
 _TOOL: Final = "tool "
 _LIST: Final = "list of parts"
-"""Version of the list of parts. Digests without one are of a shorter list, and of tools without side effects."""
+"""Version of the list of parts.
+
+Digests without a version name fewer parts, and no side effects of tools; version 2 names every planner and no
+coordinator.
+"""
+_VERSION: Final = "3"
+_INNER: Final = " of team "
+"""Before the name of a team that is a member, in the names of its parts."""
 _ADDRESS: Final = re.compile(r" at 0x[0-9A-Fa-f]+")
 """Where an object without a `repr` of its own is; a function too."""
 _SHOWN: Final = 8
@@ -59,15 +75,15 @@ def digests_of(
     """Return the digests of everything known that shapes what a team is asked, by name.
 
     These parts have a digest: members with their roles, instructions and tools; schemas and side effects of the tools
-    that are known before a member works; permissions of tools; rubrics and other criteria of evaluators; the evaluator
-    and the planner of the team's coordinator, or of the one that replaces it; output types; templates. A member that is
+    that are known before a member works; permissions of tools; rubrics and other criteria of evaluators; the team's
+    coordinator, or the one that replaces it, with its evaluator and planner; output types; templates. A member that is
     a team adds the same parts, its plan, and its configuration without the budget. Parts that have no digest are left
     out.
     """
     members = ", ".join(f"{member.id} ({member.role.id})" for member in team.everyone)
     return {
         _MEMBERS: members,
-        _LIST: "2",
+        _LIST: _VERSION,
         **_hashed(_parts(team, templates)),
         **_hashed(_parts_of_coordinator(coordinator or team.coordinator)),
     }
@@ -75,12 +91,16 @@ def digests_of(
 
 def without_given(team: Team, digests: Mapping[str, str]) -> Mapping[str, str]:
     """Return digests with the team's own coordinator in place of the one that a run was given."""
-    kept = {name: digest for name, digest in digests.items() if not name.startswith(_OF_COORDINATOR)}
+    kept = {name: digest for name, digest in digests.items() if name not in _OF_COORDINATOR}
     return {**kept, **_hashed(_parts_of_coordinator(team.coordinator))}
 
 
 def _hashed(parts: Iterable[tuple[str, object]]) -> dict[str, str]:
-    return {name: hashlib.sha256(_written(part).encode("utf-8", "surrogatepass")).hexdigest() for name, part in parts}
+    return {name: str(part) if name == _COORDINATOR else _hash(_written(part)) for name, part in parts}
+
+
+def _hash(written: str) -> str:
+    return hashlib.sha256(written.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def check_unchanged(
@@ -91,6 +111,8 @@ def check_unchanged(
     The set of members is compared first; where it may change, so may everything that was added or removed with a
     member.
     """
+    if _COORDINATOR in was:
+        now = {_COORDINATOR: _THE_USUAL, **now}
     both = was.keys() & now.keys()
     others_may_come = any(name.startswith(_MEMBERS) for name in allow_changes)
     if _LIST not in was:
@@ -98,9 +120,11 @@ def check_unchanged(
     elif others_may_come:
         names = both
     else:
-        brought = {name for name in was.keys() | now.keys() if name.startswith(_OF_COORDINATOR)}
-        is_named = all(brought & digests.keys() for digests in (was, now))
-        names = both | ((was.keys() ^ now.keys()) - (frozenset() if is_named else brought))
+        new = was.keys() ^ now.keys()
+        if was[_LIST] != _VERSION:
+            new = {name for name in new if name.partition(_INNER)[0] not in _OF_COORDINATOR}
+        names = both | (new if _COORDINATOR in was else new - _OF_COORDINATOR)
+    names.discard(_LIST)
     for name in sorted(names - set(allow_changes), key=lambda one: (not one.startswith(_MEMBERS), one)):
         if was.get(name) != now.get(name):
             raise PlanMismatch(run_id, name, _shown(name, was), _shown(name, now))
@@ -124,7 +148,7 @@ def why_not_frozen(evaluator: Any) -> str:
 
 def _shown(name: str, digests: Mapping[str, str]) -> str:
     found = digests.get(name, "nothing")
-    return found if name == _MEMBERS else found[:_SHOWN]
+    return found if name in (_MEMBERS, _COORDINATOR) else found[:_SHOWN]
 
 
 def _parts(team: Team, templates: Mapping[str, str]) -> Iterator[tuple[str, object]]:
@@ -147,14 +171,28 @@ def _parts(team: Team, templates: Mapping[str, str]) -> Iterator[tuple[str, obje
         yield f"template {name!r}", text
 
 
+def digest_of(*settings: object) -> str:
+    """Return a digest of settings that is the same in every process."""
+    return _hash(_written(settings))
+
+
 def _parts_of_coordinator(coordinator: Any) -> Iterator[tuple[str, object]]:
-    """Yield the known criteria and planner of a coordinator."""
+    """Yield a coordinator, its known criteria and its planner."""
+    if coordinator is not None:
+        digest = getattr(coordinator, "digest", None)
+        own = _class_of(coordinator) + (f" ({digest[:_SHOWN]})" if isinstance(digest, str) else "")
+        yield _COORDINATOR, _THE_USUAL if type(coordinator).__name__ in _USUAL else own
     evaluator, planner = (getattr(coordinator, name, None) for name in ("evaluator", "planner"))
     criteria = f"the team's {evaluator!r}" if isinstance(evaluator, str) else criteria_digest(evaluator)
-    if criteria is not None:
+    if criteria is not None and not (type(coordinator).__name__ in _USUAL and criteria == _usual_criteria()):
         yield "the coordinator's criteria", criteria
-    if planner is not None:
+    if planner is not None and type(planner).__name__ not in _USUAL:
         yield "planner", (_class_of(planner), getattr(planner, "digest", None))
+
+
+@cache
+def _usual_criteria() -> str | None:
+    return criteria_digest(make("coordinator", "expert").evaluator)
 
 
 def _decided_by(permissions: ToolPermissions) -> object:
@@ -181,7 +219,7 @@ def _parts_of(member: Member) -> Iterator[tuple[str, object]]:
     if isinstance(team, Team):
         own = (*_parts(team, {}), *_parts_of_coordinator(team.coordinator))
         for name, part in ((_MEMBERS, digests_of(team, {})[_MEMBERS]), *own):
-            yield f"{name} of team {team.name!r}", part
+            yield f"{name}{_INNER}{team.name!r}", part
         if isinstance(plan, TaskGraph):
             yield f"plan of member {member.id!r}", plan
         if isinstance(config, TeamConfig):

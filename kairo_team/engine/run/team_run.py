@@ -92,7 +92,7 @@ class TeamRun:
         spent = None if earlier is None else earlier.usage
         budget = recorded_budget(self.journal, root_budget(self.config), None if earlier is None else earlier.budget)
         budget = until(self.config.deadline_at, budget, spent)
-        self.governor, budget_problem = open_governor(runtime.governor, team.name, budget, self.clock, spent)
+        self.governor, refused = open_governor(runtime.governor, team.name, budget, self.clock, spent)
         outer = runtime.outer_attempt
         self._within = (None, None) if outer is None else (runtime.within, outer.task_id)
         """Ids of the run around this one, and of its task that contains this run."""
@@ -110,7 +110,7 @@ class TeamRun:
         self._earlier = EarlierSessions(self.governor, earlier)
         self._supervisor = CallSupervisor(self.clock.read, min(self.config.cancel_grace, runtime.grace))
         self._questions = Questions(scope, gate, earlier.inbox if earlier else Inbox(), self._supervisor)
-        self._steering = Steering(scope, budget_problem)
+        self._steering = Steering(scope, refused)
         self._services = open_services(
             scope, runtime, prompts, self._questions, self._steering, kill=self.cancel, warn=self.warn
         )
@@ -127,7 +127,7 @@ class TeamRun:
             self._services,
             self._supervisor,
             self._earlier,
-            budget_problem=budget_problem,
+            refused=refused,
             end_early=self._end_early,
             warn=self.warn,
             on_new_plan=self.bus.forget_earlier_ends,

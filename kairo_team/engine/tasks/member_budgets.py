@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team.budget import NO_USAGE, Budget, BudgetNode, BudgetPolicy, Usage, to_dollars, to_picodollars
-from kairo_team.errors import GovernorClosed, HaltError, InsufficientBudget
+from kairo_team.errors import GovernorClosed, HaltError, InsufficientBudget, PlanRefused
 from kairo_team.events import BudgetCarved
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.ledger import Limits, Units, units_of
@@ -39,8 +39,8 @@ def until(deadline: datetime | None, budget: Budget, spent: Usage | None) -> Bud
 
 def open_governor(
     shared: Governor | None, name: str, budget: Budget, clock: Callable[[], float], spent: Usage | None
-) -> tuple[Governor, str | None]:
-    """Return a run's governor, carved from the runtime's shared one, and the problem if that is not possible.
+) -> tuple[Governor, PlanRefused | None]:
+    """Return a run's governor, carved from the runtime's shared one, and the error if that is not possible.
 
     `spent` is the usage of earlier sessions; None without any. A run that cannot be paid for gets a governor that lets
     nothing through.
@@ -53,7 +53,9 @@ def open_governor(
         used = spent or NO_USAGE
         nothing = Budget(used.tokens, used.dollars, used.loops, used.tool_calls)
         governor = Governor(nothing, name=name, clock=clock, restored_usage=spent)
-        return governor, f"the runtime's budget does not cover this run: {short}"
+        refused = PlanRefused([f"the runtime's budget does not cover this run: {short}"])
+        refused.__cause__ = short
+        return governor, refused
 
 
 class BudgetSplit:

@@ -17,6 +17,8 @@ from kairo_team.tasks import TaskStatus
 if TYPE_CHECKING:
     from kairo_team.engine.records.run_scope import RunScope
     from kairo_team.engine.tasks.dispatcher import Dispatcher
+    from kairo_team.engine.tasks.task_run import TaskRun
+    from kairo_team.errors import PlanRefused
 
 _WARN_AT: Final = 0.8
 """The share of a limit at which a warning is emitted."""
@@ -25,7 +27,7 @@ _WARN_AT: Final = 0.8
 class Steering:
     """Carries out the requests of a run's watchers: directives, cancellations, higher limits."""
 
-    def __init__(self, scope: RunScope, refused: str | None = None) -> None:
+    def __init__(self, scope: RunScope, refused: PlanRefused | None = None) -> None:
         """`refused` says why the run has no budget, if so: it ends at once, and is not topped up."""
         self._refused = refused
         self.directives: list[tuple[str | None, str]] = []

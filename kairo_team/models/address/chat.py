@@ -90,10 +90,6 @@ class Chat:
         """Return an error of OpenAI's interface."""
         return {"error": {"message": refused.sentence, "type": refused.kind, "param": None, "code": refused.kind}}
 
-    def broken(self, refused: Refused) -> str:
-        """Return the chunk of an error that ends a stream."""
-        return event(self.error(refused))
-
 
 class _Chunks:
     """A reply as the chunks of a stream."""
@@ -112,6 +108,10 @@ class _Chunks:
         first = "" if self._sent else self._chunk({"role": "assistant", "content": ""})
         self._sent.add(kind)
         return first + self._chunk({"content" if kind == "text" else "reasoning_content": text})
+
+    def broken(self, refused: Refused) -> str:
+        """Return the chunk of an error that ends the reply."""
+        return event(Chat().error(refused))
 
     def end(self, response: ModelResponse) -> str:
         """Return the chunks that complete the reply."""

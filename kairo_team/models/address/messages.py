@@ -83,10 +83,6 @@ class Messages:
         """Return an error of Anthropic's interface."""
         return {"type": "error", "error": {"type": refused.kind, "message": refused.sentence}}
 
-    def broken(self, refused: Refused) -> str:
-        """Return the event of an error that ends a stream."""
-        return event(self.error(refused), "error")
-
 
 class _Events:
     """A reply as the events of a stream: one block for the reasoning, one for the text, one for each call."""
@@ -126,6 +122,10 @@ class _Events:
         sent += _event("content_block_stop", index=self._blocks)
         self._open, self._blocks = None, self._blocks + 1
         return sent
+
+    def broken(self, refused: Refused) -> str:
+        """Return the event of an error that ends the reply."""
+        return event(Messages().error(refused), "error")
 
     def end(self, response: ModelResponse) -> str:
         """Return the events that complete the reply."""

@@ -68,6 +68,10 @@ class Stream(Protocol):
         """Return the events that complete the reply: parts without a piece, tool calls, end and usage."""
         ...
 
+    def broken(self, refused: Refused) -> str:
+        """Return the events of an error that ends the reply."""
+        ...
+
 
 class Format(Protocol):
     """The form in which a library writes requests and reads replies."""
@@ -86,10 +90,6 @@ class Format(Protocol):
 
     def error(self, refused: Refused) -> Json:
         """Return an error."""
-        ...
-
-    def broken(self, refused: Refused) -> str:
-        """Return the event of an error that ends a stream."""
         ...
 
 

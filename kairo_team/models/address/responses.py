@@ -92,11 +92,6 @@ class Responses:
         """Return an error of OpenAI's interface."""
         return Chat().error(refused)
 
-    def broken(self, refused: Refused) -> str:
-        """Return the event of an error that ends a stream."""
-        about = {"code": refused.kind, "message": refused.sentence, "param": None}
-        return event({"type": "error", "sequence_number": 0, **about}, "error")
-
 
 _KINDS: Final[Mapping[Piece, str]] = {"text": "message", "thinking": "reasoning"}
 """The type of an item by the kind of its pieces."""
@@ -153,6 +148,19 @@ class _Events:
         if item["status"] == "in_progress":
             item["status"] = "completed"
         return self._filled(at, item, ("done",)) + self._send("response.output_item.done", output_index=at, item=item)
+
+    def broken(self, refused: Refused) -> str:
+        """Return the events of an error that ends the reply: the error, and the response that failed, as OpenAI does.
+
+        Clients differ in which of the two they read.
+        """
+        about = {"code": refused.kind, "message": refused.sentence}
+        for item in self._items:
+            if item["status"] == "in_progress":
+                item["status"] = "incomplete"
+        failed = self._head | {"status": "failed", "error": about, "output": self._items}
+        sent = "" if self._items else self._begin()
+        return sent + self._send("error", **about, param=None) + self._send("response.failed", response=failed)
 
     def end(self, response: ModelResponse) -> str:
         """Return the events that complete the reply."""

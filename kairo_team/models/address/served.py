@@ -112,8 +112,8 @@ class Served:
         except Exception as raised:
             _logger.exception("a call at the governed address failed")
             error = Refused(f"{type(raised).__name__}: {raised}", 500, "api_error")
-        if sender.begun:
-            return Reply(200, form.broken(error).encode(), EVENTS)
+        if sender.begun is not None:
+            return Reply(200, sender.begun.broken(error).encode(), EVENTS)
         return _json(error.status, form.error(error), _NO_RETRY)
 
     def _check_key(self, head: Head) -> None:
@@ -186,8 +186,8 @@ class _Sender:
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self.begun = False
-        """Whether something was sent."""
+        self.begun: Stream | None = None
+        """The reply of which something was sent."""
         self._pieces: deque[tuple[Piece, str]] = deque()
         self._news = anyio.Event()
         self._ended = False
@@ -222,7 +222,7 @@ class _Sender:
             self._news = anyio.Event()
             while self._pieces:
                 if events := stream.piece(*self._pieces.popleft()):
-                    self.begun = True
+                    self.begun = stream
                     await self._send(events)
             if self._ended:
                 return
