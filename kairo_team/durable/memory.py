@@ -448,7 +448,8 @@ class MemoryRunJournal:
         try:
             await self.written()
         except BaseException:
-            self.ended(number, "unsent", _NOTHING)
+            # Also if the session was interrupted meanwhile: else the call would be in doubt, and charged.
+            self._write(lambda run: self._end(run, number, "unsent", _NOTHING), after_shut=True)
             raise
         return number
 
@@ -458,7 +459,8 @@ class MemoryRunJournal:
 
     def _end(self, run: _Run, number: int, state: str, usage: Usage) -> None:
         at = (self._epoch, number)
-        run.calls[at] = replace(run.calls[at], state=state, usage=usage)
+        if at in run.calls:  # else the session was lost before the call was recorded
+            run.calls[at] = replace(run.calls[at], state=state, usage=usage)
 
     async def written(self) -> None:
         """Return at once, because memory needs no wait; raises `JournalError` if nothing more can be recorded."""
@@ -497,10 +499,13 @@ class MemoryRunJournal:
         for one in self._journal.storage.inside(self._run_id) if state in ENDED else ():
             self._journal.storage.drop_questions(one)
 
-    def _write(self, *changes: Callable[[_Run], object]) -> None:
-        """Apply changes to the run's records, all or none; none once the session is lost."""
+    def _write(self, *changes: Callable[[_Run], object], after_shut: bool = False) -> None:
+        """Apply changes to the run's records, all or none; none once the session is lost.
+
+        `after_shut`: also if it was interrupted.
+        """
         with self._journal.storage.lock:
-            if changes and self._lost is None:
+            if changes and (self._lost is None or (after_shut and self.interrupted)):
                 run = self._journal.storage.run(self._run_id)
                 for change in changes:
                     change(run)

@@ -209,6 +209,8 @@ class TeamRun:
                 try:
                     with run._ending.watching():
                         around = run._begin()
+                        if run._services.is_left:
+                            run.interrupt("the run around it was left before this one began")
                         async with (
                             interruptible(run.governor),
                             background(run._supervisor.watch, *run._services.watches) as run._services.start_soon,
@@ -347,7 +349,7 @@ class TeamRun:
 
     def _leave(self, kept: RunJournal, reason: str) -> None:
         """Record and emit nothing more: the next session continues from the journal. From any thread."""
-        if not kept.interrupted:
+        if not self.bus.closed:
             self._in_doubt = self._services.under_way.in_doubt()
             # If an attempt around this run has ended, no session follows, so the end is emitted.
             self.bus.closed = not self._services.is_over

@@ -287,7 +287,15 @@ class RunServices:
     @property
     def is_over(self) -> bool:
         """Whether an attempt around the run has ended, so that the run cannot continue."""
-        return self.outer_attempt is not None and self.outer_attempt.over
+        outer = self.outer_attempt
+        return outer is not None and outer.over and not outer.left
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the session of the run, or of one around it, was left in its journal, to be resumed."""
+        return (self.kept is not None and self.kept.interrupted) or (
+            self.outer_attempt is not None and self.outer_attempt.left
+        )
 
     def withdraw_questions(self, attempt: Attempt) -> None:
         """Withdraw the questions of an ended attempt; keep them if it waits for a person."""
