@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import uuid
 import weakref
@@ -20,8 +21,10 @@ from kairo_team._util.threads import run_in_thread
 from kairo_team.agents.wrapped import Ending
 from kairo_team.budget import Usage
 from kairo_team.errors import GuardrailDenied, InsufficientBudget, KairoError, ModelCallError, ModelUnavailable
+from kairo_team.models.client_errors import call_error
 from kairo_team.models.governed_model import DEFAULT_MAX_TOKENS, prompt_bound
 from kairo_team.models.resolver import refuse_real
+from kairo_team.models.tool_calls import sound_request
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -45,6 +48,7 @@ _PATIENCE: Final = 0.4
 """Seconds for a graph to end after its cancellation; then it is abandoned. Usually less than a team's grace period, so
 that there is time left to detach from the graph."""
 _WRAP: Final = "build the graph with governed(model) to let it"
+_HALF: Final = "the request holds half of a character: build the graph with governed(model) to replace it"
 
 
 class GraphAttempt:
@@ -166,7 +170,7 @@ class GraphAttempt:
                 await call.walk(self)
         except Exception as error:  # noqa: BLE001 - raised to the caller of the model
             call.error = error
-            if isinstance(error, KairoError):
+            if isinstance(error, KairoError) and not isinstance(error, ModelCallError):  # as in `complete`
                 self.end_with(error)
         finally:
             call.admitted.set()
@@ -265,15 +269,24 @@ class FollowedModel(Followed):
             raise GuardrailDenied("a guardrail", "post_model", f"it would change the reply of {self.name}: {_WRAP}")
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Allow the call if it may be made unchanged."""
+        """Allow the call if it may be made unchanged; raises `ModelCallError` when no answer came."""
         refuse_real(self.name, [self._written_in])
+        if sound_request(self._request) != self._request:
+            raise ModelCallError("bad_request", self.name, _HALF, unspent=True)
         if (request.messages, request.settings) != (self._request.messages, self._request.settings):
             why = f"it would change the request to {self.name}: {_WRAP}"
             raise NotMade(self.name, GuardrailDenied("a guardrail", "pre_model", why))
         wanted = self._request.max_tokens or DEFAULT_MAX_TOKENS
         if request.max_tokens is not None and request.max_tokens < wanted:
             raise NotMade(self.name, self._too_long(wanted, request.max_tokens))
-        response: ModelResponse = await self.pass_on()
+        try:
+            response: ModelResponse = await self.pass_on()
+        except Exception as error:
+            meant = call_error(self.name, error)
+            if meant is None:
+                raise
+            meant.retry_after = math.inf  # the graph has made the call: only the graph can make it again
+            raise meant from error
         self._original = (response.text, tuple(response.tool_calls))
         return response
 

@@ -203,8 +203,11 @@ class ProviderModel:
                 raise self._explained(meant, request) from error
 
     def _explained(self, error: ModelCallError, request: ModelRequest) -> ModelCallError:
-        """Return the error of a request, with advice if there is any."""
-        return error
+        """Return the error of a request, with the address of a server whose reply cannot be read."""
+        address = getattr(self._model, "base_url", None)
+        if error.kind != "unknown" or "://" in error.why or not address:
+            return error
+        return ModelCallError("unknown", error.model, f"{unquote(address)}: {error.why}", unspent=error.unspent)
 
     @asynccontextmanager
     async def _client(self) -> AsyncGenerator[Model[Any]]:

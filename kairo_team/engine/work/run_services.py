@@ -233,7 +233,10 @@ class RunServices:
     ) -> None:
         """Emit a text of the work, if there are listeners."""
         if self.content is not None and self.content.heard:
-            said = to_jsonable_python(body, fallback=_shown)
+            try:
+                said = to_jsonable_python(body, fallback=_shown)
+            except UnicodeEncodeError:  # half a character in a key, which pydantic allows only in values
+                said = describe(body)
             self.emit(Content, task_id, member, of, call, attempt, said)
 
     def note_overshoot(self, model: str, held: Usage, used: Usage) -> None:
