@@ -65,7 +65,6 @@ class OpenAICompatible(ProviderModel):
 
     def _explained(self, error: ModelCallError, request: ModelRequest) -> ModelCallError:
         """Suggest `json_schema=False` if the schema may be the cause of the error."""
-        error = super()._explained(error, request)
         native = self._model.profile.get("supports_json_schema_output", False)
         if request.output_schema is None or not native or error.kind not in _MAYBE_SCHEMA:
             return error

@@ -44,7 +44,9 @@ _BY_WORDS: Final[dict[ModelErrorKind, tuple[str, ...]]] = {
 """Phrases of proxies, and of servers behind them, that say more than the status of an error."""
 _WRONG_PLACE: Final = frozenset({*range(300, 400), 404, 405})
 """HTTP statuses of an address at which there is no model, or no longer."""
-_NEVER_SENT: Final = frozenset({"ConnectError", "ConnectTimeout", "ConnectionRefusedError", "PoolTimeout", "ProxyError"})
+_NEVER_SENT: Final = frozenset(
+    {"ConnectError", "ConnectTimeout", "ConnectionRefusedError", "PoolTimeout", "ProxyError"}
+)
 """Names of errors that clients' transports raise before a request is sent."""
 _TRANSPORTS: Final = frozenset({"httpcore", "httpcore2", "httpx", "httpx2"})
 """The packages of those transports."""

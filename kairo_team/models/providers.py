@@ -200,10 +200,14 @@ class ProviderModel:
                 meant = call_error(self.name, error)
                 if meant is None:
                     raise
-                raise self._explained(meant, request) from error
+                raise self._explained(meant if meant is error else self._located(meant), request) from error
 
     def _explained(self, error: ModelCallError, request: ModelRequest) -> ModelCallError:
-        """Return the error of a request, with the address of a server whose reply cannot be read."""
+        """Return the error of a request, with advice if there is any."""
+        return error
+
+    def _located(self, error: ModelCallError) -> ModelCallError:
+        """Return the error with the address of the server, if it is about a reply that cannot be read."""
         address = getattr(self._model, "base_url", None)
         if error.kind != "unknown" or "://" in error.why or not address:
             return error

@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 
 import kairo_team as kt
 from kairo_team import events
@@ -197,7 +198,7 @@ def office() -> kt.Team:
 
 
 async def answer(request: kt.ModelRequest) -> str:
-    await anyio.sleep(0)
+    await checkpoint()
     return "answer"
 
 

@@ -144,7 +144,10 @@ def answering(head: str, body: str = "") -> Generator[str]:
     [
         ("HTTP/1.1 404 Not Found", "HTTP 404, without a word"),
         ("HTTP/1.1 405 Method Not Allowed", "HTTP 405, without a word"),
-        ("HTTP/1.1 301 Moved\r\nLocation: https://there/v1", "it redirects to https://there/v1: HTTP 301, without a word"),
+        (
+            "HTTP/1.1 301 Moved\r\nLocation: https://there/v1",
+            "it redirects to https://there/v1: HTTP 301, without a word",
+        ),
     ],
 )
 async def test_third_o56_a_wrong_path_is_said_with_the_address_and_is_free(
