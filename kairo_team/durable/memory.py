@@ -479,9 +479,8 @@ class MemoryRunJournal:
     def end(self, result: TeamResult) -> None:
         """Record how the session ended; for an interrupted session, only the events emitted since."""
         if self.interrupted:
-            run = self._journal.storage.runs.get(self._run_id)
-            if run is not None and run.session is self and self._journal.alive:
-                self._reach(run, *self._progress())
+            if self._is_last:
+                self._reach(self._journal.storage.run(self._run_id), *self._progress())
             return
         written: str | None = None
         files: Sequence[File] = ()
@@ -494,6 +493,12 @@ class MemoryRunJournal:
         )
         self._on_cancel = self._on_lost = None
 
+    @property
+    def _is_last(self) -> bool:
+        """Whether this interrupted session is the last that had the run, and its process lives."""
+        run = self._journal.storage.runs.get(self._run_id)
+        return self.interrupted and run is not None and run.session is self and self._journal.alive
+
     def _finish(self, run: _Run, state: str, result: str | None) -> None:
         run.state, run.result = state, result
         for one in self._journal.storage.inside(self._run_id) if state in ENDED else ():
@@ -502,10 +507,10 @@ class MemoryRunJournal:
     def _write(self, *changes: Callable[[_Run], object], after_shut: bool = False) -> None:
         """Apply changes to the run's records, all or none; none once the session is lost.
 
-        `after_shut`: also if it was interrupted.
+        `after_shut`: also if it was interrupted, until another session has the run.
         """
         with self._journal.storage.lock:
-            if changes and (self._lost is None or (after_shut and self.interrupted)):
+            if changes and (self._lost is None or (after_shut and self._is_last)):
                 run = self._journal.storage.run(self._run_id)
                 for change in changes:
                     change(run)

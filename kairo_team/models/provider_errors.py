@@ -43,7 +43,7 @@ _BY_WORDS: Final[dict[ModelErrorKind, tuple[str, ...]]] = {
 }
 """Phrases of proxies, and of servers behind them, that say more than the status of an error."""
 _WRONG_PLACE: Final = frozenset({*range(300, 400), 404, 405})
-"""HTTP statuses of an address at which there is no model, or no longer."""
+"""HTTP statuses that say that an address may be wrong."""
 _NEVER_SENT: Final = frozenset(
     {"ConnectError", "ConnectTimeout", "ConnectionRefusedError", "PoolTimeout", "ProxyError"}
 )

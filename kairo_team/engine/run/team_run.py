@@ -209,7 +209,7 @@ class TeamRun:
                 try:
                     with run._ending.watching():
                         around = run._begin()
-                        if run._services.is_left:
+                        if run._kept is not None and run._services.is_left:
                             run.interrupt("the run around it was left before this one began")
                         async with (
                             interruptible(run.governor),
@@ -697,8 +697,7 @@ class TeamRun:
 
     def others(self, task: Task) -> tuple[str, ...]:
         """Return the other members that may do a task, in the team's order."""
-        member = self._task_run(task).member
-        return tuple(name for name in able_members(task, self.team) if name != member)
+        return tuple(name for name in able_members(task, self.team) if name != self.member(task))
 
     async def hand_over(self, task: Task, member: str) -> bool:
         """Give a task to another member; False if that member cannot pay for the task. Recorded."""
@@ -737,8 +736,7 @@ class TeamRun:
         if verdict is not None and verdict.outcome is not VerdictOutcome.PASS:
             reviewer = f" by {by}" if by else ""
             task_run.warnings += (f"accepted{reviewer} without a PASS: {verdict.cause or verdict.outcome.value}",)
-        outcome = verdict.outcome.value if verdict else None
-        self._end(task_run, COMPLETED, None, verdict=outcome)
+        self._end(task_run, COMPLETED, None, verdict=verdict.outcome.value if verdict else None)
 
     def fail(
         self, task: Task, error: str, *, best: Attempt | None = None, verdict: EvaluationVerdict | None = None
