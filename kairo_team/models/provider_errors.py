@@ -149,8 +149,8 @@ def _wrong_place(error: Exception) -> str:
     """Return the address of the request that was answered, and where the answer leads; empty if it is unknown."""
     chain = list(causes_of(error))
     address = next(filter(None, (_address_of(one, with_path=True) for one in chain)), None)
-    headers: Any = next((one.headers for one in map(_response_of, chain) if hasattr(one, "headers")), {})
-    leads = headers.get("location")
+    answered = next((one for one in map(_response_of, chain) if hasattr(one, "headers")), None)
+    leads = None if answered is None else answered.headers.get("location")
     return f"{address}: " + (f"it redirects to {leads}: " if leads else "") if address else ""
 
 

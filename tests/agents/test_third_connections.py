@@ -44,7 +44,7 @@ def graph(address: str, *, wrap: bool = False) -> Any:
     """A graph of LangGraph, whose model is only followed, or governed."""
     pytest.importorskip("langgraph", reason="the extra `langgraph` is not installed")
     client = pytest.importorskip("langchain_openai", reason="the extra `langgraph` is not installed")
-    from langgraph.graph import START, MessagesState, StateGraph
+    from langgraph.graph import START, MessagesState, StateGraph  # pyright: ignore[reportMissingTypeStubs]
 
     from kairo_team.agents.langgraph import LangGraphAgent, governed
 
