@@ -79,6 +79,23 @@ async def test_content_has_every_text_in_order_and_its_call() -> None:
     assert [event_from_json(one.to_json()) for one in found] == found
 
 
+async def test_third_o37_half_a_character_in_a_key_ends_no_run_that_shows_its_content() -> None:
+    """Neither one in the arguments of a call that a model asks for, nor one in a member's data."""
+    asks = kt.ModelResponse("so", [kt.ToolCall("c", "look", {"a\ud83d": 1})], kt.Usage(40, 40))
+
+    async def work(assignment: kt.Assignment, context: kt.MemberContext) -> kt.Artifact:
+        said = await context.model(FunctionModel(lambda _: asks)).complete(kt.ModelRequest([kt.Message.user("go")]))
+        return kt.Artifact(said.text, {"b\ud83d": 1})
+
+    recorder = EventRecorder()
+    runtime = kt.Runtime(subscribers=[recorder], content="events")
+    result = await kt.run(kt.Team("t", [kt.Member("m", work)], runtime=runtime), "go")
+    assert (result.status, result.output) == ("completed", "so")
+    reply, artifact = (str(one.body) for one in recorder.of(Content) if one.of in ("reply", "artifact"))
+    assert "look" in reply
+    assert "so" in artifact
+
+
 async def test_secrets_in_content_are_masked() -> None:
     recorder = EventRecorder()
     agent = kt.MiniAgent(FunctionModel(reply), tools=[look])

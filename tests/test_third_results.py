@@ -154,6 +154,17 @@ async def test_third_o7_a_loop_and_a_map_at_the_end_of_a_plan_are_its_output() -
     assert result.output == "each.0001:\nmade each.0001\n\neach.0002:\nmade each.0002"
 
 
+async def test_third_o7_a_map_of_nothing_takes_nothing_from_the_partial_output() -> None:
+    """Its list is in no later artifact, unless something behind the map was accepted."""
+    each = kt.Task.map("each", "e", over="split", max_items=3)
+    lost = kt.Task("lost", "l", depends_on=["each"])
+    result = await play([kt.Task("split", "s"), each, lost], {"split": [], "lost": ValueError("no")})
+    assert (result["each"].status, result.output, result.partial_output) == ("completed", None, "[]")
+    behind = [kt.Task("join", "j", depends_on=["each"]), kt.Task("lost", "l", depends_on=["join"])]
+    result = await play([kt.Task("split", "s"), each, *behind], {"split": [], "lost": ValueError("no")})
+    assert (result.output, result.partial_output) == (None, "made join")
+
+
 @pytest.mark.parametrize("status", [kt.TeamStatus.DEGRADED, kt.TeamStatus.FAILED])
 async def test_third_o7_a_run_without_an_output_is_logged(
     status: kt.TeamStatus, caplog: pytest.LogCaptureFixture

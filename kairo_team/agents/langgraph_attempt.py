@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 import uuid
 import weakref
@@ -28,6 +29,7 @@ from kairo_team.models.governed_model import DEFAULT_MAX_TOKENS
 from kairo_team.models.prompt_bounds import prompt_bound
 from kairo_team.models.readings import broken_off, without_thoughts
 from kairo_team.models.resolver import refuse_real
+from kairo_team.models.tool_calls import sound_request
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -51,6 +53,7 @@ _PATIENCE: Final = 0.4
 """Seconds for a graph to end after its cancellation; then it is abandoned. Usually less than a team's grace period, so
 that there is time left to detach from the graph."""
 _WRAP: Final = "build the graph with governed(model) to let it"
+_HALF: Final = "the request holds half of a character: build the graph with governed(model) to replace it"
 
 
 class GraphAttempt:
@@ -175,8 +178,8 @@ class GraphAttempt:
                 await call.walk(self)
         except Exception as error:  # noqa: BLE001 - raised to the caller of the model
             call.error = error
-            if isinstance(error, KairoError) and not isinstance(error, ModelCallError):
-                self.end_with(error)  # the graph may handle a model's own error as it likes
+            if isinstance(error, KairoError) and not isinstance(error, ModelCallError):  # as in `complete`
+                self.end_with(error)
         finally:
             call.admitted.set()
             call.ended.set()
@@ -288,8 +291,10 @@ class FollowedModel(Followed):
             raise GuardrailDenied("a guardrail", "post_model", f"it would change the reply of {self.name}: {_WRAP}")
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Allow the call if it may be made unchanged."""
+        """Allow the call if it may be made unchanged; raises `ModelCallError` when no answer came."""
         refuse_real(self.name, [self._written_in])
+        if sound_request(self._request) != self._request:
+            raise ModelCallError("bad_request", self.name, _HALF, unspent=True)
         if (request.messages, request.settings) != (self._request.messages, self._request.settings):
             why = f"it would change the request to {self.name}: {_WRAP}"
             raise NotMade(self.name, GuardrailDenied("a guardrail", "pre_model", why))
@@ -304,6 +309,7 @@ class FollowedModel(Followed):
             meant = call_error(self.name, error)
             if meant is None:
                 raise
+            meant.retry_after = math.inf  # the graph has made the call: only the graph can make it again
             raise meant from error
         if self._pieces and not whole:
             self._keep_pieces()

@@ -163,7 +163,7 @@ def _show_head(record: RunRecord, screen: Screen) -> None:
     screen.print_text(
         f"  begun {age(now - run.started_at)} ago, last written {touched} ago, worked {run.seconds:.1f} s"
     )
-    held = f", {run.held} held for calls under way" if run.held != NO_USAGE else ""
+    held = f"; held for calls under way: {f'{run.held}'.removeprefix('0 tokens, ')}" if run.held != NO_USAGE else ""
     screen.print_text(f"  used {run.usage}{held}{_limits(record.budget)}")
     if record.error and run.state != SUSPENDED:  # its questions say more
         screen.print_indented(record.error)

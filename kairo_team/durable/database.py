@@ -115,6 +115,8 @@ class Database(ABC):
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         """Held while the writer is started or ended: there is at most one."""
+        self._closing = False
+        """Whether the writer is being ended: it may leave an entry that is given now."""
         self._pid = os.getpid()
         self.problem: str | None = None
         """Why nothing more can be written; None while writing works."""
@@ -211,9 +213,14 @@ class Database(ABC):
                     return self.last_event(one)
         return session.progress()[1]
 
-    def put(self, session: Writing, statements: Sequence[Statement], *, sync: bool = False) -> None:
-        """Queue statements for the writer, after all earlier entries."""
-        if session.lost is None:
+    def put(
+        self, session: Writing, statements: Sequence[Statement], *, sync: bool = False, after_shut: bool = False
+    ) -> None:
+        """Queue statements for the writer, after all earlier entries; none of a session that is lost.
+
+        `after_shut`: also of a session that was shut.
+        """
+        if session.lost is None or (after_shut and session.interrupted):
             self._give(_Entry(session, statements, sync, progress=session.progress()))
 
     def put_progress(self, session: Writing) -> None:
@@ -247,9 +254,10 @@ class Database(ABC):
             return
         with self._starting:
             if self._thread is not None:
+                self._closing = True
                 self._entries.put(None)
                 self._thread.join()
-            self._thread = None
+            self._thread, self._closing = None, False
 
     def _flush(self) -> None:
         """Wait until all earlier entries are written, or have failed."""
@@ -259,15 +267,13 @@ class Database(ABC):
             done.wait()
 
     def _give(self, entry: _Entry) -> None:
-        if threading.current_thread() is self._thread:
-            # The writer must not wait for `_starting` itself: `close` holds the lock while it joins the writer.
-            self._entries.put(entry)
-            return
-        with self._starting:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name="kairo-journal", daemon=True)
-                self._thread.start()
-            self._entries.put(entry)
+        self._entries.put(entry)
+        # Without the lock while there is a writer: a signal handler that interrupts a run may come in between.
+        if (self._closing or self._thread is None) and threading.current_thread() is not self._thread:
+            with self._starting:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._serve, name="kairo-journal", daemon=True)
+                    self._thread.start()
 
     def _serve(self) -> None:
         """Write entries until `close`; after an error, write nothing more."""

@@ -447,7 +447,8 @@ class MemoryRunJournal:
         try:
             await self.written()
         except BaseException:
-            self.ended(number, "unsent", _NOTHING)
+            # Also if the session was interrupted meanwhile: else the call would be in doubt, and charged.
+            self._write(lambda run: self._end(run, number, "unsent", _NOTHING), after_shut=True)
             raise
         return number
 
@@ -457,7 +458,8 @@ class MemoryRunJournal:
 
     def _end(self, run: _Run, number: int, state: str, usage: Usage) -> None:
         at = (self._epoch, number)
-        run.calls[at] = replace(run.calls[at], state=state, usage=usage)
+        if at in run.calls:  # else the session was lost before the call was recorded
+            run.calls[at] = replace(run.calls[at], state=state, usage=usage)
 
     async def written(self) -> None:
         """Return at once, because memory needs no wait; raises `JournalError` if nothing more can be recorded."""
@@ -476,9 +478,8 @@ class MemoryRunJournal:
     def end(self, result: TeamResult) -> None:
         """Record how the session ended; for an interrupted session, only the events emitted since."""
         if self.interrupted:
-            run = self._journal.storage.runs.get(self._run_id)
-            if run is not None and run.session is self and self._journal.alive:
-                self._reach(run, *self._progress())
+            if self._is_last:
+                self._reach(self._journal.storage.run(self._run_id), *self._progress())
             return
         written: str | None = None
         files: Sequence[File] = ()
@@ -491,15 +492,24 @@ class MemoryRunJournal:
         )
         self._on_cancel = self._on_lost = None
 
+    @property
+    def _is_last(self) -> bool:
+        """Whether this interrupted session is the last that had the run, and its process lives."""
+        run = self._journal.storage.runs.get(self._run_id)
+        return self.interrupted and run is not None and run.session is self and self._journal.alive
+
     def _finish(self, run: _Run, state: str, result: str | None) -> None:
         run.state, run.result = state, result
         for one in self._journal.storage.inside(self._run_id) if state in ENDED else ():
             self._journal.storage.drop_questions(one)
 
-    def _write(self, *changes: Callable[[_Run], object]) -> None:
-        """Apply changes to the run's records, all or none; none once the session is lost."""
+    def _write(self, *changes: Callable[[_Run], object], after_shut: bool = False) -> None:
+        """Apply changes to the run's records, all or none; none once the session is lost.
+
+        `after_shut`: also if it was interrupted, until another session has the run.
+        """
         with self._journal.storage.lock:
-            if changes and self._lost is None:
+            if changes and (self._lost is None or (after_shut and self._is_last)):
                 run = self._journal.storage.run(self._run_id)
                 for change in changes:
                     change(run)

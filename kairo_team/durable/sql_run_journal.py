@@ -157,7 +157,8 @@ class SqlRunJournal:
         try:
             await self.written()
         except BaseException:
-            self.ended(number, "unsent", _NOTHING)
+            # Also if the session was interrupted meanwhile: else the call would be in doubt, and charged.
+            self._database.put(session, [self._end(number, "unsent", _NOTHING)], after_shut=True)
             raise
         return number
 

@@ -15,6 +15,8 @@ from kairo_team.models.provider_errors import (
     is_refusal,
     kind_of_words,
     message_of,
+    names_of,
+    never_sent,
     unsent_error,
 )
 from kairo_team.models.readings import call_error_of, kind_in, kind_of_code, kind_of_status, wait_in
@@ -26,8 +28,6 @@ _SLOW: Final = frozenset({"APITimeoutError", "TimeoutError", "TimeoutException"}
 _BROKEN: Final = frozenset({"APIConnectionError", "ConnectionError", "TransportError"})
 _OTHER: Final = frozenset({"APIError"})
 """Names of error classes, or their base classes, of clients and transports."""
-_NEVER_SENT: Final = frozenset({"ConnectError", "ConnectTimeout", "ConnectionRefusedError", "PoolTimeout"})
-"""Names of errors raised before a request was sent."""
 
 
 def call_error(model: str, error: Exception) -> ModelCallError | None:
@@ -44,20 +44,14 @@ def call_error(model: str, error: Exception) -> ModelCallError | None:
     body = body.model_dump() if hasattr(body, "model_dump") else body
     if isinstance(body, dict) and "message" in body:  # LangChain raises the error of a body with status 200 so
         return call_error_of(model, {"error": cast("object", body)}, "it answered with an error")
-    names = _names(error)
+    names = names_of(error)
     if names & (_SLOW | _BROKEN):
-        never_sent = bool(_NEVER_SENT & (names | _names(error.__cause__)))
         way: ModelErrorKind = "timeout" if names & _SLOW else "connection"
-        return ModelCallError(way, model, connection_words(error), unspent=never_sent)
+        return ModelCallError(way, model, connection_words(error), unspent=never_sent(error))
     if not names & _OTHER:
         return None
     said = message_of(error)  # of an error that came in a stream
     return ModelCallError(_coded(error) or "unknown", model, said, retry_after=wait_in(said))
-
-
-def _names(error: BaseException | None) -> set[str]:
-    """Return the names of an error's class and of its base classes."""
-    return {kind.__name__ for kind in type(error).__mro__}
 
 
 def _kind(error: Exception, status: int) -> ModelErrorKind:

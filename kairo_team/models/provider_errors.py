@@ -58,6 +58,14 @@ _QUOTA: Final = "exceeded your current quota"
 _WORDY: Final = ("error", "message", "detail", "errors", "msg", "text", "reason", "title", "type", "code")
 """The fields of an error's body that may have the message; the first one that is filled has it."""
 _TITLE: Final = re.compile(r"<title>(.*?)</title>", re.DOTALL | re.IGNORECASE)
+_WRONG_PLACE: Final = frozenset({*range(300, 400), 404, 405})
+"""HTTP statuses that say that an address may be wrong."""
+_NEVER_SENT: Final = frozenset(
+    {"ConnectError", "ConnectTimeout", "ConnectionRefusedError", "PoolTimeout", "ProxyError"}
+)
+"""Names of errors that clients' transports raise before a request is sent."""
+_TRANSPORTS: Final = frozenset({"httpcore", "httpcore2", "httpx", "httpx2"})
+"""The packages of those transports."""
 _INNER_WORDS: Final = re.compile(r"""['"]message['"]\s*:\s*(['"])(.*?)(?<!\\)\1\s*[,}]""", re.DOTALL)
 """The message of an error that is quoted inside the message of another error."""
 
@@ -79,8 +87,7 @@ def call_error(model: str, error: Exception) -> ModelCallError | None:
     if isinstance(error, TimeoutError):
         return ModelCallError("timeout", model, connection_words(error))
     if isinstance(error, ConnectionError):
-        unspent = isinstance(error, ConnectionRefusedError)
-        return ModelCallError("connection", model, connection_words(error), unspent=unspent)
+        return ModelCallError("connection", model, connection_words(error), unspent=never_sent(error))
     if isinstance(error, LookupError | AttributeError | TypeError | ValueError):
         return ModelCallError("unknown", model, f"its reply cannot be read: {message_of(error)}")
     if type(error).__module__.partition(".")[0] in _CLIENTS:
@@ -89,11 +96,11 @@ def call_error(model: str, error: Exception) -> ModelCallError | None:
 
 
 def _of_provider(model: str, error: Any) -> ModelCallError:
-    status: int | None = getattr(error, "status_code", None)
-    begun = bool(getattr(error, "in_stream", False))
-    never_sent = getattr(error, "phase", None) in {"pool", "connect"}
+    redirect = _redirect_of(error)
+    status: int | None = getattr(error, "status_code", None) or redirect
+    begun = bool(getattr(error, "in_stream", False)) and redirect is None
     kind = _kind(error, status)
-    unspent = not begun and (never_sent or is_refusal(status, kind))
+    unspent = not begun and (never_sent(error) or is_refusal(status, kind))
     retry_after: float | None = getattr(error, "retry_after", None)
     said = words_in(getattr(error, "body", None)) if status is None else answered_words(error, status)
     if retry_after is None:
@@ -139,15 +146,31 @@ def kind_of_words(error: Exception) -> ModelErrorKind | None:
 
 
 def answered_words(error: Exception, status: int) -> str:
-    """Return a server's answer as a sentence: the server's own words, without those that a proxy adds around."""
+    """Return a server's answer as a sentence: the server's own words, without those that a proxy adds around.
+
+    If the address may be wrong, the sentence begins with it.
+    """
     body = getattr(error, "body", None)
-    words = _body_words(body)
-    if not words:
-        return message_of(error)
-    inner, more = _INNER_WORDS.findall(words), words_in(body)
-    words = inner[-1][1] if inner else (more if more.startswith(words) else words).partition("Received Model Group=")[0]
-    hint: str | None = getattr(error, "hint", None)
-    return f"HTTP {status}: {shortened(' '.join(words.split()))}" + (f" ({hint})" if hint else "")
+    words, hint = _body_words(body), getattr(error, "hint", None)
+    if words:
+        inner, more = _INNER_WORDS.findall(words), words_in(body)
+        words = inner[-1][1] if inner else (more if more.startswith(words) else words)
+        words = words.partition("Received Model Group=")[0]
+        said = f"HTTP {status}: {shortened(' '.join(words.split()))}" + (f" ({hint})" if hint else "")
+    elif not body or (isinstance(body, Mapping) and cast("Mapping[str, object]", body).get("message") == ""):
+        said = f"HTTP {status}, without a word"
+    else:
+        said = message_of(error)
+    return f"{_wrong_place(error)}{said}" if status in _WRONG_PLACE else said
+
+
+def _wrong_place(error: Exception) -> str:
+    """Return the address of the request that was answered, and where the answer leads; empty if it is unknown."""
+    chain = list(causes_of(error))
+    address = next(filter(None, (_address_of(one, with_path=True) for one in chain)), None)
+    answered = next((one for one in map(_response_of, chain) if hasattr(one, "headers")), None)
+    leads = None if answered is None else answered.headers.get("location")
+    return f"{address}: " + (f"it redirects to {leads}: " if leads else "") if address else ""
 
 
 def _body_words(body: object) -> str:
@@ -213,7 +236,9 @@ def unsent_error(model: str, error: BaseException) -> ModelCallError | None:
         said = _NOT_SENDABLE.get(type(cause).__name__)
         if said is not None:
             shown = "" if type(cause).__name__ == "LocalProtocolError" else f" ({message_of(cause)})"  # it has the key
-            return ModelCallError("bad_request", model, f"{said}{shown}", unspent=True)
+            url = next(filter(None, map(_url_of, causes_of(error))), "") if "address" in said else ""
+            where = f"{url.rpartition('@')[2]!r}: " if url else ""
+            return ModelCallError("bad_request", model, f"{where}{said}{shown}", unspent=True)
     return None
 
 
@@ -221,10 +246,16 @@ def connection_words(error: BaseException) -> str:
     """Return the address that did not answer, the proxy in between, and the cause; from any client's error."""
     chain = list(causes_of(error))
     known = next(((one, said) for one in reversed(chain) for kind, said in _ON_THE_WAY if isinstance(one, kind)), None)
-    cause = next((one for one in reversed(chain) if str(one).strip()), error) if known is None else known[0]
+    told = (one for one in reversed(chain) if str(one).strip() and _is_of_transport(one))
+    cause = next(told, error) if known is None else known[0]
     why = message_of(cause) if known is None else f"{known[1]} ({message_of(cause)})"
     address = next(filter(None, map(_address_of, chain)), None)
     return why if address is None else f"{address}{_proxy_to(address)}: {why}"
+
+
+def _is_of_transport(error: BaseException) -> bool:
+    """Return whether an error is one of the connection, and not of what was made of a reply."""
+    return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _TRANSPORTS
 
 
 def causes_of(error: BaseException) -> Iterator[BaseException]:
@@ -240,15 +271,48 @@ def causes_of(error: BaseException) -> Iterator[BaseException]:
         one = inside or one.__cause__ or one.__context__
 
 
-def _address_of(error: BaseException) -> str | None:
-    """Return the address of an error's request, without path and credentials."""
+def _address_of(error: BaseException, *, with_path: bool = False) -> str | None:
+    """Return the address of an error's request, without credentials, and without its path unless that is wanted."""
     try:
-        split = urlsplit(str(getattr(error, "request").url))  # noqa: B009 - an error of any client
+        split = urlsplit(_url_of(error) or "")
         host = split.hostname
-    except (AttributeError, RuntimeError, ValueError):  # httpx raises a RuntimeError without a request
+    except ValueError:
         return None
     place = f"[{host}]" if host and ":" in host else host
-    return place and f"{split.scheme}://{place}" + (f":{split.port}" if split.port else "")
+    return place and f"{split.scheme}://{place}" + (f":{split.port}" if split.port else "") + split.path * with_path
+
+
+def _url_of(error: BaseException) -> str | None:
+    """Return the URL of an error's request; None without one."""
+    for one in (error, _response_of(error)):
+        try:
+            return str(getattr(one, "request").url)  # noqa: B009 - an error of any client
+        except (AttributeError, RuntimeError):  # httpx raises a RuntimeError without a request
+            continue
+    return None
+
+
+def _response_of(error: BaseException) -> Any:
+    """Return the response that an error of any client is about; None without one."""
+    return getattr(error, "response", None)
+
+
+def _redirect_of(error: BaseException) -> int | None:
+    """Return the status of the redirect that an error is about; None for any other error."""
+    statuses = (getattr(_response_of(one), "status_code", None) for one in causes_of(error))
+    return next((one for one in statuses if isinstance(one, int) and one in range(300, 400)), None)
+
+
+def never_sent(error: BaseException | None) -> bool:
+    """Return whether an error was raised before the request was sent."""
+    while error is not None and not names_of(error) & _NEVER_SENT:
+        error = error.__cause__
+    return error is not None
+
+
+def names_of(error: BaseException) -> set[str]:
+    """Return the names of an error's class and of its base classes."""
+    return {kind.__name__ for kind in type(error).__mro__}
 
 
 def _proxy_to(address: str) -> str:

@@ -201,11 +201,19 @@ class ProviderModel:
                 meant = call_error(self.name, error)
                 if meant is None:
                     raise
-                raise self._explained(meant, request) from (None if meant is error else error)
+                explained = self._explained(meant if meant is error else self._located(meant), request)
+                raise explained from (None if meant is error else error)
 
     def _explained(self, error: ModelCallError, request: ModelRequest) -> ModelCallError:
         """Return the error of a request, with advice if there is any."""
         return error
+
+    def _located(self, error: ModelCallError) -> ModelCallError:
+        """Return the error with the address of the server, if it is about a reply that cannot be read."""
+        address = getattr(self._model, "base_url", None)
+        if error.kind != "unknown" or "://" in error.why or not address:
+            return error
+        return ModelCallError("unknown", error.model, f"{unquote(address)}: {error.why}", unspent=error.unspent)
 
     @asynccontextmanager
     async def _client(self) -> AsyncGenerator[Model[Any]]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Finish = Literal["stop", "length", "content_filter"]
 
-REFUSALS: Final = frozenset({400, 401, 402, 403, 404, 405, 413, 422, 429})
+REFUSALS: Final = frozenset({*range(300, 400), 400, 401, 402, 403, 404, 405, 413, 422, 429})
 """HTTP statuses that prove that the provider did not begin to work."""
 _BY_STATUS: Final[dict[int, ModelErrorKind]] = {
     401: "auth",
@@ -79,7 +79,7 @@ def finish_of_word(word: str | None) -> Finish:
 
 def kind_of_status(status: int) -> ModelErrorKind:
     """Return the kind of error of an HTTP status."""
-    return _BY_STATUS.get(status) or ("bad_request" if status in range(400, 500) else "unknown")
+    return _BY_STATUS.get(status) or ("bad_request" if status in range(300, 500) else "unknown")
 
 
 def kind_of_code(code: object) -> ModelErrorKind | None:

@@ -13,7 +13,8 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.agents import TeamAgent
-from kairo_team.cli.run_table import record_document, runs_document
+from kairo_team.cli.run_table import record_document, runs_document, show_record
+from kairo_team.cli.streams import Screen
 from kairo_team.testing import FunctionModel
 from kairo_team.views.run_record import read_record
 from kairo_team.web_console.sources import JournalSource
@@ -60,7 +61,9 @@ async def under_way(team: kt.Team, journal: kt.SqliteJournal) -> AsyncGenerator[
 
 
 @pytest.mark.parametrize("make", [alone, inside])
-async def test_third_o12_what_is_held_is_not_used(make: Any, tmp_path: Path) -> None:
+async def test_third_o12_what_is_held_is_not_used(
+    make: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     journal, other = kt.SqliteJournal(tmp_path / "runs.db"), kt.SqliteJournal(tmp_path / "runs.db")
     async with under_way(make(), journal) as used:
         [listed], shown = other.runs(), other.show(RUN)
@@ -75,6 +78,8 @@ async def test_third_o12_what_is_held_is_not_used(make: Any, tmp_path: Path) -> 
         [sums] = record.calls
         assert (sums.calls, sums.in_doubt, sums.under_way) == (2, 0, 1)
         assert sums.usage.tokens == used.tokens
+        show_record(record, [], Screen())
+        assert f"  used {shown.usage}; held for calls under way: {shown.held}; limits: " in capsys.readouterr().out
         for document in (runs_document([listed], {}), record_document(record, [])):
             found = json.loads(document)
             found = found["runs"][0] if "runs" in found else found

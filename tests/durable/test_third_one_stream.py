@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -10,12 +11,17 @@ from typing import Any
 
 import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 
 import kairo_team as kt
 from kairo_team import events
 from kairo_team.agents import TeamAgent
-from kairo_team.testing import EventRecorder, MemoryJournal
+from kairo_team.testing import EventRecorder, FunctionModel, MemoryJournal
 from kairo_team.views.progress import RowState, RunProgress
+from tests.durable.desk import ask_briefly
+
+# pyright: reportPrivateUsage=false
+# A signal has to come at one step of the journal's own.
 
 pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
 
@@ -174,3 +180,104 @@ async def test_third_o10_a_run_inside_an_attempt_that_timed_out_is_cancelled() -
     ends = [event.type for event in recorder.events if isinstance(event, events.TeamEnded) and event.run_id != RUN]
     assert ends == ["team.cancelled"]
     recorder.assert_lawful()
+
+
+# ---------------------------------------------------------------- interrupted at any event
+
+
+async def ask_twice(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+    for text in ("first", "second"):
+        await context.model("m:x").complete(ask_briefly(f"{assignment.task.id} {text}"))
+    return "done"
+
+
+def office() -> kt.Team:
+    inner = kt.Team("inner", [kt.Member("hand", ask_twice)])
+    plan = kt.TaskGraph([kt.Task("x", "do"), kt.Task("y", "do", depends_on=["x"])])
+    return kt.Team("outer", [kt.Member("hand", ask_twice), kt.Member("group", TeamAgent(inner, plan=plan))])
+
+
+async def answer(request: kt.ModelRequest) -> str:
+    await checkpoint()
+    return "answer"
+
+
+async def interrupted_at(number: int, journal: Any) -> tuple[kt.TeamResult, list[events.Event]]:
+    """Interrupt a run while its subscriber is told the event of that number, of the run or of the one inside."""
+    told: list[events.Event] = []
+
+    def take(event: events.Event) -> None:
+        told.append(event)
+        if len(told) == number:
+            runtime.runs[RUN].interrupt("enough")
+
+    model, plan = FunctionModel(answer, name="test:m"), kt.TaskGraph([kt.Task("a", "do", member="hand"), GROUP])
+    async with kt.Runtime(models={"m:x": model}, journal=journal, subscribers=[take]) as runtime:
+        run = await runtime.start(office(), "Go.", plan=plan, run_id=RUN)
+        return await run.result(), told
+
+
+GROUP = kt.Task("g", "do", member="group")
+
+
+@JOURNALS
+async def test_third_o10_a_run_interrupted_at_any_event_tells_no_end_but_its_own(make: Any, tmp_path: Path) -> None:
+    """A run inside may begin after that: it ends as the one around it. What was sent by then is told once (o11)."""
+    number, step = 2, 2 if make is journal_in_memory else 5
+    while True:
+        (tmp_path / f"{number}").mkdir()
+        journal = make(tmp_path / f"{number}")
+        result, told = await interrupted_at(number, journal)
+        if result.status is kt.TeamStatus.COMPLETED:
+            break
+        for name in {event.run_id for event in told}:
+            own = [event for event in told if event.run_id == name]
+            assert numbers(journal.events_after(name)) == numbers(own)
+            ends = [one for one in own if isinstance(one, events.TeamEnded)]
+            assert ends == own[-1:]
+            assert ends[0].type in ("team.interrupted", "team.completed")[: 1 + (name != RUN)]
+        assert not [one for one in told if isinstance(one, events.TaskCancelled | events.TaskSkipped)]
+        if isinstance(journal, kt.SqliteJournal):
+            doubts = [one.split(maxsplit=1)[0] for one in result.warnings if "under way" in one]
+            assert sum(map(int, doubts)) == len(journal.in_doubt(RUN))
+            journal.close()
+        number += step
+    assert number > 30
+
+
+class Signalling:
+    """A journal's queue for whose third entry a signal comes, while the entry is put."""
+
+    def __init__(self, journal: kt.SqliteJournal) -> None:
+        self._database, self._left = journal.database, 3
+        self._queue = self._database._entries
+
+    def put(self, entry: Any) -> None:
+        self._left -= 1
+        if not self._left:
+            assert not self._database._starting.locked(), "the handler would wait for its own thread"
+            signal.raise_signal(signal.SIGUSR1)
+        self._queue.put(entry)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._queue, name)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="signals of POSIX")
+async def test_third_o10_a_signal_that_comes_while_a_step_is_recorded_interrupts_the_run(tmp_path: Path) -> None:
+    journal, shift = kt.SqliteJournal(tmp_path / "runs.db"), Shift()
+
+    def handle(_number: int, _frame: object) -> None:
+        runtime.runs[RUN].interrupt("Ctrl-C")
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        async with kt.Runtime(journal=journal) as runtime:
+            run = await runtime.start(shift.team(), "Go.", plan=PLAN, run_id=RUN)
+            journal.database._entries = Signalling(journal)  # type: ignore[assignment]  # a double
+            result = await run.result()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert (result.status, journal.show(RUN).state) == ("cancelled", "interrupted")
+    assert (await kt.Runtime(journal=journal).resume(RUN, shift.team())).status == "completed"
+    journal.close()

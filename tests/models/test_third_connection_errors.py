@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Iterator
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from socketserver import StreamRequestHandler, ThreadingTCPServer
 from typing import Any
 
 import pytest
@@ -106,10 +109,78 @@ def test_third_o56_errors_of_other_libraries_clients_are_said_the_same_way() -> 
     raised = openai.APIConnectionError(request=httpx2.Request("POST", "http://me:word@127.0.0.1:9/v1/chat"))
     raised.__cause__ = httpx2.ConnectError("All connection attempts failed")
     raised.__cause__.__cause__ = ConnectionRefusedError(111, "refused")
-    error = call_error("openai:m", raised)
-    assert error is not None
+    newer = type("OpenAIConnectionError", (openai.APIConnectionError,), {})(request=raised.request)
+    newer.__cause__ = raised
+    for one in (raised, newer):
+        error = call_error("openai:m", one)
+        assert error is not None
+        assert (error.kind, error.unspent) == ("connection", True)
+        assert error.why == "http://127.0.0.1:9: nothing listens there ([Errno 111] refused)"
+
+
+@contextmanager
+def answering(head: str, body: str = "") -> Generator[str]:
+    """Answer every request at an address with these lines, and a body."""
+
+    class Handler(StreamRequestHandler):
+        def handle(self) -> None:
+            while self.rfile.readline().strip():
+                continue
+            length = f"Content-Length: {len(body)}\r\nConnection: close"
+            self.wfile.write(f"{head}\r\n{length}\r\n\r\n{body}".encode())
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+
+
+@pytest.mark.sampled("model")
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [
+        ("HTTP/1.1 404 Not Found", "HTTP 404, without a word"),
+        ("HTTP/1.1 405 Method Not Allowed", "HTTP 405, without a word"),
+        (
+            "HTTP/1.1 301 Moved\r\nLocation: https://there/v1",
+            "it redirects to https://there/v1: HTTP 301, without a word",
+        ),
+    ],
+)
+async def test_third_o56_a_wrong_path_is_said_with_the_address_and_is_free(
+    wires: Wires, monkeypatch: pytest.MonkeyPatch, model: str, head: str, said: str
+) -> None:
+    with answering(head) as address:
+        for name in BASES:
+            monkeypatch.setenv(name, address)
+        error = await error_of(provider_model(model))
+    assert (error.kind, error.unspent) == ("bad_request", True)
+    assert error.why.startswith(f"{address}/")
+    assert error.why.endswith(f": {said}")
+
+
+async def test_third_o56_a_proxy_that_opens_no_way_is_named_and_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    with answering("HTTP/1.1 407 Proxy Authentication Required") as proxy:
+        for name in ("HTTPS_PROXY", "https_proxy"):
+            monkeypatch.setenv(name, proxy)
+        error = await error_of(OpenAICompatible("m", "https://models.invalid/v1"))
     assert (error.kind, error.unspent) == ("connection", True)
-    assert error.why == "http://127.0.0.1:9: nothing listens there ([Errno 111] refused)"
+    assert f"through the proxy {proxy} (a variable such as HTTPS_PROXY sets it): 407" in str(error)
+
+
+@pytest.mark.parametrize("model", MODELS)
+async def test_third_o56_a_page_in_place_of_a_reply_is_said_with_the_address(
+    wires: Wires, monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    with answering("HTTP/1.1 200 OK\r\nContent-Type: text/html", "<p>Welcome</p>") as address:
+        for name in BASES:
+            monkeypatch.setenv(name, address)
+        error = await error_of(provider_model(model))
+    assert error.why.startswith(address)
+    assert "JSON" in error.why
 
 
 # ---------------------------------------------------------------- when a model is built

@@ -624,8 +624,9 @@ def _explain_failure(context: WorkContext, error: Exception) -> _End:
         _logger.debug("an attempt at task %r failed", context.task_id, exc_info=error)
     else:
         context.services.tracebacks.log(f"member {context.member!r}", f"on task {context.task_id!r}", error)
-    final = isinstance(error, ConstraintExit) or is_met_again(error, context.unanswered)
-    return _failed(context, problem_of(error, None), final=final)
+    last = context.unanswered
+    why = f"{type(error).__name__}: {last}" if last is not None and error is last.__cause__ else problem_of(error, None)
+    return _failed(context, why, final=isinstance(error, ConstraintExit) or is_met_again(error, last))
 
 
 def _halt_of(error: Exception, governor: Governor) -> tuple[HaltReason, _Origin] | None:

@@ -245,9 +245,14 @@ def join_partial(task_runs: Sequence[TaskRun], outcomes: Sequence[TaskOutcome]) 
 def _led_on(entry: Entry) -> bool:
     """Return whether a dependent of the task was accepted."""
     for dependent in entry.dependents:
-        if dependent.accepted:
+        if dependent.accepted and (_made_something(dependent) or _led_on(dependent)):
             return True
     return entry.parent is not None and (_led_on(entry.parent) or _is_outdated(entry, entry.parent))
+
+
+def _made_something(entry: Entry) -> bool:
+    """Return whether an accepted task may have an artifact: not a map of an empty list."""
+    return entry.task.over is None or entry.parts is None or bool(entry.parts.entries)
 
 
 def _is_outdated(entry: Entry, parent: Entry) -> bool:

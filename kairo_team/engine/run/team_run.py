@@ -201,6 +201,8 @@ class TeamRun:
                 try:
                     with run._ending.watching():
                         around = run._begin()
+                        if run._kept is not None and run._services.is_left:
+                            run.interrupt("the run around it was left before this one began")
                         async with (
                             interruptible(run.governor),
                             background(run._supervisor.watch, *run._services.watches) as run._services.start_soon,
@@ -339,7 +341,7 @@ class TeamRun:
 
     def _leave(self, kept: RunJournal, reason: str) -> None:
         """Record and emit nothing more: the next session continues from the journal. From any thread."""
-        if not kept.interrupted:
+        if not self.bus.closed:
             self._in_doubt = self._services.under_way.in_doubt()
             # If an attempt around this run has ended, no session follows, so the end is emitted.
             self.bus.closed = not self._services.is_over
@@ -687,8 +689,7 @@ class TeamRun:
 
     def others(self, task: Task) -> tuple[str, ...]:
         """Return the other members that may do a task, in the team's order."""
-        member = self._task_run(task).member
-        return tuple(name for name in able_members(task, self.team) if name != member)
+        return tuple(name for name in able_members(task, self.team) if name != self.member(task))
 
     async def hand_over(self, task: Task, member: str) -> bool:
         """Give a task to another member; False if that member cannot pay for the task. Recorded."""
@@ -727,8 +728,7 @@ class TeamRun:
         if verdict is not None and verdict.outcome is not VerdictOutcome.PASS:
             reviewer = f" by {by}" if by else ""
             task_run.warnings += (f"accepted{reviewer} without a PASS: {verdict.cause or verdict.outcome.value}",)
-        outcome = verdict.outcome.value if verdict else None
-        self._end(task_run, COMPLETED, None, verdict=outcome)
+        self._end(task_run, COMPLETED, None, verdict=verdict.outcome.value if verdict else None)
 
     def fail(
         self, task: Task, error: str, *, best: Attempt | None = None, verdict: EvaluationVerdict | None = None

@@ -229,7 +229,10 @@ class RunServices:
     ) -> None:
         """Emit a text of the work, if there are listeners."""
         if self.content is not None and self.content.heard:
-            said = to_jsonable_python(body, fallback=_shown)
+            try:
+                said = to_jsonable_python(body, fallback=_shown)
+            except UnicodeEncodeError:  # half a character in a key, which pydantic allows only in values
+                said = describe(body)
             self.emit(Content, task_id, member, of, call, attempt, said)
 
     def note_overshoot(self, model: str, held: Usage, used: Usage) -> None:
@@ -284,7 +287,15 @@ class RunServices:
     @property
     def is_over(self) -> bool:
         """Whether an attempt around the run has ended, so that the run cannot continue."""
-        return self.outer_attempt is not None and self.outer_attempt.over
+        outer = self.outer_attempt
+        return outer is not None and outer.over and not outer.left
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the session of the run, or of one around it, was left in its journal, to be resumed."""
+        return (self.kept is not None and self.kept.interrupted) or (
+            self.outer_attempt is not None and self.outer_attempt.left
+        )
 
     def withdraw_questions(self, attempt: Attempt) -> None:
         """Withdraw the questions of an ended attempt; keep them if it waits for a person."""

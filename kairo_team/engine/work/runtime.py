@@ -118,6 +118,11 @@ class OuterAttempt(Protocol):
         ...
 
     @property
+    def left(self) -> bool:
+        """Whether the session of the attempt was left in its journal, to be resumed."""
+        ...
+
+    @property
     def under_way(self) -> CallsUnderWay:
         """The calls of the attempt's run that are under way."""
         ...

@@ -120,7 +120,6 @@ class _CallLog:
     def answered(self, number: int, answer: object, usage: Usage) -> None:
         """Keep a call's answer and usage until the answer is recorded."""
         self._sent.pop(number, None)
-        self._context.services.under_way.end(self._journal, number)
         self._answered[id(answer)] = (answer, number, usage)
 
     async def record(self, key: str, answer: object, value: object) -> None:
@@ -128,6 +127,7 @@ class _CallLog:
         _, number, usage = self._answered.pop(id(answer), (None, 0, _NOTHING))
         if number:
             self._journal.put_answer(key, value, number, usage)
+            self._context.services.under_way.end(self._journal, number)  # until then an interrupt loses the answer
         else:
             self._journal.put(key, value)
         try:
@@ -266,6 +266,11 @@ class WorkContext:
     def over(self) -> bool:
         """Whether this work, or an attempt around it, was ended from outside its run."""
         return self.cancelled or self.services.is_over
+
+    @property
+    def left(self) -> bool:
+        """Whether the session around this work was left in its journal, to be resumed."""
+        return self.services.is_left
 
     @property
     def directives(self) -> Sequence[str]:
