@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
 
 from kairo_team._util.frozen import known_arguments
@@ -256,6 +256,22 @@ def _unpickled(*values: Any) -> File:
 def unique(files: Iterable[File]) -> tuple[File, ...]:
     """Return files in order, each content once."""
     return tuple(dict.fromkeys(files))
+
+
+class Offered(NamedTuple):
+    """Files as they are given to a model that is asked about the work of others."""
+
+    seen: tuple[File, ...]
+    """Those that it takes, each once."""
+    lines: tuple[str, ...]
+    """A line on each file, which says so where the model does not take it."""
+
+
+def offered_to(problem: Callable[[File], str | None] | None, files: Iterable[File]) -> Offered:
+    """Return what a model gets of files; `problem` says why it does not take one, None: it takes none."""
+    given = unique(files)
+    seen = tuple(file for file in given if problem is not None and problem(file) is None)
+    return Offered(seen, tuple(f"{file}" if file in seen else f"{file} (not shown to you)" for file in given))
 
 
 def size_text(size: int) -> str:

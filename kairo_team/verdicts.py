@@ -22,6 +22,7 @@ from kairo_team.budget import Usage, check_count
 
 if TYPE_CHECKING:
     from kairo_team.contracts import MemberContext
+    from kairo_team.files import File
     from kairo_team.messages import Message
     from kairo_team.results import Artifact
     from kairo_team.tasks import Task
@@ -297,8 +298,11 @@ class EvaluationContext:
     """Governed models for the purpose "evaluate"; None outside a run."""
     transcript: Sequence[Message] = ()
     """The member's conversation, in order; empty if its agent keeps none."""
+    files: Sequence[File] = ()
+    """Files of the request and of the task. Those of artifacts are in `artifact` and `upstream`."""
 
     def __post_init__(self) -> None:
+        from kairo_team.files import File
         from kairo_team.messages import Message
         from kairo_team.results import Artifact
         from kairo_team.tasks import Task
@@ -313,5 +317,6 @@ class EvaluationContext:
         object.__setattr__(self, "prior_verdicts", prior)
         transcript = freeze_several("EvaluationContext.transcript", self.transcript, Message)
         object.__setattr__(self, "transcript", transcript)
+        object.__setattr__(self, "files", freeze_several("EvaluationContext.files", self.files, File))
         upstream = freeze_named("EvaluationContext.upstream", self.upstream, Artifact)
         object.__setattr__(self, "upstream", upstream)
