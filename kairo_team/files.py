@@ -169,6 +169,15 @@ class File:
         main, _, sub = self._media_type.partition("/")
         return main == "text" or (main == "application" and sub.rpartition("+")[2] in _TEXTS)
 
+    def masked_by(self, mask: Callable[[str], str]) -> File:
+        """Return the file with name and URL as `mask` returns them; itself where they stay. The digest stays too."""
+        name, url = mask(self._name), None if self._url is None else mask(self._url)
+        if (name, url) == (self._name, self._url):
+            return self
+        made = File.__new__(File)
+        made._fill(self._content, url, self._media_type, name, self._digest, self._size)  # noqa: SLF001 - as above
+        return made
+
     def as_json(self) -> dict[str, str]:
         """Return the arguments that make an equal file, as JSON values: the content as base64."""
         about = {"media_type": self._media_type, "name": self._name}

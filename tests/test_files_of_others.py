@@ -189,3 +189,19 @@ async def test_the_name_of_a_file_is_quoted_in_a_prompt() -> None:
     before, _, after = model.calls[0].messages[-1].text.partition(words)
     fences = [line for line in before.splitlines() if line.startswith("===")]
     assert len(fences) % 2 == 1, before + after
+
+
+async def test_a_secret_in_a_name_or_an_address_is_masked_and_the_file_stays_a_file() -> None:
+    secret = "hunter2hunter2"
+    files = [kt.File(data=png(), name=f"{secret}.png"), kt.File(url=f"https://h/a.png?key={secret}")]
+    seen: list[Any] = []
+    runtime = kt.Runtime(secrets=[secret], content="events", subscribers=[seen.append])
+    team = kt.Team("t", [kt.Member("d", lambda _: made("Drawn.", *files))])
+    result = await kt.run(team, "Draw.", files=files, runtime=runtime)
+    assert result.artifact is not None
+    assert [(type(file), file.name, file.url) for file in result.artifact.files] == [
+        (kt.File, "[secret].png", None),
+        (kt.File, "a.png", "https://h/a.png?key=[secret]"),
+    ]
+    assert result.artifact.files[0].data == png()
+    assert secret not in repr([result, *seen])

@@ -6,12 +6,15 @@ import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kairo_team.web_console.made_files import last_files
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
     from kairo_team.human import HumanRequest
     from kairo_team.recorded import RecordedRun
+    from kairo_team.web_console.made_files import MadeFile
     from kairo_team.web_console.sources import Source
 
 MOST_SHOWN: Final = 100_000
@@ -56,6 +59,10 @@ class OpenQuestion:
     """The command that resumes the run, or the outermost run around it."""
     changes: Changes | None
     """None without an earlier attempt."""
+    files: Sequence[MadeFile] = ()
+    """The files of the artifact under review."""
+    more_files: int = 0
+    """How many more files it has."""
 
     @property
     def shown(self) -> str:
@@ -101,8 +108,9 @@ def open_questions(source: Source, run_id: str | None = None) -> tuple[OpenQuest
         if asked.run_id not in runs:
             runs[asked.run_id] = tuple(_outwards(source, asked.run_id))
         asking, outermost = runs[asked.run_id][0], runs[asked.run_id][-1]
-        changes = _changes(source, asked)
-        found.append(OpenQuestion(asked, one.asked_at, one.deferral, asking, source.resume_hint(outermost), changes))
+        changes, hint = _changes(source, asked), source.resume_hint(outermost)
+        files, more = _files(source, asked)
+        found.append(OpenQuestion(asked, one.asked_at, one.deferral, asking, hint, changes, files, more))
     return tuple(found)
 
 
@@ -113,6 +121,14 @@ def _outwards(source: Source, run_id: str) -> Iterator[RecordedRun]:
         run = source.show(name)
         yield run
         name = run.parent
+
+
+def _files(source: Source, question: HumanRequest) -> tuple[Sequence[MadeFile], int]:
+    """Return the files of the artifact that a question is about, and how many more there are."""
+    if question.kind != "review":
+        return (), 0
+    here = (question.task_id, question.attempt)
+    return last_files(one for one in source.files(question.run_id) if (one.task_id, one.attempt) == here)
 
 
 def _changes(source: Source, question: HumanRequest) -> Changes | None:

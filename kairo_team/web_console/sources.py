@@ -8,12 +8,13 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kairo_team.cluster.coverage import coverage_of
-from kairo_team.durable.codec import outline
+from kairo_team.durable.codec import fetching, outline
 from kairo_team.durable.event_pages import read_pages
 from kairo_team.durable.postgres import PostgresJournal
 from kairo_team.engine.records.replay import RAISED_BUDGET
 from kairo_team.results import Attempt
 from kairo_team.views.run_record import call_sums, first_budget, raised_budget, recorded_error
+from kairo_team.web_console.made_files import MadeFile
 from kairo_team.web_console.open_questions import Deferral
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from kairo_team.recorded import RecordedRun
     from kairo_team.views.run_record import CallSum
 
+_A_FILE: Final = '{"~":"file"'
+"""How a record of a file begins."""
 _REMEMBERED: Final = 64
 """Runs whose unchanging values are kept."""
 
@@ -102,6 +105,10 @@ class Source(Protocol):
 
     def artifact_before(self, question: HumanRequest) -> str | None:
         """Return the text of the last artifact from an earlier attempt at the question's task, if it is known."""
+        ...
+
+    def files(self, run_id: str) -> Sequence[MadeFile]:
+        """Return the files of a run's artifacts, in the order in which they were made."""
         ...
 
     def answer(self, question_id: str, decision: HumanDecision) -> None:
@@ -218,6 +225,17 @@ class JournalSource:
             if made.number < question.attempt:
                 return made.artifact.text
         return None
+
+    def files(self, run_id: str) -> Sequence[MadeFile]:
+        """Return the files of the artifacts in the recorded attempts."""
+        sql = "SELECT value FROM step WHERE run_id = ? AND key LIKE 'attempt:%' AND value LIKE ? ORDER BY id"
+        database = self._journal.database
+        with database.reading() as connection:
+            rows = connection.execute(sql, (run_id, f"%{_A_FILE}%")).fetchall()
+        with fetching(database.file):
+            made = [outline(row["value"]) for row in rows]
+        found = [(one, one.artifact) for one in made if isinstance(one, Attempt)]
+        return [MadeFile(one.task_id, one.number, file) for one, it in found if it is not None for file in it.files]
 
     def answer(self, question_id: str, decision: HumanDecision) -> None:
         """Answer a question of any run."""
