@@ -11,7 +11,7 @@ from kairo_team import events
 from kairo_team.budget import HaltReason
 from kairo_team.coordinators.failure_policy import FailurePolicy
 from kairo_team.errors import Misuse
-from kairo_team.human import HumanRequest
+from kairo_team.human import HumanRequest, subject_of
 from kairo_team.team import RiskProfile
 from kairo_team.verdicts import Cause, EvaluationVerdict, Finding, VerdictOutcome
 
@@ -333,7 +333,7 @@ class ReviewRounds:
         return HumanRequest(
             "review",
             f"Is the work of {chosen.member!r} on {self.task.id!r} good enough? {_reason_to_ask(verdict)}",
-            chosen.artifact.text if chosen.artifact else "",
+            subject_of(chosen.artifact),
             self.task.id,
             chosen.member,
             self._tries,

@@ -127,8 +127,7 @@ def _files(source: Source, question: HumanRequest) -> tuple[Sequence[MadeFile], 
     """Return the files of the artifact that a question is about, and how many more there are."""
     if question.kind != "review":
         return (), 0
-    here = (question.task_id, question.attempt)
-    return last_files(one for one in source.files(question.run_id) if (one.task_id, one.attempt) == here)
+    return last_files(one for one in source.files(question.run_id) if one.file.digest in question.subject)
 
 
 def _changes(source: Source, question: HumanRequest) -> Changes | None:

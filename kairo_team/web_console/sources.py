@@ -12,13 +12,14 @@ from kairo_team.durable.codec import fetching, outline
 from kairo_team.durable.event_pages import read_pages
 from kairo_team.durable.postgres import PostgresJournal
 from kairo_team.engine.records.replay import RAISED_BUDGET
+from kairo_team.human import subject_of
 from kairo_team.results import Attempt
 from kairo_team.views.run_record import call_sums, first_budget, raised_budget, recorded_error
 from kairo_team.web_console.made_files import MadeFile
 from kairo_team.web_console.open_questions import Deferral
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from kairo_team.budget import Budget
     from kairo_team.durable.accounts import Account
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from kairo_team.engine.records.run_handle import Run
     from kairo_team.engine.work.runtime import Runtime
     from kairo_team.events import Event
+    from kairo_team.files import File
     from kairo_team.human import HumanDecision, HumanRequest
     from kairo_team.recorded import RecordedRun
     from kairo_team.views.run_record import CallSum
@@ -137,6 +139,7 @@ class JournalSource:
         self._runtime = runtime
         self._first_budget = lru_cache(_REMEMBERED)(partial(first_budget, journal))
         self._error = lru_cache(_REMEMBERED)(self._read_error)
+        self._named = lru_cache(_REMEMBERED)(self._read_names)
 
     @property
     def name(self) -> str:
@@ -223,19 +226,33 @@ class JournalSource:
             if not isinstance(made, Attempt) or made.task_id != question.task_id or made.artifact is None:
                 continue
             if made.number < question.attempt:
-                return made.artifact.text
+                return subject_of(made.artifact)
         return None
 
     def files(self, run_id: str) -> Sequence[MadeFile]:
-        """Return the files of the artifacts in the recorded attempts."""
+        """Return the files of the artifacts in the recorded attempts, with their names if these are in the result.
+
+        An attempt is recorded as it was made, and only the result has its secrets masked.
+        """
         sql = "SELECT value FROM step WHERE run_id = ? AND key LIKE 'attempt:%' AND value LIKE ? ORDER BY id"
         database = self._journal.database
         with database.reading() as connection:
             rows = connection.execute(sql, (run_id, f"%{_A_FILE}%")).fetchall()
+        if not rows:
+            return ()
         with fetching(database.file):
             made = [outline(row["value"]) for row in rows]
+        run = self.show(run_id)
+        known = self._named(run_id, run.state, run.updated_at)
         found = [(one, one.artifact) for one in made if isinstance(one, Attempt)]
-        return [MadeFile(one.task_id, one.number, file) for one, it in found if it is not None for file in it.files]
+        files = ((one, file) for one, artifact in found if artifact is not None for file in artifact.files)
+        return [MadeFile(one.task_id, one.number, known.get(file) or _unnamed(file)) for one, file in files]
+
+    def _read_names(self, run_id: str, _state: str, _updated_at: float) -> Mapping[File, File]:
+        """Return the files of a result by themselves; state and last change are the cache key."""
+        result = self._journal.result(run_id)
+        made = [one.artifact for one in (() if result is None else result.outcomes) if one.artifact is not None]
+        return {file: file for artifact in made for file in artifact.files}
 
     def answer(self, question_id: str, decision: HumanDecision) -> None:
         """Answer a question of any run."""
@@ -254,6 +271,11 @@ class JournalSource:
 
     def close(self) -> None:
         """Do nothing: the journal belongs to its owner."""
+
+
+def _unnamed(file: File) -> File:
+    """Return a file under another name and address, which may have secrets."""
+    return file.masked_by(lambda text: file.digest[:8] if text == file.name else "")
 
 
 def _moment(seconds: float) -> datetime:

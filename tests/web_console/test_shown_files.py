@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ pytest.importorskip("uvicorn", reason="the console needs the extra console")
 httpx = pytest.importorskip("httpx", reason="the tests of the console need httpx")
 
 import kairo_team as kt  # noqa: E402 - skipped where the extra is not installed
+from kairo_team.human import subject_of  # noqa: E402
 from kairo_team.web_console import made_files  # noqa: E402
 from kairo_team.web_console.live_runs import LiveRuns  # noqa: E402
 from tests.models.test_files import AT_URL, PAPER, PHOTO, png  # noqa: E402
@@ -46,16 +48,14 @@ async def draw_in(runtime: kt.Runtime, *files: kt.File, text: str = "Drawn.") ->
 
 
 def test_images_are_shown_and_others_are_saved_and_none_can_do_harm(tmp_path: Path) -> None:
-    runtimes: list[kt.Runtime] = []  # only a process that knows a secret can mask it
-
     async def record() -> None:
         journal = kt.SqliteJournal(tmp_path / "runs.db")
-        runtimes.append(kt.Runtime(journal=journal, gate=kt.DeferGate(), secrets=[NAME]))
-        result = await draw_in(runtimes[0], *FILES)
+        result = await draw_in(kt.Runtime(journal=journal, gate=kt.DeferGate(), secrets=[NAME]), *FILES)
         assert result.status is kt.TeamStatus.SUSPENDED
         journal.close()
 
     anyio.run(record)
+    gc.collect()  # from here on nobody knows the secret
     journal = kt.SqliteJournal(tmp_path / "runs.db")
     with kt.console(journal, token=TOKEN) as console, visit(console) as browser:
         address = console.link
@@ -125,3 +125,10 @@ async def test_of_many_files_only_so_many_are_listed(tmp_path: Path, monkeypatch
         assert html.partition("<h2>Files")[2].count("<img ") == 3
         assert "2 more files are not shown." in html
     journal.close()
+
+
+def test_an_approval_is_for_the_files_that_were_shown() -> None:
+    subjects = [subject_of(kt.Artifact("Drawn.", files=files)) for files in ((), (PHOTO,), (SECRET,), (PHOTO, SECRET))]
+    asked = [kt.HumanRequest("review", "Good?", subject, "draw") for subject in subjects]
+    assert subjects[0] == "Drawn."
+    assert len({one.digest for one in asked}) == 4
