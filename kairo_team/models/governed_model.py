@@ -134,9 +134,11 @@ def _json_bytes(value: Mapping[str, Any]) -> int:
 
 def file_problem(model: ChatModel, file: File) -> str | None:
     """Return why a model, or one of a `Fallback`, does not take a file, in a sentence; None if each takes it."""
+    is_kept = file.url is not None or file.data is not None
     for one in single_models(model):
         ask = getattr(one, "file_problem", None)
         why: str | None = "it takes no files" if ask is None else ask(file)
+        why = why if is_kept else "its content is no longer kept: give the file again, File(path=...)"
         if why is not None:
             return f"model {one.name!r} cannot be given {file}: {why}"
     return None

@@ -162,7 +162,8 @@ def call_error_of(model: str, body: object, otherwise: str) -> ModelCallError:
 def refuse_error_bodies(model: Any, name: str) -> None:
     """Make OpenAI's client raise errors that come with status 200, in the provider's own words.
 
-    By itself the client turns such an error into an empty completion, and the provider's message is lost.
+    By itself the client turns such an error into an empty completion, and the provider's message is lost. Calls of
+    functions get their type, where a provider leaves it out.
     """
     completions = getattr(getattr(getattr(model, "client", None), "chat", None), "completions", None)
     create: Callable[..., Any] | None = getattr(completions, "create", None)
@@ -173,9 +174,18 @@ def refuse_error_bodies(model: Any, name: str) -> None:
     async def checked(*args: Any, **options: Any) -> Any:
         reply = await create(*args, **options)
         check_completion(name, reply)
+        _name_calls(reply)
         return reply
 
     completions.create = checked
+
+
+def _name_calls(reply: Any) -> None:
+    """Say of each tool call without a type that it calls a function: Mistral leaves the type out."""
+    for choice in getattr(reply, "choices", None) or ():
+        for call in getattr(getattr(choice, "message", None), "tool_calls", None) or ():
+            if getattr(call, "type", None) is None and hasattr(call, "function"):
+                call.type = "function"
 
 
 def check_completion(name: str, reply: Any) -> None:
