@@ -33,6 +33,7 @@ FILES: Final = ("anthropic-messages", "google-generate", "openai-chat", "openai-
 WAYS: Final[tuple[Way, ...]] = get_args(Way)
 _KINDS: Final = {400: "bad_request", 404: "bad_request", 429: "rate_limited"}
 
+
 @cache
 def conversations(file: str) -> list[Any]:
     """Return the recorded conversations of a file; skips the test where the folder is missing."""
