@@ -330,6 +330,7 @@ class ReviewRounds:
         return None
 
     def _question(self, verdict: EvaluationVerdict, chosen: Attempt) -> HumanRequest:
+        before = next((one for one, _ in reversed(self.reviewed) if one.number < chosen.number), None)
         return HumanRequest(
             "review",
             f"Is the work of {chosen.member!r} on {self.task.id!r} good enough? {_reason_to_ask(verdict)}",
@@ -340,6 +341,7 @@ class ReviewRounds:
             verdict.cause,
             [finding for finding in verdict.findings if not finding.is_right],
             consequences=self._consequences(verdict, chosen),
+            before="" if before is None else subject_of(before.artifact),
         )
 
     def _consequences(self, verdict: EvaluationVerdict, chosen: Attempt) -> Mapping[str, str]:

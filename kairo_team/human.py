@@ -48,6 +48,8 @@ class HumanRequest:
     consequences: Annotated[Mapping[str, str], AfterValidator(freeze)] = EMPTY
     """What follows from each answer, in words, as far as known; the keys are "approve", "revise", "reject" and
     "silence"."""
+    before: str = ""
+    """The same of the artifact that was reviewed before; "" without one."""
 
     def __post_init__(self) -> None:
         if not self.text.strip():

@@ -14,9 +14,7 @@ from kairo_team._util.frozen import EMPTY
 from kairo_team.budget import NO_USAGE, Budget, Usage
 from kairo_team.errors import Misuse, RunFinished, RunNotFound
 from kairo_team.files import File
-from kairo_team.human import subject_of
 from kairo_team.recorded import ENDED, RecordedRun
-from kairo_team.results import Artifact
 from kairo_team.web_console.made_files import MadeFile
 from kairo_team.web_console.open_questions import Deferral
 from kairo_team.web_console.sources import Standing, Waiting
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
     from kairo_team.engine.records.run_handle import Run
     from kairo_team.engine.work.runtime import Runtime
     from kairo_team.events import Event, TeamEnded
-    from kairo_team.human import HumanDecision, HumanRequest
+    from kairo_team.human import HumanDecision
 
 MOST_ENDED: Final = 100
 """Ended runs that are kept, the newest ones."""
@@ -235,18 +233,6 @@ class LiveRuns:
     def number_open(self) -> int:
         """Return how many questions are open."""
         return len(self._runtime.pending())
-
-    def artifact_before(self, question: HumanRequest) -> str | None:
-        """Return the text of the last artifact of an earlier attempt, if `Runtime(content=...)` asks for texts."""
-        kept = self._find(question.run_id)
-        with self._lock:
-            made = [one for one in kept.events if isinstance(one, events.Content) and one.of == "artifact"]
-        of_task = (one for one in reversed(made) if one.task_id == question.task_id and one.body is not None)
-        before = next((one for one in of_task if one.attempt < question.attempt), None)
-        if before is None:
-            return None
-        files = tuple(file for one in before.body.get("files", ()) if (file := File.of_shown(one)) is not None)
-        return subject_of(Artifact(str(before.body["text"]), files=files))
 
     def files(self, run_id: str) -> Sequence[MadeFile]:
         """Return the files of artifacts, if `Runtime(content=...)` asks for texts; the content of small ones."""

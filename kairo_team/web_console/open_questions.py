@@ -108,7 +108,7 @@ def open_questions(source: Source, run_id: str | None = None) -> tuple[OpenQuest
         if asked.run_id not in runs:
             runs[asked.run_id] = tuple(_outwards(source, asked.run_id))
         asking, outermost = runs[asked.run_id][0], runs[asked.run_id][-1]
-        changes, hint = _changes(source, asked), source.resume_hint(outermost)
+        changes, hint = compare(asked.before, asked.subject) if asked.before else None, source.resume_hint(outermost)
         files, more = _files(source, asked)
         found.append(OpenQuestion(asked, one.asked_at, one.deferral, asking, hint, changes, files, more))
     return tuple(found)
@@ -128,14 +128,6 @@ def _files(source: Source, question: HumanRequest) -> tuple[Sequence[MadeFile], 
     if question.kind != "review":
         return (), 0
     return last_files(one for one in source.files(question.run_id) if one.file.digest in question.subject)
-
-
-def _changes(source: Source, question: HumanRequest) -> Changes | None:
-    """Compare a reviewed artifact with the artifact of the attempt before."""
-    if question.kind != "review" or question.attempt < 2 or question.task_id is None:  # noqa: PLR2004 - the second
-        return None
-    before = source.artifact_before(question)
-    return None if before is None else compare(before, question.subject)
 
 
 def compare(before: str, after: str) -> Changes:

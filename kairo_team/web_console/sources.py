@@ -12,7 +12,6 @@ from kairo_team.durable.codec import fetching, outline
 from kairo_team.durable.event_pages import read_pages
 from kairo_team.durable.postgres import PostgresJournal
 from kairo_team.engine.records.replay import RAISED_BUDGET
-from kairo_team.human import subject_of
 from kairo_team.results import Attempt
 from kairo_team.views.run_record import call_sums, first_budget, raised_budget, recorded_error
 from kairo_team.web_console.made_files import MadeFile
@@ -103,10 +102,6 @@ class Source(Protocol):
 
     def number_open(self) -> int:
         """Return how many questions are open."""
-        ...
-
-    def artifact_before(self, question: HumanRequest) -> str | None:
-        """Return the text of the last artifact from an earlier attempt at the question's task, if it is known."""
         ...
 
     def files(self, run_id: str) -> Sequence[MadeFile]:
@@ -211,23 +206,6 @@ class JournalSource:
         """Return how many questions are open."""
         with self._journal.database.reading() as connection:
             return int(connection.execute("SELECT count(*) FROM question WHERE decision IS NULL").fetchone()[0])
-
-    def artifact_before(self, question: HumanRequest) -> str | None:
-        """Return the text of the last artifact of an earlier attempt."""
-        sql = "SELECT key FROM step WHERE run_id = ? AND key LIKE 'attempt:%' ORDER BY id DESC"
-        with self._journal.database.reading() as connection:
-            keys = [row["key"] for row in connection.execute(sql, (question.run_id,))]
-            keys = [key for key in keys if f":{question.task_id}:" in key]
-            sql = "SELECT value FROM step WHERE run_id = ? AND key = ?"
-            rows = [connection.execute(sql, (question.run_id, key)).fetchone() for key in keys]
-        for row in rows:
-            made = outline(row["value"])
-            # The text between the colons may be another task's id: the value decides.
-            if not isinstance(made, Attempt) or made.task_id != question.task_id or made.artifact is None:
-                continue
-            if made.number < question.attempt:
-                return subject_of(made.artifact)
-        return None
 
     def files(self, run_id: str) -> Sequence[MadeFile]:
         """Return the files of the artifacts in the recorded attempts, with their names if these are in the result.
