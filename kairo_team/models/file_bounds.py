@@ -142,7 +142,7 @@ def _webp_size(data: bytes) -> tuple[int, int]:
 
 
 def _name(word: bytes) -> bytes:
-    """Return the pattern of a name in a PDF, whose letters may be written by their numbers."""
+    """Return the pattern of a PDF name: each letter as itself, or as `#` and its number in hexadecimal."""
     return b"/" + b"".join(b"(?:%c|#%02x|#%02X)" % (letter, letter, letter) for letter in word)
 
 
