@@ -142,8 +142,8 @@ def _webp_size(data: bytes) -> tuple[int, int]:
 
 
 def _name(word: bytes) -> bytes:
-    """Return the pattern of a PDF name: each letter as itself, or as `#` and its number in hexadecimal."""
-    return b"/" + b"".join(b"(?:%c|#%02x|#%02X)" % (letter, letter, letter) for letter in word)
+    """Return a regular expression for a PDF name; a character may be `#` and its number in hexadecimal."""
+    return b"/" + b"".join(b"(?:%c|#%02x|#%02X)" % (character, character, character) for character in word)
 
 
 _GAP: Final = rb"(?:\s|%[^\r\n]{0,200}[\r\n]){0,20}"
