@@ -12,6 +12,7 @@ from kairo_team._util.reply_json import read_reply
 from kairo_team.budget import Budget, check_count
 from kairo_team.coordinators.proposals import Growth, ProposedTask, plan_with, sentences, task_schema
 from kairo_team.errors import KairoError, NoPlan, PlanRefused
+from kairo_team.files import offered_to
 from kairo_team.messages import Message, ModelRequest
 
 if TYPE_CHECKING:
@@ -72,8 +73,10 @@ class AgentPlanner:
         model = context.model(self.model)
         settings = dict(self._settings)
         max_tokens: int | None = settings.pop("max_tokens", None)
-        ask = context.render("plan", request=request, team=team, max_tasks=self.max_tasks, growth=self.growth)
-        messages = [Message.user(ask)]
+        seen, files = offered_to(getattr(model, "file_problem", None), request.files)
+        asked = {"team": team, "max_tasks": self.max_tasks, "growth": self.growth}
+        ask = context.render("plan", request=request, files=files, **asked)
+        messages = [Message.user(ask, seen)]
         kept = [task.id for task in request.plan.tasks] if request.plan is not None else []
         schema = _schema(team, self.max_tasks, kept, self.growth)
         reply = await model.complete(ModelRequest(messages, (), schema, max_tokens, settings))

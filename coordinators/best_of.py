@@ -109,7 +109,9 @@ class BestOf(TeamAgent):
         for other in works[1:]:
             context.keep(best.text)
             try:
-                given = EvaluationContext(assignment.task, best, 1, goal=assignment.goal, context=context)
+                given = EvaluationContext(
+                    assignment.task, best, 1, goal=assignment.goal, context=context, files=assignment.files
+                )
                 preference = await self.pairwise.compare(best, other, given)
             except (HaltError, InsufficientBudget) as short:
                 _logger.warning("%r: not all tries were compared: %s", self, short)

@@ -231,7 +231,7 @@ class _Talk:
         of, run = self._of, self._run
         if not speakers or of.moderates is None or self._refused:
             return Choice(speakers[0].id if speakers else None)
-        talk = Talk(self._goal, tuple(said), written(said, of.transcript_chars), speakers)
+        talk = Talk(self._goal, tuple(said), written(said, of.transcript_chars), speakers, run.request.files)
         key = _FIRST if after is None else f"moderator:{after.id}"
         make = partial(choose, of.moderates, run, talk)
         choice = await run.step(key, make, returns=Choice, planning=after is not None)

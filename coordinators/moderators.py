@@ -16,6 +16,7 @@ from kairo_team.coordinators.turns import Said
 from kairo_team.engine.plan.preflight import judge_problems
 from kairo_team.engine.tasks.member_budgets import PLAN
 from kairo_team.errors import HaltError, InsufficientBudget, JournalError, innermost, is_met_again, known
+from kairo_team.files import offered_to
 from kairo_team.messages import Message, ModelRequest
 from kairo_team.plugin_calls import shown, tidy_block, words_of
 from kairo_team.results import AgentOutput, AgentStatus
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from kairo_team.engine.run.team_run import TeamRun
     from kairo_team.engine.work.runtime import Runtime
     from kairo_team.engine.work.work_context import WorkContext
+    from kairo_team.files import File
     from kairo_team.team import Member, TeamConfig
 
 ROUND_ROBIN: Final = "round_robin"
@@ -59,6 +61,8 @@ class Talk(NamedTuple):
     """The turns that fit into a prompt."""
     speakers: Sequence[Member]
     """The members that can speak, in turn: the next one first."""
+    files: Sequence[File] = ()
+    """The files of the request."""
 
     @property
     def names(self) -> Sequence[str]:
@@ -176,7 +180,9 @@ class _Model:
         self._model = model
 
     def pick(self, context: WorkContext, talk: Talk) -> _Pick:
-        model, messages = context.model(self._model), [Message.user(_question(context, talk))]
+        model = context.model(self._model)
+        seen, lines = offered_to(getattr(model, "file_problem", None), talk.files)
+        messages = [Message.user(_question(context, talk, lines), seen)]
         schema = {
             "type": "object",
             "properties": {"next": {"enum": _answers(talk)}},
@@ -206,13 +212,17 @@ class _Agent:
         self._agent = agent
 
     def pick(self, context: WorkContext, talk: Talk) -> _Pick:
-        question = _question(context, talk)
+        about: Any = getattr(self._agent, "file_problem", None)
+        models = context.services.models
+        seen, lines = offered_to(lambda file: None if about is None else about(file, models), talk.files)
+        question = _question(context, talk, lines)
         context.output_type = _reply_type(talk)
 
         async def ask(problem: str) -> str | None:
             again = f"\n\n{context.render('moderator_again', problem=problem)}" if problem else ""
             text = f"{question}{again}"
-            made: Any = await self._agent.run(Assignment(Task("moderator", text), text, {}, {}, {}), context)
+            asked = Assignment(Task("moderator", text), text, {}, {}, {}, files=seen)
+            made: Any = await self._agent.run(asked, context)
             if isinstance(made, AgentOutput) and made.status is not AgentStatus.COMPLETED:
                 raise ValueError(f"its answer is {made.status.value}: {made.error or made.text}")
             return _named(made if isinstance(made, str) else made.text)
@@ -223,8 +233,9 @@ class _Agent:
         return []
 
 
-def _question(context: WorkContext, talk: Talk) -> str:
-    return context.render("moderator", goal=talk.goal, members=talk.speakers, transcript=talk.text, end=END)
+def _question(context: WorkContext, talk: Talk, files: Sequence[str]) -> str:
+    about = {"goal": talk.goal, "members": talk.speakers, "transcript": talk.text}
+    return context.render("moderator", **about, end=END, files=files)
 
 
 def _answers(talk: Talk) -> list[str]:

@@ -12,7 +12,7 @@ from kairo_team.artifacts import Finding
 from kairo_team.budget import HaltReason
 from kairo_team.coordinators.failure_policy import FailurePolicy
 from kairo_team.errors import Misuse
-from kairo_team.human import HumanDecision, HumanRequest
+from kairo_team.human import HumanDecision, HumanRequest, subject_of
 from kairo_team.team import RiskProfile
 from kairo_team.verdicts import Cause, EvaluationVerdict, VerdictOutcome
 
@@ -328,16 +328,18 @@ class ReviewRounds:
         return None
 
     def _question(self, verdict: EvaluationVerdict, chosen: Attempt) -> HumanRequest:
+        before = next((one for one, _ in reversed(self.reviewed) if one.number < chosen.number), None)
         return HumanRequest(
             "review",
             f"Is the work of {chosen.member!r} on {self.task.id!r} good enough? {_reason_to_ask(verdict)}",
-            chosen.artifact.text if chosen.artifact else "",
+            subject_of(chosen.artifact),
             self.task.id,
             chosen.member,
             self._tries,
             verdict.cause,
             [finding for finding in verdict.findings if not finding.is_right],
             consequences=self._consequences(verdict, chosen),
+            before="" if before is None else subject_of(before.artifact),
         )
 
     def _consequences(self, verdict: EvaluationVerdict, chosen: Attempt) -> Mapping[str, str]:

@@ -63,7 +63,7 @@ def as_data(text: str) -> str:
 
 def obvious_defect(artifact: Artifact) -> str | None:
     """Return a defect that needs no judge, such as a blank or cut-off artifact; None where a judge has to decide."""
-    if not any(letter.isalnum() and is_seen(letter) for letter in artifact.text):
+    if not artifact.files and not any(letter.isalnum() and is_seen(letter) for letter in artifact.text):
         return "it says nothing"
     if artifact.partial:
         return "it was cut off before it was finished"

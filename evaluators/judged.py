@@ -11,7 +11,7 @@ import anyio
 
 from kairo_team.budget import difference
 from kairo_team.evaluators.artifact_view import obvious_defect
-from kairo_team.evaluators.judging import LATE, AskingOptions, Judge
+from kairo_team.evaluators.judging import LATE, AskingOptions, Judge, files_not_shown
 from kairo_team.team import check_positive
 from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict, VerdictOutcome
 
@@ -66,7 +66,10 @@ class JudgedStrategy(ABC):
         defect = obvious_defect(context.artifact)
         if defect is not None:
             return review.defective(defect)
-        return await self._ask(review, context)
+        verdict = await self._ask(review, context)
+        hidden = [(judge, files_not_shown(judge, context)) for judge in self.models]
+        told = [f"the judge {judge!r} was not shown {'; '.join(map(str, files))}" for judge, files in hidden if files]
+        return replace(verdict, feedback="; ".join(filter(None, [verdict.feedback, *told]))) if told else verdict
 
     def _next(self, review: Review) -> Sequence[Criterion]:
         """Return the criteria of the next question: the first that are left and have the same `on`."""

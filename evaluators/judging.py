@@ -10,19 +10,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team.artifacts import Artifact
 from kairo_team.errors import FailedControl, HaltError, InsufficientBudget, InvalidJudgement
-from kairo_team.evaluators.artifact_view import as_data, view_of
+from kairo_team.evaluators.artifact_view import MAX_SHOWN, as_data, view_of
 from kairo_team.evaluators.criterion import Criterion
 from kairo_team.evaluators.judge_injection import JUDGE_SIGNS, Signs, read_signs, talks_to_judge
 from kairo_team.evaluators.judge_question import Question, question_for
 from kairo_team.evaluators.judge_reply import Judgement, read_judgement
 from kairo_team.evaluators.transcripts import as_artifact
+from kairo_team.files import Offered, offered_to, unique
 from kairo_team.messages import Message, ModelRequest, ModelResponse
 from kairo_team.prompts.quoting import cap, fence, mark_of
 from kairo_team.results import AgentOutput, AgentStatus
 from kairo_team.tasks import Assignment, Task
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kairo_team.contracts import Agent, ChatModel, MemberContext
+    from kairo_team.files import File
     from kairo_team.verdicts import EvaluationContext
 
 
@@ -85,8 +89,7 @@ class Judge:
         self._judge, self._is_conversation = judge, is_conversation
         self._context = context
         self._member: MemberContext = context.context
-        asked: Any = judge
-        self._model: Any = _AgentAsModel(asked, context) if _is_agent(asked) else self._member.model(asked)
+        self._model = _asked_as_model(judge, context)
         self._options = options
         self._settings = dict(options.settings)
         self._max_tokens: int | None = self._settings.pop("max_tokens", None)
@@ -96,6 +99,10 @@ class Judge:
         self._goal = as_data(cap(goal)) if goal and goal != asked_for else ""
         self._reference = as_data(cap(context.task.reference or ""))
         self._upstream = {task_id: as_data(cap(given.text)) for task_id, given in context.upstream.items()}
+        self._files = {
+            "The work has these files": self._offered(context.artifact.files),
+            "The work could use these files": self._offered(_given(context)),
+        }
         self._suspicious = self._signs()
 
     async def ask(self, criteria: Sequence[Criterion]) -> Judgement:
@@ -119,7 +126,7 @@ class Judge:
 
     async def answers_of_itself(self) -> bool:
         """Return whether the judge answers the controls on the library's own text correctly."""
-        about = replace(self._context, task=_OWN_TASK, artifact=Artifact(_OWN_TEXT), goal="", upstream={})
+        about = replace(self._context, task=_OWN_TASK, artifact=Artifact(_OWN_TEXT), goal="", upstream={}, files=())
         try:
             await self._ask_about_own(about)
         except (FailedControl, InvalidJudgement):
@@ -157,7 +164,7 @@ class Judge:
         asked = [f"{one.id} {one.text} {one.levels}" for one in criteria]
         shown = [text for one in criteria for text in (*one.level_texts.values(), *map(repr, one.examples))]
         given = [self._view.text, self._view.plain, self._task, self._goal, self._reference, *self._upstream.values()]
-        texts = "\n".join([*asked, *shown, *given])
+        texts = "\n".join([*asked, *shown, *given, *self._file_lines])
         drawn = await self._draw(texts)
         return question_for(criteria, self._view.size, texts, drawn, trusted=self._options.trusted)
 
@@ -180,18 +187,33 @@ class Judge:
         found = talks_to_judge(context.artifact.text, signs)
         if found is not None:
             return found
-        through = ((task_id, talks_to_judge(given.text, signs)) for task_id, given in context.upstream.items())
-        return next((f"{how}, in the result of {task_id!r}" for task_id, how in through if how), None)
+        others = {f"the result of {task_id!r}": given.text for task_id, given in context.upstream.items()}
+        others["a file"] = "\n".join(self._file_lines)
+        through = ((where, talks_to_judge(text, signs)) for where, text in others.items())
+        return next((f"{how}, in {where}" for where, how in through if how), None)
+
+    def _offered(self, files: Iterable[File]) -> Offered:
+        """Return what the judge gets of files: texts in its prompt, where they are fenced, others if it takes them."""
+        texts = {file: text for file in files if (text := _text_of(file)) is not None}
+        seen, lines = _taken_by(self._model, (file for file in files if file not in texts))
+        return Offered(seen, (*lines, *(f"{file}: {cap(text, MAX_SHOWN)}" for file, text in texts.items())))
+
+    @property
+    def _file_lines(self) -> list[str]:
+        return [line for files in self._files.values() for line in files.lines]
 
     def _messages(self, question: Question) -> list[Message]:
         """Return three messages: instructions, the artifact alone, and the other texts with the question."""
         render, view, token = self._member.render, self._view, question.token
         values = {"token": token, "cannot_tell": question.unknown}
         seen = {"hidden": view.hidden, "whole": view.whole, "plain": bool(view.plain)}
+        ask = render("judge_ask", shown=self._shown(question), question=question, **seen, **values)
+        of_work, given = self._files.values()
+        about = {"conversation": self._is_conversation, "files": bool(self._file_lines)}
         return [
-            Message.system(render("judge", question=question, conversation=self._is_conversation, **values)),
-            Message.user(view.fenced(token, question.label)),
-            Message.user(render("judge_ask", shown=self._shown(question), question=question, **seen, **values)),
+            Message.system(render("judge", question=question, **about, **values)),
+            Message.user(view.fenced(token, question.label), of_work.seen),
+            Message.user(ask, [file for file in given.seen if file not in of_work.seen]),
         ]
 
     def _shown(self, question: Question) -> dict[str, Any]:
@@ -204,6 +226,9 @@ class Judge:
             "goal": fence(self._goal, token) if self._goal else "",
             "upstream": {task_id: fence(text, token) for task_id, text in self._upstream.items()},
             "reference": fence(self._reference, token) if compared else "",
+            "files": {
+                what: fence(as_data("\n".join(one.lines)), token) for what, one in self._files.items() if one.lines
+            },
             "examples": [
                 {
                     "id": statement.id,
@@ -217,8 +242,37 @@ class Judge:
         }
 
 
-def _is_agent(judge: Any) -> bool:
-    return not isinstance(judge, str) and not callable(getattr(judge, "complete", None))
+def files_not_shown(judge: str | ChatModel | Agent, context: EvaluationContext) -> list[File]:
+    """Return the files of a work, and those it was made from, that a judge does not take."""
+    files = [file for file in (*context.artifact.files, *_given(context)) if _text_of(file) is None]
+    seen = _taken_by(_asked_as_model(judge, context), files).seen if files else ()
+    return [file for file in unique(files) if file not in seen]
+
+
+def _taken_by(model: Any, files: Iterable[File]) -> Offered:
+    """Return what a model takes of files; one that says nothing about files takes none."""
+    return offered_to(getattr(model, "file_problem", None), files)
+
+
+def _given(context: EvaluationContext) -> tuple[File, ...]:
+    """Return the files that the member of a work was given."""
+    return unique([*context.files, *(file for one in context.upstream.values() for file in one.files)])
+
+
+def _text_of(file: File) -> str | None:
+    """Return the text of a file that is one; None for any other."""
+    try:
+        return file.data.decode() if file.is_text and file.data is not None else None
+    except UnicodeDecodeError:
+        return None
+
+
+def _asked_as_model(judge: Any, context: EvaluationContext) -> Any:
+    """Return a judge as a governed model."""
+    if not isinstance(judge, str) and not callable(getattr(judge, "complete", None)):
+        return _AgentAsModel(judge, context)
+    assert context.context is not None, "checked before"
+    return context.context.model(judge)
 
 
 class _AgentAsModel:
@@ -228,10 +282,16 @@ class _AgentAsModel:
         self._agent = agent
         self._context = context
 
+    def file_problem(self, file: File) -> str | None:
+        """Return why the agent does not take a file; None if it does, or says nothing about files."""
+        ask: Any = getattr(self._agent, "file_problem", None)
+        runtime = None if self._context.context is None else self._context.context.runtime
+        return None if runtime is None or ask is None else ask(file, runtime.models)
+
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Give the agent the whole conversation as one task; an output that is not completed counts as cut off."""
         text = "\n\n".join(message.text for message in request.messages)
-        assignment = Assignment(Task("judge", text), text, {}, {}, {})
+        assignment = Assignment(Task("judge", text), text, {}, {}, {}, files=unique(request.files))
         made: Any = await self._agent.run(assignment, self._context.context)
         cut_off = isinstance(made, AgentOutput) and made.status is not AgentStatus.COMPLETED
         return ModelResponse(

@@ -98,7 +98,7 @@ class PairwiseStrategy(AgentEvaluationStrategy):
         `HaltError`, `InsufficientBudget`, and what its model raises.
         """
         works = [one if isinstance(one, Artifact) else Artifact(one) for one in (first, second)]
-        if works[0].text == works[1].text:
+        if works[0].digest == works[1].digest:
             return Preference("tie", ("tie", "tie"), "they are equal")
         if any(len(one.text) > MAX_SHOWN for one in works):
             return Preference("tie", (None, None), f"a judge is shown at most {MAX_SHOWN:,} characters of a work")
@@ -171,22 +171,30 @@ class _PairJudge(Judge):
     ) -> None:
         super().__init__(judge, context, options)
         self._second = view_of(second)
-        self._suspicious = self._suspicious or talks_to_judge(second.text, options.signs)
+        first, given = self._files.values()
+        self._files = {
+            "The first work has these files": first,
+            "The second work has these files": self._offered(second.files),
+            "Both could use these files": given,
+        }
+        self._suspicious = self._signs() or talks_to_judge(second.text, options.signs)
 
     async def _ask_about_own(self, about: EvaluationContext) -> None:
         await _PairJudge(self._judge, about, self._options, _OWN_SECOND).ask_about_work([_BETTER])
 
     async def _question(self, criteria: Sequence[Criterion]) -> Question:
         given = [self._view.text, self._view.plain, self._second.text, self._second.plain, self._task, self._goal]
-        texts = "\n".join([criteria[0].text, *given, *self._upstream.values()])
+        texts = "\n".join([criteria[0].text, *given, *self._upstream.values(), *self._file_lines])
         return pair_question_for(criteria[0], texts, await self._draw(texts))
 
     def _messages(self, question: Question) -> list[Message]:
         assert isinstance(question, PairQuestion), "it makes no others"
         render, token = self._member.render, question.token
+        ask = render("judge_pair_ask", shown=self._shown(question), question=question, token=token)
+        first, second, given = (files.seen for files in self._files.values())
         return [
-            Message.system(render("judge_pair", question=question, token=token)),
-            Message.user(self._view.fenced(token, question.label)),
-            Message.user(self._second.fenced(token, question.second_label)),
-            Message.user(render("judge_pair_ask", shown=self._shown(question), question=question, token=token)),
+            Message.system(render("judge_pair", question=question, token=token, files=bool(self._file_lines))),
+            Message.user(self._view.fenced(token, question.label), first),
+            Message.user(self._second.fenced(token, question.second_label), second),
+            Message.user(ask, [file for file in given if file not in {*first, *second}]),
         ]

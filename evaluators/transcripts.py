@@ -15,13 +15,16 @@ if TYPE_CHECKING:
 
 
 def as_artifact(transcript: Sequence[Message]) -> Artifact:
-    """Return a conversation as a text: each message, tool call and tool result under a line with its author."""
+    """Return a conversation as a text: each message, tool call and tool result under a line with its author.
+
+    Files are named, and not shown.
+    """
     names = {call.id: call.name for call in calls_of(transcript)}
     parts: list[str] = []
     for message in transcript:
         who = f"result of {names.get(message.tool_call_id or '', 'a tool')}" if message.role == "tool" else message.role
         if message.text or not message.tool_calls:
-            parts.append(f"[{who}]\n{message.text}")
+            parts.append("\n".join([f"[{who}]", message.text, *(f"[file] {file}" for file in message.files)]))
         parts += [f"[{who} calls {call.name}]\n{_written(call)}" for call in message.tool_calls]
     return Artifact("\n\n".join(parts))
 

@@ -105,7 +105,7 @@ class GovernedChatModel(Protocol):
     """A chat model as a member gets it: every call is held, capped, settled and recorded.
 
     Optional: `async count_tokens(request) -> int | None`, the model's own count of the prompt's tokens; None without
-    one; `context_window`, as of the model.
+    one; `context_window` and `file_problem`, as of the model.
     """
 
     @property

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
 
 from kairo_team._util.frozen import known_arguments
@@ -169,6 +169,15 @@ class File:
         main, _, sub = self._media_type.partition("/")
         return main == "text" or (main == "application" and sub.rpartition("+")[2] in _TEXTS)
 
+    def masked_by(self, mask: Callable[[str], str]) -> File:
+        """Return the file with name and URL as `mask` returns them; itself where they stay. The digest stays too."""
+        name, url = mask(self._name), None if self._url is None else mask(self._url)
+        if (name, url) == (self._name, self._url):
+            return self
+        made = File.__new__(File)
+        made._fill(self._content, url, self._media_type, name, self._digest, self._size)  # noqa: SLF001 - as above
+        return made
+
     def as_json(self) -> dict[str, str]:
         """Return the arguments that make an equal file, as JSON values: the content as base64."""
         about = {"media_type": self._media_type, "name": self._name}
@@ -256,6 +265,22 @@ def _unpickled(*values: Any) -> File:
 def unique(files: Iterable[File]) -> tuple[File, ...]:
     """Return files in order, each content once."""
     return tuple(dict.fromkeys(files))
+
+
+class Offered(NamedTuple):
+    """Files as they are given to a model that is asked about the work of others."""
+
+    seen: tuple[File, ...]
+    """Those that it takes, each once."""
+    lines: tuple[str, ...]
+    """A line on each file, which says so where the model does not take it."""
+
+
+def offered_to(problem: Callable[[File], str | None] | None, files: Iterable[File]) -> Offered:
+    """Return what a model gets of files; `problem` says why it does not take one, None: it takes none."""
+    given = unique(files)
+    seen = tuple(file for file in given if problem is not None and problem(file) is None)
+    return Offered(seen, tuple(f"{file}" if file in seen else f"{file} (not shown to you)" for file in given))
 
 
 def size_text(size: int) -> str:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from kairo_team._util.frozen import EMPTY, checked, freeze
 from kairo_team._util.late_pydantic import AfterValidator, AsTuple
 from kairo_team.artifacts import Finding
 from kairo_team.errors import Misuse, known
 from kairo_team.verdicts import Cause
+
+if TYPE_CHECKING:
+    from kairo_team.results import Artifact
 
 QuestionKind = Literal["plan", "review", "tool"]
 """The subject of a question: a plan, a reviewed artifact, or a tool call."""
@@ -28,7 +31,8 @@ class HumanRequest:
     text: str
     """The question, in a sentence."""
     subject: str = ""
-    """The thing to decide about: the plan, the artifact's text, or the tool call with its arguments."""
+    """The thing to decide about: the plan, the artifact's text and a line on each of its files, or the tool call with
+    its arguments."""
     task_id: str | None = None
     """The task; None for a plan."""
     member: str | None = None
@@ -45,6 +49,8 @@ class HumanRequest:
     consequences: Annotated[Mapping[str, str], AfterValidator(freeze)] = EMPTY
     """What follows from each answer, in words, as far as known; the keys are "approve", "revise", "reject" and
     "silence"."""
+    before: str = ""
+    """The same of the artifact that was reviewed before; "" without one."""
 
     def __post_init__(self) -> None:
         if not self.text.strip():
@@ -58,6 +64,14 @@ class HumanRequest:
     def digest(self) -> str:
         """SHA-256 of the subject, in hex: a decision is valid for this subject only."""
         return hashlib.sha256(self.subject.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def subject_of(artifact: Artifact | None) -> str:
+    """Return the subject of a question about an artifact: its text, and a line on each of its files."""
+    if artifact is None or not artifact.files:
+        return "" if artifact is None else artifact.text
+    files = "\n".join(f"- {file}, SHA-256 {file.digest}" for file in artifact.files)
+    return f"{artifact.text}\n\nIts files:\n{files}"
 
 
 @checked

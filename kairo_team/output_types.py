@@ -104,16 +104,22 @@ def check_output(kind: Any, artifact: Artifact, *, cut_by: str | None = None) ->
     if kind is str and artifact.data is None:
         return artifact.text
     try:
-        data: Any
-        if artifact.data is None:
-            data = read_reply(artifact.text, lambda text: _checked(kind, Artifact(text)))
-        else:
-            data = _checked(kind, artifact)
+        data = _read(kind, artifact.text, cut_by) if artifact.data is None else _checked(kind, artifact)
     except ValueError as error:
         raise InvalidReply(_name(kind), _first_error(error) if cut_by is None else f"{cut_by}; {_MORE}") from None
     if cut_by is not None and not isinstance(data, dict | list | str):
         raise InvalidReply(_name(kind), f"{cut_by}; {_MORE}")
     return data  # pyright: ignore[reportUnknownVariableType]  # narrowed to a dict of anything
+
+
+def _read(kind: Any, text: str, cut_by: str | None) -> Any:
+    """Return the JSON in a reply; where a whole one has none, the reply itself if all values of the type are texts."""
+    try:
+        return read_reply(text, lambda found: _checked(kind, Artifact(found)))
+    except ValueError:
+        if cut_by is not None or schema_of(kind).get("type") != "string":
+            raise
+    return _checked(kind, Artifact(text, text.strip()))
 
 
 _MORE: Final = "allow it more tokens (max_tokens), or ask for less"

@@ -345,7 +345,8 @@ class TeamResult:
         task_id = task if isinstance(task, str) else self._id_in_run(task.id)
         outcome = self[task_id]
         if outcome.status is not TaskStatus.COMPLETED or outcome.artifact is None:
-            raise NoAnswer(f"task {task_id!r}", outcome.status.value, outcome.error) from outcome.exception
+            why = self.error if self.refused else outcome.error
+            raise NoAnswer(f"task {task_id!r}", outcome.status.value, why) from outcome.exception
         return _data_of(outcome.artifact, None if isinstance(task, str) else task.output_type)
 
     def _id_in_run(self, task_id: str) -> str:

@@ -20,6 +20,7 @@ from kairo_team._util.frozen import (
 from kairo_team._util.late_pydantic import AsTuple
 from kairo_team.artifacts import Artifact, Finding
 from kairo_team.budget import Usage, check_count
+from kairo_team.files import File
 from kairo_team.messages import Message
 from kairo_team.tasks import Task
 from kairo_team.team import TeamConfig
@@ -273,6 +274,8 @@ class EvaluationContext:
     """Governed models for the purpose "evaluate"; None outside a run."""
     transcript: Sequence[Message] = ()
     """The member's conversation, in order; empty if its agent keeps none."""
+    files: Sequence[File] = ()
+    """Files of the request and of the task. Those of artifacts are in `artifact` and `upstream`."""
 
     def __post_init__(self) -> None:
         check_kind("EvaluationContext.task", self.task, Task)
@@ -284,5 +287,6 @@ class EvaluationContext:
         object.__setattr__(self, "prior_verdicts", prior)
         transcript = freeze_several("EvaluationContext.transcript", self.transcript, Message)
         object.__setattr__(self, "transcript", transcript)
+        object.__setattr__(self, "files", freeze_several("EvaluationContext.files", self.files, File))
         upstream = freeze_named("EvaluationContext.upstream", self.upstream, Artifact)
         object.__setattr__(self, "upstream", upstream)

@@ -88,7 +88,7 @@ MODULES = {
         report_graph report_html report_page report_parts report_tasks report_text risk_svg run_costs
         run_notes run_record run_story run_waits telemetry telemetry_metrics telemetry_names
         telemetry_spans text""",
-    "web_console": "access address console live_runs open_questions pages run_page serving sources",
+    "web_console": "access address console live_runs made_files open_questions pages run_page serving sources",
     "serve": """a2a_routes ag_ui_routes asgi asked ends guard keys mcp_http mcp_server openai_routes people posts
         serving""",
     "data": "files mistakes teams",

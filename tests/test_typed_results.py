@@ -7,8 +7,9 @@ import json
 import pickle
 from contextlib import closing
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pytest
 from annotated_types import Gt, MinLen
@@ -27,6 +28,10 @@ pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 class Report(BaseModel):
     title: str
     pages: int = 1
+
+
+class Colour(Enum):
+    RED = "red"
 
 
 @dataclass
@@ -108,6 +113,10 @@ async def test_data_is_held_to_the_output_type() -> None:
         (Report | None, "null", None),
         (bool, "true", True),
         (Annotated[str, MinLen(2)], '"so"', "so"),
+        (Annotated[str, MinLen(2)], "so it is", "so it is"),
+        (Literal["yes", "no"], '"yes"', "yes"),
+        (Literal["yes", "no"], "yes\n", "yes"),
+        (Colour, "red", Colour.RED),
     ],
     ids=str,
 )
@@ -119,6 +128,17 @@ async def test_a_task_has_a_type_and_its_answer_is_one(kind: Any, reply: str, da
     assert result.data(task) == data
     assert type(result.data(task)) is type(data)
     assert model.calls[0].output_schema is not None
+
+
+@pytest.mark.parametrize(
+    ("kind", "reply"), [(Literal["yes", "no"], "maybe"), (Report | str, "{broken"), (int, "three")]
+)
+async def test_a_text_in_place_of_json_is_read_only_as_a_type_of_texts(kind: Any, reply: str) -> None:
+    task: kt.Task[Any] = kt.Task("t", "Do it.", output_type=kind)
+    result = await run(kt.MiniAgent(ScriptedModel([reply] * 6)), task)
+    assert result.status is kt.TeamStatus.FAILED
+    with pytest.raises(NoAnswer, match="is not a valid"):
+        result.data(task)
 
 
 @pytest.mark.parametrize("reply", ["Tides are slow.", '"quoted"', "3", '{"a": 1}'])
@@ -232,6 +252,9 @@ async def test_without_an_answer_the_end_of_the_task_is_raised() -> None:
         result.data(second)
     with pytest.raises(KeyError, match="no task 'c'"):
         result.data("c")
+    refused = await run(kt.MiniAgent("none:such"), first)
+    with pytest.raises(NoAnswer, match=r"task 'a' has no answer: it ended skipped, .*the provider 'none' is unknown"):
+        refused.data(first)
 
 
 async def test_a_text_without_a_type_is_the_answer() -> None:

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 def _is_not_blank(artifact: Artifact) -> CheckAnswer:
-    return any(map(is_seen, artifact.text)) or "the artifact is blank"
+    return any(map(is_seen, artifact.text)) or bool(artifact.files) or "the artifact is blank"
 
 
 not_blank = NamedCheck("not_blank", _is_not_blank)
-"""Check that the text has a visible character: more than white space and invisible characters."""
+"""Check that the text has a visible character, more than white space and invisible ones, or that there is a file."""
 
 
 @by_name

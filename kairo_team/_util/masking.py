@@ -160,6 +160,8 @@ class Masker:
             return self._fields(value, seen)
         if hasattr(cast("Any", type)(value), "__pydantic_fields__"):
             return self._model(value, seen)
+        if hasattr(cast("Any", type)(value), "masked_by"):  # a `File`, which stays one
+            return value.masked_by(self.text)
         shown = self.text(said := repr(value))
         return value if shown == said else shown
 

@@ -99,7 +99,16 @@ def _check(reply: Any, asked: Asked, name: str, field: str) -> Any:
         raise ModelCallError("unknown", name, f"its reply is not JSON: {shortened(whole)!r}")
     if hasattr(whole, "model_dump") and not _is_reply(whole, field):
         _refuse(name, whole.model_dump(mode="json", warnings=False), field)
+    _name_calls(whole)
     return reply
+
+
+def _name_calls(reply: Any) -> None:
+    """Say of each tool call without a type that it calls a function: Mistral leaves the type out."""
+    for choice in getattr(reply, "choices", None) or ():
+        for call in getattr(getattr(choice, "message", None), "tool_calls", None) or ():
+            if getattr(call, "type", None) is None and hasattr(call, "function"):
+                call.type = "function"
 
 
 def _body_of_stream(reply: Any) -> Any:

@@ -113,6 +113,8 @@ def problem_with_file(model: ChatModel, file: File) -> str | None:
     """Return why one model does not take a file, in a sentence; None if it takes it."""
     ask = getattr(model, "file_problem", None)
     why: str | None = "it takes no files" if ask is None else ask(file)
+    if file.url is None and file.data is None:
+        why = "its content is no longer kept: give the file again, File(path=...)"
     return None if why is None else f"model {model.name!r} cannot be given {file}: {why}"
 
 
@@ -219,35 +221,68 @@ def _webp_size(data: bytes) -> tuple[int, int]:
             raise ValueError("not a WebP image")
 
 
-_PAGE: Final = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
-_COUNT: Final = re.compile(rb"/Count\s+(\d{1,6})")
-_PACKED: Final = re.compile(rb"/ObjStm.{0,300}?stream\r?\n", re.DOTALL)
-_MOST_UNPACKED: Final = 4 * 1024 * 1024
-"""Bytes that are unpacked of one stream at most: a small stream can unpack to gigabytes."""
+def _name(word: bytes) -> bytes:
+    """Return a regular expression for a PDF name; a character may be `#` and its number in hexadecimal."""
+    return b"/" + b"".join(b"(?:%c|#%02x|#%02X)" % (character, character, character) for character in word)
+
+
+_GAP: Final = rb"(?:\s|%[^\r\n]{0,200}[\r\n]){0,20}"
+"""Between two words of a PDF: white space, and comments."""
+_PAGE: Final = re.compile(_name(b"Type") + _GAP + _name(b"Page") + rb"(?![A-Za-z#])")
+_COUNT: Final = re.compile(_name(b"Count") + _GAP + rb"(\d{1,6})")
+_PACKED: Final = re.compile(_name(b"ObjStm"))
+_BEGIN: Final = re.compile(rb"stream\r?\n")
+_MOST_AHEAD: Final = 2_000
+"""Bytes between the kind of packed objects and their beginning."""
+_MOST_PACKED: Final = 2_000
+_MOST_UNPACKED: Final = 32 * 1024 * 1024
+"""Bytes that are unpacked of a file at most: a small one can unpack to gigabytes."""
 
 
 def page_count(data: bytes) -> int:
-    """Return at least the number of pages of a PDF, at most 600; 600 if none can be counted."""
+    """Return at least the number of pages of a PDF, at most 600; 600 if they cannot be counted, as in an encrypted one.
+
+    >>> page_count(b"%PDF-1.4 <</Type /Page>> <</Type /Page>>")
+    2
+    """
     found = 0
     for text in (data, *_unpacked(data)):
+        if text is None:
+            return _MOST_PAGES
         counts = [int(one) for one in _COUNT.findall(text)]
         found = max(found, sum(1 for _ in _PAGE.finditer(text)), *counts, 0)
     return min(found, _MOST_PAGES) or _MOST_PAGES
 
 
-def _unpacked(data: bytes) -> Iterator[bytes]:
-    """Yield the packed objects of a PDF, in which its pages may be described."""
-    for found in _PACKED.finditer(data):
-        try:
-            yield zlib.decompressobj().decompress(data[found.end() :], _MOST_UNPACKED)
-        except zlib.error:  # another filter
+def _unpacked(data: bytes) -> Iterator[bytes | None]:
+    """Yield the packed objects of a PDF, in which its pages may be described; None for those that cannot be read."""
+    left = _MOST_UNPACKED
+    for number, found in enumerate(_PACKED.finditer(data)):
+        begin = _BEGIN.search(data, found.end(), found.end() + _MOST_AHEAD)
+        end = -1 if begin is None else data.find(b"endstream", begin.end())
+        if begin is None or end < 0 or number >= _MOST_PACKED:
+            yield None
+            return
+        packed = data[begin.end() : end]
+        if packed[:1].isdigit():  # plain objects, which begin with a number
             continue
+        unpack = zlib.decompressobj()
+        try:
+            text = unpack.decompress(packed, left)
+        except zlib.error:  # encrypted, or another filter
+            text = b""
+        left -= len(text)
+        if not unpack.eof or left <= 0:
+            yield None
+            return
+        yield text
 
 
 def _seconds(data: bytes) -> float:
     """Return at least the seconds of a recording: of a WAV by its header, else at the lowest rate."""
     if data[:4] == b"RIFF" and data[8:12] == b"WAVE" and data[12:16] == b"fmt ":
-        rate = int.from_bytes(data[28:32], "little")
-        if rate:
-            return len(data) / rate
+        samples, rate = struct.unpack("<II", data[24:32])
+        rates = (rate, samples * int.from_bytes(data[32:34], "little"))  # a wrong one must not make it short
+        if all(rates):
+            return len(data) / float(min(rates))
     return len(data) / _SLOWEST

@@ -202,7 +202,7 @@ def _cell(result: CriterionResult | None) -> dict[str, str]:
 def _attempts(task: TaskStory, page: _Page) -> Iterator[dict[str, Any]]:
     timed = page.story.started_at is not None
     before: str | None = None
-    last = next((one for one in reversed(task.attempts) if one.artifact), None)
+    last = next((one for one in reversed(task.attempts) if one.artifact or one.files), None)
     for attempt in task.attempts[-_MOST_ATTEMPTS:]:
         shown, sentence = cut(attempt.artifact or "", page.most) if attempt is last else ("", "")
         differs = before is not None and attempt.artifact is not None and before != attempt.artifact

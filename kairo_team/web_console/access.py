@@ -56,6 +56,8 @@ HEADERS: Final[Mapping[str, str]] = {
     "cache-control": "no-store",
 }
 """Headers of every response. Without `same-origin` a form's `Origin` would be missing."""
+FILE_POLICY: Final = "default-src 'none'; sandbox; frame-ancestors 'none'"
+"""The policy of a file that a member made, in place of the console's: nothing in it may run, or load anything."""
 
 
 class Failures:
@@ -166,7 +168,8 @@ class Guarded:
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS)
+                headers = MutableHeaders(scope=message)
+                headers.update({name: word for name, word in HEADERS.items() if headers.get(name) != FILE_POLICY})
             await send(message)
 
         await (self._access.refusal(Request(scope)) or self._app)(scope, receive, send_guarded)

@@ -13,7 +13,9 @@ from kairo_team import events
 from kairo_team._util.frozen import EMPTY
 from kairo_team.budget import NO_USAGE, Budget, Usage
 from kairo_team.errors import Misuse, RunFinished, RunNotFound
+from kairo_team.files import File
 from kairo_team.recorded import ENDED, RecordedRun
+from kairo_team.web_console.made_files import MadeFile
 from kairo_team.web_console.sources import Deferral, Standing, Waiting
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from kairo_team.engine.records.run_handle import Run
     from kairo_team.engine.work.runtime import Runtime
     from kairo_team.events import Event, TeamEnded
-    from kairo_team.human import HumanDecision, HumanRequest
+    from kairo_team.human import HumanDecision
 
 MOST_ENDED: Final = 100
 """Ended runs that are kept, the newest ones."""
@@ -231,14 +233,19 @@ class LiveRuns:
         """Return how many questions are open."""
         return len(self._runtime.pending())
 
-    def artifact_before(self, question: HumanRequest) -> str | None:
-        """Return the text of the last artifact of an earlier attempt, if `Runtime(content=...)` asks for texts."""
-        kept = self._find(question.run_id)
+    def files(self, run_id: str) -> Sequence[MadeFile]:
+        """Return the files of artifacts, if `Runtime(content=...)` asks for texts; the content of small ones."""
+        kept = self._find(run_id)
         with self._lock:
             made = [one for one in kept.events if isinstance(one, events.Content) and one.of == "artifact"]
-        of_task = (one for one in reversed(made) if one.task_id == question.task_id and one.body is not None)
-        before = next((one for one in of_task if one.attempt < question.attempt), None)
-        return None if before is None else str(before.body["text"])
+        shown = [
+            (one, File.of_shown(file)) for one in made if one.body is not None for file in one.body.get("files", ())
+        ]
+        return [
+            MadeFile(one.task_id or "", one.attempt or 1, file, is_kept=file.data is not None)
+            for one, file in shown
+            if file is not None
+        ]
 
     def answer(self, question_id: str, decision: HumanDecision) -> None:
         """Answer a question."""

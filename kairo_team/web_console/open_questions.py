@@ -6,12 +6,15 @@ import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kairo_team.web_console.made_files import last_files
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
     from kairo_team.human import HumanRequest
     from kairo_team.recorded import RecordedRun
+    from kairo_team.web_console.made_files import MadeFile
     from kairo_team.web_console.sources import Deferral, Source
 
 MOST_SHOWN: Final = 100_000
@@ -49,6 +52,10 @@ class OpenQuestion:
     """The command that resumes the run, or the outermost run around it."""
     changes: Changes | None
     """None without an earlier attempt."""
+    files: Sequence[MadeFile] = ()
+    """The files of the artifact under review."""
+    more_files: int = 0
+    """How many more files it has."""
 
     @property
     def shown(self) -> str:
@@ -94,8 +101,9 @@ def open_questions(source: Source, run_id: str | None = None) -> tuple[OpenQuest
         if asked.run_id not in runs:
             runs[asked.run_id] = tuple(_outwards(source, asked.run_id))
         asking, outermost = runs[asked.run_id][0], runs[asked.run_id][-1]
-        changes = _changes(source, asked)
-        found.append(OpenQuestion(asked, one.asked_at, one.deferral, asking, source.resume_hint(outermost), changes))
+        changes, hint = compare(asked.before, asked.subject) if asked.before else None, source.resume_hint(outermost)
+        files, more = _files(source, asked)
+        found.append(OpenQuestion(asked, one.asked_at, one.deferral, asking, hint, changes, files, more))
     return tuple(found)
 
 
@@ -108,12 +116,11 @@ def _outwards(source: Source, run_id: str) -> Iterator[RecordedRun]:
         name = run.parent
 
 
-def _changes(source: Source, question: HumanRequest) -> Changes | None:
-    """Compare a reviewed artifact with the artifact of the attempt before."""
-    if question.kind != "review" or question.attempt < 2 or question.task_id is None:  # noqa: PLR2004 - the second
-        return None
-    before = source.artifact_before(question)
-    return None if before is None else compare(before, question.subject)
+def _files(source: Source, question: HumanRequest) -> tuple[Sequence[MadeFile], int]:
+    """Return the files of the artifact that a question is about, and how many more there are."""
+    if question.kind != "review":
+        return (), 0
+    return last_files(one for one in source.files(question.run_id) if one.file.digest in question.subject)
 
 
 def compare(before: str, after: str) -> Changes:

@@ -17,12 +17,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 
+from kairo_team._util.terminal import clean
 from kairo_team._util.threads import run_in_thread
 from kairo_team.budget import Budget
 from kairo_team.errors import Misuse, NoQuestion
 from kairo_team.human import HumanDecision
 from kairo_team.recorded import STATES
-from kairo_team.web_console.access import MAX_BODY, Access
+from kairo_team.web_console.access import FILE_POLICY, MAX_BODY, Access
 from kairo_team.web_console.open_questions import open_questions
 from kairo_team.web_console.run_page import AT_ONCE, MOST_TASKS, RunPages
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 _NAME: Final = "kairo-person"
 """The cookie with the name of the person at this browser."""
+_ANY: Final = "application/octet-stream"
 _MOST_NAME: Final = 80
 _MOST_RUNS: Final = 200
 _YEAR: Final = 365 * 86_400
@@ -137,6 +139,23 @@ class Pages:
                 headers = {"content-disposition": 'attachment; filename="subject.txt"'}
                 return PlainTextResponse(text, headers=headers)
         raise NoQuestion(name, [one.id for one in waiting])
+
+    def file(self, request: Request) -> Response:
+        """Return a file of a run's artifacts: an image as itself, any other to be saved."""
+        run_id, *which = (request.query_params.get(one, "") for one in ("id", "digest", "type"))
+        self._source.show(run_id)
+        files = self._source.files(run_id)
+        found = next((one for one in files if [one.file.digest, one.file.media_type] == which), None)
+        data = None if found is None or found.file.url is not None else found.file.data
+        if found is None or data is None:
+            raise HTTPException(404, f"Run {run_id!r} keeps no content of such a file.")
+        shown = found.is_shown
+        name = quote(clean(found.file.name), safe="")
+        headers = {
+            "content-disposition": f"{'inline' if shown else 'attachment'}; filename*=UTF-8''{name}",
+            "content-security-policy": FILE_POLICY,
+        }
+        return Response(data, headers=headers, media_type=found.file.media_type if shown else _ANY)
 
     # ------------------------------------------------------------------ live
 

@@ -17,6 +17,7 @@ from kairo_team.views.report_graph import draw_run
 from kairo_team.views.run_notes import describe
 from kairo_team.views.run_record import CallSum
 from kairo_team.views.run_story import RunStory
+from kairo_team.web_console.made_files import last_files
 from kairo_team.web_console.open_questions import open_questions
 
 if TYPE_CHECKING:
@@ -229,6 +230,7 @@ class RunPage:
             tasks.sort(key=lambda one: _FIRST.index(one.state) if one.state in _FIRST else len(_FIRST))
         texts = list(view.writings.items())
         picture, on_picture = draw_run(view.story)
+        files, more_files = last_files(self._source.files(self.run_id))
         return {
             "run": standing.run,
             "standing": standing,
@@ -241,6 +243,8 @@ class RunPage:
             "more_texts": len(texts) - MOST_TEXTS,
             "picture": picture,
             "on_picture": on_picture,
+            "files": files,
+            "more_files": more_files,
             "limits": _limits(standing),
             "questions": open_questions(self._source, self.run_id),
             "ended": standing.run.state in ENDED,

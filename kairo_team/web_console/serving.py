@@ -52,6 +52,7 @@ def make_app(
             Route("/questions/answer", pages.answer, methods=["POST"]),
             Route("/run", pages.run),
             Route("/run/stream", pages.run_stream),
+            Route("/run/file", pages.file),
             Route("/run/cancel", pages.cancel, methods=["POST"]),
             Route("/run/steer", pages.steer, methods=["POST"]),
             Route("/run/top-up", pages.top_up, methods=["POST"]),

@@ -8,15 +8,16 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kairo_team.cluster.coverage import coverage_of
-from kairo_team.durable.codec import outline
+from kairo_team.durable.codec import fetching, outline
 from kairo_team.durable.event_pages import read_pages
 from kairo_team.durable.postgres import PostgresJournal
 from kairo_team.engine.records.replay import RAISED_BUDGET
 from kairo_team.results import Attempt
 from kairo_team.views.run_record import call_sums, first_budget, raised_budget, recorded_error
+from kairo_team.web_console.made_files import MadeFile
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from kairo_team.budget import Budget
     from kairo_team.durable.accounts import Account
@@ -24,10 +25,13 @@ if TYPE_CHECKING:
     from kairo_team.engine.records.run_handle import Run
     from kairo_team.engine.work.runtime import Runtime
     from kairo_team.events import Event
+    from kairo_team.files import File
     from kairo_team.human import HumanDecision, HumanRequest
     from kairo_team.recorded import RecordedRun
     from kairo_team.views.run_record import CallSum
 
+_A_FILE: Final = '{"~":"file"'
+"""How a record of a file begins."""
 _REMEMBERED: Final = 64
 """Runs whose unchanging values are kept."""
 
@@ -106,8 +110,8 @@ class Source(Protocol):
         """Return how many questions are open."""
         ...
 
-    def artifact_before(self, question: HumanRequest) -> str | None:
-        """Return the text of the last artifact from an earlier attempt at the question's task, if it is known."""
+    def files(self, run_id: str) -> Sequence[MadeFile]:
+        """Return the files of a run's artifacts, in the order in which they were made."""
         ...
 
     def answer(self, question_id: str, decision: HumanDecision) -> None:
@@ -136,6 +140,7 @@ class JournalSource:
         self._runtime = runtime
         self._first_budget = lru_cache(_REMEMBERED)(partial(first_budget, journal))
         self._error = lru_cache(_REMEMBERED)(self._read_error)
+        self._named = lru_cache(_REMEMBERED)(self._read_names)
 
     @property
     def name(self) -> str:
@@ -208,22 +213,30 @@ class JournalSource:
         with self._journal.database.reading() as connection:
             return int(connection.execute("SELECT count(*) FROM question WHERE decision IS NULL").fetchone()[0])
 
-    def artifact_before(self, question: HumanRequest) -> str | None:
-        """Return the text of the last artifact of an earlier attempt."""
-        sql = "SELECT key FROM step WHERE run_id = ? AND key LIKE 'attempt:%' ORDER BY id DESC"
-        with self._journal.database.reading() as connection:
-            keys = [row["key"] for row in connection.execute(sql, (question.run_id,))]
-            keys = [key for key in keys if f":{question.task_id}:" in key]
-            sql = "SELECT value FROM step WHERE run_id = ? AND key = ?"
-            rows = [connection.execute(sql, (question.run_id, key)).fetchone() for key in keys]
-        for row in rows:
-            made = outline(row["value"])
-            # The text between the colons may be another task's id: the value decides.
-            if not isinstance(made, Attempt) or made.task_id != question.task_id or made.artifact is None:
-                continue
-            if made.number < question.attempt:
-                return made.artifact.text
-        return None
+    def files(self, run_id: str) -> Sequence[MadeFile]:
+        """Return the files of the artifacts in the recorded attempts, with their names if these are in the result.
+
+        An attempt is recorded as it was made, and only the result has its secrets masked.
+        """
+        sql = "SELECT value FROM step WHERE run_id = ? AND key LIKE 'attempt:%' AND value LIKE ? ORDER BY id"
+        database = self._journal.database
+        with database.reading() as connection:
+            rows = connection.execute(sql, (run_id, f"%{_A_FILE}%")).fetchall()
+        if not rows:
+            return ()
+        with fetching(database.file):
+            made = [outline(row["value"]) for row in rows]
+        run = self.show(run_id)
+        known = self._named(run_id, run.state, run.updated_at)
+        found = [(one, one.artifact) for one in made if isinstance(one, Attempt)]
+        files = ((one, file) for one, artifact in found if artifact is not None for file in artifact.files)
+        return [MadeFile(one.task_id, one.number, known.get(file) or _unnamed(file)) for one, file in files]
+
+    def _read_names(self, run_id: str, _state: str, _updated_at: float) -> Mapping[File, File]:
+        """Return the files of a result by themselves; state and last change are the cache key."""
+        result = self._journal.result(run_id)
+        made = [one.artifact for one in (() if result is None else result.outcomes) if one.artifact is not None]
+        return {file: file for artifact in made for file in artifact.files}
 
     def answer(self, question_id: str, decision: HumanDecision) -> None:
         """Answer a question of any run."""
@@ -242,6 +255,11 @@ class JournalSource:
 
     def close(self) -> None:
         """Do nothing: the journal belongs to its owner."""
+
+
+def _unnamed(file: File) -> File:
+    """Return a file under another name and address, which may have secrets."""
+    return file.masked_by(lambda text: file.digest[:8] if text == file.name else "")
 
 
 def _moment(seconds: float) -> datetime:

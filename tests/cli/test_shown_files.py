@@ -76,6 +76,15 @@ async def test_the_report_shows_images_and_offers_the_rest(tmp_path: Path) -> No
     check_report((tmp_path / "report.html").read_text(encoding="utf-8"))
 
 
+async def test_the_report_shows_an_artifact_that_is_an_image_alone(tmp_path: Path) -> None:
+    team = kt.Team("desk", [kt.Member("drawer", lambda _: kt.Artifact("", files=[PHOTO]))])
+    result = await kt.run(team, "Draw.", plan=PLAN)
+    result.report(tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    page += "".join(str(html) for rows in unpacked(page).values() for html, *_ in rows)
+    assert encoded(PHOTO) in page
+
+
 @pytest.mark.real_time
 async def test_so_does_the_report_of_a_journal(tmp_path: Path, kairo: Any) -> None:
     path = tmp_path / "runs.db"

@@ -175,3 +175,18 @@ async def test_a_journal_in_memory_keeps_them_too() -> None:
     assert again.given == [[PAPER.data, None, PHOTO.data]]
     assert result.status is kt.TeamStatus.COMPLETED
     assert set(journal.storage.files) == {PHOTO.digest, PAPER.digest}
+
+
+async def test_a_file_whose_content_is_gone_is_refused_before_work(tmp_path: Path) -> None:
+    with closing(kt.SqliteJournal(tmp_path / "runs.db", sync="normal")) as journal:
+        drawer = kt.Team("desk", [kt.Member("drawer", lambda _: kt.Artifact("A pier.", files=[PHOTO]))])
+        await kt.run(drawer, "Draw.", run_id="r", runtime=kt.Runtime(journal=journal))
+        result = journal.result("r")
+        journal.forget("r")
+    assert result is not None
+    assert result.artifact is not None
+    [gone] = result.artifact.files
+    model = FunctionModel(lambda _: pytest.fail("it was asked"))
+    again = await kt.run(kt.Team("desk", [kt.Member("reader", kt.MiniAgent(model))]), "Read.", files=[gone])
+    assert again.refused
+    assert "photo.png, image/png, 71 bytes: its content is no longer kept" in str(again.error)

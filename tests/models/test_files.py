@@ -193,6 +193,44 @@ def test_pages_are_counted_also_where_a_pdf_packs_them() -> None:
     assert page_count(b"%PDF-1.5 encrypted") == 600
 
 
+def packed(objects: bytes, *, name: bytes = b"/ObjStm", more: bytes = b"", end: bytes = b"\nendstream") -> bytes:
+    """A PDF that describes its first page plainly, and the others in packed objects."""
+    first = b"%PDF-1.5 <</Linearized 1>> <</Type/Page>> "
+    return first + b"9 0 obj <</Type" + name + more + b"/Filter/FlateDecode>>\nstream\n" + objects + end
+
+
+PAGES = b"".join(b"<</Type/Page>>" for _ in range(99)) + b"<</Type/Pages/Count 100>>"
+PDFS = {
+    "packed": (packed(zlib.compress(PAGES)), 100),
+    "not packed after all": (packed(b"12 0 " + PAGES), 100),
+    "much else beside the kind": (packed(zlib.compress(PAGES), more=b"/X(" + b"a" * 400 + b")"), 100),
+    "the kind by its numbers": (packed(zlib.compress(PAGES), name=b"/Obj#53tm"), 100),
+    "pages by their numbers": (b"%PDF-1.4 " + b"<</Type/#50age>>" * 50, 50),
+    "a comment in between": (b"%PDF-1.4 " + b"<</Type%c\n/Page>>" * 50, 50),
+    "encrypted": (packed(bytes(range(256)) * 4), 600),
+    "cut off": (packed(zlib.compress(PAGES)[:-30]), 600),
+    "without an end": (packed(zlib.compress(PAGES), end=b""), 600),
+    "a bomb": (packed(zlib.compress(bytes(40_000_000))), 600),
+    "many bombs": (packed(zlib.compress(bytes(4_000_000))) * 100, 600),
+    "nothing but kinds": (b"%PDF-1.4 " + b"/ObjStm" * 1_000_000, 600),
+    "nothing but words before a comment": (b"%PDF-1.4 " + b"/Type%" * 50_000, 600),
+}
+
+
+@pytest.mark.parametrize(("data", "pages"), PDFS.values(), ids=PDFS)
+def test_pages_that_cannot_be_counted_are_as_many_as_there_may_be(data: bytes, pages: int) -> None:
+    """Also of files that would take minutes to read."""
+    assert page_count(data) == pages
+
+
+def test_the_rate_of_a_recording_is_the_lowest_that_its_header_allows() -> None:
+    def wav(samples: int, rate: int) -> kt.File:
+        head = b"RIFF\0\0\0\0WAVEfmt " + struct.pack("<IHHIIHH", 16, 1, 1, samples, rate, 2, 16)
+        return kt.File(data=head + bytes(80_000), name="a.wav")
+
+    assert file_bound(wav(8_000, 16_000)) == file_bound(wav(8_000, 2**32 - 1)) == file_bound(wav(2**32 - 1, 16_000))
+
+
 def _files_in(value: Any) -> Iterator[kt.File]:
     """The files of a recorded request; those that a provider keeps under an id are not ours to bound."""
     match value:

@@ -33,11 +33,6 @@ FILES: Final = ("anthropic-messages", "google-generate", "openai-chat", "openai-
 WAYS: Final[tuple[Way, ...]] = get_args(Way)
 _KINDS: Final = {400: "bad_request", 404: "bad_request", 429: "rate_limited"}
 
-REFUSED: Final = {
-    "Input should be 'function'": "Mistral leaves out the type of a call, and only its own library reads that",
-}
-"""Replies that are not read, by words of the error, with the reason."""
-
 
 @cache
 def conversations(file: str) -> list[Any]:
@@ -49,10 +44,7 @@ def conversations(file: str) -> list[Any]:
 
 def unexplained(one: Played) -> dict[str, str]:
     """Return the problems of an exchange that have no reason."""
-    if one.feature == SERVER_STATE:  # the reply itself is at the server, for a later request
-        return {}
-    refused = any(words in one.problems.get("reply", "") for words in REFUSED)
-    return {} if refused else one.problems
+    return {} if one.feature == SERVER_STATE else one.problems  # the reply is at the server, for a later request
 
 
 _played: Final[dict[tuple[str, Way], list[Played]]] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 from collections.abc import AsyncIterator, Iterator
@@ -17,7 +18,7 @@ import kairo_team as kt
 from kairo_team import events
 from kairo_team.web_console import pages
 from kairo_team.web_console.open_questions import compare
-from tests.web_console.running import HOSTILE, Browser, begin, go_on, letter, office, words
+from tests.web_console.running import HOSTILE, Browser, begin, experts, go_on, letter, office, words
 
 pytestmark = pytest.mark.real_time
 QUESTION = "run-1:human:1:letter:2:review"
@@ -286,3 +287,27 @@ async def test_only_what_has_changed_is_sent(monkeypatch: pytest.MonkeyPatch) ->
     [(name, _), _] = sent
     assert await messages(name, one, one) == [], "a browser that comes back has it already"
     assert [body for _, body in await messages(name, two)] == [two], "and is sent what it missed"
+
+
+async def test_the_changes_of_an_artifact_have_no_secret_where_nobody_knows_it(tmp_path: Path) -> None:
+    """An attempt is recorded as it was made: what a page shows of it must come from the question."""
+    secret = "hunter2hunter2"
+    path = tmp_path / "secrets.db"
+
+    def write(assignment: kt.Assignment) -> str:
+        return f"{secret} is {'warm' if assignment.previous else 'cold'}"
+
+    first = kt.SqliteJournal(path)
+    runtime = kt.Runtime(journal=first, gate=kt.DeferGate(), secrets=[secret])
+    await kt.run(
+        kt.Team("office", [kt.Member("clerk", write)], coordinator=experts()), letter("run-1"), runtime=runtime
+    )
+    first.close()
+    del runtime
+    gc.collect()
+    journal = kt.SqliteJournal(path)
+    async with Browser(journal) as browser:
+        for page in (await browser.read("/questions"), await browser.read("/run", id="run-1")):
+            assert "removed: [secret] is cold" in words(page)
+            assert secret not in page
+    journal.close()

@@ -39,13 +39,13 @@ from kairo_team.errors import (
     is_met_again,
     kinds_of,
 )
-from kairo_team.files import unique
+from kairo_team.files import File, unique
 from kairo_team.governance.halts import DIMENSION_OF, reason_of
 from kairo_team.human import HumanRequest
 from kairo_team.output_types import check_output
 from kairo_team.plugin_calls import Tracebacks, failure_of, problem_of, shown
 from kairo_team.results import AgentOutput, AgentStatus, Attempt, RepeatWrites, plain_output
-from kairo_team.tasks import Assignment
+from kairo_team.tasks import Assignment, Task
 from kairo_team.team import Member, Role, output_type_of
 from kairo_team.tools.made_calls import MadeCall
 from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict, VerdictOutcome
@@ -208,8 +208,12 @@ class AttemptRunner:
         about = (given, request.goal, task.inputs, request.context, upstream)
         met = tuple(one.expected or one.criterion or one.id for one in findings if one.status == "met")
         findings = tuple(one for one in findings if one.status != "met") if met else findings
-        files = unique([*request.files, *task.files]) if request.files or task.files else ()
-        return _make_assignment(*about, number, previous, findings, directives, done, met, files)
+        return _make_assignment(*about, number, previous, findings, directives, done, met, self._files(task))
+
+    def _files(self, task: Task) -> tuple[File, ...]:
+        """Return the files of the request and of a task."""
+        given = self._request.files
+        return unique([*given, *task.files]) if given or task.files else ()
 
     async def _take_recorded(self, task_run: TaskRun, key: str, recorded: Attempt | CutShort) -> Any:
         """Book a recorded attempt and return it; `MISSING` if it can be repeated now, after an interruption.
@@ -241,9 +245,8 @@ class AttemptRunner:
     def _report_other_member(self, task_run: TaskRun, recorded: Attempt | CutShort) -> None:
         """Warn that the resumed coordinator gives recorded work to another member than the recorded run did."""
         text = (
-            f"task {task_run.task.id!r}: {recorded.member!r} made this attempt before the run was interrupted, and now "
-            f"the coordinator gives it to {task_run.member!r}; the recorded attempt counts. A coordinator must decide "
-            "from the request, the team and what is recorded (TeamRun.step), not from the clock, chance or hash()"
+            f"{recorded.member!r} made this attempt before the run was interrupted, and now the coordinator gives it to "
+            f"{task_run.member!r}; the recorded one counts. Decide from what is recorded (TeamRun.step), not by hash()"
         )
         task_run.warnings += (text,)
         _logger.warning("run %s: %s", self._request.run_id, text)
@@ -365,6 +368,7 @@ class AttemptRunner:
             self._config,
             work,
             attempt.output.transcript,
+            self._files(task),
         )
         try:
             if task_run.interrupted is None:
@@ -677,7 +681,7 @@ def _judge_text(context: WorkContext, output: AgentOutput) -> _End:
     artifact = output.artifact
     if output.status is AgentStatus.TURN_LIMIT_REACHED:
         output = replace(output, error=_explain_turn_limit(output))
-    if not artifact.text.strip() and artifact.data is None:
+    if not artifact.text.strip() and artifact.data is None and not artifact.files:
         return _end(None, output.error or "the agent returned an empty text")
     if output.status is not _COMPLETED:
         output = _as_partial(output)
