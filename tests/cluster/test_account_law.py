@@ -314,7 +314,7 @@ def work(url: str, number: int) -> None:
 
 
 def fork_all(url: str, says: Connection) -> None:
-    """Fork the processes, since an import in each takes longer than its work; say their ids, and then how each ended."""
+    """Fork the processes: an import in each takes longer than its work. Say their ids, and then how each ended."""
     fork = multiprocessing.get_context("fork")
     processes = [fork.Process(target=work, args=(url, number)) for number in range(PROCESSES)]
     for process in processes:
