@@ -10,6 +10,7 @@ import sys
 import tomllib
 import zipfile
 from importlib.util import find_spec
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -89,9 +90,10 @@ def test_the_tests_of_a_plug_in_begin_with_its_kit(projects: Path, site: Path) -
 
 @needs_build
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("kind", plugins.KINDS)
-def test_the_tests_of_a_plug_in_pass(kind: str, projects: Path, site: Path) -> None:
-    said = start(projects / f"acme-{kind}", "pytest", "-q", "-p", "no:cacheprovider", path=[site])
+@pytest.mark.parametrize(("kind", "other_loop"), zip(plugins.KINDS, cycle(("trio", "asyncio"))))
+def test_the_tests_of_a_plug_in_pass(kind: str, other_loop: str, projects: Path, site: Path) -> None:
+    options = ("-q", "-p", "no:cacheprovider", "-k", f"not {other_loop}")
+    said = start(projects / f"acme-{kind}", "pytest", *options, path=[site])
     kit = plugins.KINDS[kind].contract
     assert plugins.KINDS[kind].kit is None or f" clauses of {kit} hold" in said
     assert "FAILED" not in said

@@ -370,6 +370,8 @@ class Raising(TaskDispatchCoordinator):
 
 
 class TestRaising(TestBoard):
+    backends = ("asyncio",)
+
     @classmethod
     def make_coordinator(cls, *, evaluator=None):
         return Raising()
