@@ -90,7 +90,7 @@ def test_the_tests_of_a_plug_in_begin_with_its_kit(projects: Path, site: Path) -
 
 @needs_build
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(("kind", "other_loop"), zip(plugins.KINDS, cycle(("trio", "asyncio"))))
+@pytest.mark.parametrize(("kind", "other_loop"), list(zip(plugins.KINDS, cycle(("trio", "asyncio")))))
 def test_the_tests_of_a_plug_in_pass(kind: str, other_loop: str, projects: Path, site: Path) -> None:
     options = ("-q", "-p", "no:cacheprovider", "-k", f"not {other_loop}")
     said = start(projects / f"acme-{kind}", "pytest", *options, path=[site])
