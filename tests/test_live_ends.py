@@ -166,6 +166,7 @@ async def test_kf_u07_a_started_run_is_cancelled_from_a_thread_or_a_signal_handl
 # ---------------------------------------------------------------- many, and what they leave behind
 
 
+@pytest.mark.sampled("anyio_backend")
 async def test_two_hundred_runs_at_once_do_not_mix() -> None:
     """Events, budgets, directives and results are each run's own; the recorder hears all of them."""
     recorder = EventRecorder()
