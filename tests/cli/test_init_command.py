@@ -33,6 +33,7 @@ for project in sys.argv[2:]:
 """Builds the wheels of all projects as `python -m build` does, in one process."""
 needs_build = pytest.mark.skipif(find_spec("hatchling") is None, reason="hatchling is not installed")
 needs_ruff = pytest.mark.skipif(find_spec("ruff") is None, reason="ruff is not installed")
+needs_pyright = pytest.mark.skipif(find_spec("pyright") is None, reason="pyright is not installed")
 needs_mypy = pytest.mark.skipif(find_spec("mypy") is None, reason="mypy is not installed")
 
 
@@ -117,19 +118,28 @@ def test_what_is_written_is_linted_and_formatted(projects: Path) -> None:
 
 
 @needs_build
-@needs_mypy
-@pytest.mark.exhaustive
-def test_what_is_written_has_strict_types(projects: Path, site: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "checker",
+    [
+        pytest.param("pyright", marks=[needs_pyright, pytest.mark.exhaustive]),
+        pytest.param("mypy", marks=[needs_mypy, pytest.mark.long]),  # it reads all of the library for them
+    ],
+)
+def test_what_is_written_has_strict_types(checker: str, projects: Path, site: Path, tmp_path: Path) -> None:
     for project in sorted(projects.iterdir()):
         (package,) = (one.parent for one in project.glob("*/__init__.py"))
         (tmp_path / package.name).symlink_to(package)
         for test in (project / "tests").glob("*.py"):  # the other tests leave __pycache__ there
             (tmp_path / f"{project.name.replace('-', '_')}_{test.name}").write_text(test.read_text())
-    settings = tmp_path / "mypy.ini"
-    settings.write_text("[mypy]\nstrict = true\n[mypy-kairo_team.*]\nignore_errors = true\n")
-    start(
-        tmp_path, "mypy", "--config-file", str(settings), *(one.name for one in tmp_path.iterdir() if one != settings)
-    )
+    written = [one.name for one in tmp_path.iterdir()]
+    if checker == "pyright":
+        (tmp_path / "pyrightconfig.json").write_text(
+            json.dumps({"typeCheckingMode": "strict", "extraPaths": [str(ROOT)]})
+        )
+        start(tmp_path, "pyright", "--pythonpath", sys.executable)
+    else:
+        (tmp_path / "mypy.ini").write_text("[mypy]\nstrict = true\n[mypy-kairo_team.*]\nignore_errors = true\n")
+        start(tmp_path, "mypy", "--config-file", "mypy.ini", *written)
 
 
 @pytest.mark.local_model
