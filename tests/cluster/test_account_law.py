@@ -368,6 +368,7 @@ def _check_eight(journal: PostgresJournal, database: str) -> None:
     said, says = spawn.Pipe(duplex=False)
     home = spawn.Process(target=fork_all, args=(database, says))
     home.start()
+    says.close()  # so that the other end says so if that process dies
     killed = said.recv()[:2]
     while len(journal.runs()) < 2 * PROCESSES and not said.poll():
         time.sleep(0.05)
