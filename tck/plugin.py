@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator, Iterator
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,12 +38,18 @@ def pytest_runtest_makereport(
 
 def _wrong(kit: Any, name: str, call: pytest.CallInfo[None]) -> str:
     """Return why a contract test failed, or why its pass does not count; "" if it is fine."""
-    from kairo_team.tck.kit import changed_tests
     from kairo_team.tck.reports import reason_of
 
-    if name in changed_tests(kit):
+    if name in _changed(kit):
         return _CHANGED
     return "" if call.excinfo is None else reason_of(call.excinfo.value)
+
+
+@cache
+def _changed(kit: Any) -> list[str]:
+    from kairo_team.tck.kit import changed_tests
+
+    return changed_tests(kit)
 
 
 def _clauses(kit: type, name: str) -> tuple[str, ...]:

@@ -366,6 +366,7 @@ async def play(crowd: Crowd) -> kt.TeamResult:
         return await Watched(crowd).execute(request, team)
 
 
+@pytest.mark.sampled("backend")
 @pytest.mark.parametrize("backend", virtual_time_backends)
 def test_third_o47_nothing_waits_for_a_member_that_is_free(backend: str) -> None:
     @settings(max_examples=3 * settings().max_examples)

@@ -210,6 +210,10 @@ class FrozenDict(dict[str, Any]):
 EMPTY: FrozenDict = FrozenDict()
 
 
+_PLAIN: Final = frozenset({str, int, float, bool, type(None)})
+"""Types of most values in containers. To find out that one is not an abstract collection takes ten times as long."""
+
+
 def plain_text(what: str, text: Any) -> str:
     """Return a text as a plain `str`, ignoring overrides of a subclass; raises `ValueError` for other types."""
     if type(text) is str:
@@ -221,7 +225,7 @@ def plain_text(what: str, text: Any) -> str:
 
 def freeze(value: Any) -> Any:
     """Copy nested dicts, lists and sets into read-only containers; keep everything else."""
-    if isinstance(value, FrozenDict):
+    if type(value) in _PLAIN or isinstance(value, FrozenDict):
         return value
     if isinstance(value, Mapping):
         mapping = cast("Mapping[Any, Any]", value)  # type: ignore[redundant-cast]  # pyright needs it

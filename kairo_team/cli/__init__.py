@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 from importlib.util import find_spec
@@ -21,6 +22,7 @@ def main() -> int:
     ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if ours:  # there is nothing to clean up yet, and a traceback from an import does not help
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    gc.set_threshold(20_000)  # imports make much and free nothing: to look for garbage takes a tenth of their time
     from kairo_team.cli.app import run_program
 
     if ours:

@@ -37,11 +37,17 @@ def described(node: ast.Module | ast.ClassDef) -> dict[str, tuple[str, str]]:
 def described_fields(kind: type) -> dict[str, tuple[str, str]]:
     """Return the fields that a class declares itself: the type as it is written, and the docstring after it."""
     try:
-        tree = tree_of(Path(inspect.getfile(kind)))
+        node = _classes_of(Path(inspect.getfile(kind))).get(kind.__name__)
     except TypeError:
         return {}
-    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == kind.__name__]
-    return described(nodes[0]) if nodes else {}
+    return described(node) if node else {}
+
+
+@cache
+def _classes_of(path: Path) -> dict[str, ast.ClassDef]:
+    """Return the classes of a file by name, of two with one name the first."""
+    nodes = [node for node in ast.walk(tree_of(path)) if isinstance(node, ast.ClassDef)]
+    return {node.name: node for node in reversed(nodes)}
 
 
 @cache

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -87,6 +87,27 @@ def program() -> Kairo:
         return Said(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     return call
+
+
+IN_TURN = """
+import json, os, sys
+from kairo_team.cli.app import run_command
+
+stdout, own = sys.stdout, os.dup(1)
+for arguments in json.loads(sys.argv[1]):
+    code, sys.stdout = run_command(arguments), stdout
+    stdout.flush()
+    os.dup2(own, 1)  # a command with --json keeps it
+    if code != 0:
+        sys.exit(f"kairo {' '.join(arguments)} returned {code}")
+"""
+
+
+def run_in_turn(commands: Sequence[Sequence[str]], **options: Any) -> Said:
+    """Run commands one after the other in one process that knows nothing; each has to succeed."""
+    program = [sys.executable, "-c", IN_TURN, json.dumps(commands)]
+    done = subprocess.run(program, capture_output=True, text=True, check=False, timeout=60, **options)
+    return Said(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import sys
 import tomllib
 import zipfile
 from importlib.util import find_spec
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,18 @@ from kairo_team.cli.app import run_command
 ROOT = Path(__file__).resolve().parents[2]
 HASTY = "c01 or guard or found or member"
 """Tests of a project that show that its kit is set up."""
+BUILD = """
+import os, sys
+from hatchling.build import build_wheel
+
+for project in sys.argv[2:]:
+    os.chdir(project)
+    build_wheel(sys.argv[1])
+"""
+"""Builds the wheels of all projects as `python -m build` does, in one process."""
 needs_build = pytest.mark.skipif(find_spec("hatchling") is None, reason="hatchling is not installed")
 needs_ruff = pytest.mark.skipif(find_spec("ruff") is None, reason="ruff is not installed")
+needs_pyright = pytest.mark.skipif(find_spec("pyright") is None, reason="pyright is not installed")
 needs_mypy = pytest.mark.skipif(find_spec("mypy") is None, reason="mypy is not installed")
 
 
@@ -44,9 +55,8 @@ def projects(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def site(projects: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The projects, installed: their wheels are built and unpacked."""
     site, wheels = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("wheels")
-    for project in sorted(projects.iterdir()):
-        build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(wheels)]
-        subprocess.run(build, cwd=project, check=True, capture_output=True)
+    build = [sys.executable, "-c", BUILD, str(wheels), *map(str, sorted(projects.iterdir()))]
+    subprocess.run(build, check=True, capture_output=True)
     for wheel in wheels.glob("*.whl"):
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(site)
@@ -81,9 +91,10 @@ def test_the_tests_of_a_plug_in_begin_with_its_kit(projects: Path, site: Path) -
 
 @needs_build
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("kind", plugins.KINDS)
-def test_the_tests_of_a_plug_in_pass(kind: str, projects: Path, site: Path) -> None:
-    said = start(projects / f"acme-{kind}", "pytest", "-q", "-p", "no:cacheprovider", path=[site])
+@pytest.mark.parametrize(("kind", "other_loop"), list(zip(plugins.KINDS, cycle(("trio", "asyncio")))))
+def test_the_tests_of_a_plug_in_pass(kind: str, other_loop: str, projects: Path, site: Path) -> None:
+    options = ("-q", "-p", "no:cacheprovider", "-k", f"not {other_loop}")
+    said = start(projects / f"acme-{kind}", "pytest", *options, path=[site])
     kit = plugins.KINDS[kind].contract
     assert plugins.KINDS[kind].kit is None or f" clauses of {kit} hold" in said
     assert "FAILED" not in said
@@ -107,19 +118,28 @@ def test_what_is_written_is_linted_and_formatted(projects: Path) -> None:
 
 
 @needs_build
-@needs_mypy
-@pytest.mark.exhaustive
-def test_what_is_written_has_strict_types(projects: Path, site: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "checker",
+    [
+        pytest.param("pyright", marks=[needs_pyright, pytest.mark.exhaustive]),
+        pytest.param("mypy", marks=[needs_mypy, pytest.mark.long]),  # it reads all of the library for them
+    ],
+)
+def test_what_is_written_has_strict_types(checker: str, projects: Path, site: Path, tmp_path: Path) -> None:
     for project in sorted(projects.iterdir()):
         (package,) = (one.parent for one in project.glob("*/__init__.py"))
         (tmp_path / package.name).symlink_to(package)
         for test in (project / "tests").glob("*.py"):  # the other tests leave __pycache__ there
             (tmp_path / f"{project.name.replace('-', '_')}_{test.name}").write_text(test.read_text())
-    settings = tmp_path / "mypy.ini"
-    settings.write_text("[mypy]\nstrict = true\n[mypy-kairo_team.*]\nignore_errors = true\n")
-    start(
-        tmp_path, "mypy", "--config-file", str(settings), *(one.name for one in tmp_path.iterdir() if one != settings)
-    )
+    written = [one.name for one in tmp_path.iterdir()]
+    if checker == "pyright":
+        (tmp_path / "pyrightconfig.json").write_text(
+            json.dumps({"typeCheckingMode": "strict", "extraPaths": [str(ROOT)]})
+        )
+        start(tmp_path, "pyright", "--pythonpath", sys.executable)
+    else:
+        (tmp_path / "mypy.ini").write_text("[mypy]\nstrict = true\n[mypy-kairo_team.*]\nignore_errors = true\n")
+        start(tmp_path, "mypy", "--config-file", "mypy.ini", *written)
 
 
 @pytest.mark.local_model

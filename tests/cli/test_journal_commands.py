@@ -16,6 +16,7 @@ from kairo_team.cli.app import run_command
 from kairo_team.coordinators import ExpertTeamCoordinator
 from kairo_team.models import resolver
 from kairo_team.testing import ScriptedModel
+from tests.cli.conftest import run_in_turn
 from tests.cli.journal_team import ASKS, ASKS_TWICE, OFFICE
 
 pytestmark = pytest.mark.real_time
@@ -253,9 +254,9 @@ def test_a_run_is_seen_and_goes_on_where_its_own_classes_are_not_importable(
     typed += "team = kt.Team('typed', [kt.Member('maker', make)], coordinator=experts)\n"
     typed += "plan = kt.TaskGraph([kt.Task('a', 'x')])\n"
     assert program("run", team_file(typed), "--run-id", RUN).code == 7
-    for command in ("runs", f"show {RUN}", f"show {RUN} --json", f"events {RUN}", f"answer {RUN} approve"):
-        said = program(*command.split())
-        assert (said.code, said.err) == (0, "")
+    commands = ("runs", f"show {RUN}", f"show {RUN} --json", f"events {RUN}", f"answer {RUN} approve")
+    said = run_in_turn([command.split() for command in commands])
+    assert (said.code, said.err) == (0, "")
     assert program("resume", RUN).code == 0
 
 

@@ -69,11 +69,17 @@ def test_the_json_document_holds_certificates_curves_and_report(kairo_json: Kair
     assert document["usage"]["tokens"] > 0
 
 
-def test_where_nothing_can_be_promised_the_exit_code_says_so_and_the_file_holds_nothing(
-    kairo: Kairo, tmp_path: Path
-) -> None:
+@pytest.fixture
+def few(tmp_path: Path) -> Path:
+    """The first twenty of the labelled examples."""
     few = tmp_path / "few.jsonl"
     few.write_text("\n".join((ROOT / LABELLED).read_text().splitlines()[:20]) + "\n\n")
+    return few
+
+
+def test_where_nothing_can_be_promised_the_exit_code_says_so_and_the_file_holds_nothing(
+    kairo: Kairo, tmp_path: Path, few: Path
+) -> None:
     out = tmp_path / "certificates.json"
     said = kairo("judge", "calibrate", few, *BY_EXAMPLE, "--out", out)
     assert said.code == 4
@@ -88,16 +94,18 @@ def test_two_judges_are_a_cascade(kairo_json: Kairo) -> None:
     assert len(document["certificates"][0]["subject"]["parameters"]["stages"]) == 2
 
 
-def test_score_says_why_certificates_do_not_count(kairo: Kairo, tmp_path: Path, team_file: Callable[..., Path]) -> None:
+def test_score_says_why_certificates_do_not_count(
+    kairo: Kairo, tmp_path: Path, team_file: Callable[..., Path], few: Path
+) -> None:
     out = tmp_path / "certificates.json"
     assert kairo("judge", "calibrate", LABELLED, *BY_EXAMPLE, "--out", out).code == 0
     other = team_file(
         "from kairo_team.evaluators import Criterion, Rubric\nr = Rubric([Criterion('plain', 'x', by='judge')])\n"
     )
-    said = kairo("judge", "score", LABELLED, "--judge", f"{EXAMPLE}:judge", "--rubric", other, "--certificates", out)
+    said = kairo("judge", "score", few, "--judge", f"{EXAMPLE}:judge", "--rubric", other, "--certificates", out)
     assert said.code == 0
     assert "it was made for another rubric and another prompt" in said.out
-    assert re.search(r"Under its certificates\n +decides by itself +0 of 400", said.out)
+    assert re.search(r"Under its certificates\n +decides by itself +0 of 20", said.out)
 
 
 def test_a_picture_is_not_drawn_over_what_is_read(kairo: Kairo) -> None:
@@ -105,10 +113,10 @@ def test_a_picture_is_not_drawn_over_what_is_read(kairo: Kairo) -> None:
     assert (said.code, "--picture" in said.err, "is a file that is read here" in said.err) == (2, True, True)
 
 
-def test_scores_are_a_document_too(kairo_json: Kairo) -> None:
-    said = kairo_json("judge", "score", LABELLED, *BY_EXAMPLE, "--json")
+def test_scores_are_a_document_too(kairo_json: Kairo, few: Path) -> None:
+    said = kairo_json("judge", "score", few, *BY_EXAMPLE, "--json")
     assert (said.code, said.document["calibrated"], said.document["why_not"]) == (0, None, [])
-    assert said.document["report"]["coverage"]["k"] == 400
+    assert said.document["report"]["coverage"]["k"] == 20
 
 
 LEVELS = """
@@ -206,7 +214,7 @@ BAD = {
     "no file": (("nowhere.jsonl", *BY_EXAMPLE), "there is no file"),
     "a binary file": (("BINARY", *BY_EXAMPLE), "is not UTF-8"),
     "no rubric file": ((LABELLED, "--judge", "a:b", "--rubric", "nowhere.py"), "builds a Rubric, or of data in"),
-    "no rubric in it": ((LABELLED, "--judge", "a:b", "--rubric", "examples/bring_your_agent.py"), "builds no Rubric"),
+    "no rubric in it": ((LABELLED, "--judge", "a:b", "--rubric", "examples/map_reduce.py"), "builds no Rubric"),
     "several rubrics": ((LABELLED, "--judge", "a:b", "--rubric", "MANY"), "several rubrics"),
     "no such rubric": ((LABELLED, "--judge", "a:b", "--rubric", "MANY:d"), "no rubric 'd'"),
     "nobody is asked": ((LABELLED, "--judge", "a:b", "--rubric", "MANY:c"), "no criterion of the rubric asks"),
@@ -226,16 +234,18 @@ BAD = {
     "out is an input": ((LABELLED, *BY_EXAMPLE, "--out", LABELLED), "is a file that is read here"),
     "svg is an input": ((LABELLED, *BY_EXAMPLE, "--svg", EXAMPLE), "is a file that is read here"),
     "out is the judge": ((LABELLED, *BY_EXAMPLE, "--out", EXAMPLE), "is a file that is read here"),
-    "out cannot be written": ((LABELLED, *BY_EXAMPLE, "--out", "/proc/c.json"), "cannot be written"),
+    "out cannot be written": (("FEW", *BY_EXAMPLE, "--out", "/proc/c.json"), "cannot be written"),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_one_sentence(kairo: Kairo, tmp_path: Path, team_file: Callable[..., Path], name: str) -> None:
+def test_bad_input_is_one_sentence(
+    kairo: Kairo, tmp_path: Path, team_file: Callable[..., Path], few: Path, name: str
+) -> None:
     arguments, complaint = BAD[name]
     (tmp_path / "binary.jsonl").write_bytes(b"\xff\xfe\x00")
-    places = {"BINARY": str(tmp_path / "binary.jsonl"), "MANY": str(team_file(MANY))}
-    said = kairo("judge", "calibrate", *(re.sub("BINARY|MANY", lambda m: places[m[0]], one) for one in arguments))
+    places = {"BINARY": str(tmp_path / "binary.jsonl"), "MANY": str(team_file(MANY)), "FEW": str(few)}
+    said = kairo("judge", "calibrate", *(re.sub("BINARY|MANY|FEW", lambda m: places[m[0]], one) for one in arguments))
     assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
     assert complaint in said.err
 

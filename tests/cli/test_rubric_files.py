@@ -21,16 +21,18 @@ def in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
 
 
-def score(kairo: Kairo, rubric: object, *more: str) -> Any:
-    return kairo("judge", "score", LABELLED, "--judge", f"{EXAMPLE}:judge", "--rubric", rubric, *more)
+def score(kairo: Kairo, rubric: object, *more: str, labelled: object = LABELLED) -> Any:
+    return kairo("judge", "score", labelled, "--judge", f"{EXAMPLE}:judge", "--rubric", rubric, *more)
 
 
 def test_a_rubric_of_data_scores_as_the_same_rubric_in_python(kairo: Kairo, tmp_path: Path) -> None:
     rubric = runpy.run_path(EXAMPLE)["rubric"]
     (tmp_path / "rubric.json").write_text(json.dumps(rubric.to_data()))
-    said = score(kairo, tmp_path / "rubric.json")
+    few = tmp_path / "few.jsonl"
+    few.write_text("\n".join(Path(LABELLED).read_text().splitlines()[:40]))
+    said = score(kairo, tmp_path / "rubric.json", labelled=few)
     assert (said.code, said.err) == (0, "")
-    assert said.out == score(kairo, EXAMPLE).out
+    assert said.out == score(kairo, EXAMPLE, labelled=few).out
 
 
 def test_each_mistake_is_a_line_with_its_place(kairo: Kairo, tmp_path: Path) -> None:

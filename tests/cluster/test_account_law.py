@@ -9,10 +9,11 @@ import random
 import signal
 import threading
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import count
+from multiprocessing.connection import Connection
 from typing import Any, Final
 
 import anyio
@@ -315,6 +316,18 @@ def work(url: str, number: int) -> None:
     journal.close()
 
 
+def fork_all(url: str, says: Connection) -> None:
+    """Fork the processes: an import in each takes longer than its work. Say their ids, and then how each ended."""
+    fork = multiprocessing.get_context("fork")
+    processes = [fork.Process(target=work, args=(url, number)) for number in range(PROCESSES)]
+    for process in processes:
+        process.start()
+    says.send([process.pid for process in processes])
+    for process in processes:
+        process.join()
+    says.send([process.exitcode for process in processes])
+
+
 async def spend_some(session: Any, run_id: str, chance: random.Random) -> None:
     whole, spent = 100, 0
     for _ in range(3):
@@ -354,19 +367,19 @@ def _check_eight(journal: PostgresJournal, database: str) -> None:
     ends = threading.Event()
     watcher = threading.Thread(target=watch, args=(database, over, ends))
     watcher.start()
-    processes = [
-        multiprocessing.get_context("spawn").Process(target=work, args=(database, number))
-        for number in range(PROCESSES)
-    ]
-    for process in processes:
-        process.start()
-    while len(journal.runs()) < 2 * PROCESSES and any(process.is_alive() for process in processes):
+    spawn = multiprocessing.get_context("spawn")
+    said, says = spawn.Pipe(duplex=False)
+    home = spawn.Process(target=fork_all, args=(database, says))
+    home.start()
+    says.close()  # so that the other end says so if that process dies
+    killed = said.recv()[:2]
+    while len(journal.runs()) < 2 * PROCESSES and not said.poll():
         time.sleep(0.05)
-    for process in processes[:2]:
-        if process.pid is not None and process.is_alive():
-            os.kill(process.pid, signal.SIGKILL)
-    for process in processes:
-        process.join()
+    for process in killed:
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    exits = said.recv()
+    home.join()
     while journal.runs(state="running"):  # the server has not seen yet that a connection is gone
         time.sleep(0.05)
     for run in journal.runs(state="interrupted"):
@@ -374,7 +387,7 @@ def _check_eight(journal: PostgresJournal, database: str) -> None:
     ends.set()
     watcher.join()
     assert over == []
-    assert [process.exitcode for process in processes[2:]] == [0] * (PROCESSES - 2)
+    assert exits[2:] == [0] * (PROCESSES - 2)
     charged: dict[str, int] = {"desk0": 0, "desk1": 0}
     for run in journal.runs():
         calls = sum(call.usage.tokens for call in journal.calls(run.run_id))

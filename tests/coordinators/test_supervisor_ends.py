@@ -335,6 +335,7 @@ def test_whatever_it_does_it_ends_in_its_limits_and_a_replay_is_the_same(
         assert not accepted
 
 
+@pytest.mark.sampled("anyio_backend")
 async def test_ten_thousand_creations_at_once_are_answered_and_the_run_ends() -> None:
     async def lead(assignment: kt.Assignment, context: kt.MemberContext) -> str:
         tool = context.tool("create_task") if "tasks so far" not in assignment.inputs else None

@@ -18,6 +18,7 @@ from kairo_team.errors import JournalError
 from kairo_team.gates import DeferGate
 from kairo_team.testing import FunctionModel
 from kairo_team.views.run_record import read_record
+from tests.cli.conftest import run_in_turn
 
 TRAP = """
 import pathlib
@@ -74,15 +75,10 @@ def test_third_o22_looking_imports_nothing(baited: Path) -> None:
         ["report", "baited", "--journal", path, "-o", str(baited / "report.html")],
         ["answer", "baited", "approve", "--journal", path],
     ]
-    program = "import sys; from kairo_team.cli.app import run_command; sys.exit(run_command(sys.argv[1:]))"
-    for arguments in looks:
-        done = subprocess.run(
-            [sys.executable, "-c", program, *arguments],
-            cwd=baited, env={"PYTHONPATH": str(baited), "PATH": ""}, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert "Traceback" not in done.stderr, (arguments, done.stderr)
-        assert done.returncode == 0, (arguments, done.returncode, done.stdout, done.stderr)
-        assert not (baited / "trapped").exists(), f"{arguments} imported what the journal names"
+    said = run_in_turn(looks, cwd=baited, env={"PYTHONPATH": str(baited), "PATH": ""})
+    assert "Traceback" not in said.err, said.err
+    assert said.code == 0, said
+    assert not (baited / "trapped").exists(), "one of them imported what the journal names"
 
 
 def test_third_o22_the_library_imports_nothing_either(baited: Path, monkeypatch: pytest.MonkeyPatch) -> None:

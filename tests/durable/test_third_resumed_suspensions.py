@@ -166,6 +166,7 @@ def comparable(result: kt.TeamResult) -> Any:
     return result.status, outcomes, result.output, replace(result.usage, seconds=0.0), result.error
 
 
+@pytest.mark.sampled("backend")
 @pytest.mark.parametrize("backend", virtual_time_backends)
 @settings(max_examples=max(5, settings().max_examples // 4))
 @given(office=offices(), cuts=st.lists(st.floats(0, 0.999), min_size=2, max_size=5))

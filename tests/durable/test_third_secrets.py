@@ -16,6 +16,7 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.artifacts import Finding
+from tests.cli.conftest import run_in_turn
 from tests.human import DEFER, Gate, LeavesOpen, Office
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
@@ -84,19 +85,15 @@ def cells(path: Path) -> Iterator[tuple[str, str, object]]:
 
 def shown_elsewhere(path: Path, folder: Path) -> str:
     """Return all that another process, which knows no secrets, shows of the run."""
-    commands = [
-        [sys.executable, "-c", VIEWS, str(path)],
-        *([sys.executable, "-c", KAIRO, *words, "--journal", str(path)] for words in COMMANDS),
-    ]
-    shown = ""
-    for command in commands:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        shown += done.stdout + done.stderr
-    return shown + (folder / "report.html").read_text()
+    done = subprocess.run(
+        [sys.executable, "-c", VIEWS, str(path)], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    said = run_in_turn([[*words, "--journal", str(path)] for words in COMMANDS], cwd=folder)
+    assert said.code == 0, said.err
+    return done.stdout + done.stderr + said.out + said.err + (folder / "report.html").read_text()
 
 
-KAIRO: Final = "from kairo_team.cli import main; main()"
 COMMANDS: Final = (
     ("runs",),
     ("runs", "--json"),

@@ -387,7 +387,7 @@ def test_a_governor_shows_its_path_and_budget() -> None:
 
 def test_a_closed_child_takes_less_than_a_kilobyte() -> None:
     team = Governor(Budget(tokens=10**9), name="team")
-    names = [f"task-{number}" for number in range(20_000)]
+    names = [f"task-{number}" for number in range(5_000)]
     share = Budget(tokens=100)
     gc.collect()
     tracemalloc.start()

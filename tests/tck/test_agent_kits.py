@@ -13,6 +13,7 @@ from kairo_team.contracts import ChatModel
 from kairo_team.coordinators import FailurePolicy, TaskDispatchCoordinator
 from kairo_team.tck import AgentTCK
 from tests.tck.kit_rigs import agent_of
+from tests.tck.variants import variant
 
 pytestmark = pytest.mark.sampled("anyio_backend")
 
@@ -30,14 +31,14 @@ class TestMiniAgent(AgentTCK):
         return kt.MiniAgent(model, tools=[tool])
 
 
-@pytest.mark.exhaustive
+@variant("asyncio")
 class TestStreamingMiniAgent(TestMiniAgent):
     @classmethod
     def make_agent(cls, model: ChatModel) -> kt.MiniAgent:
         return kt.MiniAgent(model, stream=True)
 
 
-@pytest.mark.exhaustive
+@variant("trio")
 class TestFunctionWithoutModel(AgentTCK):
     uses_models = False
 
@@ -77,7 +78,7 @@ class TestFunctionWithModel(AgentTCK):
         return write
 
 
-@pytest.mark.exhaustive
+@variant("asyncio")
 class TestFunctionThatBooks(AgentTCK):
     """It calls a model of its own, and books what that used."""
 
@@ -113,7 +114,7 @@ class Summarizer:
         return "\n".join(parts)
 
 
-@pytest.mark.exhaustive
+@variant("trio")
 class TestSummarizer(AgentTCK):
     reads_assignment = False
 
@@ -145,7 +146,7 @@ class TwoViews:
         return views[1] + views[2]
 
 
-@pytest.mark.exhaustive
+@variant("asyncio")
 class TestAgentThatAsksTwiceAtOnce(AgentTCK):
     keeps_partial = False
 

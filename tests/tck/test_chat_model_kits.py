@@ -14,6 +14,7 @@ from kairo_team.contracts import ChatModel
 from kairo_team.errors import ModelCallError
 from kairo_team.tck import ChatModelTCK
 from kairo_team.testing import FunctionModel, RecordReplayModel, ScriptedModel
+from tests.tck.variants import variant
 
 pytestmark = pytest.mark.sampled("anyio_backend")
 
@@ -120,7 +121,7 @@ class TestFallback(ChatModelTCK):
         return kt.Fallback(FunctionModel(refuse), FunctionModel(refuse))
 
 
-@pytest.mark.exhaustive
+@variant("trio")
 class TestFallbackOfOne(TestFallback):
     """The provider's failure is none after which the next one is asked."""
 
@@ -150,7 +151,7 @@ class TestProviderModel(ChatModelTCK):
         return ProviderModel("theirs:double", Double(getattr(provider, "answer", None) or provider.complete))
 
 
-@pytest.mark.exhaustive
+@variant("asyncio")
 @pytest.mark.local_model
 class TestLocalModel(ChatModelTCK):
     virtual_time = False

@@ -20,6 +20,7 @@ from kairo_team.coordinators import (
 from kairo_team.tck import TeamCoordinatorTCK
 from tests.debate import Debate
 from tests.mutants.honest import HonestTCK
+from tests.tck.variants import variant
 
 pytestmark = pytest.mark.sampled("anyio_backend")
 
@@ -33,7 +34,7 @@ class TestTaskBoard(TeamCoordinatorTCK):
         return TaskDispatchCoordinator()
 
 
-@pytest.mark.exhaustive
+@variant("trio")
 class TestTaskBoardThatNeverTriesAgain(TestTaskBoard):
     @classmethod
     def make_coordinator(cls, *, evaluator: EvaluationStrategy | None = None) -> TeamCoordinator:
@@ -53,7 +54,7 @@ class TestExpertTeam(TeamCoordinatorTCK):
         return ExpertTeamCoordinator(planner=planner, planner_failure_mode=mode)
 
 
-@pytest.mark.exhaustive
+@variant("asyncio")
 class TestExpertTeamThatNeverTriesAgain(TestExpertTeam):
     @classmethod
     def make_coordinator(cls, *, evaluator: EvaluationStrategy | None = None) -> TeamCoordinator:
@@ -61,7 +62,7 @@ class TestExpertTeamThatNeverTriesAgain(TestExpertTeam):
         return ExpertTeamCoordinator(evaluator=evaluator, failure_policy=policy)
 
 
-@pytest.mark.exhaustive
+@variant("trio")
 class TestWhatMutantsAreMadeOf(HonestTCK):
     """What the wrong coordinators change one thing of."""
 
@@ -92,7 +93,7 @@ class HandsOn:
         return kt.Artifact(made, {"hand_over": {"to": "two", "message": "go on"}})
 
 
-@pytest.mark.exhaustive
+@variant("asyncio")
 class TestHandoffOfWhoHandsOn(TestHandoff):
     """The first member hands over whatever it makes: every run grows. What is handed over is not reviewed."""
 
@@ -135,7 +136,7 @@ class OneAfterAnother(Debate):
         return kt.TaskGraph([kt.Task(f"say-{member.id}", "Speak.", member=member.id) for member in team.members])
 
 
-@pytest.mark.exhaustive
+@variant("trio")
 class TestOneAfterAnother(TestDebate):
     @classmethod
     def make_coordinator(cls, *, evaluator: EvaluationStrategy | None = None) -> TeamCoordinator:
@@ -164,7 +165,7 @@ class TwoWorkers(OneAfterAnother):
                 await self.one(run, task)
 
 
-@pytest.mark.exhaustive
+@variant("asyncio")
 class TestTwoWorkers(TestDebate):
     @classmethod
     def make_coordinator(cls, *, evaluator: EvaluationStrategy | None = None) -> TeamCoordinator:
@@ -179,7 +180,7 @@ class Verdict(Debate):
         run.output = "The motion is carried."
 
 
-@pytest.mark.exhaustive
+@variant("trio")
 class TestDebateWithAnOutputOfItsOwn(TestDebate):
     joins_output = False
 
@@ -200,7 +201,7 @@ class Logged:
         return await self.inner.execute(request, team)
 
 
-@pytest.mark.exhaustive
+@variant("asyncio")
 class TestCoordinatorInsideAnother(TestExpertTeam):
     @classmethod
     def make_coordinator(cls, *, evaluator: EvaluationStrategy | None = None) -> TeamCoordinator:
@@ -223,7 +224,7 @@ class Choosing:
         return await chosen.execute(request, team)
 
 
-@pytest.mark.exhaustive
+@variant("trio")
 class TestCoordinatorThatChooses(TeamCoordinatorTCK):
     reviews_named_tasks = True
     tolerates_failures = True

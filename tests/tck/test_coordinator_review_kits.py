@@ -9,11 +9,12 @@ from kairo_team.contracts import EvaluationStrategy, Planner, TeamCoordinator
 from kairo_team.coordinators import ExpertTeamCoordinator, RolePlanner
 from tests.mutants.reviewing import Reviewing, ReviewingTCK
 from tests.tck.test_coordinator_kits import TestExpertTeam as _ExpertTeam
+from tests.tck.variants import variant
 
 pytestmark = pytest.mark.sampled("anyio_backend")
 
 
-@pytest.mark.exhaustive
+@variant("asyncio")
 class TestReviewing(ReviewingTCK):
     """What the mutants change passes unchanged."""
 
@@ -26,7 +27,7 @@ class OwnTasks(Reviewing):
         return kt.TaskGraph([*drafts, kt.Task("join", "Join them.", depends_on=["one", "two"])])
 
 
-@pytest.mark.exhaustive
+@variant("trio")
 class TestOwnTasks(ReviewingTCK):
     kind = OwnTasks
     supports_plan = False

@@ -27,6 +27,7 @@ from kairo_team.tck import EvaluationStrategyTCK
 from kairo_team.testing import ScriptedPairJudge
 from tests.mutants.honest_reviews import AsksTCK
 from tests.tck.certified import certified
+from tests.tck.variants import variant
 
 pytestmark = pytest.mark.sampled("anyio_backend")
 
@@ -92,7 +93,7 @@ class TestCascade(OfAJudge):
         return CascadeEvaluationStrategy([code, *(AgentEvaluationStrategy(judge, judged()) for _ in range(2))])
 
 
-@pytest.mark.exhaustive
+@variant("asyncio")
 class TestAllOfJudged(OfAJudge):
     has_parts = True
 
@@ -105,7 +106,7 @@ class TestAllOfJudged(OfAJudge):
         return [all_of(AgentEvaluationStrategy(cls.honest_judge(), judged()), SimpleEvaluationStrategy())]
 
 
-@pytest.mark.exhaustive
+@variant("trio")
 class TestAnyOfJudged(OfAJudge):
     judge_calls = 4
 
@@ -117,14 +118,14 @@ class TestAnyOfJudged(OfAJudge):
 # ---------------------------------------------------------------- calibrated
 
 
-@pytest.mark.exhaustive
+@variant("asyncio")
 class TestCalibrated(OfAJudge):
     @classmethod
     def make_judged_strategy(cls, judge: ChatModel) -> EvaluationStrategy:
         return certified(AgentEvaluationStrategy(judge, judged()))
 
 
-@pytest.mark.exhaustive
+@variant("trio")
 class TestNotCalibrated(OfAJudge):
     """Without certificates a person has the last word on all that a judge says."""
 
@@ -179,6 +180,6 @@ class TestPairwise(OfAJudge):
         return ScriptedPairJudge(prefers, confidence=1.0).write(request)
 
 
-@pytest.mark.exhaustive
+@variant("asyncio")
 class TestOfAnotherForm(AsksTCK):
     """Somebody else's, whose judge answers in another form."""

@@ -24,6 +24,7 @@ from kairo_team.tck import EvaluationStrategyTCK, run_kit
 from kairo_team.testing import virtual_time_backends
 from tests.mutants.honest_reviews import WordsTCK
 from tests.tck.certified import certified
+from tests.tck.variants import variant
 
 pytestmark = pytest.mark.sampled("anyio_backend")
 
@@ -129,7 +130,7 @@ class TestRubric(RubricOfChecks):
     pass
 
 
-@pytest.mark.exhaustive
+@variant("trio")
 class TestSimpleOfARubric(RubricOfChecks):
     @classmethod
     def of(cls, criteria: Iterable[Criterion]) -> EvaluationStrategy:
@@ -203,7 +204,7 @@ def test_kf_e02_a_part_that_raises_decides_nothing_and_is_told_nobody(backend: s
     assert [result.outcome for result in report.results] == ["passed"] * 4, "\n".join(report.lines())
 
 
-@pytest.mark.exhaustive
+@variant("asyncio")
 class TestCalibratedCode(RubricOfChecks):
     @classmethod
     def of(cls, criteria: Iterable[Criterion]) -> EvaluationStrategy:
@@ -213,7 +214,7 @@ class TestCalibratedCode(RubricOfChecks):
 # ---------------------------------------------------------------- of examples and packages
 
 
-@pytest.mark.exhaustive
+@variant("trio")
 class TestReleaseNotes(EvaluationStrategyTCK):
     """The rubric of the release notes, for one commit. Its checks fail at a text that is not a `Sentence`."""
 
@@ -237,7 +238,7 @@ class TestReleaseNotes(EvaluationStrategyTCK):
 TABLE = "row,substance,unit,least,most,day\nT-1,Fictamide,mg,20,60,180\nT-2,Exemplol,ug,100,300,600\n"
 
 
-@pytest.mark.exhaustive
+@variant("asyncio")
 class TestDoseNotes(EvaluationStrategyTCK):
     """The rubric that another package publishes: a person signs what code let through."""
 
@@ -259,7 +260,7 @@ class TestDoseNotes(EvaluationStrategyTCK):
         return strategy
 
 
-@pytest.mark.exhaustive
+@variant("trio")
 class TestOfWords(WordsTCK):
     """Somebody else's, of code."""
 

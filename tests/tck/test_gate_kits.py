@@ -14,6 +14,7 @@ import kairo_team as kt
 from kairo_team.contracts import HumanGate
 from kairo_team.tck import HumanGateTCK
 from kairo_team.tck.human_gate import Person
+from tests.tck.variants import variant
 
 pytestmark = pytest.mark.sampled("anyio_backend")
 
@@ -61,7 +62,7 @@ class TestConsoleGate(HumanGateTCK):
         return kt.ConsoleGate(source=Keyboard(desk), sink=desk, timeout=0.3)
 
 
-@pytest.mark.exhaustive
+@variant("asyncio")
 class TestConsoleGateWithoutAnEnd(TestConsoleGate):
     """It waits on: silence is no answer then either."""
 

@@ -10,6 +10,7 @@ from kairo_team.contracts import EvaluationStrategy, TeamCoordinator
 from kairo_team.coordinators import FailurePolicy, GroupChatCoordinator
 from kairo_team.coordinators.turns import Said
 from kairo_team.tck import TeamCoordinatorTCK
+from tests.tck.variants import variant
 
 pytestmark = pytest.mark.sampled("anyio_backend")
 
@@ -28,7 +29,7 @@ async def first_then_last(said: Sequence[Said]) -> str | None:
     return ("one", "three", None)[len(said)] if len(said) < 3 else None
 
 
-@pytest.mark.exhaustive
+@variant("trio")
 class TestGroupChatWithAModerator(TestGroupChat):
     @classmethod
     def make_coordinator(cls, *, evaluator: EvaluationStrategy | None = None) -> TeamCoordinator:
@@ -37,7 +38,7 @@ class TestGroupChatWithAModerator(TestGroupChat):
         return GroupChatCoordinator(moderator=first_then_last, until=lambda said: True, evaluator=evaluator)
 
 
-@pytest.mark.exhaustive
+@variant("asyncio")
 class TestGroupChatThatNeverTriesAgain(TestGroupChat):
     @classmethod
     def make_coordinator(cls, *, evaluator: EvaluationStrategy | None = None) -> TeamCoordinator:
@@ -45,7 +46,7 @@ class TestGroupChatThatNeverTriesAgain(TestGroupChat):
         return GroupChatCoordinator(max_turns=4 if evaluator is None else 1, evaluator=evaluator, failure_policy=policy)
 
 
-@pytest.mark.exhaustive
+@variant("trio")
 class TestGroupChatWithAClosing(TestGroupChat):
     supports_review = False
     supports_revision = False

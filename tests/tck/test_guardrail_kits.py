@@ -31,6 +31,7 @@ from kairo_team.governance.policies import (
     ToolLoop,
 )
 from kairo_team.tck import GuardrailPolicyTCK
+from tests.tck.variants import variant
 
 pytestmark = pytest.mark.sampled("anyio_backend")
 
@@ -89,7 +90,7 @@ class TestPiiRedactor(GuardrailPolicyTCK):
         return PiiRedactor()
 
 
-@pytest.mark.exhaustive
+@variant("asyncio")
 class TestPiiRedactorOfOwnPatterns(GuardrailPolicyTCK):
     cannot_crash = True
     allowed_payloads = (said("ann@example.org"), asked("S-12"))
@@ -115,7 +116,7 @@ class TestInjectionScreen(GuardrailPolicyTCK):
         return InjectionScreen()
 
 
-@pytest.mark.exhaustive
+@variant("trio")
 class TestInjectionScreenThatDenies(TestInjectionScreen):
     denied_payloads = TestInjectionScreen.warned_payloads
     warned_payloads = ()
@@ -139,7 +140,7 @@ class TestOutputValidator(GuardrailPolicyTCK):
         return OutputValidator(Tide)
 
 
-@pytest.mark.exhaustive
+@variant("asyncio")
 class TestOutputValidatorOfAJsonSchema(TestOutputValidator):
     @classmethod
     def make_policy(cls) -> GuardrailPolicy:
@@ -160,7 +161,7 @@ def fail(record: Any) -> None:
     raise OSError("the disk is full")
 
 
-@pytest.mark.exhaustive
+@variant("trio")
 class TestToolAuditWhoseSinkFails(TestToolAudit):
     """A sink that fails changes nothing: it is no failure of the policy."""
 
@@ -169,7 +170,7 @@ class TestToolAuditWhoseSinkFails(TestToolAudit):
         return ToolAudit(fail)
 
 
-@pytest.mark.exhaustive
+@variant("asyncio")
 class TestToolAuditWhoseSinkHangs(TestToolAudit):
     can_wait = True
 
@@ -212,7 +213,7 @@ class TestMcpPolicy(GuardrailPolicyTCK):
         return super().about(payload, server="crm", tool=name, **metadata)
 
 
-@pytest.mark.exhaustive
+@variant("trio")
 class TestMcpPolicyOfOtherTools(GuardrailPolicyTCK):
     """A tool of no server is none of its business."""
 

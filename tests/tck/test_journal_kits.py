@@ -14,6 +14,7 @@ from kairo_team.durable.postgres import PostgresJournal
 from kairo_team.tck import JournalTCK
 from kairo_team.testing import MemoryJournal
 from tests.cluster.server import die, server
+from tests.tck.variants import variant
 
 pytestmark = pytest.mark.sampled("anyio_backend")
 
@@ -50,7 +51,7 @@ class TestSqliteJournal(JournalTCK):
         rmtree(journal.path.parent, ignore_errors=True)
 
 
-@pytest.mark.exhaustive
+@variant("asyncio")
 class TestSqliteJournalThatWaitsForTheDisk(TestSqliteJournal):
     @classmethod
     def make_journal(cls) -> Journal:
@@ -62,7 +63,7 @@ class TestSqliteJournalThatWaitsForTheDisk(TestSqliteJournal):
         return kt.SqliteJournal(journal.path)
 
 
-@pytest.mark.exhaustive
+@variant("trio")
 class TestSqliteJournalWithoutEvents(TestSqliteJournal):
     keeps_events = False
 
@@ -137,7 +138,7 @@ class TestPostgresJournal(JournalTCK):
         journal.close()
 
 
-@pytest.mark.exhaustive
+@variant("asyncio")
 class TestPostgresJournalWithoutEvents(TestPostgresJournal):
     keeps_events = False
 

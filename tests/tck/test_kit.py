@@ -407,6 +407,8 @@ class Raising(TaskDispatchCoordinator):
 
 
 class TestRaising(TestBoard):
+    backends = ("asyncio",)
+
     @classmethod
     def make_coordinator(cls, *, evaluator=None):
         return Raising()

@@ -12,6 +12,7 @@ import pytest
 import kairo_team as kt
 from kairo_team.contracts import EvaluationStrategy, TeamCoordinator
 from kairo_team.tck import TeamCoordinatorTCK
+from tests.tck.variants import variant
 
 pytestmark = pytest.mark.sampled("anyio_backend")
 
@@ -55,7 +56,7 @@ class Leading:
         return await made
 
 
-@pytest.mark.exhaustive
+@variant("trio")
 class TestSupervisorThatGivesWork(TestSupervisor):
     joins_output = False
 
