@@ -246,7 +246,7 @@ class AttemptRunner:
         """Warn that the resumed coordinator gives recorded work to another member than the recorded run did."""
         text = (
             f"{recorded.member!r} made this attempt before the run was interrupted, and the coordinator gives it to "
-            f"{task_run.member!r} now; the recorded one counts. Decide by what is recorded (TeamRun.step), not by hash()"
+            f"{task_run.member!r} now; the recorded one counts. Decide from what is recorded (TeamRun.step), not hash()"
         )
         task_run.warnings += (text,)
         _logger.warning("run %s: %s", self._request.run_id, text)
