@@ -20,6 +20,7 @@ import anyio
 
 from kairo_team._util.frozen import with_article
 from kairo_team._util.threads import poster
+from kairo_team.durable import accounts
 from kairo_team.durable.codec import CorruptRecord, decode, fetching, look
 from kairo_team.durable.connection import execute
 from kairo_team.durable.event_pages import Said, written_page
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from kairo_team.events import Event
 
 Kind = TypeVar("Kind")
+Result = TypeVar("Result")
 Post = Callable[[Callable[[], object]], object]
 """Calls a function, in another thread if necessary."""
 
@@ -226,12 +228,15 @@ class Database(ABC):
         await done.wait()
         self.check(session)
 
-    def settling(self, _session: Writing) -> Sequence[Statement]:
-        """Return the statements that settle a session's account, in the transaction that records its end."""
-        return ()
+    def change(self, function: Callable[[Connection], Result]) -> Result:
+        """Call a function in a transaction of its own."""
+        with self.writing() as connection:
+            return function(connection)
 
-    def set_aside(self, session: Writing, budget: Budget) -> None:  # noqa: B027 - only some databases have accounts
+    def set_aside(self, session: Writing, budget: Budget) -> None:
         """Set a budget aside in the account of a session's run, if the run has one."""
+        if not self.change(lambda connection: accounts.set_aside(connection, session.run_id, session.epoch, budget)):
+            raise JournalError(self.place, TAKEN_OVER)
 
     def check(self, session: Writing) -> None:
         """Raise `JournalError` if the session can write nothing more."""

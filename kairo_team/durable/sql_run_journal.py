@@ -6,11 +6,13 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kairo_team.budget import Usage, picodollars
 from kairo_team.durable import forks, recovery
+from kairo_team.durable.accounts import settle_session
 from kairo_team.durable.codec import NotRecordable, encode
 from kairo_team.durable.kept_files import encode_for
 from kairo_team.engine.records.journal import body_here
@@ -213,7 +215,7 @@ class SqlRunJournal:
         ]
         if result.status is not TeamStatus.SUSPENDED:
             ended.append(recovery.closing(self._session.run_id))
-        self._put(*ended, *self._database.settling(self._session), sync=True)
+        self._put(*ended, partial(settle_session, self._session), sync=True)
         self._database.leave(self._session)
 
     def _put(self, *statements: Statement, sync: bool = False) -> None:

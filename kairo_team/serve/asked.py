@@ -215,7 +215,7 @@ class Caller:
         self._runtime = base.with_subscribers(())
         budget = rules.key_budget
         if budget is not None and keeps_accounts(base.store):
-            self._runtime.store = cast("Any", base.store).charged_to(account_of(name))
+            self._runtime.store = cast("Any", base.store).charging(account_of(name))
             budget = replace(budget, tokens=None, dollars=None)
         if budget is not None:
             self._runtime.governor = _carved(base.governor, f"key {name!r}", budget)
@@ -315,7 +315,7 @@ def _asked(request: TeamExecutionRequest) -> tuple[Any, ...]:
 
 def keeps_accounts(store: object) -> bool:
     """Return whether a journal has accounts, which outlive the server and are shared with others."""
-    return hasattr(store, "charged_to")
+    return hasattr(store, "charging")
 
 
 def account_of(name: str) -> str:
