@@ -401,7 +401,7 @@ async def test_a_submitted_run_that_cannot_be_taken_up_waits_and_says_why() -> N
         assert journal.show("r").state == "suspended"
 
 
-def take_all(journal: AnyJournal, tokens: int) -> None:
+def take_all(journal: PostgresJournal, tokens: int) -> None:
     """Let another run set aside what is left."""
     other = PostgresJournal(journal._url, beat=BEAT, account="desk")
     other.begin(request_of("rest", tokens), team_of(), {}, None)
