@@ -56,7 +56,7 @@ team = kt.Team(
 plan = kt.TaskGraph(
     [
         kt.Task("draft", "Draft the release note.", member="writer"),
-        kt.Task("ask", "Ask for what the draft lacks.", member="reader", depends_on=["draft"]),
+        kt.Task("ask", "Ask for what is missing in the draft.", member="reader", depends_on=["draft"]),
         kt.Task("note", "Write the note again, with the answer.", member="writer", depends_on=["draft", "ask"]),
     ]
 )

@@ -500,7 +500,7 @@ def _open(connection: Connection, row: Any, new: Mapping[str, Any]) -> Mapping[s
 def _change_windows(connection: Connection, row: Any, every: Every, tz: str) -> Mapping[str, Any]:
     """End the open window of a locked account now, and begin one of another kind; return the account."""
     now = clock(connection)
-    # The beginning of a window is its key, and the clock may have stood still.
+    # The beginning of a window is its key, so two windows may not begin at the same moment.
     return _open(connection, row, _next(row, every, tz, now, max(now, nextafter(row["since"], inf))))
 
 

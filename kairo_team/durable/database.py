@@ -20,7 +20,6 @@ import anyio
 
 from kairo_team._util.frozen import with_article
 from kairo_team._util.threads import poster
-from kairo_team.durable import accounts
 from kairo_team.durable.codec import CorruptRecord, decode, fetching, look
 from kairo_team.durable.connection import execute
 from kairo_team.durable.event_pages import Said, written_page
@@ -29,7 +28,6 @@ from kairo_team.durable.owners import TAKEN_OVER
 from kairo_team.errors import JournalError
 
 if TYPE_CHECKING:
-    from kairo_team.budget import Budget
     from kairo_team.durable.connection import Connection, Statement
     from kairo_team.events import Event
 
@@ -232,11 +230,6 @@ class Database(ABC):
         """Call a function in a transaction of its own."""
         with self.writing() as connection:
             return function(connection)
-
-    def set_aside(self, session: Writing, budget: Budget) -> None:
-        """Set a budget aside in the account of a session's run, if the run has one."""
-        if not self.change(lambda connection: accounts.set_aside(connection, session.run_id, session.epoch, budget)):
-            raise JournalError(self.place, TAKEN_OVER)
 
     def check(self, session: Writing) -> None:
         """Raise `JournalError` if the session can write nothing more."""

@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kairo_team.budget import Usage, picodollars
 from kairo_team.durable import forks, recovery
-from kairo_team.durable.accounts import settle_session
+from kairo_team.durable.accounts import set_aside, settle_session
 from kairo_team.durable.codec import NotRecordable, encode
 from kairo_team.durable.kept_files import encode_for
+from kairo_team.durable.owners import TAKEN_OVER
 from kairo_team.engine.records.journal import body_here
+from kairo_team.errors import JournalError
 from kairo_team.results import TeamStatus
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
     from kairo_team.durable.connection import Statement
     from kairo_team.durable.database import Database, Writing
-    from kairo_team.errors import JournalError
     from kairo_team.events import Event
     from kairo_team.human import HumanRequest
     from kairo_team.results import TeamResult
@@ -227,7 +228,9 @@ class SqlRunJournal:
 
         Raises `InsufficientBudget`, and changes nothing, if the account has less left.
         """
-        self._database.set_aside(self._session, budget)
+        session = self._session
+        if not self._database.change(lambda connection: set_aside(connection, session.run_id, session.epoch, budget)):
+            raise JournalError(self._database.place, TAKEN_OVER)
 
 
 def asking(question: HumanRequest) -> Statement:
