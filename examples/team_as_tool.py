@@ -78,7 +78,7 @@ async def main() -> None:
     print(json.dumps(entry, indent=2))
     server = StdioServerParameters.model_validate(entry)
 
-    async def show(_progress: float, _total: float | None, message: str | None) -> None:
+    async def show(progress: float, total: float | None, message: str | None) -> None:  # noqa: ARG001 - by name
         print(f"  {message}")
 
     async with Client(server) as client:

@@ -118,6 +118,12 @@ class SqlJournal(ABC):
         with self.database.reading() as connection:
             return accounts.read(connection)
 
+    def charged(self, account: str) -> tuple[str, ...]:
+        """Return the ids of the runs that have an amount set aside in an account, without the accounts under it."""
+        sql = "SELECT run_id FROM charge WHERE account = ? AND epoch IS NOT NULL ORDER BY run_id"
+        with self.database.reading() as connection:
+            return tuple(row["run_id"] for row in connection.execute(sql, (account,)))
+
     def set_account(
         self,
         name: str,

@@ -6,7 +6,7 @@ import hashlib
 import logging
 import secrets
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -19,7 +19,7 @@ from kairo_team._util.threads import run_in_thread
 from kairo_team.budget import Budget
 from kairo_team.durable.sql_journal import SqlJournal
 from kairo_team.engine.work.runtime import Runtime, bind_runtime, runtime_of
-from kairo_team.errors import Misuse, RunNotFound
+from kairo_team.errors import Misuse, RunFinished, RunNotFound
 from kairo_team.gates import DeferGate
 from kairo_team.governance.governor import Governor
 from kairo_team.team import TeamConfig, TeamExecutionRequest, root_budget
@@ -296,7 +296,7 @@ class Caller:
     def _run_id(self, key: str) -> str:
         """Return the run id of a key; keys of two callers never meet."""
         digest = hashlib.sha256(f"{self.name}\0{key}".encode("utf-8", "surrogatepass")).hexdigest()
-        return f"{self.name}-{digest[:32]}"
+        return f"{self.name}-{digest[:32]}"  # the id of a run without a key has no dash
 
     def _recorded(self, request: TeamExecutionRequest) -> TeamExecutionRequest | None:
         journal = self.journal
@@ -321,6 +321,15 @@ def keeps_accounts(store: object) -> bool:
 def account_of(name: str) -> str:
     """Return the account of a key."""
     return f"serve/{name}"
+
+
+def _open_account(store: Any, name: str, limit: Budget) -> None:
+    """Give a key's account its limits, and give back what runs of a dead server hold that nobody can ask for again."""
+    store.set_account(account_of(name), limit)
+    for run_id in store.charged(account_of(name)):
+        if not run_id.startswith(f"{name}-") and store.show(run_id).state == "interrupted":
+            with suppress(RunFinished):  # another server was first
+                store.cancel(run_id, "its server has died, and its client is gone")
 
 
 def _lacks(governor: Governor | None, budget: Budget) -> bool:
@@ -362,14 +371,14 @@ class Served:
             caller.forget_runs()  # one that was cancelled before it began has forgotten nothing itself
 
     async def _open_accounts(self) -> None:
-        """Give each key's account its limits, in a journal that has accounts."""
+        """Open each key's account, in a journal that has accounts."""
         limits = self.rules.key_budget
         store: Any = runtime_of(bind_runtime(self.rules.team)).store
         if limits is None or not keeps_accounts(store):
             return
+        limit = Budget(tokens=limits.tokens, dollars=limits.dollars)
         for name in self._names:
-            limit = Budget(tokens=limits.tokens, dollars=limits.dollars)
-            await run_in_thread(partial(store.set_account, account_of(name), limit))
+            await run_in_thread(partial(_open_account, store, name, limit))
 
     def _start(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
         if self._tasks is None:
