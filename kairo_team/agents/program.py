@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from kairo_team.addresses import ModelAddress
     from kairo_team.agents.wrapped import Make
     from kairo_team.budget import Budget
-    from kairo_team.contracts import ChatModel, MemberContext, Models, Tool, ToolSource
+    from kairo_team.contracts import ChatModel, MemberContext, Models, ToolSource
     from kairo_team.tasks import Assignment
     from kairo_team.team import Role
+    from kairo_team.tools.tool import Tool
 
 TASK: Final = "{task}"
 """The word of a command in whose place the task is put."""
@@ -136,7 +137,7 @@ def _configured(address: ModelAddress) -> Generator[str]:
     if not address.has_tools:
         yield ""
         return
-    file, path = mkstemp(suffix=".json", prefix="kairo-mcp-")  # nobody else may read it: it has the key
+    file, path = mkstemp(suffix=".json", prefix="kairo-mcp-")  # it has the key, and only this user may read it
     try:
         with os.fdopen(file, "w", encoding="utf-8") as stream:
             json.dump(address.mcp_servers(), stream)

@@ -324,7 +324,7 @@ def account_of(name: str) -> str:
 
 
 def _open_account(store: Any, name: str, limit: Budget) -> None:
-    """Give a key's account its limits, and give back what runs of a dead server hold that nobody can ask for again."""
+    """Give a key's account its limits; take back what a dead server held for runs without an idempotency key."""
     store.set_account(account_of(name), limit)
     for run_id in store.charged(account_of(name)):
         if not run_id.startswith(f"{name}-") and store.show(run_id).state == "interrupted":
