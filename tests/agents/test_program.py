@@ -79,7 +79,7 @@ async def test_its_tools_are_in_a_configuration_for_mcp_clients() -> None:
         return f"a {at}"
 
     result = await run(Program([sys.executable, "-c", LOOKS, "{mcp}"], model=echo(), tools=[look]))
-    assert result.error is None
+    assert result.output is not None, result.error
     place, seen = result.output.split(" ", 1)
     assert (seen, result.usage.tool_calls) == ("a sea", 1)
     assert not os.access(place, os.F_OK)
