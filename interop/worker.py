@@ -4,7 +4,8 @@
 
 Two undisturbed runs show what a whole one takes. Each of the others gets a limit and perhaps a kill, both by its
 number, and a process of its own: it is stopped by its caller and resumed, or its process kills itself and another one
-resumes it. One line of JSON tells of each run that has ended. Processes are forked, so the library is imported once.
+resumes it. One line of JSON tells of each run that has ended. Every run is in a forked process, so that the library is
+imported once and the process that forks has none of its threads, which a fork would leave dead.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import time
 import traceback
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -175,7 +177,6 @@ def forked(work: Callable[[], object]) -> int:
         signal.alarm(400)
         try:
             work()
-            sys.stdout.flush()
         except BaseException:  # noqa: BLE001 - the fork must not go on as its parent would
             traceback.print_exc()
             os._exit(1)
@@ -193,17 +194,16 @@ def main() -> None:
     parser.add_argument("--bin", type=Path)
     given = parser.parse_args()
     model = Remote(given.server)
+    if given.name not in PROGRAMS:
+        import_module(f"interop.agents.{given.name}")
 
-    def one(run: str, fate: Fate, silence: list[float]) -> dict[str, Any]:
+    def one(run: str, fate: Fate, silence: list[float]) -> None:
         agent = agent_of(given.name, run, model, given.bin, given.folder)
         row = anyio.run(play, run, fate, agent, model, given.server, given.folder, silence)
-        print(json.dumps(row), flush=True)
-        return row
+        (given.folder / f"{run}.json").write_text(json.dumps(row))
+        (given.folder / "modules.json").write_text(json.dumps(sorted(sys.modules)))
 
-    whole = [one(f"{given.name}-whole{number}", Fate(None, "none", 0.0), []) for number in range(2)]
-    for number in range(given.runs):
-        run = f"{given.name}-{number}"
-        fate = Fate.of(run, whole[1]["tokens"], whole[1]["seconds"])
+    def ended(run: str, fate: Fate) -> dict[str, Any]:
         silence: list[float] = []
         while (code := forked(partial(one, run, fate, silence))) == -signal.SIGKILL and not silence:
             killed = time.time()
@@ -211,6 +211,19 @@ def main() -> None:
             silence = [killed, time.time()]
         if code:
             sys.exit(f"{run} ended with {code}")
+        line = (given.folder / f"{run}.json").read_text()
+        print(line, flush=True)
+        row: dict[str, Any] = json.loads(line)
+        return row
+
+    ended(f"{given.name}-whole0", Fate(None, "none", 0.0))
+    for module in json.loads((given.folder / "modules.json").read_text()):  # many libraries import when they run
+        with suppress(Exception):  # what a library puts into `sys.modules` itself
+            import_module(module)
+    whole = ended(f"{given.name}-whole1", Fate(None, "none", 0.0))
+    for number in range(given.runs):
+        run = f"{given.name}-{number}"
+        ended(run, Fate.of(run, whole["tokens"], whole["seconds"]))
 
 
 if __name__ == "__main__":

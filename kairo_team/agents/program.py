@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from tempfile import mkstemp
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 from anyio.abc import ByteReceiveStream, Process
@@ -19,14 +21,18 @@ from kairo_team.agents.wrapped import check_function, made
 from kairo_team.errors import KairoError
 
 if TYPE_CHECKING:
+    from kairo_team.addresses import ModelAddress
     from kairo_team.agents.wrapped import Make
     from kairo_team.budget import Budget
-    from kairo_team.contracts import ChatModel, MemberContext, Models
+    from kairo_team.contracts import ChatModel, MemberContext, Models, ToolSource
     from kairo_team.tasks import Assignment
     from kairo_team.team import Role
+    from kairo_team.tools.tool import Tool
 
 TASK: Final = "{task}"
 """The word of a command in whose place the task is put."""
+MCP: Final = "{mcp}"
+"""The word of a command in whose place the path of the configuration for the tools is put."""
 _MOST_OUTPUT: Final = 10_000_000
 """Most bytes that a program may print as its artifact."""
 _MOST_ERRORS: Final = 2_000
@@ -41,23 +47,25 @@ class Program:
 
     The program gets the task on its standard input, or in place of the word `{task}` in `argv`; `prompt` makes the text
     from assignment and context. What it prints on its standard output is the artifact, in UTF-8. It finds the model by
-    the variables of `ModelAddress.env`. It inherits the environment, without variables that end with `_API_KEY`,
-    `_AUTH_TOKEN`, `_ACCESS_KEY`, `_BASE_URL` or `_API_BASE`; `env` adds more. `cwd` is its folder; None is the current
-    one. Everything that it started is killed when the attempt ends. An exit status other than 0, and an empty output,
-    fail the attempt. Only model calls are governed: the program reads, writes and runs what its user may.
+    the variables of `ModelAddress.env`. `tools` are governed functions, tools or sources such as MCP servers, which it
+    finds over MCP: the word `{mcp}` in `argv` is the path of a configuration in the `mcpServers` format. It inherits
+    the environment, without variables that end with `_API_KEY`, `_AUTH_TOKEN`, `_ACCESS_KEY`, `_BASE_URL` or
+    `_API_BASE`; `env` adds more. `cwd` is its folder; None is the current one. Everything that it started is killed
+    when the attempt ends. An exit status other than 0, and an empty output, fail the attempt. Only model calls and
+    `tools` are governed: the program reads, writes and runs what its user may.
 
     >>> member = kt.Member("coder", Program(["my-agent", "--message", "{task}"], model="openai:gpt-5"))
     """
 
     reentrant = True
     own_loop = True
-    takes_tools = False
 
     def __init__(
         self,
         argv: Sequence[str],
         *,
         model: str | ChatModel,
+        tools: Iterable[Tool | ToolSource | Callable[..., Any]] = (),
         prompt: Make | None = None,
         cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
@@ -68,6 +76,10 @@ class Program:
         check_function("Program.prompt", prompt)
         self.argv = tuple(words)
         self.model = model
+        self.tools = tuple(tools)
+        self.takes_tools = bool(self.tools)
+        if MCP in " ".join(words) and not self.tools:
+            raise ValueError("Program.argv has {mcp}, so it needs tools=, such as tools=[look]")
         self.env = dict(env or {})
         self._cwd = None if cwd is None else os.fspath(cwd)
         self._prompt = prompt
@@ -77,6 +89,8 @@ class Program:
         problems: list[str] = []
         if find_spec("h11") is None:
             problems.append("Program needs the extra 'address': pip install 'kairo-team[address]'")
+        if self.tools and find_spec("mcp") is None:
+            problems.append("Program(tools=) needs the extra 'mcp': pip install 'kairo-team[address,mcp]'")
         try:
             models.resolve(self.model)
         except KairoError as error:
@@ -93,16 +107,18 @@ class Program:
         """Run the program and return what it printed."""
         asked = await self._asked(assignment, context)
         in_words = any(TASK in word for word in self.argv)
-        words = [word.replace(TASK, asked) for word in self.argv]
-        async with context.address(self.model) as address:
-            env = {name: value for name, value in os.environ.items() if not name.upper().endswith(_SECRETS)}
-            command = supervised(words, cwd=self._cwd)
-            process = await anyio.open_process(command, cwd=self._cwd, env=env | address.env() | self.env)
-            try:
-                printed = await _talk(process, b"" if in_words else asked.encode(), context)
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await _end(process)
+        async with context.address(self.model, tools=self.tools or None) as address:
+            with _configured(address) as config:
+                # The task comes last: a `{mcp}` in it is the task's own.
+                words = [word.replace(MCP, config).replace(TASK, asked) for word in self.argv]
+                env = {name: value for name, value in os.environ.items() if not name.upper().endswith(_SECRETS)}
+                command = supervised(words, cwd=self._cwd)
+                process = await anyio.open_process(command, cwd=self._cwd, env=env | address.env() | self.env)
+                try:
+                    printed = await _talk(process, b"" if in_words else asked.encode(), context)
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await _end(process)
         return printed
 
     async def _asked(self, assignment: Assignment, context: MemberContext) -> str:
@@ -113,6 +129,22 @@ class Program:
 
     def __repr__(self) -> str:
         return f"Program({list(self.argv)!r:.80})"
+
+
+@contextmanager
+def _configured(address: ModelAddress) -> Generator[str]:
+    """Write the `mcpServers` configuration of an address that has tools into a file, for a block; yields its path."""
+    if not address.has_tools:
+        yield ""
+        return
+    file, path = mkstemp(suffix=".json", prefix="kairo-mcp-")  # it has the key, and only this user may read it
+    try:
+        with os.fdopen(file, "w", encoding="utf-8") as stream:
+            json.dump(address.mcp_servers(), stream)
+        yield path
+    finally:
+        with suppress(OSError):
+            Path(path).unlink()
 
 
 async def _talk(process: Process, asked: bytes, context: MemberContext) -> str:

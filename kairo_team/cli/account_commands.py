@@ -1,4 +1,4 @@
-"""`kairo budget`: the accounts of a database, which are budgets over runs of any number of machines."""
+"""`kairo budget`: the accounts of a journal or a database, which are budgets over many runs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 import typer
 
 from kairo_team.budget import Budget
-from kairo_team.cli.databases import database_of
+from kairo_team.cli.databases import DATABASE, place_of
 from kairo_team.cli.exits import exit_codes
 from kairo_team.cli.journals import made
-from kairo_team.cli.options import DatabaseOption, JsonOption
+from kairo_team.cli.options import DatabaseOption, JournalOption, JsonOption
 from kairo_team.cli.refusal import Refusal, explain
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kairo_team.cli.desk import Desk
     from kairo_team.cli.streams import Screen
     from kairo_team.durable.accounts import Account
-    from kairo_team.durable.postgres import PostgresJournal
+    from kairo_team.durable.sql_journal import SqlJournal
     from kairo_team.durable.windows import Every, Window
 
 _HEADS: Final = ("account", "under", "runs", "tokens", "set aside", "dollars", "set aside", "window")
@@ -45,30 +45,33 @@ def budget(
     ] = None,
     every: Annotated[
         str | None,
-        typer.Option(metavar="WINDOW", help="Let the limits of a new account hold for one hour, day, week or month."),
+        typer.Option(metavar="WINDOW", help="Let the limits hold for one hour, day, week or month, from now on."),
     ] = None,
     tz: Annotated[
         str | None,
         typer.Option(metavar="ZONE", help="The time zone of the windows, such as Europe/Oslo; default: UTC."),
     ] = None,
+    journal: JournalOption = None,
     database: DatabaseOption = None,
     json: JsonOption = False,
 ) -> int:
     """Set the budget of an account, which limits all runs charged to it, or show what is used and set aside.
 
-    An account is made when it is first set. Limits that are not given stay as they are. `kairo submit --account NAME`
-    and `Cluster(account=NAME)` charge runs to an account.
+    An account is made when it is first set. Limits that are not given stay as they are. `kairo run --account NAME`,
+    `kairo submit --account NAME` and the journal's own `account=` charge runs to an account.
     """
     desk = cast("Desk", context.obj)
     desk.begin(json=json)
     changes = any(one is not None for one in (tokens, dollars, parent, every, tz))
     if name is None and changes:
         raise Refusal("name the account to set: kairo budget NAME --tokens 1000000")
-    with made(database_of(database)) as opened:
-        journal = cast("PostgresJournal", opened)
+    place = place_of(journal, database)
+    if place is None:
+        raise Refusal(f"this command needs the place of the accounts: give --journal or --database, or set {DATABASE}")
+    with made(place) as book:
         if name is not None and changes:
-            _set(journal, name, _limit(tokens, dollars), parent, every, tz)
-        found = journal.accounts()
+            _set(book, name, _limit(tokens, dollars), parent, every, tz)
+        found = book.accounts()
     if name is not None:
         found = tuple(one for one in found if one.name == name)
         if not found:
@@ -84,9 +87,7 @@ def _limit(tokens: int | None, dollars: str | None) -> Budget:
         raise Refusal(explain(error)) from None
 
 
-def _set(
-    journal: PostgresJournal, name: str, limit: Budget, parent: str | None, every: str | None, tz: str | None
-) -> None:
+def _set(journal: SqlJournal, name: str, limit: Budget, parent: str | None, every: str | None, tz: str | None) -> None:
     try:
         journal.set_account(name, limit, parent=parent, every=cast("Every | None", every), tz=tz)
     except ValueError as error:

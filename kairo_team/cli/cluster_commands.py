@@ -23,6 +23,7 @@ from kairo_team.cli.job import Ended, Job, check, plain_log
 from kairo_team.cli.journals import command, coverage_of_run, go_on_commands, quoted, worker_command
 from kairo_team.cli.loading import importable, load_team_file, read_team_spec
 from kairo_team.cli.options import (
+    AccountOption,
     BudgetOption,
     DatabaseOption,
     EngineOption,
@@ -170,10 +171,7 @@ def submit(
     database: DatabaseOption = None,
     engine: EngineOption = None,
     budget: BudgetOption = None,
-    account: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Set the run's budget aside in this account; `kairo budget` shows it."),
-    ] = None,
+    account: AccountOption = None,
     run_id: RunIdOption = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until it ends or asks a person, and show its result.")

@@ -65,7 +65,9 @@ class Desk:
         if job.note:
             self.screen.print_text(job.note)
         if job.journal is not None and job.go_on is None:
-            self.screen.print_text(f"run {job.request.run_id} is recorded in {place_name(job.journal)}")
+            account, place = job.journal.account, place_name(job.journal)
+            how = "is recorded" if account is None else f"is to be charged to {account!r} and recorded"
+            self.screen.print_text(f"run {job.request.run_id} {how} in {place}")
         self._warn_of_unreplaced(job)
         ended = execute(job, self.screen, keep_on=self._write is not None, events=events, content=content)
         return self.show_ended(job, ended)

@@ -177,6 +177,10 @@ def _run(job: Job, runtime: Runtime, watch: Watch | None) -> TeamResult:
             raise Refusal(
                 f"run {error.run_id!r} is recorded already: give --run-id another id; {there} shows it"
             ) from error
+        charged = job.journal is not None and job.journal.account is not None
+        if job.journal is not None and charged and job.go_on is None and isinstance(error, InsufficientBudget | Misuse):
+            there = command("budget", journal=job.journal)
+            raise Refusal(f"nothing was started: {explain(error)}; {there} shows the accounts") from error
         if job.go_on is not None and isinstance(error, _NOT_RESUMED):
             raise Refusal(_explain_not_resumed(error)) from error
         return TeamResult(job.request.run_id, TeamStatus.FAILED, error=masked(f"the run broke off: {explain(error)}"))

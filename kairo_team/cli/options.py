@@ -54,6 +54,12 @@ JournalOption = Annotated[
     Path | None,
     typer.Option("--journal", metavar="FILE", envvar="KAIRO_JOURNAL", help="The journal in which runs are recorded."),
 ]
+AccountOption = Annotated[
+    str | None,
+    typer.Option(
+        "--account", metavar="NAME", help="Set the run's budget aside in this account; `kairo budget` shows it."
+    ),
+]
 DatabaseOption = Annotated[
     str | None,
     typer.Option(

@@ -12,6 +12,7 @@ from kairo_team.cli.exits import EXIT_CODES, exit_codes
 from kairo_team.cli.graph import check_place
 from kairo_team.cli.loading import read_team_spec
 from kairo_team.cli.options import (
+    AccountOption,
     BudgetOption,
     ContentOption,
     CoordinatorOption,
@@ -51,6 +52,7 @@ def run(
     engine: EngineOption = None,
     events: EventsOption = None,
     content: ContentOption = None,
+    account: AccountOption = None,
     run_id: RunIdOption = None,
 ) -> int:
     """Run the team that a Python file builds or a file of data holds, on a goal or on the file's own request or plan.
@@ -66,7 +68,7 @@ def run(
         raise Refusal("--model does not reach the workers that make the attempts: name the model in the team's file")
     with (
         loaded(file, goal, budget, model, coordinator, files) as job,
-        recorded(job, place, file_source(file, goal, model, coordinator), run_id, engine) as kept,
+        recorded(job, place, file_source(file, goal, model, coordinator), run_id, engine, account) as kept,
     ):
         return desk.run(kept, events, content)
 

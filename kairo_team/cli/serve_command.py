@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import sys
@@ -14,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import anyio
 import typer
 
+from kairo_team._util.database_url import has_password
 from kairo_team.budget import Budget
 from kairo_team.cli.budgets import limited
-from kairo_team.cli.databases import DatabaseUrl, away_from_children, clustered, place_of
+from kairo_team.cli.databases import DATABASE, DatabaseUrl, away_from_children, clustered, place_of
 from kairo_team.cli.exits import exit_codes
 from kairo_team.cli.job import plain_log
 from kairo_team.cli.journals import made
@@ -43,6 +45,7 @@ from kairo_team.web_console.address import Address
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
+    from kairo_team.cli.loading import Spec
     from kairo_team.cluster.delivery import EngineName
     from kairo_team.team import Team
 
@@ -56,6 +59,27 @@ class McpWay(StrEnum):
     STDIO = "stdio"
     HTTP = "http"
 
+
+class McpClient(StrEnum):
+    """A program that starts MCP servers from its configuration."""
+
+    CLAUDE_CODE = "claude-code"
+    CLAUDE_DESKTOP = "claude-desktop"
+    CODEX = "codex"
+    CURSOR = "cursor"
+    GEMINI_CLI = "gemini-cli"
+    VS_CODE = "vs-code"
+
+
+_PLACES: Final = {
+    McpClient.CLAUDE_CODE: ".mcp.json in the folder of the project",
+    McpClient.CLAUDE_DESKTOP: "claude_desktop_config.json, which its settings for developers open",
+    McpClient.CODEX: "~/.codex/config.toml",
+    McpClient.CURSOR: "~/.cursor/mcp.json, or .cursor/mcp.json in the folder of the project",
+    McpClient.GEMINI_CLI: "~/.gemini/settings.json",
+    McpClient.VS_CODE: ".vscode/mcp.json in the folder of the project",
+}
+"""Where each client has its configuration."""
 
 serve_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -99,6 +123,10 @@ def serve(
     name: Annotated[
         list[str] | None, typer.Option(metavar="HOST", help="A host name that clients use; may be repeated.")
     ] = None,
+    print_config: Annotated[
+        McpClient | None,
+        typer.Option(metavar="CLIENT", help=f"Print the configuration for an MCP client: {', '.join(McpClient)}."),
+    ] = None,
 ) -> int:
     """Serve a team by MCP, OpenAI's interface, A2A and AG-UI, each run under a budget.
 
@@ -110,6 +138,11 @@ def serve(
     if over_stdio and (extra := [name for name, on in others.items() if on]):
         sentence = f"--mcp stdio is for one client, without an address: leave {extra[0]} out, or take --mcp http"
         raise Refusal(sentence)
+    if print_config is not None and not over_stdio:
+        raise Refusal("--print-config is about a program that starts the team: give --mcp stdio too")
+    named = database or os.environ.get(DATABASE)
+    if print_config is not None:
+        _check_shown(named)
     with ExitStack() as stack:
         if over_stdio:  # stdout is the client's
             stack.enter_context(redirect_stdout(sys.stderr))
@@ -129,6 +162,12 @@ def serve(
             team, given["runtime"] = replace(team, runtime=None), runtime
             stack.enter_context(away_from_children())
             stack.enter_context(plain_log())
+            if print_config is not None:
+                make_rules(team, **given)
+                options = {"--budget": budget, "--coordinator": coordinator, "--engine": engine}
+                place = {"--journal": journal and journal.resolve(), "--database": named}
+                _print_config(print_config, team, spec, {**options, **place})
+                return 0
             if over_stdio:
                 _serve_stdio(team, given)
                 return 0
@@ -182,6 +221,38 @@ def _keys(file: Path | None) -> tuple[Mapping[str, str], bool]:
     if text is not None:
         return read_keys(text, KEYS), False
     return {"caller": secrets.token_urlsafe(32)}, True
+
+
+def _check_shown(database: str | None) -> None:
+    """Raise `Refusal` for a database that an entry of a configuration cannot name."""
+    if database is None or database.startswith("file:"):
+        return
+    if database.startswith("env:") or has_password(database):
+        raise Refusal(
+            "a client starts the team without the variables of this terminal, and its configuration is not a place for "
+            "a password: give --database file:PATH, a file that has the URL"
+        )
+
+
+def _print_config(client: McpClient, team: Team, spec: Spec, options: Mapping[str, object]) -> None:
+    """Print an entry that starts the team in a client, and on stderr where to put it."""
+    from kairo_team.serve.mcp_server import tool_name
+
+    file = str(spec.file.resolve()) if spec.module is None else spec.module
+    arguments = ["-m", "kairo_team", "serve", file if spec.team is None else f"{file}:{spec.team}", "--mcp", "stdio"]
+    for option, value in options.items():
+        arguments += [] if value is None else [option, str(value)]
+    name, entry = tool_name(team.name), {"command": sys.executable, "args": arguments}
+    if client is McpClient.CODEX:
+        # A string of JSON is one of TOML, and so is a list of strings.
+        lines = [f"{key} = {json.dumps(value)}" for key, value in entry.items()]
+        text = "\n".join([f"[mcp_servers.{name}]", *lines])
+    else:
+        kind = {"type": "stdio"} if client in (McpClient.CLAUDE_CODE, McpClient.VS_CODE) else {}
+        servers = "servers" if client is McpClient.VS_CODE else "mcpServers"
+        text = json.dumps({servers: {name: {**kind, **entry}}}, indent=2)
+    print(text, file=sys.__stdout__)
+    print(f"kairo: this belongs into {_PLACES[client]}", file=sys.stderr)
 
 
 def _serve_stdio(team: Team, given: Mapping[str, Any]) -> None:

@@ -99,17 +99,20 @@ def recorded(
     source: Mapping[str, str],
     run_id: str | None = None,
     engine: EngineName | None = None,
+    account: str | None = None,
 ) -> Generator[Job]:
-    """Give a job its journal, if one is named, and its run's id; with a database, workers make the attempts."""
+    """Give a job its journal, if one is named, and its run's id and account; a database's workers make the attempts."""
     job = with_id(job, run_id)
     if place is None:
+        if account is not None:
+            raise Refusal("--account names an account of a journal or a database: give --journal or --database too")
         yield job
     elif isinstance(place, Path):
         with made(place, source) as journal:
-            yield replace(job, journal=journal)
+            yield replace(job, journal=journal.charging(account))
     else:
         with clustered(place, engine, source) as cluster:
-            yield replace(job, journal=cluster.journal, cluster=cluster)
+            yield replace(job, journal=cluster.journal.charging(account), cluster=cluster)
 
 
 @contextmanager

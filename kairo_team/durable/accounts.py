@@ -21,10 +21,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
+from math import inf, nextafter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from kairo_team.budget import Budget, Usage, picodollars, to_dollars
-from kairo_team.durable.connection import NOW, Connection
+from kairo_team.durable.connection import Connection
 from kairo_team.durable.recovery import runs_inside, usage_of
 from kairo_team.durable.windows import Every, Window, check_every, check_tz, window_at, zone
 from kairo_team.engine.records.replay import RAISED_BUDGET
@@ -173,9 +174,14 @@ def _made(connection: Connection, terms: AccountTerms) -> str:
     if row is None:
         change(connection, terms.name, terms.limit, terms.parent, terms.every, terms.tz)
     else:
-        _check_same(row, terms.parent, terms.every, terms.tz)
-        if terms.every is None and row["every"] is not None:
-            raise Misuse(f"account {terms.name!r} has windows of a {row['every']}: write every={row['every']!r}")
+        _check_under(row, terms.parent)
+        if (terms.every, terms.tz or row["tz"]) != (row["every"], row["tz"]):
+            _check_may_have_windows(row, terms.every)
+            here, name = f"every={row['every']!r}, tz={row['tz']!r}", terms.name
+            raise Misuse(
+                f"account {name!r} has windows of a {row['every']} in {row['tz']}: write {here} for this run, or "
+                f"change the account for all runs: journal.set_account({name!r}, every=..., tz=...), or kairo budget"
+            )
     return terms.name
 
 
@@ -205,7 +211,7 @@ def set_aside(connection: Connection, run_id: str, epoch: int, budget: Budget) -
     `InsufficientBudget` if an account has less left, and `PlanRefused` if an account limits something that the budget
     does not.
     """
-    charge = connection.execute("SELECT * FROM charge WHERE run_id = ? FOR UPDATE", (run_id,)).fetchone()
+    charge = connection.execute(f"SELECT * FROM charge WHERE run_id = ?{connection.for_update}", (run_id,)).fetchone()
     if charge is None:
         return True
     if charge["epoch"] != epoch:
@@ -272,7 +278,7 @@ def settle(connection: Connection, run_id: str, epoch: int | None = None) -> Non
     A call without a known end is charged its hold. Does nothing if the run is settled already, or if `epoch` is given
     and another session has the run.
     """
-    charge = connection.execute("SELECT * FROM charge WHERE run_id = ? FOR UPDATE", (run_id,)).fetchone()
+    charge = connection.execute(f"SELECT * FROM charge WHERE run_id = ?{connection.for_update}", (run_id,)).fetchone()
     if charge is None or charge["epoch"] is None or epoch not in (None, charge["epoch"]):
         return
     spent = usage_of(connection, run_id)
@@ -329,10 +335,15 @@ def settle_cancelled(connection: Connection) -> None:
         " (SELECT FROM process WHERE process.id = run.owner AND process.state <> 'dead')"
     )
     for row in connection.execute(sql).fetchall():
-        for one in (row["run_id"], *runs_inside(connection, row["run_id"])):
-            connection.execute("SELECT FROM run WHERE run_id = ? FOR UPDATE", (one,))
-            connection.execute("UPDATE run SET state = 'cancelled', epoch = epoch + 1 WHERE run_id = ?", (one,))
-        settle(connection, row["run_id"])
+        end_cancelled(connection, row["run_id"])
+
+
+def end_cancelled(connection: Connection, run_id: str) -> None:
+    """End and settle a run that was cancelled and whose process is dead."""
+    for one in (run_id, *runs_inside(connection, run_id)):
+        connection.execute(f"SELECT 1 FROM run WHERE run_id = ?{connection.for_update}", (one,))
+        connection.execute("UPDATE run SET state = 'cancelled', epoch = epoch + 1 WHERE run_id = ?", (one,))
+    settle(connection, run_id)
 
 
 # ------------------------------------------------------------------ accounts
@@ -392,7 +403,10 @@ def change(
     if row is None:
         _create(connection, name, limit, parent, every, tz)
     else:
-        _check_same(row, parent, every, tz)
+        _check_under(row, parent)
+        if (every or row["every"], tz or row["tz"]) != (row["every"], row["tz"]):
+            _check_may_have_windows(row, every)
+            row = _change_windows(connection, row, every or row["every"], tz or row["tz"])
         _change_limits(connection, row, limit)
     return next(one for one in read(connection) if one.name == name)
 
@@ -415,13 +429,15 @@ def _check_limit(limit: Budget) -> None:
         raise ValueError(f"an account limits tokens and dollars, not {other}: those are limits of single runs")
 
 
-def _check_same(row: Any, parent: str | None, every: str | None, tz: str | None) -> None:
-    for wanted, now in ((every, row["every"]), (tz, row["tz"])):
-        if wanted not in (None, now):
-            windows = "no windows" if row["every"] is None else f"windows of a {row['every']} in {row['tz']}"
-            raise Misuse(
-                f"account {row['name']!r} has {windows}, which stays so: create another account for {wanted!r}"
-            )
+def _check_may_have_windows(row: Any, every: str | None) -> None:
+    if row["every"] is None:
+        raise Misuse(
+            f"account {row['name']!r} has a limit for all time, so it gets no windows: create another account with "
+            f"every={every or 'day'!r}"
+        )
+
+
+def _check_under(row: Any, parent: str | None) -> None:
     if parent not in (None, row["parent"]):
         where = "under no other account" if row["parent"] is None else f"under {row['parent']!r}"
         raise Misuse(f"account {row['name']!r} is {where} and cannot be moved: create another account under {parent!r}")
@@ -429,7 +445,6 @@ def _check_same(row: Any, parent: str | None, every: str | None, tz: str | None)
 
 def _change_limits(connection: Connection, row: Any, limit: Budget) -> None:
     name, now = row["name"], _amounts(limit)
-    names = [one["name"] for one in connection.execute(_UNDER, (name,))]
     for n, kind in enumerate(("tokens", "picos")):
         taken = _row(row, "used")[n] + _row(row, "aside")[n]
         wanted = now[n]
@@ -441,8 +456,8 @@ def _change_limits(connection: Connection, row: Any, limit: Budget) -> None:
                 f"account {name!r} has used {used} and set aside {aside}: its limit of {_DIMENSIONS[n]} must be at "
                 f"least the sum of both, not {getattr(limit, _DIMENSIONS[n])}; a run gives back the rest when it ends"
             )
-        sql = f"SELECT run_id FROM charge WHERE epoch IS NOT NULL AND aside_{kind} IS NULL AND account = ANY(?)"
-        free = [one["run_id"] for one in connection.execute(f"{sql} ORDER BY run_id", (names,))]
+        sql = f"SELECT run_id FROM charge WHERE epoch IS NOT NULL AND aside_{kind} IS NULL AND account IN ({_UNDER})"
+        free = [one["run_id"] for one in connection.execute(f"{sql} ORDER BY run_id", (name,))]
         if free:
             raise Misuse(
                 f"account {name!r} cannot limit {_DIMENSIONS[n]} yet: these running runs have no such limit: "
@@ -456,35 +471,53 @@ def _change_limits(connection: Connection, row: Any, limit: Budget) -> None:
 
 def clock(connection: Connection) -> float:
     """Return the database's time, in seconds since 1970."""
-    return float(connection.execute(f"SELECT CAST({NOW} AS DOUBLE PRECISION)").fetchone()[0])
+    return float(connection.execute(f"SELECT CAST({connection.now} AS DOUBLE PRECISION)").fetchone()[0])
 
 
 def _locked(connection: Connection, name: str) -> Any:
     """Lock an account until the transaction ends, and return it with its open window; None if it does not exist."""
-    sql = "SELECT * FROM account WHERE name = ? FOR UPDATE"
+    sql = f"SELECT * FROM account WHERE name = ?{connection.for_update}"
     row = connection.execute(sql, (name,)).fetchone()
     if row is None or row["every"] is None:
         return row
     now = _as_of(row, clock(connection))
-    if now["since"] != row["since"]:
-        amounts = "used_tokens, used_picos, aside_tokens, aside_picos"
-        kept = f"name, since, until, tokens, picos, {amounts}"
-        connection.execute(f"INSERT INTO ended_window ({kept}) SELECT {kept} FROM account WHERE name = ?", (name,))
-        begun = "used_tokens = 0, used_picos = 0, aside_tokens = 0, aside_picos = 0, since = ?, until = ?"
-        connection.execute(f"UPDATE account SET {begun} WHERE name = ?", (now["since"], now["until"], name))
-    return now
+    return now if now["since"] == row["since"] else _open(connection, row, now)
+
+
+def _open(connection: Connection, row: Any, new: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Keep the open window of a locked account as an ended one, and open the next one; return the account."""
+    kept = "name, since, tokens, picos, used_tokens, used_picos, aside_tokens, aside_picos"
+    sql = f"INSERT INTO ended_window (until, {kept}) SELECT ?, {kept} FROM account WHERE name = ?"
+    connection.execute(sql, (min(row["until"], new["since"]), row["name"]))
+    sql = (
+        "UPDATE account SET used_tokens = 0, used_picos = 0, aside_tokens = 0, aside_picos = 0,"
+        " every = ?, tz = ?, since = ?, until = ? WHERE name = ?"
+    )
+    connection.execute(sql, (new["every"], new["tz"], new["since"], new["until"], row["name"]))
+    return new
+
+
+def _change_windows(connection: Connection, row: Any, every: Every, tz: str) -> Mapping[str, Any]:
+    """End the open window of a locked account now, and begin one of another kind; return the account."""
+    now = clock(connection)
+    # The beginning of a window is its key, so two windows may not begin at the same moment.
+    return _open(connection, row, _next(row, every, tz, now, max(now, nextafter(row["since"], inf))))
 
 
 def _as_of(row: Any, now: float) -> Mapping[str, Any]:
     """Return an account as it is at a moment: with empty amounts if its window has ended by then."""
-    found: dict[str, Any] = dict(zip(row.keys(), row, strict=True))
     if row["every"] is None or now < row["until"]:
-        return found
-    since, until = window_at(row["every"], row["tz"], now)
+        return dict(zip(row.keys(), row, strict=True))
     # Where clocks jump by less than an hour, the computed hour may begin before the last one has ended.
-    found |= {"since": max(since, row["until"]), "until": until}
-    empty: dict[str, Any] = dict.fromkeys(("used_tokens", "used_picos", "aside_tokens", "aside_picos"), 0)
-    return found | empty
+    return _next(row, row["every"], row["tz"], now, row["until"])
+
+
+def _next(row: Any, every: Every, tz: str, now: float, earliest: float) -> Mapping[str, Any]:
+    """Return an account with an empty window around `now` that does not begin before `earliest`."""
+    since, until = window_at(every, tz, now)
+    window = {"every": every, "tz": tz, "since": max(since, earliest), "until": until}
+    empty = dict.fromkeys(("used_tokens", "used_picos", "aside_tokens", "aside_picos"), 0)
+    return {**dict(zip(row.keys(), row, strict=True)), **window, **empty}
 
 
 def _window(row: Any) -> Window | None:

@@ -9,6 +9,8 @@ Statement = tuple[str, Sequence[Any]] | Callable[["Connection"], object]
 """SQL and its parameters, or a function to call in the transaction."""
 NOW: Final = "EXTRACT(EPOCH FROM clock_timestamp())"
 """The clock of a PostgreSQL database, because the clocks of two machines differ."""
+NOW_IN_FILE: Final = "(julianday('now') - 2440587.5) * 86400"
+"""The same of an SQLite file: the clock of its machine."""
 
 
 class Rows(Protocol):
@@ -32,6 +34,16 @@ class Rows(Protocol):
 
 class Connection(Protocol):
     """A connection to a database, as the journal uses it: `?` marks a parameter."""
+
+    @property
+    def now(self) -> str:
+        """The expression of SQL for the database's clock, in seconds since 1970."""
+        ...
+
+    @property
+    def for_update(self) -> str:
+        """The end of a SELECT that locks its rows until the transaction ends; "" if transactions take turns."""
+        ...
 
     @property
     def in_transaction(self) -> bool:

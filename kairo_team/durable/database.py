@@ -28,11 +28,11 @@ from kairo_team.durable.owners import TAKEN_OVER
 from kairo_team.errors import JournalError
 
 if TYPE_CHECKING:
-    from kairo_team.budget import Budget
-    from kairo_team.durable.connection import Connection
+    from kairo_team.durable.connection import Connection, Statement
     from kairo_team.events import Event
 
 Kind = TypeVar("Kind")
+Result = TypeVar("Result")
 Post = Callable[[Callable[[], object]], object]
 """Calls a function, in another thread if necessary."""
 
@@ -234,12 +234,10 @@ class Database(ABC):
         await done.wait()
         self.check(session)
 
-    def settling(self, _session: Writing) -> Sequence[Statement]:
-        """Return the statements that settle a session's account, in the transaction that records its end."""
-        return ()
-
-    def set_aside(self, session: Writing, budget: Budget) -> None:  # noqa: B027 - only some databases have accounts
-        """Set a budget aside in the account of a session's run, if the run has one."""
+    def change(self, function: Callable[[Connection], Result]) -> Result:
+        """Call a function in a transaction of its own."""
+        with self.writing() as connection:
+            return function(connection)
 
     def check(self, session: Writing) -> None:
         """Raise `JournalError` if the session can write nothing more."""

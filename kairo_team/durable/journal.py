@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from kairo_team._util.frozen import known_arguments
+from kairo_team.durable.accounts import end_cancelled
+from kairo_team.durable.connection import NOW_IN_FILE
 from kairo_team.durable.database import Database
 from kairo_team.durable.kept_files import TABLES
 from kairo_team.durable.owners import HOST, Owner, is_alive
@@ -20,6 +22,7 @@ from kairo_team.durable.value_classes import CorruptRecord
 from kairo_team.errors import JournalError
 
 if TYPE_CHECKING:
+    from kairo_team.durable.accounts import AccountTerms
     from kairo_team.durable.connection import Connection
 
 Sync = Literal["full", "normal"]
@@ -67,6 +70,42 @@ CREATE INDEX question_by_run ON question (run_id);
 CREATE TABLE event (run_id TEXT NOT NULL, last INTEGER NOT NULL, body TEXT NOT NULL, PRIMARY KEY (run_id, last));
 """
 
+# SQLite turns a sum above 64 bits into a rounded number, which must not get in: so many picodollars are 9 million.
+_ACCOUNTS: Final = """
+CREATE TABLE account (
+    name TEXT PRIMARY KEY, parent TEXT, tokens INTEGER, picos INTEGER,
+    used_tokens INTEGER NOT NULL DEFAULT 0, used_picos INTEGER NOT NULL DEFAULT 0,
+    aside_tokens INTEGER NOT NULL DEFAULT 0, aside_picos INTEGER NOT NULL DEFAULT 0,
+    every TEXT, tz TEXT, since REAL, until REAL,
+    CONSTRAINT "an account in a file counts up to 9 million dollars"
+        CHECK (typeof(used_picos) = 'integer' AND typeof(aside_picos) = 'integer')
+);
+CREATE TABLE charge (
+    run_id TEXT PRIMARY KEY, account TEXT NOT NULL, epoch INTEGER,
+    used_tokens INTEGER NOT NULL DEFAULT 0, used_picos INTEGER NOT NULL DEFAULT 0,
+    aside_tokens INTEGER DEFAULT 0, aside_picos INTEGER DEFAULT 0,
+    copied_tokens INTEGER NOT NULL DEFAULT 0, copied_picos INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX charge_by_account ON charge (account);
+CREATE TABLE ended_window (
+    name TEXT NOT NULL, since REAL NOT NULL, until REAL NOT NULL, tokens INTEGER, picos INTEGER,
+    used_tokens INTEGER NOT NULL, used_picos INTEGER NOT NULL,
+    aside_tokens INTEGER NOT NULL, aside_picos INTEGER NOT NULL, PRIMARY KEY (name, since)
+);
+CREATE TABLE window_hold (
+    run_id TEXT NOT NULL, account TEXT NOT NULL, since REAL NOT NULL, tokens INTEGER NOT NULL, picos INTEGER NOT NULL,
+    PRIMARY KEY (run_id, account, since)
+);
+"""
+"""Accounts; files of earlier versions get them when they are opened."""
+
+
+class SqliteConnection(sqlite3.Connection):
+    """A connection to the file; `BEGIN IMMEDIATE` lets one transaction change the file at a time."""
+
+    now = NOW_IN_FILE
+    for_update = ""
+
 
 class SqliteFile(Database):
     """One SQLite file in WAL mode."""
@@ -99,7 +138,7 @@ class SqliteFile(Database):
         """SQLite's write-ahead log, next to the file."""
         return Path(f"{self.path}-wal")
 
-    def _check(self, connection: sqlite3.Connection) -> None:
+    def _check(self, connection: SqliteConnection) -> None:
         connection.execute("BEGIN IMMEDIATE")
         written = self._number(connection, "application_id"), self._number(connection, "user_version")
         if written == (0, 0) and not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
@@ -122,6 +161,9 @@ class SqliteFile(Database):
         if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'file'").fetchone():
             for statement in TABLES:
                 connection.execute(statement.format(blob="BLOB"))
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'account'").fetchone():
+            for statement in _ACCOUNTS.split(";\n"):
+                connection.execute(statement)
         connection.execute("COMMIT")
 
     @property
@@ -141,17 +183,24 @@ class SqliteFile(Database):
         connection.execute(f"PRAGMA busy_timeout = {_BUSY_SECONDS * 1000:.0f}")
         connection.execute("DELETE FROM about WHERE name = 'in_log'")
 
-    def _number(self, connection: sqlite3.Connection, pragma: str) -> int:
+    def _number(self, connection: SqliteConnection, pragma: str) -> int:
         return int(connection.execute(f"PRAGMA {pragma}").fetchone()[0])
 
-    def _connect(self) -> sqlite3.Connection:
+    def _connect(self) -> SqliteConnection:
         if self._pid != os.getpid():
             raise JournalError(self.path, "a forked process needs a journal of its own: make kt.SqliteJournal there")
         if not self.path.parent.is_dir():
             raise JournalError(self.path, f"there is no directory {str(self.path.parent)!r}: make it first")
         if self.path.is_dir():
             raise JournalError(self.path, "it is a directory: name a file in it, such as 'runs.db'")
-        connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(
+            self.path,
+            timeout=_BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+            factory=SqliteConnection,
+        )
+        connection.row_factory = sqlite3.Row
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
@@ -165,11 +214,10 @@ class SqliteFile(Database):
 
     @contextmanager
     def reading(self) -> Generator[Connection]:
-        """Read one snapshot, which includes all earlier entries; rows are `sqlite3.Row`. Keep the block short."""
+        """Read one snapshot, which includes all earlier entries. Keep the block short."""
         self._flush()
         try:
             with closing(self._connect()) as connection:
-                connection.row_factory = sqlite3.Row
                 connection.execute("BEGIN")
                 yield connection
         except (sqlite3.Error, CorruptRecord) as error:
@@ -183,14 +231,13 @@ class SqliteFile(Database):
         self._flush()
         try:
             with closing(self._connect()) as connection:
-                connection.row_factory = sqlite3.Row
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.execute("BEGIN IMMEDIATE")
                 yield connection
                 connection.execute("COMMIT")
         except CorruptRecord as error:
             raise JournalError(self.path, f"it cannot be read: {error}") from error
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OverflowError) as error:
             raise JournalError(self.path, f"it cannot be written: {error}") from error
 
     def _begin(self, connection: Connection, *, sync: bool) -> bool:
@@ -211,11 +258,19 @@ class SqliteJournal(SqlJournal):
     call is sent, `sync="full"` waits for the disk itself, `"normal"` only for the operating system: then a power
     failure may lose the last calls, a crash of the process may not. Any number of processes of one machine may share
     the file; a run has one owner at a time. `events` also keeps the events of runs. `source` is stored with every run
-    that begins here and says how to start the run again. Raises `JournalError` for a file that cannot be used.
+    that begins here and says how to start the run again. The budget of such a run is first set aside in `account`,
+    which `set_account` has created, or which `kt.account` describes. Raises `JournalError` for a file that cannot be
+    used.
     """
 
     def __init__(
-        self, path: str | Path, *, sync: Sync = "full", events: bool = True, source: Mapping[str, str] | None = None
+        self,
+        path: str | Path,
+        *,
+        sync: Sync = "full",
+        events: bool = True,
+        source: Mapping[str, str] | None = None,
+        account: str | AccountTerms | None = None,
     ) -> None:
         if sync not in ("full", "normal"):
             raise ValueError(f"SqliteJournal(sync=) is 'full' or 'normal', not {sync!r}")
@@ -223,11 +278,12 @@ class SqliteJournal(SqlJournal):
             raise ValueError(f"SqliteJournal takes the path of a file, such as 'runs.db', not {path!r}")
         from importlib.metadata import version  # slow to import
 
-        super().__init__(events=events, source=source)
+        super().__init__(events=events, source=source, account=account)
         self._file = self.database = SqliteFile(path, sync, version("kairo-team"))
-        self._owner: Owner | None = None
+        self._owners: list[Owner] = []
+        """This process as the owner of runs, once it has begun one: at most one, also for `charging`'s copies."""
         self._making = threading.Lock()
-        """Held while the owner is created: there is one at a time."""
+        """Held while the owner is created."""
 
     @property
     def path(self) -> Path:
@@ -252,16 +308,17 @@ class SqliteJournal(SqlJournal):
     def close(self) -> None:
         """Write the remaining records, and give up the ownership of runs; the journal may be used again."""
         self.database.close()
-        owner, self._owner = self._owner, None
-        if owner is not None:
-            owner.close()
+        while self._owners:
+            self._owners.pop().close()
 
     @contextmanager
     def _owned(self) -> Generator[tuple[Connection, str]]:
         """Change the file as the owner of runs."""
         with self._making:
-            begins = self._owner is None
-            owner = self._owner = self._owner or Owner(self.path)
+            begins = not self._owners
+            if begins:
+                self._owners.append(Owner(self.path))
+            owner = self._owners[0]
         with self.database.writing() as connection:
             if begins:
                 self._delete_owners(connection)
@@ -275,6 +332,15 @@ class SqliteJournal(SqlJournal):
         for row in connection.execute(sql).fetchall():
             if not is_alive(self.path, row["id"]):
                 connection.execute("DELETE FROM owner WHERE id = ?", (row["id"],))
+
+    def _settle_the_dead(self, connection: Connection) -> None:
+        sql = (
+            "SELECT run_id, owner FROM charge JOIN run USING (run_id) WHERE charge.epoch IS NOT NULL"
+            " AND run.state = 'running' AND run.cancelled IS NOT NULL"
+        )
+        for row in connection.execute(sql).fetchall():
+            if not self._is_alive(connection, row["owner"]):
+                end_cancelled(connection, row["run_id"])
 
     def _is_alive(self, connection: Connection, owner: str) -> bool:
         found = connection.execute("SELECT 1 FROM owner WHERE id = ?", (owner,)).fetchone()

@@ -8,11 +8,11 @@ from contextlib import AbstractContextManager, contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kairo_team._util.database_url import shown_url
 from kairo_team._util.frozen import known_arguments
-from kairo_team.budget import Budget, Usage
+from kairo_team.budget import Usage
 from kairo_team.durable import accounts, recovery
 from kairo_team.durable.codec import outline
 from kairo_team.durable.connection import NOW, Connection, Statement, execute
@@ -27,15 +27,14 @@ from kairo_team.engine.records.recovery import RunAccount
 from kairo_team.errors import JournalError
 
 if TYPE_CHECKING:
-    from kairo_team.durable.accounts import Account, AccountTerms
-    from kairo_team.durable.windows import Every
+    from contextlib import AbstractContextManager
+
+    from kairo_team.durable.accounts import AccountTerms
     from kairo_team.recorded import RecordedCall, RecoveredRun
     from kairo_team.team import Team, TeamExecutionRequest
 
 Kind = TypeVar("Kind")
 Found = TypeVar("Found")
-
-_UNCHANGED: Final = Budget()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ def _repeated(*names: str) -> Callable[[type[Kind]], type[Kind]]:
     "runs", "show", "result", "calls", "in_doubt", "events_after", "cancel", "fork", "forget", "pending", "answer"
 )
 @_repeated("ask", "answer_to", "begin", "digests", "recover", "open_attempt", "charges", "calls_in_doubt", "enqueue")
-@_repeated("accounts", "set_account")
+@_repeated("accounts", "charged", "set_account")
 @known_arguments
 class PostgresJournal(SqlJournal):
     """Records runs in a PostgreSQL database: `Runtime(journal=PostgresJournal("postgresql://..."))`.
@@ -97,9 +96,7 @@ class PostgresJournal(SqlJournal):
     ) -> None:
         from importlib.metadata import version  # slow to import
 
-        super().__init__(events=events, source=source)
-        self.account = account
-        """The account of runs that begin here; None: only their own budgets limit them."""
+        super().__init__(events=events, source=source, account=account)
         self.beat = beat
         """Seconds between two heartbeats."""
         self.patience = patience
@@ -201,64 +198,10 @@ class PostgresJournal(SqlJournal):
     def _session(self, run_id: str, epoch: int, parent: str | None) -> Writing:
         return Writing(run_id, epoch, parent, unit=self._unit)
 
-    # ------------------------------------------------------------------ accounts
-
-    def accounts(self) -> tuple[Account, ...]:
-        """Return the accounts with their current amounts, each before the accounts under it."""
-        with self.database.reading() as connection:
-            return accounts.read(connection)
-
-    def set_account(
-        self,
-        name: str,
-        limit: Budget = _UNCHANGED,
-        *,
-        parent: str | None = None,
-        every: Every | None = None,
-        tz: str | None = None,
-    ) -> Account:
-        """Create an account, or change its limits, and return it; None in `limit` keeps the current limit.
-
-        An account limits the tokens and dollars of all runs that are charged to it or to an account under it. With
-        `every`, the limit is for one window: an "hour", "day", "week" or "month" by the clocks of the time zone `tz`,
-        None: UTC. `parent` is the account above it. Parent, `every` and `tz` cannot be changed later. Raises
-        `ValueError` if `limit` limits anything else than tokens and dollars, and for an unknown `every` or `tz`. Raises
-        `Misuse` for a limit below the sum of the used and set-aside amounts, for a limit that a running run's budget
-        does not have, for a parent that does not exist, and for a parent, `every` or `tz` that differs from the first.
-        """
-        with self.database.writing() as connection:
-            return accounts.change(connection, accounts.check_name(name), limit, parent, every, tz)
-
     def charging(self, account: str | AccountTerms | None) -> PostgresJournal:
-        """Return this journal for runs of another account; both share connections and are closed together."""
-        other = copy(self)
-        other._process, other.account = self.process, account
-        return other
-
-    def charged_to(self, account: str) -> PostgresJournal:
-        """Return this journal for runs that are charged to another account; closing this one closes both."""
-        other = copy(self)
-        other._process, other.account = self.process, account
-        return other
-
-    def _set_aside(self, connection: Connection, request: TeamExecutionRequest) -> None:
-        if self.account is not None:
-            accounts.begin(connection, request, self.account, 1)
-
-    def _set_aside_again(self, connection: Connection, run: RecoveredRun, budget: Budget | None) -> None:
-        accounts.go_on(connection, run, budget)
-
-    def _settle(self, connection: Connection, run_id: str) -> None:
-        accounts.settle(connection, run_id)
-
-    def _charge_fork(self, connection: Connection, run_id: str, new_id: str) -> None:
-        accounts.copy(connection, run_id, new_id)
-
-    def _delete(self, connection: Connection, run_id: str) -> None:
-        self._lock_run(connection, run_id)
-        accounts.settle(connection, run_id)
-        connection.execute("DELETE FROM charge WHERE run_id = ?", (run_id,))
-        super()._delete(connection, run_id)
+        """Return this journal for runs of another account; both are one process and are closed together."""
+        _ = self.process
+        return super().charging(account)
 
     # ------------------------------------------------------------------ units
 

@@ -11,11 +11,10 @@ from contextlib import contextmanager, suppress
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from kairo_team.durable import accounts
 from kairo_team.durable.codec import decode_loaded, fetching
+from kairo_team.durable.connection import NOW
 from kairo_team.durable.database import Database, Writing
 from kairo_team.durable.kept_files import TABLES
-from kairo_team.durable.owners import TAKEN_OVER
 from kairo_team.durable.requests import readable
 from kairo_team.durable.value_classes import CorruptRecord
 from kairo_team.errors import JournalError, MissingExtra
@@ -23,8 +22,7 @@ from kairo_team.errors import JournalError, MissingExtra
 if TYPE_CHECKING:
     import psycopg
 
-    from kairo_team.budget import Budget
-    from kairo_team.durable.connection import Connection, Statement
+    from kairo_team.durable.connection import Connection
 
 Result = TypeVar("Result")
 
@@ -173,6 +171,9 @@ def _as_text(value: Any) -> Any:
 
 class PostgresConnection:
     """A psycopg connection in which `?` marks a parameter; each statement outside a transaction is committed."""
+
+    now = NOW
+    for_update = " FOR UPDATE"
 
     def __init__(self, raw: psycopg.Connection[Any]) -> None:
         self.raw = raw
@@ -336,7 +337,7 @@ class PostgresDatabase(Database):
 
         return self.repeat(once)
 
-    def change(self, function: Callable[[PostgresConnection], Result]) -> Result:
+    def change(self, function: Callable[[Any], Result]) -> Result:
         """Call a function in a transaction of its own; repeat it when the connection breaks, so make it idempotent."""
 
         def once() -> Result:
@@ -511,15 +512,6 @@ class PostgresDatabase(Database):
     def file(self, digest: str) -> bytes | None:
         """Return the content of a file; repeat the reading when the connection breaks."""
         return self.repeat(partial(super().file, digest))
-
-    def settling(self, session: Writing) -> Sequence[Statement]:
-        """Return the statements that settle a session's account, in the transaction that records its end."""
-        return (partial(accounts.settle_session, session),)
-
-    def set_aside(self, session: Writing, budget: Budget) -> None:
-        """Set a budget aside in the account of a session's run, if the run has one."""
-        if not self.change(lambda connection: accounts.set_aside(connection, session.run_id, session.epoch, budget)):
-            raise JournalError(self.place, TAKEN_OVER)
 
     def close(self) -> None:
         """Write the remaining entries, and end the writer."""

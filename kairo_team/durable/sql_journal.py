@@ -7,11 +7,12 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from copy import copy
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from kairo_team._util.masking import masked
 from kairo_team.budget import NO_USAGE, Budget
-from kairo_team.durable import forks, recovery
+from kairo_team.durable import accounts, forks, recovery
 from kairo_team.durable.codec import CorruptRecord, decode_loaded, encode
 from kairo_team.durable.connection import Connection, execute, insert
 from kairo_team.durable.database import Database, Writing
@@ -29,8 +30,13 @@ from kairo_team.tasks import TaskGraph, check_id
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from kairo_team.durable.accounts import Account, AccountTerms
+    from kairo_team.durable.windows import Every
     from kairo_team.events import Event
     from kairo_team.team import Team, TeamConfig, TeamExecutionRequest
+
+
+_UNCHANGED: Final = Budget()
 
 
 class SqlJournal(ABC):
@@ -38,7 +44,11 @@ class SqlJournal(ABC):
 
     database: Database
 
-    def __init__(self, *, events: bool, source: Mapping[str, str] | None) -> None:
+    def __init__(
+        self, *, events: bool, source: Mapping[str, str] | None, account: str | AccountTerms | None = None
+    ) -> None:
+        self.account = account
+        """The account of runs that begin here; None: only their own budgets limit them."""
         self._keeps_events = events
         self._source = json.dumps(dict(source or {}))
 
@@ -87,21 +97,56 @@ class SqlJournal(ABC):
     def _lock_run(self, connection: Connection, run_id: str) -> None:  # noqa: B027 - not every kind needs it
         """Wait for open transactions that write to a run, and block new ones."""
 
-    def _set_aside(self, connection: Connection, request: TeamExecutionRequest) -> None:  # noqa: B027 - as above
-        """Set the budget of a new run aside in its account."""
-
-    def _set_aside_again(self, connection: Connection, run: RecoveredRun, budget: Budget | None) -> None:  # noqa: B027
-        """Set aside again the amount that a resumed run may spend: the rest of `budget`, None: of its recorded one."""
-
-    def _settle(self, connection: Connection, run_id: str) -> None:  # noqa: B027 - as above
-        """Release in its account the amount that an ended run has not spent."""
-
-    def _charge_fork(self, connection: Connection, run_id: str, new_id: str) -> None:  # noqa: B027 - as above
-        """Charge a fork to the account of its original run."""
+    def _settle_the_dead(self, connection: Connection) -> None:  # noqa: B027 - workers do it for a database of theirs
+        """Settle the charged runs that were cancelled and whose process has died since."""
 
     def _delete(self, connection: Connection, run_id: str) -> None:
         """Delete a run and the runs inside it."""
+        self._lock_run(connection, run_id)
+        accounts.settle(connection, run_id)
+        connection.execute("DELETE FROM charge WHERE run_id = ?", (run_id,))
         recovery.delete_run(connection, run_id)
+
+    # ------------------------------------------------------------------ accounts
+
+    def accounts(self) -> tuple[Account, ...]:
+        """Return the accounts with their current amounts, each before the accounts under it."""
+        with self.database.reading() as connection:
+            return accounts.read(connection)
+
+    def charged(self, account: str) -> tuple[str, ...]:
+        """Return the ids of the runs that have an amount set aside in an account, without the accounts under it."""
+        sql = "SELECT run_id FROM charge WHERE account = ? AND epoch IS NOT NULL ORDER BY run_id"
+        with self.database.reading() as connection:
+            return tuple(row["run_id"] for row in connection.execute(sql, (account,)))
+
+    def set_account(
+        self,
+        name: str,
+        limit: Budget = _UNCHANGED,
+        *,
+        parent: str | None = None,
+        every: Every | None = None,
+        tz: str | None = None,
+    ) -> Account:
+        """Create an account, or change its limits, and return it; None in `limit` keeps the current limit.
+
+        An account limits the tokens and dollars of all runs that are charged to it or to an account under it. With
+        `every`, the limit is for one window: an "hour", "day", "week" or "month" by the clocks of the time zone `tz`,
+        None: UTC. `parent` is the account above it. Another `every` or `tz` ends the open window, and a window with the
+        whole limit begins; the parent cannot be changed. Raises `ValueError` if `limit` limits anything else than
+        tokens and dollars, and for an unknown `every` or `tz`. Raises `Misuse` for a limit below the sum of the used
+        and set-aside amounts, for a limit that a running run's budget does not have, for a parent that does not exist
+        or differs from the first, and for `every` where the limit is for all time.
+        """
+        with self.database.writing() as connection:
+            return accounts.change(connection, accounts.check_name(name), limit, parent, every, tz)
+
+    def charging(self, account: str | AccountTerms | None) -> Self:
+        """Return this journal for runs of another account; both are one process and are closed together."""
+        other = copy(self)
+        other.account = account
+        return other
 
     # ------------------------------------------------------------------ what is recorded
 
@@ -180,7 +225,7 @@ class SqlJournal(ABC):
                     sql = "UPDATE run SET state = 'cancelled', epoch = epoch + 1, updated_at = ? WHERE run_id = ?"
                     connection.execute(sql, (time.time(), one))
                 execute(connection, recovery.closing(run_id))
-                self._settle(connection, run_id)
+                accounts.settle(connection, run_id)
 
     def fork(
         self,
@@ -205,7 +250,7 @@ class SqlJournal(ABC):
             row = self._row(connection, run_id, whole=True)
             forks.check(connection, row, self._state(connection, row), new_id)
             forks.fork(connection, row, before, new_id, plan, config, self.database.decode)
-            self._charge_fork(connection, run_id, new_id)
+            accounts.copy(connection, run_id, new_id)
         return new_id
 
     def forget(self, run_id: str | None = None, *, older_than: float | None = None) -> int:
@@ -307,8 +352,9 @@ class SqlJournal(ABC):
             columns = {"request": written, "owner": owner, "state": "running", "epoch": 1, **within}
             self._insert_run(connection, request, team, digests, columns)
             execute(connection, keeping(request.run_id, files))
-            if place is None:
-                self._set_aside(connection, request)
+            if place is None and self.account is not None:
+                self._settle_the_dead(connection)
+                accounts.begin(connection, request, self.account, 1)
         session = self._session(request.run_id, 1, parent)
         journal = SqlRunJournal(self.database, session, {}, keeps_events=self._keeps_events)
         journal.digests = digests
@@ -361,7 +407,8 @@ class SqlJournal(ABC):
                 raise Misuse(f"run {run_id!r} is running in {where}: cancel it there, or resume it with take_over=True")
             names = (run_id, *sorted(recovery.runs_inside(connection, run_id)))
             found = self._take_all(connection, names, owner)
-            self._set_aside_again(connection, found[0], budget)
+            self._settle_the_dead(connection)
+            accounts.go_on(connection, found[0], budget)
             return found
 
     def _take_all(self, connection: Connection, names: Sequence[str], owner: str) -> tuple[RecoveredRun, ...]:

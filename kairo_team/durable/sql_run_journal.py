@@ -6,20 +6,23 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kairo_team.budget import Budget, Usage, picodollars
 from kairo_team.durable import forks, recovery
+from kairo_team.durable.accounts import set_aside, settle_session
 from kairo_team.durable.codec import NotRecordable, encode
 from kairo_team.durable.kept_files import encode_for
+from kairo_team.durable.owners import TAKEN_OVER
 from kairo_team.engine.records.journal import body_here
+from kairo_team.errors import JournalError
 from kairo_team.results import TeamResult, TeamStatus
 
 if TYPE_CHECKING:
     from kairo_team.durable.connection import Statement
     from kairo_team.durable.database import Database, Writing
-    from kairo_team.errors import JournalError
     from kairo_team.events import Event
     from kairo_team.human import HumanRequest
 
@@ -212,7 +215,7 @@ class SqlRunJournal:
         ]
         if result.status is not TeamStatus.SUSPENDED:
             ended.append(recovery.closing(self._session.run_id))
-        self._put(*ended, *self._database.settling(self._session), sync=True)
+        self._put(*ended, partial(settle_session, self._session), sync=True)
         self._database.leave(self._session)
 
     def _put(self, *statements: Statement, sync: bool = False) -> None:
@@ -224,7 +227,9 @@ class SqlRunJournal:
 
         Raises `InsufficientBudget`, and changes nothing, if the account has less left.
         """
-        self._database.set_aside(self._session, budget)
+        session = self._session
+        if not self._database.change(lambda connection: set_aside(connection, session.run_id, session.epoch, budget)):
+            raise JournalError(self._database.place, TAKEN_OVER)
 
 
 def asking(question: HumanRequest) -> Statement:

@@ -87,8 +87,8 @@ def asgi(
 
     `keys` are the keys of callers by their names, of at least 16 characters; each request needs one as a bearer token.
     Every run has `budget`, which replaces the budget of `config` and has to limit tokens or dollars. The runs of one
-    key together have `key_budget`, and at most `most_runs` of them run at once; in PostgreSQL the budget is the account
-    `serve/NAME`, otherwise it counts from the start of the server. `plan`, `config`, `coordinator` and
+    key together have `key_budget`, and at most `most_runs` of them run at once; with a journal the budget is its
+    account `serve/NAME`, otherwise it counts from the start of the server. `plan`, `config`, `coordinator` and
     `runtime` are as in `kairo_team.run`. `description` is what clients show of MCP's tool and A2A's agent. `names` are
     the host names that clients may use; without any, every name is taken.
 

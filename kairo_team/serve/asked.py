@@ -272,7 +272,7 @@ class Caller:
         self._runtime = base.with_subscribers(())
         budget = rules.key_budget
         if budget is not None and keeps_accounts(base.store):
-            self._runtime.store = cast("Any", base.store).charged_to(account_of(name))
+            self._runtime.store = cast("Any", base.store).charging(account_of(name))
             budget = replace(budget, tokens=None, dollars=None)
         if budget is not None:
             self._runtime.governor = _carved(base.governor, f"key {name!r}", budget)
@@ -452,7 +452,7 @@ class Caller:
     def run_id(self, key: str) -> str:
         """Return the run id of a key; keys of two callers never meet."""
         digest = hashlib.sha256(f"{self.name}\0{key}".encode("utf-8", "surrogatepass")).hexdigest()
-        return f"{self.name}-{digest[:32]}"
+        return f"{self.name}-{digest[:32]}"  # the id of a run without a key has no dash
 
     def _is_own(self, run_id: str) -> bool:
         """Return whether this caller asked for a recorded run, by a key."""
@@ -497,12 +497,21 @@ def _asked(request: TeamExecutionRequest) -> tuple[Any, ...]:
 
 def keeps_accounts(store: object) -> bool:
     """Return whether a journal has accounts, which outlive the server and are shared with others."""
-    return hasattr(store, "charged_to")
+    return hasattr(store, "charging")
 
 
 def account_of(name: str) -> str:
     """Return the account of a key."""
     return f"serve/{name}"
+
+
+def _open_account(store: Any, name: str, limit: Budget) -> None:
+    """Give a key's account its limits; take back what a dead server held for runs without an idempotency key."""
+    store.set_account(account_of(name), limit)
+    for run_id in store.charged(account_of(name)):
+        if not run_id.startswith(f"{name}-") and store.show(run_id).state == "interrupted":
+            with suppress(RunFinished):  # another server was first
+                store.cancel(run_id, "its server has died, and its client is gone")
 
 
 def _lacked(result: TeamResult, governor: Governor | None, budget: Budget) -> bool:
@@ -545,14 +554,14 @@ class Served:
             caller.forget_runs()  # one that was cancelled before it began has forgotten nothing itself
 
     async def _open_accounts(self) -> None:
-        """Give each key's account its limits, in a journal that has accounts."""
+        """Open each key's account, in a journal that has accounts."""
         limits = self.rules.key_budget
         store: Any = runtime_of(bind_runtime(self.rules.team)).store
         if limits is None or not keeps_accounts(store):
             return
+        limit = Budget(tokens=limits.tokens, dollars=limits.dollars)
         for name in self._names:
-            limit = Budget(tokens=limits.tokens, dollars=limits.dollars)
-            await run_in_thread(partial(store.set_account, account_of(name), limit))
+            await run_in_thread(partial(_open_account, store, name, limit))
 
     def _start(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
         if self._tasks is None:

@@ -250,8 +250,8 @@ class JournalSource:
         return shlex.join(["kairo", "resume", run.run_id, *file, *self._journal.option])
 
     def accounts(self) -> Sequence[Account]:
-        """Return the accounts of a database."""
-        return self._journal.accounts() if isinstance(self._journal, PostgresJournal) else ()
+        """Return the accounts that runs are charged to, each before those under it."""
+        return self._journal.accounts()
 
     def close(self) -> None:
         """Do nothing: the journal belongs to its owner."""

@@ -59,6 +59,37 @@ async def test_the_task_may_be_an_argument() -> None:
     assert (await run(program)).output == "re: Explain tides."
 
 
+LOOKS = """
+import json, os, sys, urllib.request
+(server,) = json.load(open(sys.argv[1]))["mcpServers"].values()
+assert (server["type"], server["url"], os.stat(sys.argv[1]).st_mode & 0o077) == ("http", os.environ["KAIRO_MCP_URL"], 0)
+body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "look", "arguments": {"at": "sea"}}}
+headers = {**server["headers"], "content-type": "application/json", "accept": "application/json, text/event-stream"}
+reply = urllib.request.urlopen(urllib.request.Request(server["url"], json.dumps(body).encode(), headers))
+print(sys.argv[1], json.load(reply)["result"]["content"][0]["text"])
+"""
+
+
+async def test_its_tools_are_in_a_configuration_for_mcp_clients() -> None:
+    """The key is in a file that only its user reads, not in the command, which all users of the machine can see."""
+    pytest.importorskip("mcp", reason="tools over MCP need the extra mcp")
+
+    def look(at: str) -> str:
+        """Look at something."""
+        return f"a {at}"
+
+    result = await run(Program([sys.executable, "-c", LOOKS, "{mcp}"], model=echo(), tools=[look]))
+    assert result.output is not None, result.error
+    place, seen = result.output.split(" ", 1)
+    assert (seen, result.usage.tool_calls) == ("a sea", 1)
+    assert not os.access(place, os.F_OK)
+
+
+def test_a_place_for_tools_needs_tools() -> None:
+    with pytest.raises(ValueError, match=r"Program.argv has \{mcp\}, so it needs tools=, such as tools=\[look\]"):
+        Program(["agent", "{mcp}"], model=echo())
+
+
 async def test_it_ends_at_the_limit_of_its_model() -> None:
     program = Program([sys.executable, "-c", ASKS, "{task}", "again"], model=echo(), prompt=lambda task, _: task.goal)
     result = await run(program, budget=kt.Budget(tokens=50))

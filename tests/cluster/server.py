@@ -7,17 +7,19 @@ import time
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
+from kairo_team.durable.journal import SqliteJournal
 from kairo_team.testing.postgres_server import PASSWORD, PostgresServer, find_programs, postgres_server
 
 if TYPE_CHECKING:
     from kairo_team.durable.postgres import PostgresJournal
 
-__all__ = ["PASSWORD", "die", "need_postgres", "own_server", "server", "wait_until_blocked"]
+__all__ = ["PASSWORD", "die", "journal_in", "need_postgres", "own_server", "server", "wait_until_blocked"]
 
 
 def need_postgres() -> None:
@@ -34,9 +36,22 @@ def own_server(**options: Any) -> Generator[PostgresServer]:
         yield made
 
 
-def die(journal: PostgresJournal) -> None:
-    """End a journal's threads and connections, as SIGKILL does: nothing more is written."""
+def journal_in(place: str | Path, account: Any = None, beat: float = 0.05) -> PostgresJournal | SqliteJournal:
+    """Return a journal of a process of its own: in a database, by its URL, or in a file, by its path."""
+    if isinstance(place, Path):
+        return SqliteJournal(place, account=account)
+    from kairo_team.durable.postgres import PostgresJournal
+
+    return PostgresJournal(place, beat=beat, account=account)
+
+
+def die(journal: PostgresJournal | SqliteJournal) -> None:
+    """End a journal's threads, locks and connections, as SIGKILL does: nothing more is written."""
     journal.database.problem = "its process has died"
+    if isinstance(journal, SqliteJournal):
+        while journal._owners:
+            journal._owners.pop().close()
+        return
     process, journal._process = journal._process, None
     if process is not None and process._thread is not None:
         process._ends.set()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kairo_team.durable.journal import SqliteJournal
 from kairo_team.durable.postgres import PostgresJournal
 from tests.cli.conftest import Kairo, SaidJson, forget_team_files, kairo, kairo_json, team_file
 from tests.cluster.test_commands import DESK, url
@@ -81,6 +82,22 @@ def test_a_budget_is_shown_as_json(url: str, kairo_json: Callable[..., SaidJson]
         ],
         "exit_code": 0,
     }
+
+
+def test_a_file_has_accounts_too(kairo: Kairo, team_file: TeamFile, tmp_path: Path) -> None:
+    journal = ("--journal", tmp_path / "runs.db")
+    assert "so it needs every=" in kairo("budget", "desk", "--tz", "Europe/Oslo", *journal).err
+    assert kairo("budget", "desk", "--tokens", 1_000, *journal).code == 0
+    run = ("run", team_file(DESK), "--account", "desk", "--budget")
+    assert kairo(*run, "tokens=600", *journal).code == 0
+    assert kairo("budget", *journal).out.splitlines()[1].split()[:5] == ["desk", "0", "0", "of", "1,000"]
+    over = kairo(*run, "tokens=1001", *journal)
+    assert over.code == 2
+    assert "nothing was started: 'desk' has 1000 tokens left, 1001 asked; kairo budget --journal" in over.err
+    other = kairo(*run, "tokens=1", *journal, "--account", "dusk").err
+    assert "nothing was started: there is no account 'dusk', only 'desk'" in other
+    assert "--account names an account of a journal or a database" in kairo(*run, "tokens=1").err
+    assert len(SqliteJournal(tmp_path / "runs.db").runs()) == 1
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import count
 from multiprocessing.connection import Connection
-from typing import Any, Final
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar, Final, cast
 
 import anyio
-import psycopg
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -25,17 +26,20 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import kairo_team as kt
 from kairo_team.budget import to_dollars
+from kairo_team.durable.journal import SqliteJournal
 from kairo_team.durable.postgres import PostgresJournal
 from kairo_team.errors import InsufficientBudget, Misuse, PlanRefused
 from kairo_team.results import TeamResult, TeamStatus
 from kairo_team.tck.journal_stage import request_of, send, team_of
-from tests.cluster.server import die, server
+from tests.cluster.server import die, journal_in, server
 
 pytestmark = pytest.mark.real_time
 
 BEAT: Final = 0.05
 PARENTS: Final = {"house": None, "desk": "house", "page": "desk", "other": None}
+RECORDS: Final = ("run", "step", "call", "question", "event")
 Pair = tuple[int | None, int | None]
+AnyJournal = PostgresJournal | SqliteJournal
 limits = st.none() | st.integers(0, 60)
 pairs = st.tuples(limits, limits)
 amounts = st.tuples(st.integers(0, 20), st.integers(0, 20))
@@ -89,21 +93,35 @@ class AccountLaw(RuleBasedStateMachine):
     """Runs of a chain of accounts begin, spend, end, wait, die, go on, are raised, cancelled and forgotten."""
 
     names = count()
+    queues: ClassVar[bool] = True
+    """Whether a run can be recorded before a process has it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.rows: dict[str, Row] = {}
         self.runs: dict[str, Entry] = {}
-        self.worker = PostgresJournal(home()._url, beat=BEAT)
-        self.dead: list[PostgresJournal] = []
+        self.worker = self.opened()
+        self.dead: list[AnyJournal] = []
 
     @initialize(given=st.lists(pairs, min_size=len(PARENTS), max_size=len(PARENTS)))
     def make_accounts(self, given: list[Pair]) -> None:
-        with home().connecting() as connection:
-            connection.execute("TRUNCATE account, ended_window, window_hold, charge, run, step, call, question, event")
+        self.empty()
         for (name, parent), limit in zip(PARENTS.items(), given, strict=True):
-            home().set_account(name, budget_of(limit), parent=parent)
+            self.home().set_account(name, budget_of(limit), parent=parent)
             self.rows[name] = Row(list(limit))
+
+    def home(self) -> AnyJournal:
+        return home()
+
+    def opened(self) -> AnyJournal:
+        """Return the journal of a process that may die."""
+        return journal_in(home()._url)
+
+    def empty(self) -> None:
+        """Delete what the law before this one has left."""
+        with self.home().database.writing() as connection:
+            for table in ("window_hold", "ended_window", "charge", "account", *RECORDS):
+                connection.execute(f"DELETE FROM {table}")  # noqa: S608 - the names are above
 
     # -------------------------------------------------------------- the model
 
@@ -166,10 +184,11 @@ class AccountLaw(RuleBasedStateMachine):
     def begin(self, account: str, budget: Pair, *, queued: bool) -> None:
         name = f"r{next(self.names)}"
         request = replace(request_of(name), config=kt.TeamConfig(budget=budget_of(budget)))
+        queued = queued and self.queues
         run = Entry(account, budget, "queued" if queued else "live")
         self.worker.account = account
         act = (
-            partial(self.worker.enqueue, request, team_of(), {}, [])
+            partial(cast("PostgresJournal", self.worker).enqueue, request, team_of(), {}, [])
             if queued
             else partial(self.worker.begin, request, team_of(), {}, None)
         )
@@ -238,7 +257,7 @@ class AccountLaw(RuleBasedStateMachine):
     def die(self) -> None:
         die(self.worker)
         self.dead.append(self.worker)
-        self.worker = PostgresJournal(home()._url, beat=BEAT)
+        self.worker = self.opened()
         for run in self.runs.values():
             run.state = "dead" if run.state == "live" else run.state
 
@@ -246,14 +265,14 @@ class AccountLaw(RuleBasedStateMachine):
     def cancel(self, data: st.DataObject) -> None:
         found = self.pick(data, "dead", "suspended", "queued")
         if found is not None:
-            home().cancel(found[0])
+            self.home().cancel(found[0])
             self.settle(found[1], "ended")
 
     @rule(data=st.data())
     def forget(self, data: st.DataObject) -> None:
         found = self.pick(data, "dead", "suspended", "queued", "ended")
         if found is not None:
-            home().forget(found[0])
+            self.home().forget(found[0])
             self.settle(self.runs.pop(found[0]), "gone")
 
     @rule(name=st.sampled_from(list(PARENTS)), limit=pairs)
@@ -264,16 +283,16 @@ class AccountLaw(RuleBasedStateMachine):
         wrong = any(now is not None and (now < row.used[n] + row.aside[n] or n in free) for n, now in enumerate(limit))
         if wrong:
             with pytest.raises(Misuse):
-                home().set_account(name, budget_of(limit))
+                self.home().set_account(name, budget_of(limit))
             return
-        home().set_account(name, budget_of(limit))
+        self.home().set_account(name, budget_of(limit))
         row.limit = [was if now is None else now for now, was in zip(limit, row.limit, strict=True)]
 
     # -------------------------------------------------------------- the law
 
     @invariant()
     def the_rows_are_as_in_the_model(self) -> None:
-        for one in home().accounts() if self.rows else ():
+        for one in self.home().accounts() if self.rows else ():
             row = self.rows[one.name]
             assert (one.used, one.set_aside) == (usage_of(row.used), usage_of(row.aside)), one
             assert one.limit == budget_of((row.limit[0], row.limit[1]))
@@ -294,6 +313,36 @@ AccountLaw.TestCase.settings = settings(
 TestAccountLaw = AccountLaw.TestCase
 
 
+class InAFile:
+    """A law in a file of SQLite."""
+
+    queues = False
+
+    def __init__(self) -> None:
+        self.folder = TemporaryDirectory()
+        self.keeper = SqliteJournal(Path(self.folder.name) / "runs.db")
+        super().__init__()
+
+    def home(self) -> SqliteJournal:
+        return self.keeper
+
+    def opened(self) -> SqliteJournal:
+        return SqliteJournal(self.keeper.path)
+
+    def teardown(self) -> None:
+        super().teardown()  # type: ignore[misc] # a part of the law
+        self.keeper.close()
+        self.folder.cleanup()
+
+
+class AccountLawInAFile(InAFile, AccountLaw):
+    """The same, in a file."""
+
+
+AccountLawInAFile.TestCase.settings = AccountLaw.TestCase.settings
+TestAccountLawInAFile = AccountLawInAFile.TestCase
+
+
 # ------------------------------------------------------------------ eight processes
 
 PROCESSES: Final = 8
@@ -301,9 +350,9 @@ ROUNDS: Final = 12
 LIMIT: Final = 700
 
 
-def work(url: str, number: int) -> None:
+def work(place: str | Path, number: int) -> None:
     """Begin, raise and end runs of one account as fast as it goes, half of them under an account of its own."""
-    journal = PostgresJournal(url, beat=1.0, account=f"desk{number % 2}")
+    journal = journal_in(place, f"desk{number % 2}", beat=1.0)
     chance = random.Random(number)  # noqa: S311 - no secret
     for turn in range(ROUNDS):
         request = replace(request_of(f"p{number}-{turn}"), config=kt.TeamConfig(budget=kt.Budget(tokens=100)))
@@ -347,29 +396,35 @@ async def spend_some(session: Any, run_id: str, chance: random.Random) -> None:
     await session.written()
 
 
-def watch(url: str, over: list[Any], ends: threading.Event) -> None:
-    sql = "SELECT name, used_tokens, aside_tokens FROM kairo.account WHERE used_tokens + aside_tokens > tokens"
-    with psycopg.connect(url, autocommit=True) as connection:
-        while not ends.is_set():
+def watch(journal: AnyJournal, over: list[Any], ends: threading.Event) -> None:
+    sql = "SELECT name, used_tokens, aside_tokens FROM account WHERE used_tokens + aside_tokens > tokens"
+    while not ends.is_set():
+        with journal.database.reading() as connection:
             over += connection.execute(sql).fetchall()
 
 
 def test_eight_processes_never_pass_an_account_and_two_that_are_killed_lose_nothing(database: str) -> None:
-    with closing(PostgresJournal(database, beat=1.0)) as journal:
+    with closing(journal_in(database, beat=1.0)) as journal:
         _check_eight(journal, database)
 
 
-def _check_eight(journal: PostgresJournal, database: str) -> None:
+@pytest.mark.exhaustive
+def test_eight_processes_on_one_file_never_pass_an_account_either(tmp_path: Path) -> None:
+    with closing(journal_in(tmp_path / "runs.db")) as journal:
+        _check_eight(journal, tmp_path / "runs.db")
+
+
+def _check_eight(journal: AnyJournal, place: str | Path) -> None:
     journal.set_account("house", kt.Budget(tokens=LIMIT))
     for name in ("desk0", "desk1"):
         journal.set_account(name, kt.Budget(tokens=LIMIT * 2 // 3), parent="house")
     over: list[Any] = []
     ends = threading.Event()
-    watcher = threading.Thread(target=watch, args=(database, over, ends))
+    watcher = threading.Thread(target=watch, args=(journal, over, ends))
     watcher.start()
     spawn = multiprocessing.get_context("spawn")
     said, says = spawn.Pipe(duplex=False)
-    home = spawn.Process(target=fork_all, args=(database, says))
+    home = spawn.Process(target=fork_all, args=(place, says))
     home.start()
     says.close()  # so that the other end says so if that process dies
     killed = said.recv()[:2]

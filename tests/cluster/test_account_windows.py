@@ -9,9 +9,12 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 from datetime import datetime
 from functools import cache
+from math import inf, nextafter
+from pathlib import Path
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
+import anyio
 import pytest
 from anyio import to_thread
 from hypothesis import settings
@@ -27,9 +30,12 @@ from kairo_team.durable.windows import Every, window_at
 from kairo_team.errors import InsufficientBudget, Misuse
 from kairo_team.tck.journal_stage import send
 from tests.cluster import test_account_law as law
-from tests.cluster.server import die, server
+from tests.cluster.server import die, journal_in, server
 from tests.cluster.stage import BEAT
-from tests.cluster.test_accounts import OFFICE, approve, request_of, runtime_on, suspend, team_of
+from tests.cluster.test_account_law import AnyJournal
+from tests.cluster.test_accounts import OFFICE, approve, place, request_of, runtime_on, suspend, team_of
+
+__all__ = ["place"]  # a fixture
 
 pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
 
@@ -40,9 +46,9 @@ HOUR: Final = 3600.0
 TODAY: Final[Any] = {"every": "day", "tz": "Europe/Oslo"}
 
 
-def set_clock(url: str, now: float) -> None:
+def set_clock(bank: str | Path, now: float) -> None:
     """Set the clock of a database to seconds since 1970."""
-    with closing(connect_to(url, "test")) as connection:
+    with closing(journal_in(bank)) as journal, journal.database.writing() as connection:
         connection.execute("CREATE TABLE IF NOT EXISTS fake_clock (now DOUBLE PRECISION)")
         connection.execute("DELETE FROM fake_clock")
         connection.execute("INSERT INTO fake_clock VALUES (?)", (now,))
@@ -53,21 +59,20 @@ def read_clock(connection: Any) -> float:
 
 
 @pytest.fixture
-def url(database: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A database in which it is nine in the morning."""
-    PostgresJournal(database).close()
-    set_clock(database, MORNING)
+def bank(place: str | Path, monkeypatch: pytest.MonkeyPatch) -> str | Path:
+    """A database, or a file, in which it is nine in the morning."""
+    set_clock(place, MORNING)
     monkeypatch.setattr(accounts, "clock", read_clock)
-    return database
+    return place
 
 
 @pytest.fixture
-def opened(url: str) -> Generator[Callable[..., PostgresJournal]]:
+def opened(bank: str | Path) -> Generator[Callable[..., AnyJournal]]:
     """Makes the journals of several processes, with an account that has 1,000 tokens a day."""
-    journals: list[PostgresJournal] = []
+    journals: list[AnyJournal] = []
 
-    def make(account: Any = "desk") -> PostgresJournal:
-        made = PostgresJournal(url, beat=BEAT, account=account)
+    def make(account: Any = "desk") -> AnyJournal:
+        made = journal_in(bank, account)
         journals.append(made)
         return made
 
@@ -77,30 +82,30 @@ def opened(url: str) -> Generator[Callable[..., PostgresJournal]]:
         journal.close()
 
 
-def found(journal: PostgresJournal, name: str = "desk") -> Account:
+def found(journal: AnyJournal, name: str = "desk") -> Account:
     return next(one for one in journal.accounts() if one.name == name)
 
 
-def amounts(journal: PostgresJournal, name: str = "desk") -> tuple[int, int]:
+def amounts(journal: AnyJournal, name: str = "desk") -> tuple[int, int]:
     one = found(journal, name)
     return one.used.tokens, one.set_aside.tokens
 
 
-def ended(journal: PostgresJournal, name: str = "desk") -> list[tuple[int, int]]:
+def ended(journal: AnyJournal, name: str = "desk") -> list[tuple[int, int]]:
     """Return the tokens used and set aside in the earlier windows of an account."""
     sql = "SELECT used_tokens, aside_tokens FROM ended_window WHERE name = ? ORDER BY since"
     with journal.database.reading() as connection:
         return [(int(used), int(aside)) for used, aside in connection.execute(sql, (name,)).fetchall()]
 
 
-def begin(journal: PostgresJournal, run_id: str, tokens: int) -> Any:
+def begin(journal: AnyJournal, run_id: str, tokens: int) -> Any:
     return journal.begin(request_of(run_id, tokens), team_of(), {}, None)
 
 
 # ------------------------------------------------------------------ windows
 
 
-def test_a_window_ends_by_the_databases_clock_and_the_next_has_the_whole_limit(opened: Any, url: str) -> None:
+def test_a_window_ends_by_the_databases_clock_and_the_next_has_the_whole_limit(opened: Any, bank: str | Path) -> None:
     journal = opened()
     begin(journal, "a", 700)
     midnight = datetime(2026, 10, 25, tzinfo=OSLO)
@@ -108,9 +113,9 @@ def test_a_window_ends_by_the_databases_clock_and_the_next_has_the_whole_limit(o
         begin(journal, "b", 400)
     assert short.value.until == midnight
     assert str(short.value).endswith("2026-10-25 00:00+02:00")
-    set_clock(url, midnight.timestamp() - 0.001)
+    set_clock(bank, midnight.timestamp() - 0.001)
     assert amounts(journal) == (0, 700)
-    set_clock(url, midnight.timestamp())
+    set_clock(bank, midnight.timestamp())
     assert amounts(journal) == (0, 0), "a reader sees the new window, though nothing was written"
     window = found(journal).window
     assert window is not None
@@ -120,11 +125,11 @@ def test_a_window_ends_by_the_databases_clock_and_the_next_has_the_whole_limit(o
     assert (amounts(journal), ended(journal)) == ((0, 1_000), [(0, 700)])
 
 
-async def test_what_was_set_aside_before_a_boundary_is_charged_there(opened: Any, url: str) -> None:
+async def test_what_was_set_aside_before_a_boundary_is_charged_there(opened: Any, bank: str | Path) -> None:
     journal = opened()
 
     async def late(assignment: kt.Assignment, context: kt.MemberContext) -> str:
-        await to_thread.run_sync(set_clock, url, MORNING + 24 * HOUR)
+        await to_thread.run_sync(set_clock, bank, MORNING + 24 * HOUR)
         prompt = kt.Message.user(assignment.task.id)
         return (await context.model("m:x").complete(kt.ModelRequest([prompt], max_tokens=20))).text
 
@@ -133,10 +138,10 @@ async def test_what_was_set_aside_before_a_boundary_is_charged_there(opened: Any
     assert (amounts(journal), ended(journal)) == ((0, 0), [(result.usage.tokens, 0)])
 
 
-async def test_a_run_that_is_resumed_after_a_boundary_is_charged_in_both_windows(opened: Any, url: str) -> None:
+async def test_a_run_that_is_resumed_after_a_boundary_is_charged_in_both_windows(opened: Any, bank: str | Path) -> None:
     journal = opened()
     first = await suspend(journal)
-    set_clock(url, MORNING + 24 * HOUR)
+    set_clock(bank, MORNING + 24 * HOUR)
     approve(journal)
     result = await runtime_on(opened()).resume("r", OFFICE)
     assert result.status is kt.TeamStatus.COMPLETED
@@ -145,21 +150,21 @@ async def test_a_run_that_is_resumed_after_a_boundary_is_charged_in_both_windows
 
 
 async def test_a_run_whose_process_died_keeps_its_amount_in_the_window_where_it_was_set_aside(
-    opened: Any, url: str
+    opened: Any, bank: str | Path
 ) -> None:
     dead, journal = opened(), opened()
     begin(dead, "r", 400)
     die(dead)
-    set_clock(url, MORNING + 24 * HOUR)
+    set_clock(bank, MORNING + 24 * HOUR)
     result = await runtime_on(journal).resume("r", team_of())
     assert result.usage.tokens > 0
     assert (amounts(journal), ended(journal)) == ((0, 0), [(result.usage.tokens, 0)])
 
 
-async def test_a_top_up_after_a_boundary_is_set_aside_in_the_new_window(opened: Any, url: str) -> None:
+async def test_a_top_up_after_a_boundary_is_set_aside_in_the_new_window(opened: Any, bank: str | Path) -> None:
     journal = opened()
     session = await to_thread.run_sync(begin, journal, "r", 900)
-    set_clock(url, MORNING + 24 * HOUR)
+    set_clock(bank, MORNING + 24 * HOUR)
     with pytest.raises(InsufficientBudget, match="1000 tokens left, 1001 asked"):
         session.set_aside(kt.Budget(tokens=1_901))
     session.set_aside(kt.Budget(tokens=1_900))
@@ -169,6 +174,24 @@ async def test_a_top_up_after_a_boundary_is_set_aside_in_the_new_window(opened: 
     session.end(kt.TeamResult("r", kt.TeamStatus.FAILED, (), None, usage=kt.Usage(950)))
     await session.written()
     assert (amounts(journal), ended(journal)) == ((50, 0), [(900, 0)]), "the amount set aside first is used first"
+
+
+def test_other_windows_end_the_open_one(opened: Any, bank: str | Path) -> None:
+    journal = opened()
+    session = begin(journal, "a", 700)
+    window = journal.set_account("desk", every="week").window
+    assert (window.every, window.tz, window.since.timestamp()) == ("week", "Europe/Oslo", MORNING)
+    assert window.until == datetime(2026, 10, 26, tzinfo=OSLO)
+    assert (amounts(journal), ended(journal)) == ((0, 0), [(0, 700)])
+    begin(journal, "b", 900)
+    for tz in ("Asia/Kolkata", "Europe/Oslo"):  # in the same moment
+        journal.set_account("desk", tz=tz)
+    assert (amounts(journal), ended(journal)) == ((0, 0), [(0, 700), (0, 900), (0, 0)])
+    session.end(kt.TeamResult("a", kt.TeamStatus.FAILED, (), None))
+    anyio.run(session.written)
+    assert (amounts(journal), ended(journal)) == ((0, 0), [(0, 0), (0, 900), (0, 0)])
+    set_clock(bank, window.until.timestamp())
+    assert found(journal).window.since == window.until  # type: ignore[union-attr] # it has windows
 
 
 # ------------------------------------------------------------------ tenants
@@ -220,16 +243,26 @@ def test_only_tokens_and_dollars_are_limited() -> None:
         kt.account("desk", kt.Budget(seconds=5), every="day")
 
 
-def test_windows_stay_as_they_were_made(opened: Any) -> None:
+def test_a_limit_for_all_time_gets_no_windows(opened: Any) -> None:
     journal = opened(None)
     journal.set_account("always", kt.Budget(tokens=1_000))
-    journal.set_account("desk", kt.Budget(tokens=2_000), **TODAY)
-    for name, change in (("desk", {"every": "week"}), ("desk", {"tz": "UTC"}), ("always", {"every": "day"})):
-        with pytest.raises(Misuse, match="which stays so: create another account for"):
-            journal.set_account(name, **change)
-    with pytest.raises(Misuse, match="account 'desk' has windows of a day: write every='day'"):
-        begin(opened(kt.account("desk", kt.Budget(tokens=5))), "r", 5)
-    assert found(journal).limit == kt.Budget(tokens=2_000)
+    journal.set_account("always", kt.Budget(tokens=2_000))
+    with pytest.raises(
+        Misuse, match="'always' has a limit for all time, so it gets no windows: create another account"
+    ):
+        journal.set_account("always", every="day")
+
+
+@pytest.mark.parametrize("given", [{}, {"every": "week"}, {"every": "day", "tz": "Asia/Kolkata"}])
+def test_a_run_that_expects_other_windows_is_told_what_to_write(opened: Any, given: Any) -> None:
+    """A program does not change the windows of an account that others share by the way."""
+    terms = kt.account("desk", kt.Budget(tokens=5), **given)
+    with pytest.raises(
+        Misuse, match=r"write every='day', tz='Europe/Oslo' for .*: journal.set_account\('desk', every="
+    ) as told:
+        begin(opened(terms), "r", 5)
+    assert "account 'desk' has windows of a day in Europe/Oslo" in str(told.value)
+    assert found(opened()).window.every == "day"  # type: ignore[union-attr] # it has windows
 
 
 def test_a_database_from_before_windows_gets_them_and_keeps_its_accounts(database: str) -> None:
@@ -249,10 +282,10 @@ def test_a_database_from_before_windows_gets_them_and_keeps_its_accounts(databas
 # ------------------------------------------------------------------ two processes at once
 
 
-def spend_all(url: str, number: int, ready: Any, go: Any) -> None:
+def spend_all(bank: str | Path, number: int, ready: Any, go: Any) -> None:
     """Begin as many runs as fit, at the same moment as another process."""
     accounts.clock = read_clock
-    journal = PostgresJournal(url, beat=1.0, account="desk")
+    journal = journal_in(bank, "desk", beat=1.0)
     ready.release()
     go.wait()
     for turn in range(12):
@@ -263,13 +296,15 @@ def spend_all(url: str, number: int, ready: Any, go: Any) -> None:
 
 
 @pytest.mark.exhaustive
-def test_two_processes_that_find_a_window_ended_open_one_and_never_pass_its_limit(opened: Any, url: str) -> None:
+def test_two_processes_that_find_a_window_ended_open_one_and_never_pass_its_limit(
+    opened: Any, bank: str | Path
+) -> None:
     journal = opened()
     begin(journal, "before", 900)
-    set_clock(url, MORNING + 24 * HOUR)
+    set_clock(bank, MORNING + 24 * HOUR)
     context = multiprocessing.get_context("spawn")
     ready, go = context.Semaphore(0), context.Event()
-    processes = [context.Process(target=spend_all, args=(url, number, ready, go)) for number in range(2)]
+    processes = [context.Process(target=spend_all, args=(bank, number, ready, go)) for number in range(2)]
     for process in processes:
         process.start()
     for _ in processes:
@@ -310,25 +345,31 @@ class WindowLaw(law.AccountLaw):
 
     def __init__(self) -> None:
         self.patched = pytest.MonkeyPatch()
-        self.patched.setattr(law, "home", home)
         self.now: float = TURNS[0].timestamp()
         self.patched.setattr(accounts, "clock", lambda _connection: self.now)
+        self.every = dict(EVERY)
         self.since: dict[str, float] = {}
+        self.until: dict[str, float] = {}
         self.ended: dict[tuple[str, float], law.Row] = {}
         self.holds: dict[int, dict[str, dict[float, list[int]]]] = {}
         """By run, account and window: what the run has set aside."""
         super().__init__()
+
+    def home(self) -> law.AnyJournal:
+        return home()
+
+    def opened(self) -> law.AnyJournal:
+        return journal_in(home()._url)
 
     forget = cancel = None  # type: ignore[assignment] # fewer rules, so that more runs live at the ends of windows
 
     @initialize(given=st.lists(limits, min_size=4, max_size=4), now=st.sampled_from(TENSES))
     def make_accounts(self, given: list[law.Pair], now: datetime) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - an initialize rule is called by hypothesis alone
         self.now = now.timestamp()
-        with home().connecting() as connection:
-            connection.execute("TRUNCATE account, ended_window, window_hold, charge, run, step, call, question, event")
+        self.empty()
         for (name, parent), limit in zip(law.PARENTS.items(), given, strict=True):
             every, tz = EVERY[name] or (None, None)
-            home().set_account(name, law.budget_of(limit), parent=parent, every=every, tz=tz)
+            self.home().set_account(name, law.budget_of(limit), parent=parent, every=every, tz=tz)
             self.rows[name] = law.Row(list(limit))
         self.roll()
 
@@ -358,14 +399,26 @@ class WindowLaw(law.AccountLaw):
         if ends != "live":
             self.end(data, suspends=ends == "suspended")
 
+    @rule(name=st.sampled_from(["house", "desk", "page"]), windows=st.sampled_from(list(filter(None, EVERY.values()))))
+    def change_windows(self, name: str, windows: tuple[Every, str]) -> None:
+        self.home().set_account(name, every=windows[0], tz=windows[1])
+        if windows != self.every[name]:
+            self.every[name] = windows
+            self.next_window(name, max(self.now, nextafter(self.since[name], inf)))
+
     def roll(self) -> None:
-        for name, windows in EVERY.items():
-            since = 0.0 if windows is None else window_at(*windows, self.now)[0]
-            if self.since.setdefault(name, since) != since:
-                row = self.rows[name]
-                self.ended[name, self.since[name]] = row
-                self.rows[name] = law.Row(list(row.limit))
-                self.since[name] = since
+        for name, windows in self.every.items():
+            if name not in self.since:
+                self.since[name], self.until[name] = (0.0, inf) if windows is None else window_at(*windows, self.now)
+            elif windows is not None and self.now >= self.until[name]:
+                self.next_window(name, max(self.until[name], window_at(*windows, self.now)[0]))
+
+    def next_window(self, name: str, since: float) -> None:
+        row, windows = self.rows[name], self.every[name]
+        assert windows is not None
+        self.ended[name, self.since[name]] = row
+        self.rows[name] = law.Row(list(row.limit))
+        self.since[name], self.until[name] = since, window_at(*windows, self.now)[1]
 
     def set_aside(self, run: law.Entry, budget: law.Pair, act: Any) -> bool:
         before = list(run.aside)
@@ -395,7 +448,7 @@ class WindowLaw(law.AccountLaw):
 
     @invariant()
     def ended_windows_are_as_in_the_model_and_within_their_limits(self) -> None:
-        with home().database.reading() as connection:
+        with self.home().database.reading() as connection:
             rows = connection.execute("SELECT * FROM ended_window").fetchall()
         for row in rows:
             model = self.ended[row["name"], row["since"]]
@@ -413,3 +466,11 @@ WindowLaw.TestCase.settings = settings(
     max_examples=max(4, settings().max_examples // 5), stateful_step_count=25, deadline=None
 )
 TestWindowLaw = WindowLaw.TestCase
+
+
+class WindowLawInAFile(law.InAFile, WindowLaw):
+    """The same, in a file."""
+
+
+WindowLawInAFile.TestCase.settings = WindowLaw.TestCase.settings
+TestWindowLawInAFile = WindowLawInAFile.TestCase

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from decimal import Decimal
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -17,24 +19,35 @@ import kairo_team as kt
 from kairo_team.cluster.cluster import Cluster
 from kairo_team.durable import accounts
 from kairo_team.durable.accounts import Account
+from kairo_team.durable.journal import SqliteJournal
 from kairo_team.durable.postgres import PostgresJournal
 from kairo_team.errors import InsufficientBudget, JournalError, Misuse, PlanRefused, RunFinished
 from kairo_team.testing import FunctionModel
-from tests.cluster.server import die, wait_until_blocked
+from tests.cluster.server import die, journal_in, wait_until_blocked
 from tests.cluster.stage import BEAT, execute, new_database, until, working
 
 pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
 
-Open = Callable[..., PostgresJournal]
+Open = Callable[..., Any]
+AnyJournal = PostgresJournal | SqliteJournal
+
+
+@pytest.fixture(params=["postgresql", "sqlite"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str | Path:
+    """The URL of a new database, or the path of a file."""
+    return str(request.getfixturevalue("database")) if request.param == "postgresql" else tmp_path / "runs.db"
+
+
+on_postgres = pytest.mark.parametrize("place", ["postgresql"], indirect=True)
 
 
 @pytest.fixture
-def opened(database: str) -> Generator[Open]:
+def opened(place: str | Path) -> Generator[Open]:
     """Makes the journals of several processes on one database, in which there is an account with 1,000 tokens."""
-    journals: list[PostgresJournal] = []
+    journals: list[AnyJournal] = []
 
-    def make(account: str | None = "desk") -> PostgresJournal:
-        journals.append(PostgresJournal(database, beat=BEAT, account=account))
+    def make(account: str | None = "desk") -> AnyJournal:
+        journals.append(journal_in(place, account))
         return journals[-1]
 
     make(None).set_account("desk", kt.Budget(tokens=1_000))
@@ -43,13 +56,13 @@ def opened(database: str) -> Generator[Open]:
         journal.close()
 
 
-def standing(journal: PostgresJournal, name: str = "desk") -> tuple[int, int, int]:
+def standing(journal: AnyJournal, name: str = "desk") -> tuple[int, int, int]:
     """Return the tokens that an account has used and set aside, and its runs."""
     found = account(journal, name)
     return found.used.tokens, found.set_aside.tokens, found.runs
 
 
-def account(journal: PostgresJournal, name: str = "desk") -> Account:
+def account(journal: AnyJournal, name: str = "desk") -> Account:
     return next(one for one in journal.accounts() if one.name == name)
 
 
@@ -73,7 +86,7 @@ def request_of(run_id: str, tokens: int | None = 400, tasks: int = 2, **config: 
     )
 
 
-def runtime_on(journal: PostgresJournal, **more: Any) -> kt.Runtime:
+def runtime_on(journal: AnyJournal, **more: Any) -> kt.Runtime:
     return kt.Runtime(journal=journal, models={"m:x": answering()}, **more)
 
 
@@ -177,7 +190,7 @@ OFFICE = team_of(evaluators={"boss": Boss()})
 """A team whose runs wait for a person after their first task."""
 
 
-async def suspend(journal: PostgresJournal, run_id: str = "r", tokens: int = 400) -> int:
+async def suspend(journal: AnyJournal, run_id: str = "r", tokens: int = 400) -> int:
     """Let a run of the office begin and wait; return what it has spent."""
     tasks = [kt.Task("a", "do", evaluator="boss"), kt.Task("b", "do", depends_on=["a"])]
     request = replace(request_of(run_id, tokens), plan=kt.TaskGraph(tasks))
@@ -186,7 +199,7 @@ async def suspend(journal: PostgresJournal, run_id: str = "r", tokens: int = 400
     return result.usage.tokens
 
 
-def approve(journal: PostgresJournal, run_id: str = "r") -> None:
+def approve(journal: AnyJournal, run_id: str = "r") -> None:
     journal.answer(journal.pending(run_id)[0].id, kt.HumanDecision.approve())
 
 
@@ -303,6 +316,7 @@ async def test_a_run_that_was_taken_over_settles_once(opened: Open) -> None:
     assert standing(second) == (result.usage.tokens, 0, 0)
 
 
+@on_postgres
 async def test_what_a_cancelled_run_could_still_write_counts_no_more(opened: Open) -> None:
     """Its process was taken for dead, and its account was settled: no call leaves after that."""
     first, second = opened(), opened()
@@ -412,7 +426,66 @@ async def test_what_a_run_had_that_was_cancelled_before_its_process_died_comes_b
         await to_thread.run_sync(first.close)
 
 
+# ------------------------------------------------------------------ a file
+
+
+async def test_in_a_file_what_a_dead_cancelled_run_had_comes_back_with_the_next_run(tmp_path: Path) -> None:
+    """No worker watches a file."""
+    first, second = (SqliteJournal(tmp_path / "runs.db", account="desk") for _ in range(2))
+    first.set_account("desk", kt.Budget(tokens=400))
+    first.begin(request_of("r"), team_of(), {}, None)
+    second.cancel("r")
+    await to_thread.run_sync(die, first)
+    assert (second.show("r").state, standing(second)) == ("cancelled", (0, 400, 1))
+    second.begin(request_of("s"), team_of(), {}, None)
+    assert (second.show("r").state, standing(second)) == ("cancelled", (0, 400, 1))
+    second.close()
+
+
+def test_a_file_from_before_accounts_gets_them(tmp_path: Path) -> None:
+    with closing(SqliteJournal(tmp_path / "runs.db")) as journal:
+        journal.begin(request_of("r"), team_of(), {}, None)
+        with journal.database.writing() as connection:
+            for table in ("account", "charge", "ended_window", "window_hold"):
+                connection.execute(f"DROP TABLE {table}")
+    with closing(SqliteJournal(tmp_path / "runs.db")) as journal:
+        assert journal.accounts() == ()
+        journal.recover("r", take_over=True)
+        journal.set_account("desk", kt.Budget(tokens=400), every="day")
+
+
+def test_an_amount_that_a_file_cannot_count_is_refused_whole(tmp_path: Path) -> None:
+    """SQLite would round it."""
+    most = kt.Budget(dollars=9_000_000)
+    with closing(SqliteJournal(tmp_path / "runs.db", account="desk")) as journal:
+        with pytest.raises(JournalError, match="too large to convert to SQLite INTEGER"):
+            journal.set_account("desk", kt.Budget(dollars=10_000_000))
+        journal.set_account("desk")
+        for name in ("r", "s"):
+            request = replace(request_of(name), config=kt.TeamConfig(budget=most))
+            with (
+                nullcontext()
+                if name == "r"
+                else pytest.raises(JournalError, match="an account in a file counts up to 9 million dollars")
+            ):
+                journal.begin(request, team_of(), {}, None)
+        assert account(journal).set_aside.dollars == most.dollars
+        assert [run.run_id for run in journal.runs()] == ["r"]
+
+
 # ------------------------------------------------------------------ accounts
+
+
+def test_copies_for_other_accounts_are_one_process(opened: Open) -> None:
+    journal = opened(None)
+    one, other = journal.charging("desk"), journal.charging(kt.account("new", kt.Budget(tokens=9)))
+    for name, of in (("r", one), ("s", other)):
+        of.begin(request_of(name, 9), team_of(), {}, None)
+    assert (standing(journal), standing(journal, "new")) == ((0, 9, 1), (0, 9, 1))
+    another = opened(None)
+    assert [run.state for run in another.runs()] == ["running", "running"]
+    other.close()
+    assert [run.state for run in another.runs()] == ["interrupted", "interrupted"]
 
 
 def test_an_account_shows_what_is_left_of_it_and_of_those_above(opened: Open) -> None:
@@ -471,8 +544,9 @@ def test_an_account_limits_tokens_and_dollars_alone(opened: Open) -> None:
         opened().set_account("desk", kt.Budget(loops=3))
 
 
+@on_postgres
 @pytest.mark.parametrize("given_back", [True, False])
-def test_who_sets_aside_waits_for_who_does_so_already(opened: Open, database: str, *, given_back: bool) -> None:
+def test_who_sets_aside_waits_for_who_does_so_already(opened: Open, place: str, *, given_back: bool) -> None:
     first, second = opened(), opened()
     first.begin(request_of("r", 1_000), team_of(), {}, None)
     begin = partial(second.begin, request_of("s", 1_000), team_of(), {}, None)
@@ -480,7 +554,7 @@ def test_who_sets_aside_waits_for_who_does_so_already(opened: Open, database: st
         with first.connecting() as connection, connection.transaction():
             connection.execute("SELECT FROM account FOR UPDATE")
             began = pool.submit(begin)
-            wait_until_blocked(database, "journal")
+            wait_until_blocked(place, "journal")
             if given_back:
                 accounts.settle(connection, "r")
         if given_back:

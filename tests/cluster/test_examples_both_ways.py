@@ -200,6 +200,7 @@ NOT_HERE: Final = {
     "release_notes_history": "a part of release_notes",
     "release_notes_prompt": "a part of release_notes",
     "release_notes_rubric": "a part of release_notes",
+    "team_as_tool": "what it shows is a client that starts the team",
     "two_libraries": "its members are scripts in environments of their own",
     "two_libraries_data": "a part of two_libraries",
 }

@@ -13,7 +13,6 @@ TESTS = "test_accounts.py::test_"
 WINDOWS = "test_account_windows.py::test_"
 
 ACCOUNTS = "durable/accounts.py"
-JOURNAL = "durable/postgres.py"
 SQL_JOURNAL = "durable/sql_journal.py"
 RUN_JOURNAL = "durable/sql_run_journal.py"
 
@@ -70,7 +69,7 @@ MUTANTS = [
         "read, then written",
         "two that look at once both find enough",
         ACCOUNTS,
-        '"SELECT * FROM account WHERE name = ? FOR UPDATE"\n    row =',
+        'f"SELECT * FROM account WHERE name = ?{connection.for_update}"\n    row =',
         '"SELECT *, pg_sleep(0.002) FROM account WHERE name = ?"\n    row =',
         (CROWD,),
     ),
@@ -86,7 +85,7 @@ MUTANTS = [
         "not settled at the end",
         "an ended run keeps its whole budget set aside",
         RUN_JOURNAL,
-        "self._put(*ended, *self._database.settling(self._session), sync=True)",
+        "self._put(*ended, partial(settle_session, self._session), sync=True)",
         "self._put(*ended, sync=True)",
         (LAW, f"{TESTS}a_run_sets_its_budget_aside_when_it_begins_and_gives_back_the_rest_when_it_ends"),
     ),
@@ -118,16 +117,16 @@ MUTANTS = [
         "nothing set aside again",
         "a run that goes on spends what another has set aside",
         SQL_JOURNAL,
-        "            self._set_aside_again(connection, found[0], budget)\n",
+        "            accounts.go_on(connection, found[0], budget)\n",
         "",
         (LAW, f"{TESTS}a_suspended_run_keeps_what_it_has_spent_and_sets_the_rest_aside_when_it_goes_on"),
     ),
     Mutant(
         "the recorded budget alone",
         "a run goes on with a larger budget than it set aside",
-        JOURNAL,
-        "        accounts.go_on(connection, run, budget)\n",
-        "        accounts.go_on(connection, run, None)\n",
+        SQL_JOURNAL,
+        "            accounts.go_on(connection, found[0], budget)\n",
+        "            accounts.go_on(connection, found[0], None)\n",
         (LAW, f"{TESTS}a_run_that_goes_on_with_a_larger_budget_sets_that_aside_first"),
     ),
     Mutant(
@@ -150,7 +149,7 @@ MUTANTS = [
         "cancelled and kept",
         "a run that nobody has keeps what it set aside when it is cancelled",
         SQL_JOURNAL,
-        "                self._settle(connection, run_id)\n",
+        "                accounts.settle(connection, run_id)\n",
         "",
         (LAW, f"{TESTS}a_submitted_run_is_charged_from_its_submission_to_its_end"),
     ),
@@ -165,7 +164,7 @@ MUTANTS = [
     Mutant(
         "forgotten and kept",
         "what a forgotten run had set aside never comes back",
-        JOURNAL,
+        SQL_JOURNAL,
         "        self._lock_run(connection, run_id)\n        accounts.settle(connection, run_id)\n",
         "",
         (LAW, f"{TESTS}a_run_whose_process_died_stays_set_aside_until_somebody_has_it"),
@@ -182,7 +181,7 @@ MUTANTS = [
         "a fork for nothing",
         "a fork is charged to no account",
         SQL_JOURNAL,
-        "            self._charge_fork(connection, run_id, new_id)\n",
+        "            accounts.copy(connection, run_id, new_id)\n",
         "",
         (f"{TESTS}a_fork_is_charged_to_the_same_account_and_only_what_it_spends_itself",),
     ),
@@ -207,7 +206,7 @@ MUTANTS = [
         "a limit is set while runs without one are at work",
         ACCOUNTS,
         "        if free:\n",
-        "        if not names:\n",
+        "        if not name:\n",
         (LAW, f"{TESTS}a_new_limit_waits_for_the_runs_that_do_not_have_it"),
     ),
     Mutant(

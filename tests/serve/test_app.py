@@ -17,9 +17,11 @@ httpx2 = pytest.importorskip("httpx2", reason="what the tests ask with")
 
 import kairo_team as kt  # noqa: E402 - skipped where the extra is not installed
 from kairo_team.errors import MissingExtra, Misuse  # noqa: E402
+from kairo_team.serve.asgi import ServedTeam  # noqa: E402
 from kairo_team.serve.guard import Guard  # noqa: E402
 from kairo_team.serve.keys import Keys, read_keys  # noqa: E402
 from kairo_team.web_console.access import FAILURES, WINDOW, Failures  # noqa: E402
+from tests.cluster.server import die  # noqa: E402
 from tests.serve.stage import BUDGET, KEYS, LETTER, Waiting, asking, echo, talking  # noqa: E402
 from tests.serve.web import app_of, serving  # noqa: E402
 
@@ -448,3 +450,41 @@ async def test_without_a_journal_an_idempotency_key_is_refused() -> None:
     async with app.lifespan(), visit(app) as ada:
         reply = await ada.post(CHAT, json=body_of("school"), headers={"idempotency-key": "monday"})
     assert (reply.status_code, "needs a journal" in reply.text) == (400, True)
+
+
+# ---------------------------------------------------------------- the account of a key
+
+
+async def test_a_key_keeps_what_it_has_used_and_gets_back_what_a_dead_server_held(tmp_path: Path) -> None:
+    """The run with a name can be asked for again, so its amount is kept; nobody can ask for the other."""
+
+    def opened() -> kt.SqliteJournal:
+        return kt.SqliteJournal(tmp_path / "runs.db")
+
+    def app(journal: kt.SqliteJournal) -> ServedTeam:
+        runtime = kt.Runtime(journal=journal)
+        return app_of(talking(), runtime=runtime, budget=kt.Budget(tokens=400), key_budget=kt.Budget(tokens=1_000))
+
+    first = opened()
+    served = app(first)
+    async with served.lifespan(), visit(served) as ada:
+        assert (await ada.post(CHAT, json=body_of("school"))).status_code == 200
+    dead = opened().charging("serve/ada")
+    for run_id in ("nobody", "ada-named"):
+        dead.begin(kt.TeamExecutionRequest("x", config=kt.TeamConfig(budget=kt.Budget(tokens=400)), run_id=run_id),
+                   talking(), {}, None)  # fmt: skip
+    die(dead)
+    second = opened()
+    served = app(second)
+    async with served.lifespan(), visit(served) as ada:
+        ((used, aside),) = [
+            (one.used.tokens, one.set_aside.tokens) for one in second.accounts() if one.name == "serve/ada"
+        ]
+        assert (used, aside) == (30, 400)
+        assert {run.run_id: run.state for run in second.runs()}["ada-named"] == "interrupted"
+        assert (await ada.post(CHAT, json=body_of("school"))).status_code == 200
+        second.set_account("serve/ada", kt.Budget(tokens=799))
+        refused = await ada.post(CHAT, json=body_of("school"))
+        assert refused.status_code == 402
+    for journal in (first, dead, second):
+        journal.close()

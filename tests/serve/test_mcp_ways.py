@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncGenerator
+import tomllib
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from mcp.client.session import ClientRequestContext
 from mcp.client.streamable_http import streamable_http_client
 
 import kairo_team as kt
+from kairo_team.cli.app import run_command
+from kairo_team.cli.serve_command import McpClient
 from tests.serve.stage import KEYS, LETTER, Waiting, asking, echo
 from tests.serve.web import http_client, running
 
@@ -46,16 +49,27 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def configured(config: str) -> StdioServerParameters:
-    """What a client makes of an entry in its `mcpServers`."""
-    entry = json.loads(config)["mcpServers"]["school"]
+def configured(config: str, servers: str = "mcpServers") -> StdioServerParameters:
+    """What a client makes of an entry in its configuration."""
+    entry = json.loads(config)[servers]["school"]
     return StdioServerParameters(command=entry["command"], args=entry["args"])
 
 
+@pytest.fixture
+def printed(file: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Returns what `kairo serve --print-config` prints."""
+
+    def call(client: str, *more: object) -> str:
+        words = ["serve", str(file), "--mcp", "stdio", "--budget", "tokens=1000", "--print-config", client]
+        assert run_command([*words, *map(str, more)]) == 0
+        return capfd.readouterr().out
+
+    return call
+
+
 @pytest.mark.parametrize("mode", ["auto", pytest.param("legacy", marks=pytest.mark.exhaustive)])
-def test_a_clients_configuration_starts_the_team(file: Path, mode: str) -> None:
-    arguments = ["-m", "kairo_team", "serve", str(file), "--mcp", "stdio", "--budget", "tokens=1000"]
-    config = json.dumps({"mcpServers": {"school": {"command": sys.executable, "args": arguments}}})
+def test_a_clients_configuration_starts_the_team(printed: Callable[..., str], mode: str) -> None:
+    config = printed("claude-code")
 
     async def ask() -> types.CallToolResult:
         async with Client(configured(config), mode=mode) as client:
@@ -65,6 +79,23 @@ def test_a_clients_configuration_starts_the_team(file: Path, mode: str) -> None:
     result = anyio.run(ask)
     assert result.structured_content is not None
     assert result.structured_content["output"] == "About tides"
+
+
+def test_each_client_has_the_same_command_in_its_own_form(
+    printed: Callable[..., str], file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    journal = ("--journal", "runs.db")
+    command = sys.executable
+    arguments = ["-m", "kairo_team", "serve", str(file), "--mcp", "stdio", "--budget", "tokens=1000"]
+    arguments += ["--journal", str(tmp_path / "runs.db")]
+    for client in McpClient:
+        text = printed(client, *journal)
+        if client is McpClient.CODEX:
+            assert tomllib.loads(text)["mcp_servers"]["school"] == {"command": command, "args": arguments}
+        else:
+            found = configured(text, "servers" if client is McpClient.VS_CODE else "mcpServers")
+            assert (found.command, found.args) == (command, arguments)
 
 
 @asynccontextmanager

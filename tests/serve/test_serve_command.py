@@ -108,6 +108,12 @@ def test_keys_of_the_environment_are_taken_and_not_handed_on(file: Path) -> None
         ([], "limit for each run"),
         (["--budget", "tokens=9", "--mcp", "stdio", "--openai"], "leave --openai out"),
         (["--budget", "tokens=9", "--mcp", "stdio", "--a2a", "--ag-ui"], "leave --a2a out"),
+        (["--budget", "tokens=9", "--print-config", "codex"], "give --mcp stdio too"),
+        (["--mcp", "stdio", "--print-config", "codex"], "limit for each run"),
+        (
+            ["--budget", "tokens=9", "--mcp", "stdio", "--print-config", "codex", "--database", "env:DB"],
+            "give --database file:PATH",
+        ),
         (["--budget", "tokens=9", "--key-budget", "coins=1"], "--key-budget limits"),
         (["--budget", "tokens=9", "--key-budget", "seconds=1"], "limits of single runs"),
         (["--budget", "tokens=9", "--host", "192.168.1.5"], "the served team binds to this machine alone"),

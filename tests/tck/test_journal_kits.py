@@ -34,10 +34,7 @@ class TestSqliteJournal(JournalTCK):
     def crash(cls, journal: Journal) -> None:
         """Its threads write nothing more, and its lock is gone, as after SIGKILL."""
         assert isinstance(journal, kt.SqliteJournal)
-        journal.database.problem = "its process has died"
-        owner, journal._owner = journal._owner, None
-        if owner is not None:
-            owner.close()
+        die(journal)
 
     @classmethod
     def fail(cls, journal: Journal) -> None:

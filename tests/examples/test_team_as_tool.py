@@ -1,0 +1,26 @@
+"""A team as a tool of an MCP client: the example plays the client, with the SDK's own."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+pytest.importorskip("mcp", reason="a served team needs the extra serve")
+
+import kairo_team as kt
+from kairo_team.examples import team_as_tool
+
+
+def test_the_reader_gets_an_answer() -> None:
+    result = anyio.run(kt.run, team_as_tool.team, kt.TeamExecutionRequest("Resume.", plan=team_as_tool.plan))
+    assert result.output == team_as_tool.NOTE
+
+
+@pytest.mark.exhaustive
+@pytest.mark.real_time
+def test_a_client_starts_the_team_from_the_printed_configuration(capfd: pytest.CaptureFixture[str]) -> None:
+    anyio.run(team_as_tool.main)
+    said = capfd.readouterr()
+    assert "note: done after 1 attempt" in said.out
+    assert f'"output": "{team_as_tool.NOTE}"' in said.out
+    assert "this belongs into .mcp.json" in said.err
