@@ -5,7 +5,7 @@ The library calls nothing beyond these; the built-in agents, coordinators and ev
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kairo_team.messages import ModelRequest, ModelResponse
     from kairo_team.permissions import PermissionDecision, SideEffect
     from kairo_team.recorded import Place, RecoveredRun
-    from kairo_team.results import AgentOutput, Attempt, Data, TeamResult
+    from kairo_team.results import AgentOutput, Data, TeamResult
     from kairo_team.tasks import Assignment, TaskGraph
     from kairo_team.team import Role, Team, TeamExecutionRequest
     from kairo_team.tools.pipeline import GovernedTool, Toolbox
@@ -385,11 +385,11 @@ class ToolSource(Protocol):
     C3. `name` is a text that is not blank, and stays so.
     C4. The names of its tools differ. Each tool's `parameters` are the JSON Schema of an object, and arguments that do
         not fit it are refused before the tool does anything.
-    C5. A tool's failure is an exception or a `ToolResult` with `is_error`, never a result, and the other calls go on.
+    C5. A tool's failure is an exception or a `ToolResult` with `is_error`, never a result; it ends no other call.
     C6. Two runs at once have a connection each: leaving one leaves the other usable. It can be connected again after it
         was left, with the same tools.
-    C7. However the block is left, by its end, an error or a cancellation, what was opened is closed, and the error or
-        the cancellation passes through.
+    C7. When the block is left, by its end, an error or a cancellation, everything that it opened is closed, and the
+        error or the cancellation passes through.
     C8. Where it cannot connect, `connect` raises an exception that says why, and leaves nothing open.
     """
 
@@ -418,27 +418,6 @@ class HumanGate(Protocol):
 
     async def decide(self, question: HumanRequest) -> HumanDecision | None:
         """Ask one question; None is silence."""
-        ...
-
-
-class Engine(Protocol):
-    """Makes the attempts of runs elsewhere, such as on other machines: `kairo_team.Cluster`.
-
-    An internal seam without a promise.
-    """
-
-    @property
-    def journal(self) -> Journal:
-        """Where the runs are recorded; the processes that make attempts read and write it too."""
-        ...
-
-    def attempt(
-        self, team: Team, assignment: Assignment, context: MemberContext, number: int, timeout: float | None
-    ) -> Coroutine[Any, Any, Attempt]:
-        """Have a member of the team make an attempt under the budget of its context; raises only cancellation.
-
-        `timeout` is in seconds.
-        """
         ...
 
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from kairo_team._util.frozen import EMPTY, checked, freeze
 from kairo_team._util.late_pydantic import AfterValidator, AsTuple
-from kairo_team.artifacts import Finding
+from kairo_team.artifacts import Artifact, Finding
 from kairo_team.errors import Misuse, known
 from kairo_team.verdicts import Cause
-
-if TYPE_CHECKING:
-    from kairo_team.results import Artifact
 
 QuestionKind = Literal["plan", "review", "tool"]
 """The subject of a question: a plan, a reviewed artifact, or a tool call."""

@@ -53,7 +53,7 @@ class WholeTests(ChatModelStage):
         for message in sent:
             roles = [one.role for one in seen.messages if message.text in one.text]
             assert message.role in roles, (
-                f"{message.text!r} was said by the role {message.role!r}, and its provider was told that it is {roles}"
+                f"{message.text!r} is of the role {message.role!r}, and reached its provider with the roles {roles}"
             )
 
     @clause("C15", needs="has_provider takes_tools")
@@ -73,15 +73,13 @@ class WholeTests(ChatModelStage):
         sent = [*ask().messages, Message.assistant("I look.", CALLS), *results, Message.user("And now?")]
         seen = await self._seen(ModelRequest(sent, TOOLS, max_tokens=7))
         calls = [*chain.from_iterable(message.tool_calls for message in seen.messages)]
-        assert _said(calls) == _said(CALLS), (
-            f"the assistant called {_said(CALLS)}, and its provider was told {_said(calls)}"
-        )
+        assert _said(calls) == _said(CALLS), f"the assistant called {_said(CALLS)}, and its provider got {_said(calls)}"
         ids = [call.id for call in calls]
         assert len(set(ids)) == len(ids), f"two calls reached its provider by one id: {ids}"
         for text, call in zip(RESULTS, calls, strict=True):
             named = [one.tool_call_id for one in seen.messages if one.role == "tool" and text in one.text]
             assert named == [call.id], (
-                f"the result {text!r} answers the call {call.id!r}, and reached its provider as that of {named}"
+                f"the result {text!r} answers the call {call.id!r}, and its provider got it for the calls {named}"
             )
 
     @clause("C15", needs="has_provider takes_schema")
@@ -132,7 +130,7 @@ class WholeTests(ChatModelStage):
     async def test_c16_the_calls_of_the_reply_are_whole(self) -> None:
         reply = await self._reply(ModelResponse("I look.", CALLS, usage=USAGE), TOOLS)
         _assert_calls(reply)
-        assert "I look." in reply.text, f"beside its calls its provider said 'I look.', and it returned {reply.text!r}"
+        assert "I look." in reply.text, f"with its calls its provider said 'I look.', and it returned {reply.text!r}"
         alone = await self._reply(ModelResponse("", CALLS[:1], usage=USAGE), TOOLS)
         assert _said(alone.tool_calls) == _said(CALLS[:1]), (
             f"without a text its provider called {_said(CALLS[:1])}, and it returned {_said(alone.tool_calls)}"
@@ -201,7 +199,7 @@ class WholeTests(ChatModelStage):
 
 
 def _said(calls: Any) -> list[tuple[str, Any]]:
-    """Return names and arguments of calls, without ids, which a model may write anew."""
+    """Return names and arguments of calls, without ids, which a model may rewrite."""
     return [(call.name, thaw(call.arguments)) for call in calls]
 
 

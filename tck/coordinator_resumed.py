@@ -39,7 +39,7 @@ class ResumedTests(CoordinatorStage):
 
     @clause("C21")
     async def test_c21_a_run_that_is_cut_at_any_attempt_ends_as_if_it_was_not(self) -> None:
-        """Its process dies at the first attempt, at the second, and so on; another object resumes it a day later."""
+        """The process dies at the first attempt, or the second, and so on; another object resumes the run a day later."""
         whole = Watched(write)
         wanted = _told(await self.stage(whole, tasks=DIAMOND).play())
         for cut in range(1, min(len(whole.calls), _MOST_CUTS) + 1):
@@ -101,7 +101,7 @@ class ResumedTests(CoordinatorStage):
         show.set_members([first, *(replace(member, budget=broke) for member in others)])
         result = await show.play()
         tried = show.seen.of(AttemptStarted, "a")
-        assert result["a"].status is TaskStatus.FAILED, f"nobody could do it, and it is {result['a'].status}"
+        assert result["a"].status is TaskStatus.FAILED, f"no member could do it, and it is {result['a'].status}"
         assert len(tried) <= _ENOUGH, f"no other member can pay, and {len(tried)} attempts were made: see hand_over"
         by_others = {event.member for event in tried} - {first.id}
         assert not by_others, f"{sorted(map(str, by_others))} cannot pay, and made attempts all the same"

@@ -8,12 +8,13 @@ from typing import Any, Final
 
 import anyio
 
+from kairo_team.artifacts import Artifact
 from kairo_team.contracts import EvaluationStrategy, MemberContext
 from kairo_team.coordinators.expert_team import ExpertTeamCoordinator
 from kairo_team.engine.work.runtime import Runtime
 from kairo_team.gates import CallbackGate
 from kairo_team.human import HumanRequest
-from kairo_team.results import Artifact, TeamResult
+from kairo_team.results import TeamResult
 from kairo_team.tasks import Assignment, TaskGraph, TaskStatus
 from kairo_team.tck.calls import skip_unless
 from kairo_team.tck.evaluation_stage import GOAL, Asked, EvaluationStage, refusing

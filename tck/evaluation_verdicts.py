@@ -191,7 +191,7 @@ class VerdictTests(EvaluationStage):
             )
 
     def check_good(self, verdict: EvaluationVerdict, about: str) -> None:
-        """Fail unless what is good passes, or lacks nothing but what the strategy leaves to others."""
+        """Fail unless a good artifact passes, or lacks only what the strategy leaves to others."""
         if self.can_pass:
             assert verdict.outcome is PASS, f"{about} PASS, not {_shown(verdict)}"
             return

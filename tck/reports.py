@@ -131,7 +131,7 @@ def _number(clause: str) -> int:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return why a contract test failed: the error's type and first line; of a group, those of the first error."""
+    """Return why a contract test failed: the type and first line of its error, or of the first error in a group."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     lines = str(error).splitlines()

@@ -48,7 +48,7 @@ class ToolSourceTCK(ContractTCK):
     can_fail: ClassVar[bool] = True
     """Whether a source can be made that cannot be connected: `make_failing_source`."""
     shows_open: ClassVar[bool] = False
-    """Whether `count_open` can tell what is open, such as processes or sockets. Without it the kit cannot see leaks."""
+    """Whether `count_open` counts open processes or sockets. Without it the kit cannot see leaks."""
 
     @classmethod
     def make_source(cls) -> ToolSource:
@@ -62,7 +62,7 @@ class ToolSourceTCK(ContractTCK):
 
     @classmethod
     def count_open(cls) -> int:
-        """Count what the sources of this kit have open now, seen from outside of them."""
+        """Count the processes, sockets or files that this kit's sources have open now, from outside."""
         raise make_it(cls, "count_open(cls), or say shows_open = False,")
 
     # ------------------------------------------------------------------ a run
@@ -154,7 +154,7 @@ class ToolSourceTCK(ContractTCK):
 
     @clause("C6")
     async def test_c06_two_runs_have_a_connection_each(self) -> None:
-        """Of one source, and of two that are made alike; the first one is left first."""
+        """Tested with one source, and with two of the same kind; the first connection is left first."""
         example = self._examples()[0]
         one = self.make_source()
         for other in (one, self.make_source()):

@@ -17,7 +17,7 @@ from kairo_team.evaluators import (
     PanelEvaluationStrategy,
     Rubric,
 )
-from kairo_team.models.governed_model import prompt_bound
+from kairo_team.models.prompt_bounds import prompt_bound
 from kairo_team.testing import FunctionModel, ScriptedJudge, ScriptedModel, ScriptedPairJudge
 from tests.evaluators.judge_rig import reviewed
 from tests.models.test_files import PAPER, PHOTO, png

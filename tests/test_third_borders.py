@@ -162,7 +162,6 @@ OURS: Final[Mapping[str, str]] = {
     "RunJournal": "as Journal",
     "Records": "as Journal",
     "CallLog": "as Journal",
-    "Engine": "makes attempts at its own end; see tests/cluster",
 }
 """Contracts that are not called as a plug-in that may fail by itself, each with its reason."""
 

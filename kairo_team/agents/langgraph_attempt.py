@@ -124,7 +124,7 @@ class GraphAttempt:
         try:
             response = await self.context.model(model).complete(request)
         except NotMade as refused:
-            raise refused.why from None
+            raise refused.problem from None
         self.turns += 1
         self.usage += response.usage or Usage()
         return response
@@ -346,8 +346,8 @@ def _is_json(text: str) -> bool:
 
 
 class NotMade(ModelUnavailable):
-    """The call was not made and costs nothing; `why` is the reason."""
+    """The call was not made and costs nothing; `problem` is the reason."""
 
-    def __init__(self, model: str, why: KairoError) -> None:
-        super().__init__(model, str(why))
-        self.why = why
+    def __init__(self, model: str, problem: KairoError) -> None:
+        super().__init__(model, str(problem))
+        self.problem = problem

@@ -145,7 +145,7 @@ class Cluster:
     async def attempt(
         self, team: Team, assignment: Assignment, context: MemberContext, number: int, timeout: float | None
     ) -> Attempt:
-        """Run an attempt on a worker; see `contracts.Engine`."""
+        """Run an attempt on a worker; see `kairo_team.engine.records.journal.Engine`."""
         if not isinstance(context, WorkContext):
             raise Misuse(f"Cluster.attempt needs the context of a run's member, not {context!r:.80}")
         if not self._started:

@@ -69,7 +69,7 @@ def checked_arguments(schema: JsonSchema, arguments: Mapping[str, Any]) -> Mappi
 @lru_cache(256)
 def _check_by_schema(tool: Tool) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
     """Return the check of a tool that has none of its own."""
-    if find_spec("jsonschema_rs") is None:  # an extra: without it, a call that lacks arguments is refused all the same
+    if find_spec("jsonschema_rs") is None:  # without that extra, only missing arguments are refused
         return partial(_check_names, tool.parameters.get("required", ()))
     from kairo_team.output_types import JsonSchema
 

@@ -21,6 +21,7 @@ import kairo_team as kt
 from kairo_team.durable import journal as journal_module
 from kairo_team.durable import recovery
 from kairo_team.durable.codec import encode
+from kairo_team.durable.connection import Connection
 from kairo_team.durable.database import Database
 from kairo_team.durable.owners import Owner
 from kairo_team.errors import JournalError, Misuse, PlanMismatch
@@ -227,7 +228,7 @@ async def test_a_disk_that_fails_ends_the_run_and_what_is_there_resumes(
     path, provider, written = tmp_path / "runs.db", Provider(), 0
     write = Database._write
 
-    def failing(database: Database, connection: sqlite3.Connection, entries: Any) -> None:
+    def failing(database: Database, connection: Connection, entries: Any) -> None:
         nonlocal written
         written += 1
         if written > 8:

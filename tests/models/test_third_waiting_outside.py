@@ -13,7 +13,7 @@ import kairo_team as kt
 from kairo_team.errors import HaltError
 from kairo_team.governance import Governor
 from kairo_team.governance.governor import Reservation
-from kairo_team.governance.slices import Borrower, Lender
+from kairo_team.governance.slices import Borrower, Granter
 from kairo_team.models.governed_model import CallRules, GovernedModel
 from kairo_team.models.limits import ModelLimits
 from kairo_team.testing import FunctionModel
@@ -141,8 +141,8 @@ async def test_third_o54_on_a_worker_a_call_behind_another_ones_ask_keeps_no_pla
     """Two calls of one attempt: the first asks the coordinator for budget and waits, the second is limited."""
     team = Governor(kt.Budget(tokens=300), name="team")
     attempt = team.carve("attempt")
-    lender = Lender(attempt)
-    borrower = Borrower("attempt", lender.first(), lender.lend, lender.report)
+    granter = Granter(attempt)
+    borrower = Borrower("attempt", granter.first(), granter.grant, granter.report)
     limits = ModelLimits({"openai:*": kt.ModelLimit(concurrency=1)})
     provider = Provider(1)
     limited = FunctionModel(provider, name="openai:m")
@@ -159,7 +159,7 @@ async def test_third_o54_on_a_worker_a_call_behind_another_ones_ask_keeps_no_pla
             await rich.complete(ask("rich"))
             assert anyio.current_time() - began == pytest.approx(3)
             hold.release()
-    lender.end(borrower.governor.usage)
+    granter.end(borrower.governor.usage)
     assert [name for name, _ in provider.began] == ["rich", "slow"]
     assert team.held == kt.Usage()
 

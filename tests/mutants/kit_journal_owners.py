@@ -101,9 +101,9 @@ class TrustsItsOwnProcess(Right):
             if not problem.startswith("another"):
                 super().lose(problem, interrupted=interrupted)
 
-        def _write(self, *changes: Callable[[Any], object]) -> None:
+        def _write(self, *changes: Callable[[Any], object], after_shut: bool = False) -> None:
             if self._journal.storage.run(self._run_id).owner is self._journal:
-                super()._write(*changes)
+                super()._write(*changes, after_shut=after_shut)
 
         async def written(self) -> None:
             await super().written()

@@ -77,7 +77,7 @@ class Buffered(Session):
         super().__init__(*given)
         self.waiting: list[Sequence[Callable[[Any], object]]] = []
 
-    def _write(self, *changes: Callable[[Any], object]) -> None:
+    def _write(self, *changes: Callable[[Any], object], after_shut: bool = False) -> None:
         self.waiting.append(changes)
 
     def flush(self) -> None:

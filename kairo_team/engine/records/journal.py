@@ -71,3 +71,24 @@ class Places(dict[str, int]):
         name = f"{purpose}:{body.place if step is None and body is not None else step}"
         self[name] = number = self.get(name, 0) + 1
         return f"{name}:{number}"
+
+
+class Engine(Protocol):
+    """Makes the attempts of runs elsewhere, such as on other machines: `kairo_team.Cluster`.
+
+    An internal seam without a promise.
+    """
+
+    @property
+    def journal(self) -> Journal:
+        """Where the runs are recorded; the processes that make attempts read and write it too."""
+        ...
+
+    def attempt(
+        self, team: Team, assignment: Assignment, context: MemberContext, number: int, timeout: float | None
+    ) -> Coroutine[Any, Any, Attempt]:
+        """Have a member of the team make an attempt under the budget of its context; raises only cancellation.
+
+        `timeout` is in seconds.
+        """
+        ...

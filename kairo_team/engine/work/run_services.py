@@ -35,8 +35,9 @@ from kairo_team.tools.result import describe
 from kairo_team.tools.sources import Connections
 
 if TYPE_CHECKING:
-    from kairo_team.contracts import ChatModel, Engine, GuardrailPolicy, HumanGate, Models, Records, RunJournal
+    from kairo_team.contracts import ChatModel, GuardrailPolicy, HumanGate, Models, Records, RunJournal
     from kairo_team.engine.live.enforced_end import CallSupervisor
+    from kairo_team.engine.records.journal import Engine
     from kairo_team.engine.records.questions import Inbox, Questions
     from kairo_team.engine.records.run_scope import RunScope
     from kairo_team.engine.work.runtime import OuterAttempt, Runtime

@@ -24,7 +24,6 @@ from kairo_team._util.threads import run_in_thread
 from kairo_team.budget import Budget, Usage
 from kairo_team.contracts import (
     ChatModel,
-    Engine,
     GuardrailPolicy,
     HumanGate,
     Journal,
@@ -38,7 +37,7 @@ from kairo_team.contracts import (
 )
 from kairo_team.engine.live.task_pool import in_own_task
 from kairo_team.engine.records.digests import check_unchanged, digests_of, executed, executing
-from kairo_team.engine.records.journal import MemoryRecords
+from kairo_team.engine.records.journal import Engine, MemoryRecords
 from kairo_team.engine.records.recovery import suspensions_of
 from kairo_team.engine.records.run_handle import Run, Runs
 from kairo_team.engine.work.run_arguments import make_request, pick_coordinator
