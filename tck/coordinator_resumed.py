@@ -39,7 +39,7 @@ class ResumedTests(CoordinatorStage):
 
     @clause("C21")
     async def test_c21_a_run_that_is_cut_at_any_attempt_ends_as_if_it_was_not(self) -> None:
-        """The process dies at the first attempt, or the second, and so on; another object resumes the run a day later."""
+        """The process dies at the first attempt, or a later one, and another object resumes the run a day later."""
         whole = Watched(write)
         wanted = _told(await self.stage(whole, tasks=DIAMOND).play())
         for cut in range(1, min(len(whole.calls), _MOST_CUTS) + 1):

@@ -85,7 +85,7 @@ class _JumpingSelector(selectors.DefaultSelector):
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """An asyncio loop whose clock starts at 0 and jumps to the next timer as soon as nothing is ready.
 
-    While a worker thread is at work, and where there is no timer, it waits in real time.
+    While a worker thread is at work, and without a timer, it waits in real time.
     """
 
     def __init__(self) -> None:

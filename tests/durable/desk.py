@@ -16,8 +16,8 @@ from typing import Any
 
 import kairo_team as kt
 from kairo_team.agents import TeamAgent
-from kairo_team.durable.connection import Connection
 from kairo_team.durable.database import Database
+from kairo_team.durable.journal import SqliteConnection
 from kairo_team.testing import FunctionModel
 
 RUN = "desk-1"
@@ -147,7 +147,7 @@ class Images:
         """What `count` returned at each commit, such as the calls that a provider knows of."""
         write = Database._write
 
-        def copying(database: Database, connection: Connection, entries: Any) -> None:
+        def copying(database: Database, connection: SqliteConnection, entries: Any) -> None:
             write(database, connection, entries)
             self.counts.append(count())
             path = folder / f"image-{len(self.paths)}.db"

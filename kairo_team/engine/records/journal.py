@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextvars import ContextVar
 from types import MappingProxyType
-from typing import ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+
+if TYPE_CHECKING:
+    from kairo_team.contracts import Journal, MemberContext
+    from kairo_team.results import Attempt
+    from kairo_team.tasks import Assignment
+    from kairo_team.team import Team
 
 
 class MemoryRecords(dict[str, object]):
