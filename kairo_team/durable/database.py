@@ -28,7 +28,7 @@ from kairo_team.durable.owners import TAKEN_OVER
 from kairo_team.errors import JournalError
 
 if TYPE_CHECKING:
-    from kairo_team.durable.connection import Connection, Statement
+    from kairo_team.durable.connection import Connection
     from kairo_team.events import Event
 
 Kind = TypeVar("Kind")
