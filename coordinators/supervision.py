@@ -105,7 +105,7 @@ class Turn:
         if self._assigned.tasks:
             ids = {"type": "array", "items": {"enum": [task.id for task in self._assigned.tasks]}}
             what = "Show how tasks ended, with their texts: those of these ids, or all."
-            tools.insert(0, Tool("see_results", self.see_results, what, _object({"ids": ids}), "read"))
+            tools.insert(0, Tool("see_results", self.see_results, what, _object({"ids": ids}), "read", dict))
         return [*self._creating(), *tools] if self._may_create else tools
 
     def _creating(self) -> list[Tool]:
@@ -119,7 +119,8 @@ class Turn:
             f"are the ids of tasks whose results it needs. Members:\n{lines}"
         )
         return [
-            Tool("create_task", self.create_task, what, schema, "write", idempotent=True),
+            # `dict` checks nothing: the tool says all that is wrong at once, in words that name the members
+            Tool("create_task", self.create_task, what, schema, "write", dict, idempotent=True),
             Tool(
                 "wait",
                 self.wait,

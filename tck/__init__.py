@@ -22,6 +22,7 @@ from kairo_team._util.lazy_imports import lazy_names
 if TYPE_CHECKING:
     from kairo_team.tck.agent import AgentTCK
     from kairo_team.tck.chat_model import ChatModelTCK
+    from kairo_team.tck.chat_model_stage import Provider
     from kairo_team.tck.coordinator import TeamCoordinatorTCK
     from kairo_team.tck.delivery import DeliveryTCK
     from kairo_team.tck.evaluation import EvaluationStrategyTCK
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from kairo_team.tck.reports import KitReport
     from kairo_team.tck.resource_constraint import ResourceConstraintTCK
     from kairo_team.tck.running import run_kit
-    from kairo_team.tck.tool_source import ToolSourceTCK
+    from kairo_team.tck.tool_source import ToolCallExample, ToolSourceTCK
 
 __all__ = [
     "AgentTCK",
@@ -48,8 +49,10 @@ __all__ = [
     "KitReport",
     "PermissionGuardTCK",
     "PlannerTCK",
+    "Provider",
     "ResourceConstraintTCK",
     "TeamCoordinatorTCK",
+    "ToolCallExample",
     "ToolSourceTCK",
     "run_kit",
 ]
@@ -70,6 +73,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
     _HOMES = {
         "agent": "AgentTCK",
         "chat_model": "ChatModelTCK",
+        "chat_model_stage": "Provider",
         "coordinator": "TeamCoordinatorTCK",
         "delivery": "DeliveryTCK",
         "evaluation": "EvaluationStrategyTCK",
@@ -82,7 +86,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
         "reports": "KitReport",
         "resource_constraint": "ResourceConstraintTCK",
         "running": "run_kit",
-        "tool_source": "ToolSourceTCK",
+        "tool_source": "ToolCallExample ToolSourceTCK",
     }
     """Names by module. Each is imported on first use: pytest loads this plugin at every start."""
     __getattr__, __dir__ = lazy_names(__name__, _HOMES, before=_prepare)

@@ -71,7 +71,7 @@ COMMANDS: Final[Mapping[str, Place]] = {
     ),
     "serve": Place(
         "serve_command:serve_app",
-        "Serve a team as an MCP tool and as a model of OpenAI's interface, each run under a budget.",
+        "Serve a team by MCP, OpenAI's interface, A2A and AG-UI, each run under a budget.",
     ),
     "console": Place(
         "console_command:console_app", "Show recorded runs in a browser, live, and answer their questions there."

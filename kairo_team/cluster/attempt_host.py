@@ -446,7 +446,8 @@ def _tool_from(offered: OfferedTool, link: Link) -> Tool:
         return made
 
     name, description, parameters, side_effect, timeout, idempotent, ends = offered
-    return Tool(name, call, description, parameters, side_effect, None, timeout, idempotent, ends)
+    # the coordinator's process, which has the tool itself, checks the arguments
+    return Tool(name, call, description, parameters, side_effect, dict, timeout, idempotent, ends)
 
 
 def _ignore(*_ignored: object) -> None:

@@ -201,7 +201,7 @@ class ProviderModel:
                 meant = call_error(self.name, error)
                 if meant is None:
                     raise
-                explained = self._explained(meant if meant is error else self._located(meant), request)
+                explained = self._explained(self._located(meant), request)
                 raise explained from (None if meant is error else error)
 
     def _explained(self, error: ModelCallError, request: ModelRequest) -> ModelCallError:

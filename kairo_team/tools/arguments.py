@@ -8,7 +8,7 @@ from functools import lru_cache, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from kairo_team._util.frozen import freeze_json, thaw
+from kairo_team._util.frozen import freeze_json
 from kairo_team._util.late_pydantic import to_jsonable_python
 from kairo_team.tools.result import describe, describe_error
 
@@ -53,17 +53,10 @@ def check_arguments(tool: Tool, arguments: Mapping[str, Any] | str) -> Mapping[s
         raise _bad(f"the arguments could not be checked: {describe_error(error)}") from error
 
 
-def checked_arguments(schema: JsonSchema, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the arguments as plain JSON values; `ValueError` for those that do not fit the schema."""
-    plain: dict[str, Any] = thaw(arguments)
-    try:
-        json.dumps(plain, ensure_ascii=False, allow_nan=False).encode()
-    except (TypeError, ValueError, RecursionError) as error:  # a lone surrogate, an infinity, a set
-        raise ValueError(f"they cannot be sent as JSON: {describe(error)}") from error
-    faults = schema.faults(plain)
-    if faults:
+def _fitting(schema: JsonSchema, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    if faults := schema.faults(arguments):
         raise ValueError("; ".join(faults))
-    return plain
+    return arguments
 
 
 @lru_cache(256)
@@ -73,7 +66,7 @@ def _check_by_schema(tool: Tool) -> Callable[[Mapping[str, Any]], Mapping[str, A
         return partial(_check_names, tool.parameters.get("required", ()))
     from kairo_team.output_types import JsonSchema
 
-    return partial(checked_arguments, JsonSchema(tool.parameters, f"tool {tool.name!r}"))
+    return partial(_fitting, JsonSchema(tool.parameters, f"tool {tool.name!r}"))
 
 
 def _check_names(required: Iterable[str], arguments: Mapping[str, Any]) -> Mapping[str, Any]:

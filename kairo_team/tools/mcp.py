@@ -27,8 +27,7 @@ from kairo_team.budget import check_count
 from kairo_team.errors import MissingExtra, known
 from kairo_team.output_types import JsonSchema
 from kairo_team.permissions import SideEffect
-from kairo_team.tools.arguments import checked_arguments
-from kairo_team.tools.mcp_schema import model_names, result_files, result_text
+from kairo_team.tools.mcp_schema import checked_arguments, model_names, result_files, result_text
 from kairo_team.tools.mcp_transport import ConnectionLost, HttpTransport, Notes, StdioTransport, masked, pumped
 from kairo_team.tools.result import ToolResult
 from kairo_team.tools.tool import Tool

@@ -6,11 +6,13 @@ import hashlib
 import json
 import re
 from base64 import b64decode
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
+from kairo_team._util.frozen import thaw
 from kairo_team.files import File
+from kairo_team.output_types import JsonSchema, short
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult
@@ -18,6 +20,19 @@ if TYPE_CHECKING:
 MAX_NAME: Final = 64
 
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def checked_arguments(schema: JsonSchema, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the arguments as plain JSON values; `ValueError` for those that do not fit the server's schema."""
+    plain: dict[str, Any] = thaw(arguments)
+    try:
+        json.dumps(plain, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:  # a lone surrogate, an infinity, a set
+        raise ValueError(f"they cannot be sent as JSON: {short(error)}") from error
+    faults = schema.faults(plain)
+    if faults:
+        raise ValueError("; ".join(faults))
+    return plain
 
 
 def model_names(server: str, tools: Sequence[str]) -> list[str]:

@@ -37,7 +37,7 @@ def test_a_model_that_cannot_be_used_is_one_sentence() -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.endswith(
         "error: model 'nonsense' cannot be used: a model is named 'provider:name', such as 'local:smollm2', "
-        "or is in Runtime(models={name: model})\n"
+        "or is in Runtime(models={name: model}); Runtime.models has 'script'\n"
     )
 
 

@@ -537,7 +537,7 @@ def test_the_bound_of_a_message_is_kept_with_it_alone(monkeypatch: pytest.Monkey
     request = kt.ModelRequest([kt.Message.user("Look."), kt.Message.assistant("", [call])])
     first = prompt_bound(request)
     with monkeypatch.context() as without:
-        without.delattr("kairo_team.models.governed_model._json_bytes")
+        without.delattr("kairo_team.models.prompt_bounds._json_bytes")
         assert prompt_bound(replace(request, max_tokens=5)) == first
     longer = replace(request.messages[0], text="Look, ü.")
     assert prompt_bound(replace(request, messages=[longer, request.messages[1]])) == first + 4

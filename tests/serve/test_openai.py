@@ -199,6 +199,7 @@ async def test_a_recorded_run_that_was_refused_for_its_keys_budget_is_told_so_ev
 ) -> None:
     waiting, run = Waiting(), front.run
     journal = kt.SqliteJournal(tmp_path / "runs.db")
+    journal.set_account("serve/ada", BUDGET)  # as the server does for each key
     async with opened(waiting.team(runtime=kt.Runtime(journal=journal))) as caller:
         first = await caller.ask("first")
         await waiting.until_begun()
@@ -214,7 +215,7 @@ async def test_a_recorded_run_that_was_refused_for_its_keys_budget_is_told_so_ev
         second = await caller.ask("second", key="k")
         while not second.ended:
             await second.news()
-        with pytest.raises(Refused, match="key 'ada'") as refused:
+        with pytest.raises(Refused, match="'serve/ada' has 0 tokens left") as refused:
             reply_of(second, "waiting")
     assert refused.value.status == 402
     journal.close()

@@ -16,9 +16,8 @@ from kairo_team.contracts import ToolSource
 from kairo_team.errors import MissingExtra
 from kairo_team.output_types import JsonSchema
 from kairo_team.tools import mcp as room
-from kairo_team.tools.arguments import checked_arguments
 from kairo_team.tools.mcp import McpServer
-from kairo_team.tools.mcp_schema import model_names
+from kairo_team.tools.mcp_schema import checked_arguments, model_names
 from kairo_team.tools.mcp_transport import masked
 
 URL = "https://example.invalid/mcp"

@@ -17,8 +17,7 @@ import kairo_team as kt
 from kairo_team.contracts import ChatModel
 from kairo_team.errors import ModelCallError
 from kairo_team.messages import ToolCall, ToolSpec
-from kairo_team.tck import ChatModelTCK
-from kairo_team.tck.chat_model_stage import Provider
+from kairo_team.tck import ChatModelTCK, Provider
 
 STATUS: Final = {"rate_limited": 429, "overloaded": 503, "auth": 401, "bad_request": 400}
 

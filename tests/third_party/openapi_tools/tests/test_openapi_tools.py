@@ -17,8 +17,7 @@ from openapi_tools import OpenApi
 import kairo_team as kt
 from kairo_team.contracts import ToolSource
 from kairo_team.messages import ToolCall
-from kairo_team.tck import ToolSourceTCK
-from kairo_team.tck.tool_source import ToolCallExample
+from kairo_team.tck import ToolCallExample, ToolSourceTCK
 from kairo_team.testing import ScriptedModel
 
 HARBOUR: Final = {"name": "harbour", "in": "path", "required": True, "schema": {"type": "string"}}

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, Literal, NamedTuple, cast
 from urllib.parse import quote
 
 import httpx
 
-from kairo_team.permissions import SideEffect
 from kairo_team.tools import Tool, ToolResult
 
 __all__ = ["OpenApi"]
@@ -66,7 +65,7 @@ class OpenApi:
             yield [self._tool(client, one) for one in self._operations]
 
     def _tool(self, client: httpx.AsyncClient, operation: Operation) -> Tool:
-        effect: SideEffect = "read" if operation.method in READS else "system"
+        effect: Literal["read", "system"] = "read" if operation.method in READS else "system"
         call = partial(_call, client, operation)
         return Tool(operation.name, call, operation.description, operation.schema, side_effect=effect)
 
