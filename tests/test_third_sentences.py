@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import anyio
 import pytest
@@ -16,6 +18,7 @@ from kairo_team.testing import FunctionModel
 
 TEAM = kt.Team("desk", [kt.Member("writer", lambda assignment: "a draft")])
 anything: Any = kt
+ROOT: Final = Path(__file__).resolve().parent.parent
 
 
 async def _plan_of_a_list() -> None:
@@ -95,3 +98,26 @@ def test_third_o28_a_finding_reads_as_sentences() -> None:
     assert "- the text lacks 'sea'. Wanted: it names the sea\n" in text
     assert "- it cites no law (or a wrong one). Wanted: cite one\n" in text
     assert '- it ends with "What now?" Wanted: end calmly\n' in text
+
+
+async def test_third_o29_a_member_gets_findings_that_were_open_and_what_is_right_apart() -> None:
+    """What was right all along is no finding: it was never open."""
+    seen: list[kt.Assignment] = []
+
+    def write(assignment: kt.Assignment) -> str:
+        seen.append(assignment)
+        return "The moon pulls the sea." if assignment.findings else "The moon."
+
+    criteria = [kt.Criterion(word, f"it names the {word}", kt.checks.contains(word)) for word in ("moon", "sea")]
+    experts = kt.ExpertTeamCoordinator(evaluator=kt.Rubric(criteria))
+    result = await kt.run(kt.Team("desk", [kt.Member("writer", write)], experts), "Explain tides.")
+    assert result.status is kt.TeamStatus.COMPLETED
+    assert [(one.id, one.status) for one in seen[1].findings] == [("sea", "open")]
+    assert seen[1].met == ("it names the moon",)
+
+
+def test_third_o29_every_name_that_a_page_gives_kt_exists() -> None:
+    pages = [*ROOT.glob("docs/**/*.md"), ROOT / "README.md"]
+    named = {name for page in pages for name in re.findall(r"\bkt\.([A-Za-z_]\w*)", page.read_text(encoding="utf-8"))}
+    assert len(named) > 50, "the pages are read"
+    assert [name for name in sorted(named) if not hasattr(kt, name)] == []
