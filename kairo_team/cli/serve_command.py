@@ -180,7 +180,7 @@ def serve(
                 mcp=every or mcp is not None,
                 openai=every or openai,
                 a2a=every or a2a,
-                ag_ui=every or ag_ui,
+                ag_ui=None if every else ag_ui,
                 names=sorted(address.known_names),
                 **given,
             )

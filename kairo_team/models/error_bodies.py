@@ -21,6 +21,8 @@ _CONTENT: Final[Mapping[Sequence[str], str]] = {
     ("beta", "messages"): "content",
 }
 """Where a client has the function `create` of an interface, and the field that every reply of the interface has."""
+NOT_JSON: Final = "its reply is not JSON"
+"""The words of an error about a page in place of a reply begin so."""
 
 
 class Asked:
@@ -96,7 +98,7 @@ def _check(reply: Any, asked: Asked, name: str, field: str) -> Any:
     whole = reply.parse() if type(reply).__name__ == "LegacyAPIResponse" else reply
     asked.reply = whole
     if isinstance(whole, str):
-        raise ModelCallError("unknown", name, f"its reply is not JSON: {shortened(whole)!r}")
+        raise ModelCallError("unknown", name, f"{NOT_JSON}: {shortened(whole)!r}")
     if hasattr(whole, "model_dump") and not _is_reply(whole, field):
         _refuse(name, whole.model_dump(mode="json", warnings=False), field)
     _name_calls(whole)
@@ -125,7 +127,7 @@ def _fields(text: str) -> Mapping[str, Any]:
         body = None
     if isinstance(body, dict):
         return cast("Mapping[str, Any]", body)
-    return {"error": f"its reply is not JSON: {shortened(text)!r}"}
+    return {"error": f"{NOT_JSON}: {shortened(text)!r}"}
 
 
 def _is_reply(reply: Any, field: str) -> bool:

@@ -151,13 +151,14 @@ def answered_words(error: Exception, status: int) -> str:
     If the address may be wrong, the sentence begins with it.
     """
     body = getattr(error, "body", None)
-    words, hint = _body_words(body), getattr(error, "hint", None)
+    silent = not body or (isinstance(body, Mapping) and cast("Mapping[str, object]", body).get("message") == "")
+    words, hint = "" if silent else _body_words(body), getattr(error, "hint", None)
     if words:
         inner, more = _INNER_WORDS.findall(words), words_in(body)
         words = inner[-1][1] if inner else (more if more.startswith(words) else words)
         words = words.partition("Received Model Group=")[0]
         said = f"HTTP {status}: {shortened(' '.join(words.split()))}" + (f" ({hint})" if hint else "")
-    elif not body or (isinstance(body, Mapping) and cast("Mapping[str, object]", body).get("message") == ""):
+    elif silent:
         said = f"HTTP {status}, without a word"
     else:
         said = message_of(error)

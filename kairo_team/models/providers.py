@@ -20,7 +20,7 @@ from kairo_team.governance.halts import current_loop
 from kairo_team.governance.pricing import listed_window
 from kairo_team.messages import ModelRequest, ModelResponse
 from kairo_team.models.call_keys import headers_with_key
-from kairo_team.models.error_bodies import error_bodies_refused
+from kairo_team.models.error_bodies import NOT_JSON, error_bodies_refused
 from kairo_team.models.natives import loses_thoughts, native_of, reader_of, text_of
 from kairo_team.models.prompt_bounds import before_sending, prompt_bound, refuse_files
 from kairo_team.models.provider_errors import call_error
@@ -201,7 +201,8 @@ class ProviderModel:
                 meant = call_error(self.name, error)
                 if meant is None:
                     raise
-                explained = self._explained(self._located(meant), request)
+                unread = meant is not error or meant.why.startswith(NOT_JSON)  # else it is the provider's own error
+                explained = self._explained(self._located(meant) if unread else meant, request)
                 raise explained from (None if meant is error else error)
 
     def _explained(self, error: ModelCallError, request: ModelRequest) -> ModelCallError:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kairo_team.serve.keys import Keys
     from kairo_team.tasks import TaskGraph
 
-_NEEDS: Final = ("ag_ui", "mcp", "starlette", "uvicorn")
+_NEEDS: Final = ("mcp", "starlette", "uvicorn")
 
 
 def check_extra(what: str) -> None:
@@ -72,7 +72,7 @@ def asgi(
     mcp: bool = True,
     openai: bool = True,
     a2a: bool = True,
-    ag_ui: bool = True,
+    ag_ui: bool | None = None,
     config: TeamConfig | None = None,
     plan: TaskGraph | None = None,
     coordinator: TeamCoordinator | str | None = None,
@@ -83,7 +83,8 @@ def asgi(
 ) -> ServedTeam:
     """Make an ASGI app that serves a team by four interfaces.
 
-    They are MCP at `/mcp`, OpenAI's chat completions and Responses below `/v1`, A2A at `/a2a` and AG-UI at `/ag-ui`.
+    They are MCP at `/mcp`, OpenAI's chat completions and Responses below `/v1`, A2A at `/a2a` and AG-UI at `/ag-ui`;
+    the last one where the extra `ag-ui` is installed, if `ag_ui` is None.
 
     `keys` are the keys of callers by their names, of at least 16 characters; each request needs one as a bearer token.
     Every run has `budget`, which replaces the budget of `config` and has to limit tokens or dollars. The runs of one
@@ -102,6 +103,10 @@ def asgi(
     check_extra("kt.asgi")
     from kairo_team.serve.keys import Keys
 
+    has_ag_ui = find_spec("ag_ui") is not None
+    if ag_ui and not has_ag_ui:
+        raise MissingExtra("AG-UI", "ag-ui")
+    ag_ui = has_ag_ui if ag_ui is None else ag_ui
     if not (mcp or openai or a2a or ag_ui):
         raise Misuse("kt.asgi serves at least one of mcp, openai, a2a and ag_ui")
     rules = make_rules(

@@ -6,6 +6,7 @@ import json
 import socket
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -488,3 +489,13 @@ async def test_a_key_keeps_what_it_has_used_and_gets_back_what_a_dead_server_hel
         assert refused.status_code == 402
     for journal in (first, dead, second):
         journal.close()
+
+
+def test_ag_ui_is_served_where_its_extra_is_and_missed_only_where_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place = "kairo_team.serve.asgi.find_spec"
+    monkeypatch.setattr(place, lambda name: None if name == "ag_ui" else find_spec(name))
+    assert not any("AG-UI" in place for place in kt.asgi(echo(), keys=KEYS, budget=BUDGET).places)
+    with pytest.raises(MissingExtra, match=r"kairo-team\[ag-ui\]"):
+        kt.asgi(echo(), keys=KEYS, budget=BUDGET, ag_ui=True)
