@@ -150,7 +150,7 @@ def answered_words(error: Exception, status: int) -> str:
 
     If the address may be wrong, the sentence begins with it.
     """
-    body = getattr(error, "body", None)
+    body: object = getattr(error, "body", None)
     silent = not body or (isinstance(body, Mapping) and cast("Mapping[str, object]", body).get("message") == "")
     words, hint = "" if silent else _body_words(body), getattr(error, "hint", None)
     if words:
