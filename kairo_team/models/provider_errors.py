@@ -150,8 +150,8 @@ def answered_words(error: Exception, status: int) -> str:
 
     If the address may be wrong, the sentence begins with it.
     """
-    body: object = getattr(error, "body", None)
-    silent = not body or (isinstance(body, Mapping) and cast("Mapping[str, object]", body).get("message") == "")
+    body: Any = getattr(error, "body", None)
+    silent = not body or (hasattr(body, "get") and body.get("message") == "")
     words, hint = "" if silent else _body_words(body), getattr(error, "hint", None)
     if words:
         inner, more = _INNER_WORDS.findall(words), words_in(body)
