@@ -323,7 +323,6 @@ async def test_a_step_on_the_way_and_work_of_planners_and_judges_is_left_alone()
         assert (await decide(policy, context)).action is action
 
 
-@pytest.mark.filterwarnings("error")
 def test_a_schema_is_never_fetched_and_a_reference_that_cannot_be_followed_is_refused() -> None:
     with pytest.raises(ValueError, match=r"OutputValidator\.schema: .* nothing outside the schema is fetched"):
         OutputValidator({"$ref": "http://127.0.0.1:9/schema.json"})
