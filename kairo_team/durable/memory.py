@@ -513,7 +513,8 @@ class MemoryRunJournal:
                 run = self._journal.storage.run(self._run_id)
                 for change in changes:
                     change(run)
-                self._reach(run, *self._progress())
+                if self._lost is None:  # what an interrupted run tells is recorded by `end`
+                    self._reach(run, *self._progress())
 
     def _reach(self, run: _Run, seconds: float, seq: int) -> None:
         """Record the run's progress, and its events up to that point."""

@@ -36,7 +36,7 @@ import anyio
 
 import kairo_team as kt
 from kairo_team.cli.loading import find_request, find_team, load_module, read_spec
-from kairo_team.results import adapter
+from kairo_team._util.late_pydantic import adapter
 from kairo_team.testing import EventRecorder
 
 spec = read_spec({str(FILE)!r})

@@ -357,9 +357,9 @@ class LeavesACancelledCallInDoubt(Right):
     """Whoever waited for a call to be recorded was cancelled: it stays as if it were sent."""
 
     class Session(Session):
-        def ended(self, number: int, state: str, usage: kt.Usage) -> None:
-            if state != "unsent":
-                super().ended(number, state, usage)
+        def _write(self, *changes: Callable[[Any], object], after_shut: bool = False) -> None:
+            if not after_shut:
+                super()._write(*changes)
 
 
 @mutant(clause="C13")

@@ -5,14 +5,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from typing import Any, ClassVar
+from uuid import uuid4
 
 import pytest
 
 from kairo_team.contracts import ToolSource
-from kairo_team.tck import ToolSourceTCK
-from kairo_team.tck.tool_source import ToolCallExample
+from kairo_team.tck import ToolCallExample, ToolSourceTCK
 from kairo_team.tools import McpServer, SkillFolder
 
+MARK = "KAIRO_TEAM_TEST_MARK"
 SERVER = Path(__file__).parent.parent / "tools" / "mcp_servers" / "sdk.py"
 
 
@@ -26,11 +27,16 @@ class TestMcpServer(ToolSourceTCK):
     shows_open = Path("/proc/self").exists()
     examples = (ToolCallExample("reference_add", {"a": 2, "b": 3}, "5"),)
     failing_calls = (("reference_fail", {}),)
+    mark: ClassVar[str]
+
+    @pytest.fixture(autouse=True)
+    def _mark(self) -> None:
+        type(self).mark = uuid4().hex
 
     @classmethod
     def make_source(cls) -> ToolSource:
         pytest.importorskip("mcp", reason="the extra `mcp` is not installed")
-        return McpServer.stdio("reference", sys.executable, SERVER, "stdio")
+        return McpServer.stdio("reference", sys.executable, SERVER, "stdio", env={MARK: cls.mark})
 
     @classmethod
     def make_failing_source(cls) -> ToolSource:
@@ -38,14 +44,18 @@ class TestMcpServer(ToolSourceTCK):
 
     @classmethod
     def count_open(cls) -> int:
-        return sum(f"{SERVER}\0stdio".encode() in _command(process) for process in Path("/proc").glob("[0-9]*"))
+        """Count the processes with this test's mark: other tests have servers of their own."""
+        found = [_about(process) for process in Path("/proc").glob("[0-9]*")]
+        # the watcher, which ends the server's children, is gone a moment later
+        return sum(cls.mark in environment and "child_watch" not in command for environment, command in found)
 
 
-def _command(process: Path) -> bytes:
+def _about(process: Path) -> tuple[str, str]:
+    """Return the environment and the command of a process."""
     try:
-        return (process / "cmdline").read_bytes()
+        return (process / "environ").read_text(errors="replace"), (process / "cmdline").read_text(errors="replace")
     except OSError:  # it has ended meanwhile
-        return b""
+        return "", ""
 
 
 class TestSkillFolder(ToolSourceTCK):
