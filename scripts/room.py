@@ -42,6 +42,13 @@ WHY: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
         ),
         ("pydantic-ai-slim",),
     ),
+    "strands-agents": (
+        (
+            "`serve`, which is in `all`, needs mcp 2.2 to bound the sessions of its clients, and strands-agents needs an "
+            "older mcp"
+        ),
+        ("mcp",),
+    ),
     "crewai": ("crewai needs openai below 3, pydantic-ai-slim 2.64 needs openai 3.31", ("openai", "pydantic-ai-slim")),
 }
 """Why a library is not the newest one beside an extra, and the packages that this is about."""
@@ -63,20 +70,21 @@ def row(other: str) -> str:
     """Return the row of a library."""
     newest = resolve(other)[0][other]
     cells: list[str] = []
-    backed = False
+    backed: str | None = None
     for extras in OURS.values():
         versions, _ = resolve(f"kairo-team{extras} @ {ROOT.as_uri()}", other)
         version = versions.get(other)
-        backed |= version != newest
+        if version != newest and backed is None:
+            backed = extras
         cells.append(
             "newest" if version == newest else "impossible" if version is None else f"pushed back to {version}"
         )
     why = ""
-    if backed:
+    if backed is not None:
         if other not in WHY:
             raise SystemExit(f"{other} is not the newest beside every extra ({cells}): say why in scripts/room.py")
         why, about = WHY[other]
-        said = resolve(f"kairo-team[models] @ {ROOT.as_uri()}", f"{other}=={newest}")[1]
+        said = resolve(f"kairo-team{backed} @ {ROOT.as_uri()}", f"{other}=={newest}")[1]
         unnamed = [name for name in about if name not in said]
         if unnamed:
             raise SystemExit(f"the reason for {other} in scripts/room.py is old: uv does not name {unnamed}: {said}")
