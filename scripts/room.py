@@ -44,8 +44,8 @@ WHY: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     ),
     "strands-agents": (
         (
-            "`serve`, which is in `all`, needs mcp 2.2 to bound the sessions of its clients, and strands-agents needs an "
-            "older mcp"
+            "`serve`, which is in `all`, needs mcp 2.2 to bound the sessions of its clients, and strands-agents needs "
+            "an older mcp"
         ),
         ("mcp",),
     ),

@@ -513,7 +513,7 @@ class MemoryRunJournal:
                 run = self._journal.storage.run(self._run_id)
                 for change in changes:
                     change(run)
-                if self._lost is None:  # what an interrupted run tells is recorded by `end`
+                if self._lost is None:  # `end` records the events of an interrupted run
                     self._reach(run, *self._progress())
 
     def _reach(self, run: _Run, seconds: float, seq: int) -> None:
