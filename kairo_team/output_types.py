@@ -57,6 +57,12 @@ class JsonSchema:
             raise ValueError(f"its schema cannot be applied: {short(error)}") from error
         return [f"{_place(fault.instance_path)}: {short(fault)}" for fault in found]
 
+    def checked(self, value: Any) -> Any:
+        """Return the value; raise `ValueError` with its first few faults."""
+        if faults := self.faults(value):
+            raise ValueError("; ".join(faults))
+        return value
+
 
 def _built(library: Any, schema: Mapping[str, Any], patterns: Any, fault: str) -> Any:
     try:
@@ -127,7 +133,7 @@ _MORE: Final = "allow it more tokens (max_tokens), or ask for less"
 
 def _checked(kind: Any, artifact: Artifact) -> Any:
     if isinstance(kind, Mapping):
-        return _check_schema(cast("Mapping[str, Any]", kind), thaw(artifact.data_as(Any)))
+        return _json_schema(cast("Mapping[str, Any]", kind)).checked(thaw(artifact.data_as(Any)))
     return adapter(kind).dump_python(artifact.data_as(kind), mode="json")
 
 
@@ -141,13 +147,6 @@ def output_type_problem(what: str, kind: Any) -> str | None:
     except Exception as error:  # noqa: BLE001 - pydantic raises many kinds of errors for an invalid type
         return f"{what} cannot be used to validate data: {str(error).partition(chr(10))[0]}"
     return None
-
-
-def _check_schema(schema: Mapping[str, Any], data: Any) -> Any:
-    faults = _json_schema(schema).faults(data)
-    if faults:
-        raise ValueError("; ".join(faults))
-    return data
 
 
 def _json_schema(schema: Mapping[str, Any]) -> JsonSchema:

@@ -1,11 +1,16 @@
-"""Ways in which kits call an implementation: many times at once, cancelled in the middle, or for its error."""
+"""Ways in which kits call an implementation: at once, cancelled in the middle, for its error, in another process."""
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
 import anyio
@@ -14,6 +19,8 @@ import pytest
 T = TypeVar("T")
 Call = Callable[[], Awaitable[T]]
 _DAY: Final = 86_400
+_LONGEST: Final = 120
+"""Seconds that another process may take."""
 
 
 async def at_once(calls: Iterable[Call[T]]) -> list[T]:
@@ -87,3 +94,32 @@ def another_moment(number: int) -> Generator[None]:
     finally:
         time.time = clock
         random.setstate(lots)
+
+
+@cache
+def said_elsewhere(module: str, name: str, code: str) -> str:
+    """Return the last line that `code` prints about the `kit` of that name, in a process with other hashes.
+
+    The contract test is skipped if that process fails, or takes too long.
+    """
+    find = (
+        "import sys; from functools import reduce; from importlib import import_module; "
+        "kit = reduce(getattr, sys.argv[2].split('.'), import_module(sys.argv[1])); print(); "
+    )
+    paths = os.pathsep.join(str(Path(path).absolute()) for path in sys.path)
+    seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
+    try:
+        done = subprocess.run(  # noqa: S603 - this Python, with the name of a kit
+            [sys.executable, "-c", find + code, module, name],
+            env={**os.environ, "PYTHONPATH": paths, "PYTHONHASHSEED": seed},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_LONGEST,
+        )
+    except subprocess.TimeoutExpired:
+        pytest.skip(f"another process had no answer within {_LONGEST} seconds")
+    if done.returncode:
+        pytest.skip(f"another process cannot do it: {done.stderr.strip().rpartition(chr(10))[2]:.200}")
+    return done.stdout.rstrip("\n").rpartition("\n")[2]  # the kit's module may print, too

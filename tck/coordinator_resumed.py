@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -18,7 +13,7 @@ from kairo_team.engine.work.runtime import Runtime
 from kairo_team.events import AttemptStarted, BudgetHalted, TaskCompleted
 from kairo_team.results import TeamResult
 from kairo_team.tasks import Assignment, Task, TaskStatus
-from kairo_team.tck.calls import another_moment
+from kairo_team.tck.calls import another_moment, said_elsewhere
 from kairo_team.tck.coordinator_stage import CoordinatorStage, Function, Show, Watched, fail, write
 from kairo_team.tck.kit import clause
 from kairo_team.testing import MemoryJournal
@@ -65,7 +60,12 @@ class ResumedTests(CoordinatorStage):
     async def test_c21_another_process_decides_the_same(self) -> None:
         """Under another hash seed, with a plan whose tasks every member may do."""
         here = await self.decisions()
-        there = _decisions_elsewhere(type(self).__module__, type(self).__qualname__)
+        there = said_elsewhere(
+            type(self).__module__,
+            type(self).__qualname__,
+            "import anyio; loop, options = kit.backend(kit.backends[0]); "
+            "print(anyio.run(kit.decisions, backend=loop, backend_options=options))",
+        )
         assert there == here, (
             f"in another process, where hash() and sets differ, it decided {there}, and here {here}: decide from the "
             "request and the team, or record the decision by TeamRun.step"
@@ -125,26 +125,3 @@ def _dies_at(cut: int, show: Show, journal: MemoryJournal, finished: set[str]) -
 def _told(result: TeamResult) -> list[Any]:
     tasks = [(one.task_id, one.status.value, one.artifact and one.artifact.text) for one in result.outcomes]
     return [*tasks, result.status.value, result.output]
-
-
-@cache
-def _decisions_elsewhere(module: str, kit: str) -> str:
-    """Return `decisions` of a kit in a process with other hashes; skip if that cannot make its coordinator."""
-    program = (
-        "import sys, anyio; from functools import reduce; from importlib import import_module; "
-        "kit = reduce(getattr, sys.argv[2].split('.'), import_module(sys.argv[1])); "
-        "loop, options = kit.backend(kit.backends[0]); "
-        "print(anyio.run(kit.decisions, backend=loop, backend_options=options))"
-    )
-    paths = os.pathsep.join(str(Path(path).absolute()) for path in sys.path)
-    seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
-    done = subprocess.run(  # noqa: S603 - this Python, with the name of a kit
-        [sys.executable, "-c", program, module, kit],
-        env={**os.environ, "PYTHONPATH": paths, "PYTHONHASHSEED": seed},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        pytest.skip(f"another process cannot run it: {done.stderr.strip().rpartition(chr(10))[2]:.200}")
-    return done.stdout.strip()

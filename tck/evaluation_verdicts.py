@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import math
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterable
 from dataclasses import fields, replace
-from functools import cache
 from itertools import count, product
-from pathlib import Path
 from typing import Any, Final, cast
 
 import anyio
-import pytest
 from hypothesis import strategies as st
 
 from kairo_team.artifacts import Artifact, Finding
 from kairo_team.engine.records.digests import criteria_digest
-from kairo_team.tck.calls import another_moment
+from kairo_team.tck.calls import another_moment, said_elsewhere
 from kairo_team.tck.evaluation_stage import EvaluationStage, is_about_rounds
 from kairo_team.tck.kit import clause, law
 from kairo_team.verdicts import Cause, EvaluationVerdict, VerdictOutcome
@@ -33,8 +27,6 @@ BLANK: Final = ("", " ", "\n\n\t \r\n", "\u00a0\u2003", "\u200b", "\ufeff \u2060
 _AGAIN: Final = 5
 _LATER: Final = 30.0
 """Seconds of the event loop between reviews; the wall clock moves by days."""
-_LONGEST: Final = 120
-"""Seconds that another process may take to make a strategy."""
 _OF_A_HUNDRED: Final = r" ?(%|per ?cent|points|of 100 points|/ ?100)"
 _LEFT_TO_OTHERS: Final = {Cause.HUMAN_REQUIRED.value, Cause.LOW_CONFIDENCE.value}
 """Why a strategy that passes nothing may leave a good artifact open."""
@@ -184,7 +176,12 @@ class VerdictTests(EvaluationStage):
         """If it has a digest and another process can make the strategy, where a run may be resumed."""
         here = criteria_digest(self.make_strategy())
         if here is not None:
-            there = _digest_elsewhere(type(self).__module__, type(self).__qualname__)
+            there = said_elsewhere(
+                type(self).__module__,
+                type(self).__qualname__,
+                "from kairo_team.engine.records.digests import criteria_digest; "
+                "print(repr(criteria_digest(kit.make_strategy())))",
+            )
             assert there == repr(here), (
                 f"its digest is {here!r} here and {there} in another process: is it made by "
                 "hash(), id(), an order of a set, or what is read when the process starts?"
@@ -203,34 +200,6 @@ class VerdictTests(EvaluationStage):
         )
         blocking = [finding for finding in verdict.findings if finding.severity == "blocking"]
         assert not blocking, f"{about} nothing blocks it, although can_pass is False; this does: {blocking!r:.300}"
-
-
-@cache
-def _digest_elsewhere(module: str, kit: str) -> str:
-    """Return the digest of a kit's strategy, as `repr` shows it, in a process with other hashes."""
-    program = (
-        "import sys; from functools import reduce; from importlib import import_module; "
-        "kit = reduce(getattr, sys.argv[2].split('.'), import_module(sys.argv[1])); "
-        "from kairo_team.engine.records.digests import criteria_digest; "
-        "print(); print(repr(criteria_digest(kit.make_strategy())))"
-    )
-    paths = os.pathsep.join(str(Path(path).absolute()) for path in sys.path)
-    seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
-    try:
-        done = subprocess.run(  # noqa: S603 - this Python, with the name of a kit
-            [sys.executable, "-c", program, module, kit],
-            env={**os.environ, "PYTHONPATH": paths, "PYTHONHASHSEED": seed},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_LONGEST,
-        )
-    except subprocess.TimeoutExpired:
-        pytest.skip(f"another process did not make its strategy within {_LONGEST} seconds")
-    if done.returncode:
-        pytest.skip(f"another process cannot make its strategy: {done.stderr.strip().rpartition(chr(10))[2]:.200}")
-    return done.stdout.rstrip("\n").rpartition("\n")[2]  # the module itself may print, too
 
 
 def check_verdict(verdict: EvaluationVerdict) -> None:

@@ -13,7 +13,6 @@ from kairo_team._util.late_pydantic import to_jsonable_python
 from kairo_team.tools.result import describe, describe_error
 
 if TYPE_CHECKING:
-    from kairo_team.output_types import JsonSchema
     from kairo_team.tools.tool import Tool
 
 
@@ -53,12 +52,6 @@ def check_arguments(tool: Tool, arguments: Mapping[str, Any] | str) -> Mapping[s
         raise _bad(f"the arguments could not be checked: {describe_error(error)}") from error
 
 
-def _fitting(schema: JsonSchema, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    if faults := schema.faults(arguments):
-        raise ValueError("; ".join(faults))
-    return arguments
-
-
 @lru_cache(256)
 def _check_by_schema(tool: Tool) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
     """Return the check of a tool that has none of its own."""
@@ -66,7 +59,7 @@ def _check_by_schema(tool: Tool) -> Callable[[Mapping[str, Any]], Mapping[str, A
         return partial(_check_names, tool.parameters.get("required", ()))
     from kairo_team.output_types import JsonSchema
 
-    return partial(_fitting, JsonSchema(tool.parameters, f"tool {tool.name!r}"))
+    return JsonSchema(tool.parameters, f"tool {tool.name!r}").checked
 
 
 def _check_names(required: Iterable[str], arguments: Mapping[str, Any]) -> Mapping[str, Any]:

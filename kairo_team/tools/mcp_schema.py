@@ -29,10 +29,8 @@ def checked_arguments(schema: JsonSchema, arguments: Mapping[str, Any]) -> Mappi
         json.dumps(plain, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:  # a lone surrogate, an infinity, a set
         raise ValueError(f"they cannot be sent as JSON: {short(error)}") from error
-    faults = schema.faults(plain)
-    if faults:
-        raise ValueError("; ".join(faults))
-    return plain
+    checked: dict[str, Any] = schema.checked(plain)
+    return checked
 
 
 def model_names(server: str, tools: Sequence[str]) -> list[str]:
