@@ -166,6 +166,34 @@ def test_half_typed_text_is_not_lost(chromium: Any, book: Path, journal: kt.Sqli
         assert [one.input_value().strip() for one in page.locator("textarea").all()] == [""]
 
 
+MARKS_THE_FIRST_MESSAGE = """
+window.EventSource = class extends EventSource {
+  constructor(address) {
+    super(address);
+    this.addEventListener("message", () => setTimeout(() => { document.body.dataset.heard = "yes"; }));
+  }
+};
+"""
+
+
+def test_a_first_message_that_comes_late_is_not_called_a_change(chromium: Any, journal: kt.SqliteJournal) -> None:
+    """Only the age of the question differs then, and the page tells ages itself."""
+    held: list[Any] = []
+
+    def hold(route: Any) -> None:
+        held.append(route)
+
+    with kt.console(journal) as console, person(chromium, console.link) as page:
+        page.add_init_script(MARKS_THE_FIRST_MESSAGE)
+        page.route("**/questions/stream*", hold)
+        page.goto(console.link.partition("?")[0] + "questions")
+        page.locator("textarea").fill("Half of a sen")
+        page.clock.set_system_time(page.evaluate("Date.now() + 1800000"))
+        held[0].continue_()
+        page.locator("body[data-heard]").wait_for()
+        assert page.get_by_text("This part has changed meanwhile").count() == 0
+
+
 def test_every_focus_is_seen_and_every_field_is_reached_by_keyboard(chromium: Any, journal: kt.SqliteJournal) -> None:
     with kt.console(journal) as console, person(chromium, console.link, "run?id=run-1") as page:
         fields = "main a, main button, main summary, main textarea, main pre"

@@ -60,13 +60,17 @@ function take(parts, shown) {
   }
 }
 
-// The page already contains the parts: the first message mostly brings the same ones.
+// The page already contains the parts: the first message mostly brings the same ones. Ages differ by when they were told.
 function sameText(part, html) {
   const made = document.createElement("div");
   made.innerHTML = html;
-  tellAges(made);
-  const read = (one) => one.textContent.replace(/\s+/g, " ").trim();
-  return read(made) === read(part);
+  return words(made) === words(part);
+}
+
+function words(root) {
+  const copy = root.cloneNode(true);
+  for (const time of copy.querySelectorAll("time")) time.textContent = time.dateTime;
+  return copy.textContent.replace(/\s+/g, " ").trim();
 }
 
 function follow(address) {
