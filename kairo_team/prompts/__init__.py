@@ -34,10 +34,11 @@ class Prompts:
 
     def __init__(self, overrides: Mapping[str, str] | None = None) -> None:
         """Take templates by name; `ValueError` for an unknown name, variable or filter."""
-        self._overrides = frozenset[tuple[str, str]]()
+        self._overrides: Mapping[str, str] = {}
+        self._sandbox: Environment | None = None
         if overrides is not None and overrides != {}:
-            self._overrides = frozenset(check_names("templates", overrides, TEMPLATES).items())
-            _check(self._overrides)
+            self._overrides = dict(check_names("templates", overrides, TEMPLATES))
+            self._sandbox = _sandbox(frozenset(self._overrides.items()))
 
     @property
     def overrides(self) -> Mapping[str, str]:
@@ -46,38 +47,54 @@ class Prompts:
 
     def render(self, name: str, **values: object) -> str:
         """Render the template with that name; a missing variable is an error."""
-        from kairo_team.prompts.bounds import STEPS, Steps  # this imports jinja
-
-        # Rendered twice, because the mark is derived from the whole prompt.
-        template, mark = _environment(self._overrides).get_template(name), Mark("")
-        prompt = template.render({"foreign": False, "mark": mark, STEPS: Steps(), **values}).strip()
+        mark = Mark("")
+        prompt = self._render(name, {"foreign": False, "mark": mark, **values})
         if not mark.used:
             return prompt
-        return template.render({"foreign": False, "mark": Mark(mark_of(prompt)), STEPS: Steps(), **values}).strip()
+        # Rendered twice, because the mark is derived from the whole prompt.
+        return self._render(name, {"foreign": False, "mark": Mark(mark_of(prompt)), **values})
 
+    def _render(self, name: str, values: dict[str, object]) -> str:
+        if self._sandbox is None or name not in self._overrides:
+            return _packaged().get_template(name).render(values).strip()
+        from kairo_team.prompts.bounds import STEPS, Steps  # this imports jinja
 
-@lru_cache(maxsize=32)
-def _check(overrides: frozenset[tuple[str, str]]) -> None:
-    check_templates(
-        [name for name, _ in overrides], _environment(overrides), _environment(frozenset[tuple[str, str]]())
-    )
+        return self._sandbox.get_template(name).render(values, **{STEPS: Steps()}).strip()
 
 
 @lru_cache(maxsize=32)  # compiling templates takes longer than all other work before the first model call
-def _environment(overrides: frozenset[tuple[str, str]]) -> Environment:
+def _sandbox(overrides: frozenset[tuple[str, str]]) -> Environment:
+    """Check templates and return the environment that renders them: they may come from anywhere."""
+    from kairo_team.prompts.bounds import BoundedEnvironment
+
+    given = dict(overrides)
+    environment = _made(BoundedEnvironment, {**_sources(), **given})
+    check_templates(given, environment, _packaged())
+    return environment
+
+
+@lru_cache(maxsize=1)
+def _packaged() -> Environment:
+    """Return the environment of the packaged templates: a sandbox would cost a tenth of an agent's run."""
+    from jinja2 import Environment
+
+    return _made(Environment, _sources())  # the texts are prompts, not HTML
+
+
+@lru_cache(maxsize=1)
+def _sources() -> Mapping[str, str]:
     from importlib.resources import files  # this imports modules for archives and temporary files
 
+    return {name: (files(__name__) / f"{name}.j2").read_text("utf-8") for name in TEMPLATES}
+
+
+def _made(kind: type[Environment], sources: Mapping[str, str]) -> Environment:
     from jinja2 import DictLoader, StrictUndefined
 
-    from kairo_team.prompts.bounds import BoundedEnvironment
     from kairo_team.prompts.filters import FILTERS
 
-    packaged = {name: (files(__name__) / f"{name}.j2").read_text("utf-8") for name in TEMPLATES}
-    environment = BoundedEnvironment(
-        loader=DictLoader({**packaged, **dict(overrides)}),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+    environment = kind(
+        loader=DictLoader(sources), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, auto_reload=False
     )
     environment.filters |= FILTERS
     return environment
