@@ -148,9 +148,9 @@ __all__ = [
 
 
 def _version() -> str:
-    from importlib.metadata import version  # slow to import, and rarely asked for
+    from kairo_team._util.version import version_of_library
 
-    return version("kairo-team")
+    return version_of_library()
 
 
 if not TYPE_CHECKING:  # a type checker would accept any name

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from typing import Any, Final, Literal, TypeVar, overload
 
-from kairo_team._util.frozen import checked, freeze, freeze_json, freeze_several, plain_text, quick
+from kairo_team._util.frozen import checked, freeze, freeze_json, freeze_several, known_arguments, plain_text
 from kairo_team._util.late_pydantic import adapter, omit_empty, to_json, to_jsonable_python
 from kairo_team.errors import BadOutput
 from kairo_team.files import File
@@ -25,7 +25,7 @@ def _as_json(data: Any) -> bytes | None:
         return None
 
 
-@quick
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class Artifact:
     """The work that an attempt produced."""
@@ -138,7 +138,7 @@ def plain_artifact(given: Artifact) -> Artifact:
     return Artifact(given.text, given.data, given.media_type, given.partial, given.files)
 
 
-@quick
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class DoneCall:
     """A tool call that an attempt made, as later attempts at the same work receive it."""

@@ -10,7 +10,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Annotated, Any, Final, overload
 
-from kairo_team._util.frozen import check_kind, known_arguments, quick
+from kairo_team._util.frozen import check_kind, known_arguments
 from kairo_team._util.guesses import answers_guesses
 from kairo_team._util.late_pydantic import AfterValidator, WrapSerializer
 
@@ -200,7 +200,7 @@ class BudgetPolicy:
         check_kind("BudgetPolicy.allow_unpriced", self.allow_unpriced, bool)
 
 
-@quick
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Amounts spent. `a + b` is exact and commutative, but seconds are active time: the sum has the longer one."""
@@ -339,7 +339,7 @@ def _dump_all(nodes: Sequence[BudgetNode], dump: Callable[[Any], Any]) -> Any:
     return dump(tuple(nodes))
 
 
-@quick
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class BudgetNode:
     """One governor and everything carved from it, at one moment. `str()` draws the tree."""

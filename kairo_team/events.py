@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Literal, cast
 
-from kairo_team._util.frozen import freeze, quick
+from kairo_team._util.frozen import freeze, known_arguments
 from kairo_team._util.late_pydantic import adapter, read
 from kairo_team.budget import Usage
 from kairo_team.errors import known
@@ -216,7 +216,7 @@ class TaskEvent(WorkEvent):
     task_id: str
 
 
-@quick
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class TaskAssigned(TaskEvent):
     """A task got its member, slot and budget."""
@@ -224,7 +224,7 @@ class TaskAssigned(TaskEvent):
     type: ClassVar[str] = "task.assigned"
 
 
-@quick
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class TaskWaiting(TaskEvent):
     """A task has all it depends on, and waits for something else.
@@ -267,7 +267,7 @@ class TaskEnded(TaskEvent):
     reason: str | None = None
 
 
-@quick
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class TaskCompleted(TaskEnded):
     """The task's artifact was accepted; `verdict` is the verdict of its review (None: not reviewed)."""
@@ -276,7 +276,7 @@ class TaskCompleted(TaskEnded):
     verdict: str | None = None
 
 
-@quick
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class TaskFailed(TaskEnded):
     """The task could not be accepted."""
@@ -284,7 +284,7 @@ class TaskFailed(TaskEnded):
     type: ClassVar[str] = "task.failed"
 
 
-@quick
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class TaskSkipped(TaskEnded):
     """The task never started."""
@@ -292,7 +292,7 @@ class TaskSkipped(TaskEnded):
     type: ClassVar[str] = "task.skipped"
 
 
-@quick
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class TaskCancelled(TaskEnded):
     """The task was in flight when it, or the run, was cancelled, or when the run reached its deadline."""
@@ -300,7 +300,7 @@ class TaskCancelled(TaskEnded):
     type: ClassVar[str] = "task.cancelled"
 
 
-@quick
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class TaskSuspended(TaskEnded):
     """The task waits for a person, and its run with it; its last event in this session."""
@@ -308,7 +308,7 @@ class TaskSuspended(TaskEnded):
     type: ClassVar[str] = "task.suspended"
 
 
-@quick
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class AttemptStarted(TaskEvent):
     """A member starts on a task; `attempt` counts every try from 1."""
@@ -330,7 +330,7 @@ class AttemptProgress(WorkEvent):
         object.__setattr__(self, "data", freeze(self.data))
 
 
-@quick
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class AttemptFinished(TaskEvent):
     """An attempt ended; `error` is None for a whole artifact, else why the attempt failed or was cut short."""
@@ -345,7 +345,7 @@ class AttemptFinished(TaskEvent):
     error: str | None = None
 
 
-@quick
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class EvaluationStarted(TaskEvent):
     """An artifact is being reviewed."""
@@ -354,7 +354,7 @@ class EvaluationStarted(TaskEvent):
     attempt: int
 
 
-@quick
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class EvaluationResult(TaskEvent):
     """A review was decided."""
@@ -369,7 +369,7 @@ class EvaluationResult(TaskEvent):
 # ---------------------------------------------------------------- money and models
 
 
-@quick
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class BudgetCarved(WorkEvent):
     """Budget was set aside for a member (no `task_id`) or a task; None: nothing is guaranteed."""
@@ -392,7 +392,7 @@ class BudgetToppedUp(WorkEvent):
     """Who raised the limit, if known."""
 
 
-@quick
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class BudgetReturned(TaskEvent):
     """A task's governor was closed; what it did not use was returned."""
@@ -439,7 +439,7 @@ class ConstraintViolated(WorkEvent):
         object.__setattr__(self, "metrics", freeze(self.metrics))
 
 
-@quick
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class ModelWaiting(WorkEvent):
     """A try of a governed model call cannot be sent yet; it waits until the `model.started` of the same try."""
@@ -461,7 +461,7 @@ class ModelWaiting(WorkEvent):
     """Why the try before failed: "rate_limited", "overloaded", "timeout" or "connection"."""
 
 
-@quick
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class ModelStarted(WorkEvent):
     """A try of a governed model call is sent; its end is the `model.called` with the same `call_id` and `number`."""
@@ -482,7 +482,7 @@ class ModelStarted(WorkEvent):
     """Dollars set aside for the try; 0 if the model's price is unknown."""
 
 
-@quick
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class ModelCalled(WorkEvent):
     """A try of a governed model call ended; `held` tokens and dollars were set aside for it before it was sent.
@@ -520,7 +520,7 @@ class CallsDiverged(WorkEvent):
     calls: int
 
 
-@quick
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class ModelDelta(WorkEvent):
     """A piece of a streamed reply."""
@@ -530,7 +530,7 @@ class ModelDelta(WorkEvent):
     text: str
 
 
-@quick
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class ModelThinking(WorkEvent):
     """A piece of the reasoning of a streamed reply, where the provider shows it; the reply's text does not contain it.
@@ -543,7 +543,7 @@ class ModelThinking(WorkEvent):
     text: str
 
 
-@quick
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class ToolStarted(WorkEvent):
     """A tool call is made: all checks before it allowed it. Its end is the `tool.called` with the same `call_id`."""
@@ -558,7 +558,7 @@ class ToolStarted(WorkEvent):
     """What the tool may do."""
 
 
-@quick
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class ToolCalled(WorkEvent):
     """A tool call ended; `refused` calls did not happen, and have no `tool.started`."""
@@ -576,7 +576,7 @@ class ToolCalled(WorkEvent):
     """Seconds since the call was made; 0 for a refused call."""
 
 
-@quick
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class GuardrailDecided(WorkEvent):
     """A guardrail policy made another decision than a plain ALLOW."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from importlib import import_module
 from operator import attrgetter
 from types import MappingProxyType
@@ -19,6 +19,7 @@ from kairo_team._util.frozen import EMPTY
 from kairo_team._util.mistakes import did_you_mean
 from kairo_team._util.plugin_shapes import check_agent, check_instance, check_plug_in
 from kairo_team._util.terminal import clean
+from kairo_team._util.version import version_of_library
 from kairo_team.contracts import check_constraints, check_guardrails
 from kairo_team.errors import known
 
@@ -275,16 +276,6 @@ def _built_in(kind: str) -> list[Plugin]:
         Plugin(kind, name, target, OURS, version_of_library())
         for name, target in sorted(kind_of(kind).built_in.items())
     ]
-
-
-@cache
-def version_of_library() -> str:
-    """Return the version of this library; "" if it is not installed."""
-    metadata: Any = import_module("importlib.metadata")
-    try:
-        return str(metadata.version(OURS))
-    except metadata.PackageNotFoundError:
-        return ""
 
 
 def _judged(kind: str, published: Sequence[Plugin]) -> Iterator[Plugin]:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, NamedTuple, cast, overload
 
 from kairo_team._util.drawn import drawing
-from kairo_team._util.frozen import EMPTY, checked, freeze, plain_text, quick, thaw
+from kairo_team._util.frozen import EMPTY, checked, freeze, known_arguments, plain_text, thaw
 from kairo_team._util.guesses import answers_guesses
 from kairo_team._util.late_pydantic import (
     AfterValidator,
@@ -237,7 +237,7 @@ class TaskOutcome:
     __deepcopy__ = _deep_copied
 
 
-@quick
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class ModelUsage:
     """What the calls of one model have used."""

@@ -19,7 +19,7 @@ from kairo_team._util.frozen import (
     freeze_json,
     freeze_named,
     freeze_several,
-    quick,
+    known_arguments,
 )
 from kairo_team._util.guesses import answers_guesses
 from kairo_team._util.late_pydantic import AfterValidator, AsTuple, Number, PlainSerializer, omit_empty
@@ -578,7 +578,7 @@ def _check_order(tasks: Sequence[Task]) -> None:
                 path[reached] = iter(dependents[reached])
 
 
-@quick
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """What a member gets for one attempt."""

@@ -44,7 +44,7 @@ NEVER = {
 }
 MODULES = {
     "_util": """child_processes child_watch clock database_url drawn frozen guesses late_pydantic
-        lazy_imports masking mistakes open_scopes plugin_shapes reply_json terminal threads trace_context""",
+        lazy_imports masking mistakes open_scopes plugin_shapes reply_json terminal threads trace_context version""",
     "vocabulary": """addresses artifacts budget conditions constraints contracts errors events files gates guardrails
         human messages output_types permissions plugin_calls plugins recorded results tasks team verdicts""",
     "governance": """constraint_chain constraint_limits governor guardrails halts holds ledger plug_ins

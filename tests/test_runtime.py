@@ -254,6 +254,19 @@ async def test_unknown_and_ended_runs_are_told_apart() -> None:
     assert repr(handles[0]) == "<Run 'r' ended>"
 
 
+async def test_a_runtime_of_very_many_runs_remembers_the_last_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kairo_team.engine.records.run_handle._MOST_ENDED", 3)
+    team, runtime = make_team(ScriptedAgent(["x"] * 5))
+    for number in range(5):
+        await TaskDispatchCoordinator().execute(kt.TeamExecutionRequest("g", run_id=f"r{number}"), team)
+    for number in (2, 3, 4):
+        with pytest.raises(kt.RunFinished):
+            _ = runtime.runs[f"r{number}"]
+    for number in (0, 1):
+        with pytest.raises(kt.RunNotFound):
+            _ = runtime.runs[f"r{number}"]
+
+
 async def test_every_subscriber_gets_every_event_of_every_run() -> None:
     recorders = [EventRecorder(), EventRecorder()]
     team, _ = make_team(ScriptedAgent(["x", "y"]), subscribers=recorders)

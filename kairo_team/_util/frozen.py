@@ -113,40 +113,11 @@ def _wrong_arguments(kind: type, given: Iterable[str], positional: int) -> str |
     return wrong_arguments(kind, given, positional)
 
 
-def quick(kind: type[T]) -> type[T]:
-    """Give a frozen dataclass with slots an equivalent constructor that is about four times as fast.
-
-    The original sets each field through `object.__setattr__`. This one assigns them normally, to an object that has an
-    unfrozen class while it is filled. A subclass keeps the slow one.
-    """
-    if any(f.default_factory is not MISSING or f.kw_only or not f.init for f in fields(cast("Any", kind))):
-        raise TypeError(f"{kind.__name__}: a quick value takes plain fields with plain defaults")
-    names, asked, scope = _signature(kind)
-    slow = cast("Any", kind).__init__
-    scope |= {"slow": slow, "put": object.__setattr__, "wrong": _wrong_arguments}
-    lines = [
-        f"def __init__(self, {asked}, **unknown):",
-        "    if unknown: raise TypeError(wrong(kind, unknown, 0))",
-        f"    if type(self) is not kind: return slow(self, {', '.join(names)})",
-        "    put(self, '__class__', draft)",
-        *(f"    self.{name} = {name}" for name in names),
-        "    self.__class__ = kind",
-        *(["    self.__post_init__()"] if hasattr(kind, "__post_init__") else []),
-    ]
-    exec("\n".join(lines), scope)  # noqa: S102 - made of the class's field names, as dataclasses does
-    init = scope["__init__"]
-    init.__qualname__ = slow.__qualname__
-    init.__wrapped__ = slow  # for `inspect.signature`
-    setattr(kind, "__init__", init)  # noqa: B010 - assigning it confuses the type checkers
-    return kind
-
-
 def maker(kind: type[T], packed: int | None = None) -> Callable[..., T]:
     """Return a function that fills a frozen dataclass with slots without checks, for fields that are known to be valid.
 
     It takes the fields like the constructor; with `packed`, the fields from that index on as one tuple, because a call
-    with a star would cost as much as the filling. It takes two thirds of the time of a `quick` constructor without
-    checks.
+    with a star would cost as much as the filling.
     """
     names, asked, scope = _signature(kind)
     single, rest = names[:packed], names[packed:] if packed is not None else []

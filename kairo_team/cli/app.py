@@ -69,7 +69,7 @@ def kairo(
 ) -> int:
     """Run a team of agents over a task graph, under a budget that holds."""
     if show_version:
-        print(f"kairo {_version()}")
+        print_version()
         raise typer.Exit
     if context.invoked_subcommand is None:
         print(context.get_help(), file=sys.stderr)
@@ -78,18 +78,19 @@ def kairo(
     return 0
 
 
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version  # slow to import
+def print_version() -> None:
+    """Print the version of the library."""
+    from kairo_team._util.version import version_of_library
 
-    try:
-        return version("kairo-team")
-    except PackageNotFoundError:
-        return "(not installed)"
+    print(f"kairo {version_of_library() or '(not installed)'}")
 
 
 def run_command(arguments: Sequence[str], desk: LazyDesk | None = None) -> int:
     """Run the command that the arguments name and return its exit code; bad input is a sentence on stderr."""
     desk = desk or LazyDesk()
+    if [*arguments] == ["--version"]:  # typer would import pydantic to run anything
+        print_version()
+        return 0
     command = typer.main.get_command(app)
     try:
         options = _defaults(arguments)

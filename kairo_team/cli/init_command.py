@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
+from kairo_team._util.version import version_of_library
 from kairo_team.cli.exits import exit_codes
 from kairo_team.cli.journals import quoted
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.errors import known
-from kairo_team.plugins import KINDS, kind_of, version_of_library
+from kairo_team.plugins import KINDS, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

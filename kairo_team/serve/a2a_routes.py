@@ -11,7 +11,6 @@ import json
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import anyio
@@ -19,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from kairo_team._util.version import version_of_library
 from kairo_team.errors import HaltError, InsufficientBudget, KairoError
 from kairo_team.models.address.parts import Refused, a_text, an_object, event, file_from_base64, objects, parsed
 from kairo_team.results import TeamStatus
@@ -97,7 +97,7 @@ def card_of(team: str, description: str, url: str) -> Json:
     return {
         "name": team,
         "description": description,
-        "version": version("kairo-team"),
+        "version": version_of_library(),
         "supportedInterfaces": [{**interface, "protocolVersion": one} for one in ("1.0", "0.3")],
         "capabilities": {"streaming": True, "pushNotifications": False, "extendedAgentCard": False},
         "defaultInputModes": _MODES,

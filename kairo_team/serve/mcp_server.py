@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Iterable
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -16,6 +15,7 @@ from mcp.server.stdio import stdio_server
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from kairo_team._util.version import version_of_library
 from kairo_team.errors import KairoError
 from kairo_team.results import TeamStatus
 from kairo_team.serve.asked import OtherRequest, TooMany
@@ -92,7 +92,7 @@ def make_server(served: Served, caller_of: Callable[[Context], str], description
                 return _failed(str(error))
         return await _followed(context, run)
 
-    return Server(tool.name, version=version("kairo-team"), on_list_tools=listed, on_call_tool=called)
+    return Server(tool.name, version=version_of_library(), on_list_tools=listed, on_call_tool=called)
 
 
 async def serve_stdio(served: Served, description: str) -> None:

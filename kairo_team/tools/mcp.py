@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache, partial
 from importlib import import_module
-from importlib.metadata import version
 from importlib.util import find_spec
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
@@ -23,6 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from kairo_team._util.frozen import EMPTY, FrozenDict, check_kind, thaw
 from kairo_team._util.mistakes import did_you_mean
+from kairo_team._util.version import version_of_library
 from kairo_team.budget import check_count
 from kairo_team.errors import MissingExtra, known
 from kairo_team.output_types import JsonSchema
@@ -298,7 +298,7 @@ class McpSession:
 
         server = self._server
         transport = server.transport.open(server.name, self._notes, server.request_timeout)
-        me = Implementation(name="kairo-team", version=version("kairo-team"))
+        me = Implementation(name="kairo-team", version=version_of_library())
         async with Client(pumped(transport, self._forgotten), client_info=me, cache=None) as client:
             yield client
 

@@ -10,7 +10,7 @@ from io import BytesIO
 from json import loads
 from typing import Any, Final, cast
 
-from kairo_team._util.frozen import freeze_several, quick
+from kairo_team._util.frozen import freeze_several, known_arguments
 from kairo_team._util.late_pydantic import to_json
 from kairo_team._util.masking import MASK, Masker, Span
 from kairo_team.errors import BadExit
@@ -25,7 +25,7 @@ _SHORT: Final = 60
 """Most characters of bytes that a description shows."""
 
 
-@quick
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class ToolResult:
     """The result of a tool call, for the member."""

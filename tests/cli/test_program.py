@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from importlib import metadata
 from typing import Any
 
 import pytest
@@ -16,6 +17,21 @@ def test_version(program: Any) -> None:
     said = program("--version")
     assert (said.code, said.err) == (0, "")
     assert re.fullmatch(r"kairo \d+\.\d+\.\d+\S*\n", said.out)
+
+
+def test_the_version_is_found_without_what_is_slow_to_import() -> None:
+    asked = "import sys; from kairo_team.cli.app import run_program; run_program(['--version'])\n"
+    done = python(asked + "print([one for one in ('importlib.metadata', 'pydantic', 'email') if one in sys.modules])")
+    assert done.stdout.splitlines() == [f"kairo {metadata.version('kairo-team')}", "[]"]
+
+
+def test_the_version_is_found_however_the_library_is_installed() -> None:
+    """Without a folder of the usual name, `importlib.metadata` is asked; a library that is only copied has none."""
+    hide = "from kairo_team._util import version\nversion._END = '.none'\n"
+    asked = "print(repr(version.version_of_library()))"
+    assert python(hide + asked).stdout == f"{metadata.version('kairo-team')!r}\n"
+    hide += "import importlib.metadata as m\ndef no(name): raise m.PackageNotFoundError(name)\nm.version = no\n"
+    assert python(hide + asked).stdout == "''\n"
 
 
 def test_without_a_command_it_says_what_there_is(kairo: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
 
@@ -244,14 +244,19 @@ class Run:
         self.end(result or self._result)
 
 
+_MOST_ENDED: Final = 10_000
+"""How many ids of ended runs are remembered."""
+
+
 class Runs(Mapping[str, Run]):
-    """The runs in progress and the suspended ones, by run id; remembers the ids of the ended ones."""
+    """The runs in progress and the suspended ones, by run id; remembers the ids of the last ended ones."""
 
     def __init__(self) -> None:
         self._begins = threading.Lock()
         """Held while an id is assigned: runs begin in several threads."""
         self._known: dict[str, Run] = {}
-        self._ended: set[str] = set()
+        self._ended: dict[str, None] = {}
+        """The ids of the last runs that ended, oldest first."""
         self._inner: dict[str, dict[str, Run]] = {}
         """Suspended runs inside other runs, by the outer run's id and their own."""
 
@@ -308,7 +313,7 @@ class Runs(Mapping[str, Run]):
     def recover(self, suspension: Suspension, within: str | None) -> None:
         """Register a run that resumes from its journal."""
         run_id = suspension.request.run_id
-        self._ended.discard(run_id)
+        self._ended.pop(run_id, None)
         self._known[run_id] = run = Run(run_id, self.leave, within=within)
         run.suspension = suspension
         run.end(None)
@@ -322,7 +327,9 @@ class Runs(Mapping[str, Run]):
                 self._inner.setdefault(run.within, {})[run.run_id] = run
             return
         self._known.pop(run.run_id, None)
-        self._ended.add(run.run_id)
+        self._ended[run.run_id] = None
+        if len(self._ended) > _MOST_ENDED:  # a journal knows all; without one a process of many runs would only grow
+            del self._ended[next(iter(self._ended))]
         if run.within in self._inner:
             self._inner[run.within].pop(run.run_id, None)
         for inner in self._inner.pop(run.run_id, {}).values():
