@@ -9,16 +9,17 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
+from hashlib import sha256
 from types import MappingProxyType
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -51,6 +52,8 @@ _TAG: Final = "~"
 _VALUE: Final = "v"
 _MORE: Final = "+"
 """The key, next to a dataclass's fields, of its other attributes. No field can have this name."""
+_APART: Final = 1_000
+"""A text of so many characters is written apart: a reply is in its call, attempt, outcome, and twice in the result."""
 _LONG: Final = 10**600
 """Larger integers are written in hex: Python limits decimal digits, and the limit can be set as low as 640."""
 
@@ -70,12 +73,12 @@ def encode(value: object) -> str:
         raise NotRecordable("value: it contains itself, or is nested too deeply to be recorded") from None
 
 
-def encode_apart(value: object) -> tuple[str, list[File]]:
-    """Return a value like `encode` without the contents of its files, and these files, each content once.
+def encode_apart(value: object) -> tuple[str, list[File | LongText]]:
+    """Return a value like `encode` without its long texts and the contents of its files, and these, each once.
 
     It is read where `fetching` says how to find a content by its digest.
     """
-    apart: dict[str, File] = {}
+    apart: dict[str, File | LongText] = {}
     token = _apart.set(apart)
     try:
         return encode(value), [*apart.values()]
@@ -85,12 +88,27 @@ def encode_apart(value: object) -> tuple[str, list[File]]:
 
 @contextmanager
 def fetching(fetch: Callable[[str], bytes | None]) -> Generator[None]:
-    """Inside the block, let files that were written apart find their content by its digest, at the first use."""
+    """Inside the block, let what was written apart be found by its digest: a text at once, a file at its first use."""
     token = _fetch.set(fetch)
     try:
         yield
     finally:
         _fetch.reset(token)
+
+
+@contextmanager
+def texts_of(fetch: Callable[[str], bytes | None]) -> Generator[None]:
+    """Inside the block, read long texts by `fetch` first: through an open connection instead of one for each."""
+    token = _texts.set(fetch)
+    try:
+        yield
+    finally:
+        _texts.reset(token)
+
+
+def texts_at_hand() -> bool:
+    """Return whether this is inside a block of `texts_of`."""
+    return _texts.get() is not None
 
 
 def decode(text: str) -> Any:
@@ -149,6 +167,8 @@ def _plain(value: Any) -> Any:
     """Return a value as JSON values."""
     kind: type[Any] = type(value)  # pyright: ignore[reportUnknownVariableType]  # the class of anything
     if kind is str:
+        if len(value) >= _APART and (apart := _apart.get()) is not None:
+            return _apart_from(value, apart)
         return value if value.isascii() or _is_whole(value) else {_TAG: "text", _VALUE: _bytes(value)}
     if kind in _AS_THEY_ARE or (kind is int and -_LONG < value < _LONG):
         return value
@@ -341,8 +361,30 @@ def _moment(value: Any) -> Any:
     return [value.replace(tzinfo=None, fold=0).isoformat(), value.fold, _within("tzinfo", zone)]
 
 
-_apart: Final[ContextVar[dict[str, File] | None]] = ContextVar("kairo_team_files_apart", default=None)
+class LongText(NamedTuple):
+    """A long text that is kept apart, because several values of a run contain it."""
+
+    digest: str
+    data: bytes
+
+
+_apart: Final[ContextVar[dict[str, File | LongText] | None]] = ContextVar("kairo_team_apart", default=None)
 _fetch: Final[ContextVar[Callable[[str], bytes | None] | None]] = ContextVar("kairo_team_fetch", default=None)
+_texts: Final[ContextVar[Callable[[str], bytes | None] | None]] = ContextVar("kairo_team_texts", default=None)
+
+
+def _apart_from(text: str, apart: dict[str, File | LongText]) -> dict[str, Any]:
+    data = text.encode("utf-8", "surrogatepass")
+    digest = sha256(data).hexdigest()
+    apart.setdefault(digest, LongText(digest, data))
+    return {_TAG: "apart", _VALUE: digest}
+
+
+def _read_text(digest: str) -> str:
+    for fetch in (_texts.get(), _fetch.get()):
+        if fetch is not None and (data := fetch(digest)) is not None:
+            return data.decode("utf-8", "surrogatepass")
+    raise CorruptRecord(f"the text with the digest {digest:.12} is not kept here")
 
 
 def _file(value: File) -> dict[str, Any]:
@@ -493,20 +535,26 @@ def _refuse_unknown(kind: type, names: Iterable[str]) -> None:
         raise CorruptRecord(f"{kind.__name__} has no {', '.join(map(repr, unknown))}: a newer version wrote it")
 
 
+@cache  # a result has thousands of values of the same classes
+def _fields_of(kind: type[Any]) -> Sequence[tuple[str, Any, Any]]:
+    """Return the names of a dataclass's fields with their defaults and the functions that make them."""
+    return [(field.name, field.default, field.default_factory) for field in fields(cast("Any", kind))]
+
+
 def _filled(kind: type[Any], content: Mapping[str, Any], *, own: bool) -> Any:
     made: Any = object.__new__(kind)
     given = dict(content)
     more: Mapping[str, Any] = {} if own else _checked(_MORE, given.pop(_MORE, {}), dict)
-    for field in fields(cast("Any", kind)):
-        if field.name in given:
-            value = given.pop(field.name)
-        elif field.default is not MISSING:
-            value = field.default
-        elif field.default_factory is not MISSING:
-            value = field.default_factory()
+    for name, default, factory in _fields_of(cast("Any", kind)):
+        if name in given:
+            value = given.pop(name)
+        elif default is not MISSING:
+            value = default
+        elif factory is not MISSING:
+            value = factory()
         else:
-            raise CorruptRecord(f"a {kind.__name__} without its {field.name!r}")
-        object.__setattr__(made, field.name, value)
+            raise CorruptRecord(f"a {kind.__name__} without its {name!r}")
+        object.__setattr__(made, name, value)
     _refuse_unknown(kind, given)
     for name, value in more.items():
         object.__setattr__(made, name, value)
@@ -543,6 +591,7 @@ _READERS: Final[Mapping[str, tuple[tuple[type, ...], Callable[[Any], Any]]]] = {
     "timezone": ((list,), lambda content: timezone(*content)),
     "zone": ((str,), ZoneInfo),
     "uuid": ((str,), UUID),
+    "apart": ((str,), _read_text),
     "file": ((dict,), _read_file),
     "denied": ((list,), lambda content: GuardrailDenied(*content)),
 }

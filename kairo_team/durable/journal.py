@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from kairo_team._util.frozen import known_arguments
+from kairo_team._util.version import version_of_library
 from kairo_team.durable.accounts import end_cancelled
 from kairo_team.durable.connection import NOW_IN_FILE
 from kairo_team.durable.database import Database
-from kairo_team.durable.kept_files import TABLES
+from kairo_team.durable.kept_files import TABLES, its_texts
 from kairo_team.durable.owners import HOST, Owner, is_alive
 from kairo_team.durable.sql_journal import SqlJournal
 from kairo_team.durable.value_classes import CorruptRecord
@@ -219,7 +220,8 @@ class SqliteFile(Database):
         try:
             with closing(self._connect()) as connection:
                 connection.execute("BEGIN")
-                yield connection
+                with its_texts(connection):
+                    yield connection
         except (sqlite3.Error, CorruptRecord) as error:
             raise JournalError(self.path, f"it cannot be read: {error}") from error
 
@@ -233,7 +235,8 @@ class SqliteFile(Database):
             with closing(self._connect()) as connection:
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.execute("BEGIN IMMEDIATE")
-                yield connection
+                with its_texts(connection):
+                    yield connection
                 connection.execute("COMMIT")
         except CorruptRecord as error:
             raise JournalError(self.path, f"it cannot be read: {error}") from error
@@ -276,10 +279,8 @@ class SqliteJournal(SqlJournal):
             raise ValueError(f"SqliteJournal(sync=) is 'full' or 'normal', not {sync!r}")
         if not isinstance(path, str | Path) or not str(path):
             raise ValueError(f"SqliteJournal takes the path of a file, such as 'runs.db', not {path!r}")
-        from importlib.metadata import version  # slow to import
-
         super().__init__(events=events, source=source, account=account)
-        self._file = self.database = SqliteFile(path, sync, version("kairo-team"))
+        self._file = self.database = SqliteFile(path, sync, version_of_library())
         self._owners: list[Owner] = []
         """This process as the owner of runs, once it has begun one: at most one, also for `charging`'s copies."""
         self._making = threading.Lock()

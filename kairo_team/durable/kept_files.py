@@ -1,13 +1,14 @@
-"""Files in the database of a journal: each content once, until no run needs it."""
+"""Files and long texts in the database of a journal: each content once, until no run needs it."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from kairo_team.durable.codec import encode_apart
+from kairo_team.durable.codec import LongText, encode_apart, texts_of
 
 if TYPE_CHECKING:
     from kairo_team.durable.connection import Connection, Statement
@@ -21,43 +22,58 @@ TABLES: Final = (
 """Statements that create the tables, also in a database that was made before there were any."""
 
 
-def encode_for(run_id: str, value: object) -> tuple[str, list[Statement]]:
-    """Return a value as JSON without the contents of its files, and the statements that keep them for the run."""
-    written, files = encode_apart(value)
-    return written, [keeping(run_id, files)] if files else []
+def encode_for(run_id: str, value: object, kept: set[str] | None = None) -> tuple[str, list[Statement]]:
+    """Return a value as JSON without its long texts and files, and the statements that keep them for the run.
+
+    The digests in `kept` are left out, and those that are kept now are added.
+    """
+    written, apart = encode_apart(value)
+    if kept is not None:
+        apart = [one for one in apart if one.digest not in kept]
+        kept.update(one.digest for one in apart)
+    return written, [keeping(run_id, apart)] if apart else []
 
 
-def keeping(run_id: str, files: Iterable[File]) -> Statement:
-    """Return the statement that keeps the contents of files for a run."""
-    return partial(_keep, run_id, tuple(files))
+def keeping(run_id: str, apart: Iterable[File | LongText]) -> Statement:
+    """Return the statement that keeps files and long texts for a run."""
+    return partial(_keep, run_id, tuple(apart))
 
 
-def _keep(run_id: str, files: Iterable[File], connection: Connection) -> None:
-    for file in files:
-        here = (run_id, file.digest)
+def _keep(run_id: str, apart: Iterable[File | LongText], connection: Connection) -> None:
+    for one in apart:
+        here = (run_id, one.digest)
         if connection.execute("SELECT 1 FROM run_file WHERE run_id = ? AND digest = ?", here).fetchone():
             continue
-        # The mark keeps another process from deleting the file in the meantime: it deletes the row as it saw it.
-        mark = (uuid.uuid4().hex, file.digest)
-        if not connection.execute("UPDATE file SET used = ? WHERE digest = ?", mark).rowcount:
-            if (data := file.data) is None:  # forgotten before: the description is all there is
+        # The mark keeps another process from deleting the content in the meantime: it deletes the row as it saw it.
+        mark = (uuid.uuid4().hex, one.digest)
+        is_new = isinstance(one, LongText)  # most are: they are not looked for first
+        if is_new or not connection.execute("UPDATE file SET used = ? WHERE digest = ?", mark).rowcount:
+            if (data := one.data) is None:  # forgotten before: the description is all there is
                 continue
-            sql = "INSERT INTO file (digest, used, data) VALUES (?, ?, ?) ON CONFLICT (digest) DO NOTHING"
-            connection.execute(sql, (file.digest, mark[0], data))
+            insert = "INSERT INTO file (digest, used, data) VALUES (?, ?, ?)"
+            again = "ON CONFLICT (digest) DO UPDATE SET used = excluded.used"
+            connection.execute(f"{insert} {again}", (one.digest, mark[0], data))
         connection.execute("INSERT INTO run_file (run_id, digest) VALUES (?, ?) ON CONFLICT DO NOTHING", here)
 
 
+@contextmanager
+def its_texts(connection: Connection) -> Generator[Connection]:
+    """Inside the block, read long texts through this connection."""
+    with texts_of(partial(read_file, connection)):
+        yield connection
+
+
 def copy_files(connection: Connection, run_id: str, new_id: str) -> None:
-    """Let a copy of a run refer to the same files."""
+    """Let a copy of a run refer to the same files and long texts."""
     sql = "INSERT INTO run_file (run_id, digest) SELECT CAST(? AS TEXT), digest FROM run_file WHERE run_id = ?"
     connection.execute(f"{sql} ON CONFLICT DO NOTHING", (new_id, run_id))
 
 
 def forget_files(connection: Connection, run_id: str) -> None:
-    """Delete the files of a run to which no other run refers."""
+    """Delete the files and long texts of a run to which no other run refers."""
     sql = (
         "SELECT digest, used FROM file WHERE digest IN (SELECT digest FROM run_file WHERE run_id = ?)"
-        " AND digest NOT IN (SELECT digest FROM run_file WHERE run_id <> ?)"
+        " AND NOT EXISTS (SELECT 1 FROM run_file WHERE digest = file.digest AND run_id <> ?)"
     )
     found = connection.execute(sql, (run_id, run_id)).fetchall()
     connection.execute("DELETE FROM run_file WHERE run_id = ?", (run_id,))
@@ -66,6 +82,6 @@ def forget_files(connection: Connection, run_id: str) -> None:
 
 
 def read_file(connection: Connection, digest: str) -> bytes | None:
-    """Return the content of a file; None if no run refers to it any more."""
+    """Return the content of a file or a long text; None if no run refers to it any more."""
     row = connection.execute("SELECT data FROM file WHERE digest = ?", (digest,)).fetchone()
     return None if row is None else bytes(row[0])

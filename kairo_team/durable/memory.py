@@ -20,6 +20,7 @@ from kairo_team.human import HumanDecision, HumanRequest, check_answer, check_sa
 from kairo_team.recorded import ENDED, Place, RecordedCall, RecordedQuestion, RecoveredRun
 
 if TYPE_CHECKING:
+    from kairo_team.durable import LongText
     from kairo_team.events import Event
     from kairo_team.files import File
     from kairo_team.results import TeamResult
@@ -75,10 +76,10 @@ class _Storage:
         self.deferred: dict[str, HumanDecision] = {}
         """Decisions of people who deferred a question, by the question's id, earliest first."""
         self.files: dict[str, bytes] = {}
-        """Contents of the files of recorded values, by digest."""
+        """The files and long texts of recorded values, by digest."""
 
-    def keep(self, files: Iterable[File]) -> None:
-        """Keep files that are not here yet."""
+    def keep(self, files: Iterable[File | LongText]) -> None:
+        """Keep files and long texts that are not here yet."""
         for file in files:
             if file.digest not in self.files and (data := file.data) is not None:
                 self.files[file.digest] = data
@@ -287,7 +288,7 @@ class MemoryJournal:
         """Return why a question is no longer open; None for an unknown question."""
         for run, key in ((run, question_id.removeprefix(f"{name}:")) for name, run in self.storage.runs.items()):
             if f"withdrawn:{key}" in run.steps or (key != question_id and key in run.steps):
-                return str(decode(run.steps.get(f"withdrawn:{key}", '"it was answered, or nobody answered"')))
+                return str(self._decode(run.steps.get(f"withdrawn:{key}", '"it was answered, or nobody answered"')))
         return None
 
     def ask(self, question: HumanRequest) -> None:
@@ -482,7 +483,7 @@ class MemoryRunJournal:
                 self._reach(self._journal.storage.run(self._run_id), *self._progress())
             return
         written: str | None = None
-        files: Sequence[File] = ()
+        files: Sequence[File | LongText] = ()
         try:
             written, files = encode_apart(result)
         except NotRecordable as error:

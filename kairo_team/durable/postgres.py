@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kairo_team._util.database_url import shown_url
 from kairo_team._util.frozen import known_arguments
+from kairo_team._util.version import version_of_library
 from kairo_team.budget import Usage
 from kairo_team.durable import accounts, recovery
 from kairo_team.durable.codec import outline
@@ -94,8 +95,6 @@ class PostgresJournal(SqlJournal):
         patience: float = 60.0,
         account: str | AccountTerms | None = None,
     ) -> None:
-        from importlib.metadata import version  # slow to import
-
         super().__init__(events=events, source=source, account=account)
         self.beat = beat
         """Seconds between two heartbeats."""
@@ -105,7 +104,7 @@ class PostgresJournal(SqlJournal):
         self._unit: tuple[str, int] | None = None
         self._process: Process | None = None
         self._making = threading.Lock()
-        self._base = self.database = PostgresDatabase(url, version("kairo-team"), patience)
+        self._base = self.database = PostgresDatabase(url, version_of_library(), patience)
 
     @property
     def process(self) -> Process:

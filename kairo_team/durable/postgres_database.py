@@ -11,10 +11,10 @@ from contextlib import contextmanager, suppress
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from kairo_team.durable.codec import decode_loaded, fetching
+from kairo_team.durable.codec import decode_loaded
 from kairo_team.durable.connection import NOW
 from kairo_team.durable.database import Database, Writing
-from kairo_team.durable.kept_files import TABLES
+from kairo_team.durable.kept_files import TABLES, its_texts
 from kairo_team.durable.requests import readable
 from kairo_team.durable.value_classes import CorruptRecord
 from kairo_team.errors import JournalError, MissingExtra
@@ -431,7 +431,8 @@ class PostgresDatabase(Database):
         self._flush()
         with self.connecting() as connection, self._named("it cannot be read"), self._breakable():
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            yield connection
+            with its_texts(connection):
+                yield connection
 
     @contextmanager
     def writing(self) -> Generator[Connection]:
@@ -445,7 +446,7 @@ class PostgresDatabase(Database):
     def changing(self) -> Generator[Connection]:
         """Change the database in one transaction, concurrently with others; lock the rows that decisions depend on."""
         with self.connecting() as connection, self._named("it cannot be written"):
-            with self._breakable():
+            with self._breakable(), its_texts(connection):
                 connection.execute("BEGIN")
                 yield connection
             connection.execute("COMMIT")
@@ -506,7 +507,7 @@ class PostgresDatabase(Database):
 
     def decode(self, text: str) -> Any:
         """Return a recorded value, importing nothing, because other programs may write to the database."""
-        with fetching(self.file):
+        with self.fetched():
             return decode_loaded(text)
 
     def file(self, digest: str) -> bytes | None:

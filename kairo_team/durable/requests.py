@@ -9,6 +9,7 @@ from kairo_team.durable.value_classes import Refusal, check_type
 from kairo_team.errors import Misuse
 
 if TYPE_CHECKING:
+    from kairo_team.durable.codec import LongText
     from kairo_team.files import File
     from kairo_team.team import Team, TeamExecutionRequest
 
@@ -19,8 +20,8 @@ def readable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def encode_request(request: TeamExecutionRequest, team: Team) -> tuple[str, list[File]]:
-    """Return a request as JSON without the contents of its files, and these files; see `encode_apart`.
+def encode_request(request: TeamExecutionRequest, team: Team) -> tuple[str, list[File | LongText]]:
+    """Return a request as JSON without its long texts and files, and these; see `encode_apart`.
 
     Raises `Misuse` if the request, or a value of one of the team's output types, cannot be written.
     """

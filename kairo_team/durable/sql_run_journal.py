@@ -42,6 +42,8 @@ class SqlRunJournal:
         self._records = records
         session.events = deque() if keeps_events else None
         self._sent = 0
+        self._kept = set[str]()
+        """Digests of the long texts and files that this session has kept."""
         self.digests: Mapping[str, str] = {}
         """Digests of the run's inputs, by name."""
         self.in_doubt: Collection[str] = ()
@@ -106,7 +108,7 @@ class SqlRunJournal:
         if value is None and key.startswith("call:"):  # a call that is about to be sent: its row in `call` says more
             return []
         try:
-            written, files = encode_for(self._session.run_id, value)
+            written, files = encode_for(self._session.run_id, value, self._kept)
         except NotRecordable as error:
             _logger.warning("step %r of run %r is not recorded: %s", key, self._session.run_id, error)
             return []
@@ -205,7 +207,7 @@ class SqlRunJournal:
         written: str | None = None
         files: list[Statement] = []
         try:
-            written, files = encode_for(self._session.run_id, result)
+            written, files = encode_for(self._session.run_id, result, self._kept)
         except NotRecordable as error:
             _logger.warning("the result of run %r is not recorded: %s", self._session.run_id, error)
         sql = "UPDATE run SET state = ?, usage = ?, result = ? WHERE run_id = ?"

@@ -8,7 +8,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kairo_team.cluster.coverage import coverage_of
-from kairo_team.durable.codec import fetching, outline
+from kairo_team.durable.codec import outline
 from kairo_team.durable.event_pages import read_pages
 from kairo_team.durable.postgres import PostgresJournal
 from kairo_team.engine.records.replay import RAISED_BUDGET
@@ -224,7 +224,7 @@ class JournalSource:
             rows = connection.execute(sql, (run_id, f"%{_A_FILE}%")).fetchall()
         if not rows:
             return ()
-        with fetching(database.file):
+        with database.fetched():
             made = [outline(row["value"]) for row in rows]
         run = self.show(run_id)
         known = self._named(run_id, run.state, run.updated_at)

@@ -1,4 +1,4 @@
-"""Files in journals: each content once, found by its digest, and gone with the last run that refers to it."""
+"""Files and long texts in journals: each content once, by its digest, and gone with the last run that refers to it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.agents import TeamAgent
-from kairo_team.durable.codec import decode, encode, encode_apart, fetching, outline
+from kairo_team.durable.codec import CorruptRecord, decode, encode, encode_apart, fetching, outline
 from kairo_team.durable.memory import MemoryJournal
 from kairo_team.engine.records.digests import digests_of
+from kairo_team.errors import JournalError
 from kairo_team.testing import FunctionModel
 from tests.models.test_files import AT_URL, PAPER, PHOTO
 
@@ -190,3 +191,92 @@ async def test_a_file_whose_content_is_gone_is_refused_before_work(tmp_path: Pat
     again = await kt.run(kt.Team("desk", [kt.Member("reader", kt.MiniAgent(model))]), "Read.", files=[gone])
     assert again.refused
     assert "photo.png, image/png, 71 bytes: its content is no longer kept" in str(again.error)
+
+
+# ---------------------------------------------------------------- long texts
+
+LONG = "The tide rises and falls. " * 40
+"""A text of 1,040 characters."""
+
+
+@pytest.mark.parametrize("text", [LONG, "\ud800" * 1_000, "\u6f6e" * 1_000, "~" * 1_000])
+def test_a_long_text_is_written_apart_and_read_back_equal(text: str) -> None:
+    value = {"said": text, "again": [text, {text: 1}], "short": "x" * 999}
+    written, apart = encode_apart(value)
+    assert len(written) < 2_500 + len(text) * 6, "a key stays where it is"
+    assert len(apart) == 1
+    contents = {one.digest: one.data for one in apart}
+    with fetching(contents.get):
+        assert decode(written) == value
+    assert decode(encode(value)) == value
+    with pytest.raises(CorruptRecord, match="is not kept here"):
+        decode(written)
+
+
+class Writers:
+    """A team whose members answer with a long text; one of them is a team."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+        def answer(_request: kt.ModelRequest) -> str:
+            self.asked += 1
+            return f"{self.asked}: {LONG}"
+
+        inner = kt.Team("inner", [kt.Member("hand", kt.MiniAgent(FunctionModel(answer)))])
+        members = [kt.Member("a", kt.MiniAgent(FunctionModel(answer))), kt.Member("b", TeamAgent(inner))]
+        self.team = kt.Team("writers", members)
+
+
+async def written_by(journal: Any, writers: Writers, run_id: str = "run-1") -> kt.TeamResult:
+    plan = kt.TaskGraph(
+        [kt.Task("one", "Write.", member="a"), kt.Task("two", "Write.", member="b", depends_on=["one"])]
+    )
+    async with kt.Runtime(journal=journal) as runtime:
+        return await kt.run(writers.team, "Write.", plan=plan, run_id=run_id, runtime=runtime)
+
+
+async def test_a_reply_is_in_a_file_once(path: Path) -> None:
+    with closing(kt.SqliteJournal(path, sync="normal")) as journal:
+        result = await written_by(journal, Writers())
+        assert getattr(result["two"].artifact, "text", None) == f"2: {LONG}"
+        assert journal.result("run-1") == result
+    assert LONG not in str(rows(path, "SELECT * FROM step") + rows(path, "SELECT * FROM run"))
+    kept = [data for (data,) in rows(path, "SELECT data FROM file")]
+    assert len(kept) == len(set(kept))
+    assert sum(LONG.encode() in data for data in kept) == 3, "two replies, and the task of the team inside"
+
+
+async def test_a_fork_keeps_texts_that_its_source_forgets(path: Path) -> None:
+    with closing(kt.SqliteJournal(path, sync="normal")) as journal:
+        writers = Writers()
+        result = await written_by(journal, writers)
+        journal.fork("run-1", before="two", new_id="run-2")
+        journal.forget("run-1")
+        async with kt.Runtime(journal=journal) as runtime:
+            again = await runtime.resume("run-2", writers.team)
+        assert (again["one"].artifact, writers.asked) == (result["one"].artifact, 3)
+        journal.forget("run-2")
+    assert rows(path, "SELECT count(*) FROM file") == rows(path, "SELECT count(*) FROM run_file") == [(0,)]
+
+
+async def test_long_texts_of_two_files_are_read_in_one_another(tmp_path: Path) -> None:
+    """Each journal finds its own, also inside a block that reads the other one."""
+    with (
+        closing(kt.SqliteJournal(tmp_path / "a.db")) as first,
+        closing(kt.SqliteJournal(tmp_path / "b.db")) as second,
+    ):
+        result = await written_by(first, Writers())
+        await written_by(second, Writers(), "run-2")
+        with second.database.reading():
+            assert first.result("run-1") == result
+
+
+async def test_a_text_that_is_missing_is_said(path: Path) -> None:
+    with closing(kt.SqliteJournal(path, sync="normal")) as journal:
+        await written_by(journal, Writers())
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DELETE FROM file")
+        connection.commit()
+    with closing(kt.SqliteJournal(path)) as journal, pytest.raises(JournalError, match="is not kept here"):
+        journal.result("run-1")
