@@ -6,6 +6,7 @@ import os
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Generator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -35,6 +36,8 @@ FORMAT: Final = 1
 _IN_LOG: Final = "SELECT 1 FROM about WHERE name = 'in_log' AND value <> ?"
 _LOG_BYTES: Final = 4_000_000
 """A longer log is moved into the file."""
+_MOST_KEPT: Final = 2
+"""More connections are closed after their use."""
 _BUSY_SECONDS: Final = 30.0
 """Seconds that a transaction waits for another process's transaction."""
 
@@ -115,6 +118,9 @@ class SqliteFile(Database):
         self.path = Path(path)
         self._sync = sync
         self._version = version
+        self._kept: list[tuple[SqliteConnection, str]] = []
+        """Connections for the next blocks, and the number of the file of each."""
+        weakref.finalize(self, _close_all, self._kept)
         self._writer: Connection | None = None
         """The connection that last moved the log into the file."""
         super().__init__(self.path)
@@ -211,6 +217,38 @@ class SqliteFile(Database):
             raise
         return connection
 
+    @contextmanager
+    def _connected(self) -> Generator[SqliteConnection]:
+        """Lend a connection, and keep it if the block succeeds: to open one takes as long as its transaction."""
+        connection = self._take_kept() or self._connect()
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
+        self._kept.append((connection, self._number_of_file))
+        if len(self._kept) > _MOST_KEPT:
+            _close_all(self._kept)
+
+    def _take_kept(self) -> SqliteConnection | None:
+        """Return a kept connection to the file that is there now; close connections to a file that was replaced."""
+        while self._pid == os.getpid():
+            try:
+                connection, number = self._kept.pop()
+            except IndexError:
+                break
+            with suppress(OSError):
+                if number == self._number_of_file:
+                    return connection
+            connection.close()
+        return None
+
+    def close(self) -> None:
+        """Write the remaining entries, and end the writer and its connections; the file may be used again."""
+        super().close()
+        if self._pid == os.getpid():
+            _close_all(self._kept)
+
     # ------------------------------------------------------------------ reads
 
     @contextmanager
@@ -218,10 +256,11 @@ class SqliteFile(Database):
         """Read one snapshot, which includes all earlier entries. Keep the block short."""
         self._flush()
         try:
-            with closing(self._connect()) as connection:
+            with self._connected() as connection:
                 connection.execute("BEGIN")
                 with its_texts(connection):
                     yield connection
+                connection.execute("ROLLBACK")
         except (sqlite3.Error, CorruptRecord) as error:
             raise JournalError(self.path, f"it cannot be read: {error}") from error
 
@@ -232,7 +271,7 @@ class SqliteFile(Database):
         """Change the file in one transaction, after all earlier entries; it is on disk when the block ends."""
         self._flush()
         try:
-            with closing(self._connect()) as connection:
+            with self._connected() as connection:
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.execute("BEGIN IMMEDIATE")
                 with its_texts(connection):
@@ -251,6 +290,12 @@ class SqliteFile(Database):
             connection.execute(f"PRAGMA synchronous = {'FULL' if sync else 'NORMAL'}")
         connection.execute("BEGIN IMMEDIATE")
         return True
+
+
+def _close_all(kept: list[tuple[SqliteConnection, str]]) -> None:
+    with suppress(IndexError):  # another thread may take one
+        while True:
+            kept.pop()[0].close()
 
 
 @known_arguments

@@ -105,7 +105,48 @@ async def test_a_connection_is_closed_whose_first_entries_cannot_be_written(
     monkeypatch.setattr(journal.database, "_write", refuse)
     with anyio.fail_after(30), pytest.raises(JournalError, match="it cannot be written"):
         await begun(journal, "r").written()
+    assert open_ones == [one for one, _ in journal.database._kept], "only those that wait for the next block"
+    journal.close()
     assert not open_ones
+
+
+def test_connections_are_kept_for_the_file_that_is_there(tmp_path: Path) -> None:
+    """A file that takes the place of another one gets connections of its own; a failed block leaves none."""
+    path, other = tmp_path / "runs.db", tmp_path / "other.db"
+    journal = kt.SqliteJournal(path)
+    assert journal.runs() == ()
+    kept = [one for one, _ in journal.database._kept]
+    assert journal.runs() == ()
+    assert [one for one, _ in journal.database._kept] == kept
+    with pytest.raises(ZeroDivisionError), journal.database.writing():
+        _ = 1 / 0
+    assert not journal.database._kept
+    assert journal.runs() == ()
+    kt.SqliteJournal(other).close()
+    journal.database.close()
+    assert not journal.database._kept
+    assert journal.runs() == ()
+    [(before, _)] = journal.database._kept
+    other.replace(path)
+    assert journal.runs() == ()
+    assert before not in [one for one, _ in journal.database._kept]
+    journal.close()
+
+
+def test_blocks_in_many_threads_keep_two_connections(tmp_path: Path) -> None:
+    journal = kt.SqliteJournal(tmp_path / "runs.db")
+    together = threading.Barrier(6)
+
+    def look() -> None:
+        with journal.database.reading():
+            together.wait(30)
+
+    threads = [threading.Thread(target=look) for _ in range(6)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert len(journal.database._kept) <= 2
     journal.close()
 
 
