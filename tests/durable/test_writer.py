@@ -77,6 +77,11 @@ async def test_a_writer_that_meets_an_error_of_any_kind_says_so(tmp_path: Path) 
     journal.close()
 
 
+def kept_by(journal: kt.SqliteJournal) -> list[Any]:
+    """Return the connections that wait for the next block."""
+    return [connection for connection, _ in vars(journal.database)["_kept"]]
+
+
 class Noted:
     """A connection in a list of those that are open."""
 
@@ -105,7 +110,7 @@ async def test_a_connection_is_closed_whose_first_entries_cannot_be_written(
     monkeypatch.setattr(journal.database, "_write", refuse)
     with anyio.fail_after(30), pytest.raises(JournalError, match="it cannot be written"):
         await begun(journal, "r").written()
-    assert open_ones == [one for one, _ in journal.database._kept], "only those that wait for the next block"
+    assert open_ones == kept_by(journal), "only those that wait for the next block"
     journal.close()
     assert not open_ones
 
@@ -115,21 +120,21 @@ def test_connections_are_kept_for_the_file_that_is_there(tmp_path: Path) -> None
     path, other = tmp_path / "runs.db", tmp_path / "other.db"
     journal = kt.SqliteJournal(path)
     assert journal.runs() == ()
-    kept = [one for one, _ in journal.database._kept]
+    kept = kept_by(journal)
     assert journal.runs() == ()
-    assert [one for one, _ in journal.database._kept] == kept
+    assert kept_by(journal) == kept
     with pytest.raises(ZeroDivisionError), journal.database.writing():
         _ = 1 / 0
-    assert not journal.database._kept
+    assert not kept_by(journal)
     assert journal.runs() == ()
     kt.SqliteJournal(other).close()
     journal.database.close()
-    assert not journal.database._kept
+    assert not kept_by(journal)
     assert journal.runs() == ()
-    [(before, _)] = journal.database._kept
+    [before] = kept_by(journal)
     other.replace(path)
     assert journal.runs() == ()
-    assert before not in [one for one, _ in journal.database._kept]
+    assert before not in kept_by(journal)
     journal.close()
 
 
@@ -146,7 +151,7 @@ def test_blocks_in_many_threads_keep_two_connections(tmp_path: Path) -> None:
         one.start()
     for one in threads:
         one.join()
-    assert len(journal.database._kept) <= 2
+    assert len(kept_by(journal)) <= 2
     journal.close()
 
 
