@@ -229,6 +229,8 @@ _ON_THE_WAY: Final[tuple[tuple[type[OSError], str], ...]] = (
     (ssl.SSLCertVerificationError, "its certificate is not trusted"),
     (ssl.SSLError, "no TLS connection can be made; an address without TLS begins with http://"),
 )
+_BROKEN_OFF: Final = frozenset({"ConnectionResetError", "RemoteProtocolError"})
+"""What a client meets where a server that expects TLS is sent plain HTTP; also where a server dies."""
 
 
 def unsent_error(model: str, error: BaseException) -> ModelCallError | None:
@@ -251,6 +253,8 @@ def connection_words(error: BaseException) -> str:
     cause = next(told, error) if known is None else known[0]
     why = message_of(cause) if known is None else f"{known[1]} ({message_of(cause)})"
     address = next(filter(None, map(_address_of, chain)), None)
+    if address is not None and address.startswith("http://") and any(names_of(one) & _BROKEN_OFF for one in chain):
+        why = f"{why}; an address with TLS begins with https://"
     return why if address is None else f"{address}{_proxy_to(address)}: {why}"
 
 

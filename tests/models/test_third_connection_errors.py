@@ -6,7 +6,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from socketserver import StreamRequestHandler, ThreadingTCPServer
 from typing import Any
 
@@ -74,6 +74,29 @@ async def test_third_o56_a_server_without_tls_is_said(wires: Wires) -> None:
     error = await error_of(OpenAICompatible("m", wires.url.replace("http:", "https:")))
     assert (error.kind, error.unspent) == ("connection", True)
     assert f"{wires.url.replace('http:', 'https:')}: no TLS connection can be made" in str(error)
+
+
+@contextmanager
+def server_with_tls() -> Generator[str]:
+    """Yield a plain address of a server that expects TLS."""
+
+    class Handler(StreamRequestHandler):
+        def handle(self) -> None:
+            with suppress(ssl.SSLError, OSError):
+                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).wrap_socket(self.connection, server_side=True)
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+        server.shutdown()
+
+
+async def test_third_o56_a_plain_address_of_a_server_with_tls_gets_a_hint() -> None:
+    with server_with_tls() as address:
+        error = await error_of(OpenAICompatible("m", address))
+    assert error.kind == "connection"
+    assert f"{address.removesuffix('/v1')}: " in str(error)
+    assert str(error).endswith("; an address with TLS begins with https://")
 
 
 async def test_third_o56_a_dead_proxy_is_named_without_its_password(
