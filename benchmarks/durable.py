@@ -12,6 +12,7 @@ import time
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
+from itertools import count
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -53,11 +54,12 @@ JOURNALS: Final[Mapping[str, Options | None]] = {
 
 
 def models(pause: float = PAUSE) -> Mapping[str, kt.contracts.ChatModel]:
-    """Return a model that takes `pause` seconds for a reply of a usual length."""
+    """Return a model that takes `pause` seconds for a reply of a usual length, each a different one."""
+    numbers = count()
 
     async def answer(_request: kt.ModelRequest) -> str:
         await anyio.sleep(pause)
-        return REPLY
+        return f"{next(numbers)}. {REPLY}"
 
     return {"m:x": FunctionModel(answer)}
 

@@ -18,6 +18,7 @@ from functools import partial
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
+from uuid import uuid4
 
 import anyio
 
@@ -51,7 +52,7 @@ REPLY: Final = "The moon pulls the near side of the sea more. " * 65
 
 async def _answer(request: kt.ModelRequest) -> str:
     await anyio.sleep(float(request.messages[-1].text.partition(" ")[0]))
-    return REPLY
+    return f"{uuid4()}: {REPLY}"  # a text that a journal has already costs less
 
 
 async def ask(assignment: kt.Assignment, context: kt.MemberContext) -> str:
