@@ -245,6 +245,27 @@ async def test_third_o10_a_run_interrupted_at_any_event_tells_no_end_but_its_own
     assert number > 30
 
 
+async def test_third_o10_a_task_ends_once_in_both_sessions_wherever_a_subscriber_interrupts() -> None:
+    """Also while it is told that very end, of the run or of the one inside."""
+    number = 2
+    while True:
+        journal, again = MemoryJournal(), EventRecorder()
+        result, told = await interrupted_at(number, journal)
+        if result.status is kt.TeamStatus.COMPLETED:
+            break
+        model = FunctionModel(answer, name="test:m")
+        async with kt.Runtime(models={"m:x": model}, journal=journal, subscribers=[again]) as runtime:
+            assert (await runtime.resume(RUN, office())).status == "completed"
+        whole = [*told, *again.events]
+        for name in {event.run_id for event in whole}:
+            own = [event for event in whole if event.run_id == name]
+            assert numbers(journal.events_after(name)) == numbers(own)
+            ends = Counter(one.task_id for one in own if isinstance(one, events.TaskEnded))
+            assert set(ends.values()) == {1}, (number, name, ends)
+        number += 1
+    assert number > 30
+
+
 class Signalling:
     """A journal's queue for whose third entry a signal comes, while the entry is put."""
 

@@ -316,7 +316,8 @@ class Bus:
         """Subscribers that wrap the run's work."""
         self._waiting: deque[Event] = deque()
         """Events not yet delivered: more than one if a listener emits while it gets one."""
-        self._delivering = False
+        self.is_delivering = False
+        """Whether a subscriber is being called."""
         self._withholds = False
         """Whether content goes to one listener alone; the others get its events without their body."""
         self._tick = -inf
@@ -357,12 +358,12 @@ class Bus:
         waiting = self._waiting
         make = _MAKERS.get(kind) or _maker(kind)
         made = event = make(self.run_id, self.seq, self._at, own)
-        if self._delivering or waiting:  # an emit from inside a subscriber waits its turn, so order holds
+        if self.is_delivering or waiting:  # an emit from inside a subscriber waits its turn, so order holds
             waiting.append(event)
-            if self._delivering:
+            if self.is_delivering:
                 return made
             event = waiting.popleft()
-        self._delivering, task = True, asyncio_task()
+        self.is_delivering, task = True, asyncio_task()
         try:
             while True:
                 self._deliver(event, task)
@@ -370,7 +371,7 @@ class Bus:
                     return made
                 event = waiting.popleft()
         finally:
-            self._delivering = False
+            self.is_delivering = False
 
     def _deliver(self, event: Event, task: Any) -> None:
         """Deliver an event to every subscriber; `task` is the running one of asyncio."""

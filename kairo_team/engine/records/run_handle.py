@@ -278,6 +278,16 @@ class Runs(Mapping[str, Run]):
         """Return all handles, oldest first; from any thread."""
         return tuple(self._known.values())
 
+    def sessions_in(self, run_id: str) -> list[RunControl]:
+        """Return the open sessions of the runs inside a run."""
+        inside = [run.session for run in self.handles() if run.within == run_id]
+        return [one for one in inside if one is not None]
+
+    def is_telling_in(self, run_id: str) -> bool:
+        """Return whether a subscriber is called with an event of a run inside a run."""
+        inside = self.sessions_in(run_id)
+        return any(one.bus.is_delivering or self.is_telling_in(one.request.run_id) for one in inside)
+
     def __contains__(self, run_id: object) -> bool:
         return run_id in self._known
 

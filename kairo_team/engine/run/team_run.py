@@ -226,7 +226,7 @@ class TeamRun:
         everybody = self.bus if content == "events" else None
         if self._kept is None:
             return everybody
-        post = poster()
+        post = self._post = poster()
 
         def lose(error: JournalError) -> None:
             with suppress(RuntimeError):  # the event loop is gone, and the run with it
@@ -333,9 +333,13 @@ class TeamRun:
         """End this session and leave the run as it is in its journal, to be resumed. From any thread."""
         if self._kept is None:
             raise Misuse(f"run {self.request.run_id!r} has no journal on disk to resume from: cancel it")
-        for inside in self._runs.handles():
-            if inside.within == self.request.run_id and inside.session is not None:
-                inside.session.interrupt(reason)
+        if self.bus.is_delivering or self._runs.is_telling_in(
+            self.request.run_id
+        ):  # a subscriber asks: what the event says is recorded right after it
+            self._post(partial(self.interrupt, reason))
+            return
+        for inside in self._runs.sessions_in(self.request.run_id):
+            inside.interrupt(reason)
         self._leave(self._kept, reason)
         self.cancel(reason)
 
