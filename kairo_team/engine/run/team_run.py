@@ -333,9 +333,8 @@ class TeamRun:
         """End this session and leave the run as it is in its journal, to be resumed. From any thread."""
         if self._kept is None:
             raise Misuse(f"run {self.request.run_id!r} has no journal on disk to resume from: cancel it")
-        if self.bus.is_delivering or self._runs.is_telling_in(
-            self.request.run_id
-        ):  # a subscriber asks: what the event says is recorded right after it
+        # Where a subscriber asks, what its event says is recorded right after the event.
+        if self.bus.is_delivering or self._runs.is_telling_in(self.request.run_id):
             self._post(partial(self.interrupt, reason))
             return
         for inside in self._runs.sessions_in(self.request.run_id):
