@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kairo_team.coordinators.handoff import HandoffCoordinator
     from kairo_team.coordinators.planners import RolePlanner
     from kairo_team.coordinators.review_rounds import ReviewRounds
+    from kairo_team.coordinators.reviewers import Reviewers
     from kairo_team.coordinators.supervisor import SupervisorCoordinator
     from kairo_team.coordinators.task_dispatch import TaskDispatchCoordinator
     from kairo_team.coordinators.turns import Said
@@ -25,6 +26,7 @@ __all__ = [
     "GroupChatCoordinator",
     "HandoffCoordinator",
     "ReviewRounds",
+    "Reviewers",
     "RolePlanner",
     "Said",
     "SupervisorCoordinator",
@@ -41,6 +43,7 @@ if not TYPE_CHECKING:  # a type checker would accept any name
         "handoff": "HandoffCoordinator",
         "planners": "RolePlanner",
         "review_rounds": "ReviewRounds",
+        "reviewers": "Reviewers",
         "supervisor": "SupervisorCoordinator",
         "task_dispatch": "TaskDispatchCoordinator",
         "turns": "Said",

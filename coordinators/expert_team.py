@@ -92,13 +92,11 @@ class ExpertTeamCoordinator(ReviewingCoordinator):
         problems: list[str] = []
         if request.plan is None or self.replan:
             problems += planner_problems(self.planner, request.config, runtime_of(team))
-        if plan is None or not reviewers.know(plan):
-            return problems
-        return problems + reviewers.problems(plan, request.config, gated=self._gated(team))
+        return problems + reviewers.problems(plan, request.config)
 
     def judges(self, plan: TaskGraph | None, team: Team) -> tuple[Any, ...]:
         """Return the models and agents that reviews call: of this plan, or of a task that names no evaluator."""
-        return self._reviewers(team).models(TaskGraph([Task("task", "task")]) if plan is None else plan)
+        return self._reviewers(team).models(plan)
 
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
         """Run the request to its end."""

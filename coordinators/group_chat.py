@@ -138,11 +138,11 @@ class GroupChatCoordinator(ReviewingCoordinator):
         except PlanRefused as refused:
             return [*problems, *refused.problems]
         answer = TaskGraph([Task(CLOSING, request.goal)])
-        return problems + reviewers.problems(answer, request.config, gated=self._gated(team))
+        return problems + reviewers.problems(answer, request.config)
 
     def judges(self, plan: TaskGraph | None, team: Team) -> tuple[Any, ...]:
         """Return the models and agents that reviews call."""
-        return self._reviewers(team).models(TaskGraph([Task(CLOSING, "answer")]))
+        return self._reviewers(team).models(None)
 
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
         """Run the request to its end."""

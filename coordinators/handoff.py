@@ -104,7 +104,7 @@ class HandoffCoordinator(ReviewingCoordinator):
 
     def judges(self, plan: TaskGraph | None, team: Team) -> tuple[Any, ...]:
         """Return the models and agents that reviews call."""
-        return self._reviewers(team).models(TaskGraph([Task("task", "task")]) if plan is None else plan)
+        return self._reviewers(team).models(plan)
 
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
         """Run the request to its end."""
@@ -125,8 +125,7 @@ class HandoffCoordinator(ReviewingCoordinator):
         return team.members[0].id if self.first is None else self.first
 
     def _unreviewable(self, request: TeamExecutionRequest, team: Team) -> list[str]:
-        plan = self.preview(request, team)
-        return self._reviewers(team).problems(plan, request.config, gated=self._gated(team))
+        return self._reviewers(team).problems(self.preview(request, team), request.config)
 
     def _problems(self, request: TeamExecutionRequest, team: Team) -> Iterator[str]:
         members = {member.id: member for member in team.members}

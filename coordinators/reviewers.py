@@ -62,24 +62,34 @@ class ReviewingCoordinator:
         check_kind(f"{owner}.failure_policy", failure_policy, FailurePolicy)
 
     def _reviewers(self, team: Team) -> Reviewers:
-        given = self.evaluator
-        return Reviewers(team, named_evaluator(team, given) if isinstance(given, str) else given, self.judge)
-
-    def _gated(self, team: Team) -> bool:
-        return self.gate is not None or runtime_of(team).gate is not None
+        return Reviewers(team, self.evaluator, self.judge, gate=self.gate)
 
 
 class Reviewers:
-    """The reviewers of one run's tasks.
+    """The reviewers of one run's tasks, for authors of coordinators.
 
-    `evaluator` reviews tasks that name none of the team's; None: they are not reviewed. `judge` answers the criteria
-    for a judge in every rubric.
+    A task is reviewed by the team's evaluator that it names; a task that names none by `evaluator`, which is a strategy
+    or the name of one of the team's. None: such a task is not reviewed. `judge` answers the criteria for a judge in
+    every rubric. Give `gate` if the run is opened with a gate of its own.
+
+    In `execute`, call `check` once the plan is there, and `of` for each task. Outside a run, `problems` is what
+    `preflight` returns, and `models` what `judges` returns.
     """
 
-    def __init__(self, team: Team, evaluator: EvaluationStrategy | None = None, judge: Any = None) -> None:
+    def __init__(
+        self,
+        team: Team,
+        evaluator: EvaluationStrategy | str | None = None,
+        judge: str | ChatModel | Agent | None = None,
+        *,
+        gate: HumanGate | None = None,
+    ) -> None:
+        """Raise `PlanRefused` for the name of an evaluator that the team does not have."""
         self._team = team
         self._judge = judge
-        self._default = None if evaluator is None else wired(evaluator, judge)
+        self._gate = gate
+        default = named_evaluator(team, evaluator) if isinstance(evaluator, str) else evaluator
+        self._default = None if default is None else wired(default, judge)
         self._named: dict[str, EvaluationStrategy] = {}
         self._reviewable: TaskGraph | None = None
         """The last plan that was found to have no problems."""
@@ -95,20 +105,27 @@ class Reviewers:
             self._named[name] = wired(self._team.evaluators[name], self._judge)
         return self._named[name]
 
-    def know(self, graph: TaskGraph) -> bool:
-        """Return whether the team has every evaluator that a plan's tasks name."""
-        return all(name is None or name in self._team.evaluators for name in _names(graph))
-
     def check(self, run: TeamRun, graph: TaskGraph) -> None:
         """Raise `PlanRefused` for reviews that cannot be made, and set aside the budget of the judges."""
-        problems = () if graph is self._reviewable else self.problems(graph, run.config, gated=run.gated)
+        problems = () if graph is self._reviewable else self._problems(graph, run.config, gated=run.gated)
         if problems:
             raise PlanRefused(problems)
         if self.models(graph):
             run.context(EVALUATE)
 
-    def problems(self, graph: TaskGraph, config: TeamConfig, *, gated: bool) -> list[str]:
-        """Return a sentence, once, for each reason why a task cannot be reviewed as required."""
+    def problems(self, graph: TaskGraph | None, config: TeamConfig, *, gated: bool | None = None) -> list[str]:
+        """Return a sentence, once, for each reason why a task of the plan cannot be reviewed as required.
+
+        `gated` is whether a person can be asked; None: whether there is a gate. The list is empty if the plan is not
+        known yet (None), and if it names an evaluator that the team does not have: the check of the plan reports that.
+        """
+        if graph is None or any(name is not None and name not in self._team.evaluators for name in _names(graph)):
+            return []
+        if gated is None:
+            gated = self._gate is not None or runtime_of(self._team).gate is not None
+        return self._problems(graph, config, gated=gated)
+
+    def _problems(self, graph: TaskGraph, config: TeamConfig, *, gated: bool) -> list[str]:
         found = list(self._unreviewable(graph, gated=gated, risk=config.risk_profile))
         for model in self.models(graph):
             found += judge_problems(model, config, runtime_of(self._team))
@@ -144,10 +161,10 @@ class Reviewers:
                 "the task an evaluator"
             )
 
-    def models(self, graph: TaskGraph) -> tuple[Any, ...]:
-        """Return the judges that reviews of a plan's tasks call, each once."""
+    def models(self, graph: TaskGraph | None) -> tuple[Any, ...]:
+        """Return the judges that reviews of a plan's tasks call, each once; None: of a task that names no evaluator."""
         found: list[Any] = []
-        for name in _names(graph):
+        for name in (None,) if graph is None else _names(graph):
             for model in getattr(self._reviewer(name), "models", None) or ():
                 if not any(model is other for other in found):
                     found.append(model)

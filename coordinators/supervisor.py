@@ -108,11 +108,8 @@ class SupervisorCoordinator(ReviewingCoordinator):
 
     def preflight(self, request: TeamExecutionRequest, team: Team) -> list[str]:
         """Return what keeps the answer, and a created task, from being reviewed."""
-        reviewers = self._reviewers(team)
         plan = _with_created(self.preview(request, team))
-        if not reviewers.know(plan):
-            return []
-        return reviewers.problems(plan, request.config, gated=self._gated(team))
+        return self._reviewers(team).problems(plan, request.config)
 
     def judges(self, plan: TaskGraph | None, team: Team) -> tuple[Any, ...]:
         """Return the models and agents that reviews call."""

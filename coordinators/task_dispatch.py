@@ -38,9 +38,13 @@ class TaskDispatchCoordinator:
         """Return the plan that a run would use."""
         return request.plan or TaskGraph([Task("task", request.goal)])
 
+    def preflight(self, request: TeamExecutionRequest, team: Team) -> list[str]:
+        """Return what keeps a task of the plan from being reviewed."""
+        return Reviewers(team).problems(self.preview(request, team), request.config)
+
     def judges(self, plan: TaskGraph | None, team: Team) -> tuple[Any, ...]:
         """Return the models and agents that reviews of a plan call."""
-        return () if plan is None else Reviewers(team).models(plan)
+        return Reviewers(team).models(plan)
 
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
         """Run the request to its end."""

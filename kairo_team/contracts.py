@@ -544,13 +544,15 @@ class TeamCoordinator(Protocol):
         steps, not from the clock, chance or `hash()`.
     C22. A task is not tried again once its run is over (`TeamRun.is_over`), and not by a member that cannot pay for it
         (`TeamRun.hand_over` returned False).
+    C23. `preview(request, team)` returns the plan of the run, or its beginning; None if that takes a model call. It
+        calls no member, planner or model, and raises `PlanRefused` for a request that `execute` would refuse.
+    C24. `preflight(request, team)` returns a sentence for each other reason to refuse, such as a review without its
+        gate. So `kairo_team.check` refuses a request exactly if `execute` does before any work, for the same reasons.
+    C25. `judges(plan, team)` returns all models and agents that reviews of the plan (None: not known yet) call.
+    C26. `worst_case(request, team)` returns the longest plan possible, of a coordinator that adds tasks during the run.
+    C27. A task that names an evaluator of the team is reviewed by that one, and by no other.
 
-    Optional: `preview(request, team)`, the plan it will run if it is known without a model call (else None), for
-    `kairo_team.check`; it raises `PlanRefused` for a request that `execute` would refuse. `preflight(request, team)`,
-    sentences on other reasons to refuse, such as a planner without a model. `judges(plan, team)`, the models and agents
-    that reviews of the plan (None: not known yet) call; if there are any, the check sets the reviews' share aside.
-    `worst_case(request, team)`, the longest plan possible, for a coordinator that adds tasks during the run: the check
-    counts how many of its tasks the budget carries.
+    The methods of C23 to C26 are optional, and for `kairo_team.check`.
     """
 
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kairo_team.tck.coordinator_before import BeforeTests
 from kairo_team.tck.coordinator_budget import BudgetTests
 from kairo_team.tck.coordinator_calls import CallTests
 from kairo_team.tck.coordinator_cancel import CancelTests
@@ -20,6 +21,7 @@ from kairo_team.tck.coordinator_work import WorkTests
 
 
 class TeamCoordinatorTCK(
+    BeforeTests,
     CallTests,
     EndTests,
     CutTests,

@@ -20,6 +20,7 @@ from kairo_team.coordinators import (
 from kairo_team.tck import TeamCoordinatorTCK
 from tests.debate import Debate
 from tests.mutants.honest import HonestTCK
+from tests.mutants.kit_coordinator_before import UsingTCK
 from tests.tck.variants import variant
 
 pytestmark = pytest.mark.sampled("anyio_backend")
@@ -65,6 +66,11 @@ class TestExpertTeamThatNeverTriesAgain(TestExpertTeam):
 @variant("trio")
 class TestWhatMutantsAreMadeOf(HonestTCK):
     """What the wrong coordinators change one thing of."""
+
+
+@variant("asyncio")
+class TestWhatMutantsOfTheLoopAreMadeOf(UsingTCK):
+    """What the coordinators that use the review loop in a wrong way change one thing of."""
 
 
 class TestHandoff(TeamCoordinatorTCK):

@@ -300,7 +300,7 @@ def test_a_clause_is_skipped_only_when_all_its_tests_are() -> None:
     made = report(("C1", "skipped", "no"), ("C1", "passed", ""), ("C2", "skipped", "no"))
     assert (made.clauses("passed"), made.clauses("skipped")) == (["C1"], ["C2"])
     assert made.lines() == [
-        "Mine: 1 of the 2 clauses that ran hold, of 22 of TeamCoordinator",
+        "Mine: 1 of the 2 clauses that ran hold, of 27 of TeamCoordinator",
         "  skipped C2: no",
     ]
 
@@ -476,7 +476,7 @@ def lines_about(output: str, name: str) -> list[str]:
 
 def test_pytest_prints_a_report_for_each_implementation(output: str) -> None:
     head, *rest = lines_about(output, "TestBoard")
-    assert re.fullmatch(r"TestBoard: \d of the \d clauses that ran hold, of 22 of TeamCoordinator", head)
+    assert re.fullmatch(r"TestBoard: \d of the \d clauses that ran hold, of 27 of TeamCoordinator", head)
     assert rest == ["  skipped C20: joins_output is False"]
 
 
