@@ -22,6 +22,7 @@ from kairo_team._util.terminal import clean
 from kairo_team._util.version import version_of_library
 from kairo_team.contracts import check_constraints, check_guardrails
 from kairo_team.errors import known
+from kairo_team.plugin_options import loose_paths
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
@@ -139,16 +140,36 @@ def _made(kind: Kind, owner: str, found: Any, options: Mapping[str, Any], also: 
 
 
 def examine(plugin: Plugin) -> str:
-    """Load a plug-in and check its shape; return what could not be checked, else "".
+    """Load a plug-in and check its shape; return what could not be checked and what to look at, else "".
 
-    A plug-in that needs no options is made. Raises `ValueError` for one that cannot be loaded, made or used.
+    A plug-in that needs no options is made. An option that is named like a path and not declared as one is noted.
+    Raises `ValueError` for a plug-in that cannot be loaded, made or used.
     """
     kind, found = kind_of(plugin.kind), plugin.load()
-    needed = _needed(found) if kind.is_made and callable(found) else []
-    if needed:
-        return f"it needs {known(needed)}; its shape is checked when it is made"
-    _made(kind, f"{kind.word} {plugin.name!r}", found, EMPTY)
-    return ""
+    takes_options = kind.is_made and callable(found)
+    needed = _needed(found) if takes_options else []
+    notes = [f"it needs {known(needed)}; its shape is checked when it is made"] if needed else []
+    if not needed:
+        _made(kind, f"{kind.word} {plugin.name!r}", found, EMPTY)
+    loose = undeclared_paths(found) if takes_options else []
+    notes += [f"{option!r} is named like a path: {_DECLARE}" for option in loose]
+    return "; ".join(notes)
+
+
+_DECLARE: Final = "declare it as str | os.PathLike[str], or as Annotated[str, ...] if it is not a path"
+
+
+def undeclared_paths(maker: Callable[..., Any]) -> list[str]:
+    """Return the options of a plug-in's maker that are named like paths, and whose types declare none.
+
+    Data that is not trusted may not give them. `Annotated` is a declaration too: `Annotated[str, "a pattern"]` is not a
+    path, whatever its option is called.
+
+    >>> from kairo_team import plugins
+    >>> plugins.undeclared_paths(lambda path: None)
+    ['path']
+    """
+    return loose_paths(maker)
 
 
 def _needed(maker: Any) -> list[str]:

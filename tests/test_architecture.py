@@ -46,7 +46,8 @@ MODULES = {
     "_util": """child_processes child_watch clock database_url drawn frozen guesses late_pydantic
         lazy_imports masking mistakes open_scopes plugin_shapes reply_json terminal threads trace_context version""",
     "vocabulary": """addresses artifacts budget conditions constraints contracts errors events files gates guardrails
-        human messages output_types permissions plugin_calls plugins recorded results tasks team verdicts""",
+        human messages output_types permissions plugin_calls plugin_options plugins
+        recorded results tasks team verdicts""",
     "governance": """constraint_chain constraint_limits governor guardrails halts holds ledger plug_ins
         policies pricing scope slices""",
     "models": """address call_keys client_errors error_bodies governed_model limits local local_server natives
@@ -91,8 +92,8 @@ MODULES = {
     "web_console": "access address console live_runs made_files open_questions pages run_page serving sources",
     "serve": """a2a_routes ag_ui_routes asgi asked ends guard keys mcp_http mcp_server openai_routes people posts
         serving""",
-    "data": "files mistakes teams",
-    "data/teams": "hints loading reading shapes",
+    "data": "files mistakes reading teams",
+    "data/teams": "hints loading shapes",
     "evals": "dataset eval_result eval_run",
     "cli": """account_commands app budgets cluster_commands commands console_command databases
         defaults demo_command demo_scenes desk eval_command exits graph init_command interrupts job

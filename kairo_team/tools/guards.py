@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Any, Final, Literal, cast, get_args
+from typing import Annotated, Any, Final, Literal, cast, get_args
 
 from kairo_team._util.frozen import freeze
 from kairo_team.permissions import PermissionAction, PermissionDecision, SideEffect
@@ -113,7 +113,7 @@ class RuleGuard:
         *,
         default: PermissionAction = "deny",
         root: str | os.PathLike[str] | None = None,
-        paths: Iterable[str] = PATH_ARGUMENTS,
+        paths: Iterable[Annotated[str, "the name of an argument"]] = PATH_ARGUMENTS,
         commands: Iterable[str] = COMMAND_ARGUMENTS,
         harmless: Iterable[str] = HARMLESS_ARGUMENTS,
     ) -> None:

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import ast
-import builtins
-import inspect
-import re
-import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import MISSING as NO_DEFAULT
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache, partial
-from importlib import import_module
-from os import PathLike
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, Union, cast, get_args, get_origin
@@ -23,10 +16,9 @@ from pydantic import BeforeValidator
 
 from kairo_team import contracts, plugins
 from kairo_team._util import late_pydantic
-from kairo_team._util.mistakes import did_you_mean
 from kairo_team.data.files import SUFFIXES, Place, parts_of, read_data
 from kairo_team.data.mistakes import sentences
-from kairo_team.data.teams.reading import MISSING, Missing, Reading
+from kairo_team.data.reading import IMPORT, MISSING, Missing, Reading, imported, is_import, not_declared
 from kairo_team.data.teams.shapes import (
     LEAVES,
     Argument,
@@ -51,6 +43,7 @@ from kairo_team.evaluators.rubric_data import rubric_of
 from kairo_team.files import File
 from kairo_team.governance.guardrails import policies_of
 from kairo_team.output_types import JsonSchema
+from kairo_team.plugin_options import Unsayable, holds_path, is_path, loose_paths, signature_of
 
 _SECRETS: Final = ("headers", "env", "secrets")
 """Arguments whose texts may come from the environment."""
@@ -63,42 +56,15 @@ _LEFT_OUT: Final = {
     "Task": ("part_of",),  # the run sets it
 }
 """Arguments that data may not give."""
-_IMPORT: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _IMPORT_SCHEMA: Final[Schema] = {
     "type": "string",
-    "pattern": f"^{_IMPORT.pattern}$",
+    "pattern": f"^{IMPORT.pattern}$",
     "description": "module:name, code of your own. Data that is not trusted may not name any.",
 }
 _STARTS_PROGRAMS: Final = ("mcp-stdio",)
 _RUBRIC_KEYS: Final = ("criteria", "threshold", "check_timeout")
 _PLACED: Final = {"id": Argument(Json(), required=False), "phase": Argument(Json(), required=False)}
 """Arguments of a guardrail besides its own options; see `GuardrailChain.from_config`."""
-
-
-def imported(text: str, place: Place, reading: Reading) -> Any:
-    """Return the object that `module:name` names."""
-    if not reading.trusted:
-        return reading.refuse(place, f"imports code, {text!r:.80}: that is for trusted data (trusted=True)")
-    module, _, path = text.partition(":")
-    try:
-        found: Any = import_module(module)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a module may raise anything
-        return reading.refuse(place, f"names {text!r:.80}, and {module!r} cannot be imported: {_said(error)}")
-    for name in path.split("."):
-        if not hasattr(found, name):
-            hint = did_you_mean(name, getattr(found, "__dict__", {}))
-            return reading.refuse(place, f"names {text!r:.80}, and {module!r} has no {name!r}; {hint}".strip(" ;"))
-        found = getattr(found, name)
-    return found
-
-
-def _said(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split()):.300}"
-
-
-def is_import(value: Any) -> bool:
-    """Return whether a value is written `module:name`."""
-    return isinstance(value, str) and _IMPORT.fullmatch(value) is not None
 
 
 @dataclass(frozen=True)
@@ -366,43 +332,6 @@ def _moved(node: Any) -> Any:
     return made
 
 
-class Unsayable:
-    """Replaces types in hints that data cannot express."""
-
-    def __class_getitem__(cls, _item: Any) -> type[Unsayable]:
-        return cls
-
-
-class _Names(dict[str, Any]):
-    """Finds the names in a module's annotations, including imports for type checkers alone."""
-
-    def __init__(self, module: str) -> None:
-        super().__init__()
-        self._module = module
-
-    def __missing__(self, name: str) -> Any:
-        found = sys.modules.get(self._module)
-        for scope in (vars(found) if found is not None else {}, vars(builtins)):
-            if name in scope:
-                return scope[name]
-        home, original = _typed_imports(self._module).get(name, ("", ""))
-        if home.partition(".")[0] != "kairo_team" and home not in sys.modules:
-            return Unsayable
-        return getattr(import_module(home), original, Unsayable)
-
-
-@cache
-def _typed_imports(module: str) -> Mapping[str, tuple[str, str]]:
-    """Return a module's imports for type checkers alone: by local name, the source module and the name there."""
-    try:
-        tree = ast.parse(inspect.getsource(sys.modules[module]))
-    except (KeyError, OSError, TypeError, SyntaxError):
-        return {}
-    guarded = [one for one in tree.body if isinstance(one, ast.If) and "TYPE_CHECKING" in ast.unparse(one.test)]
-    lines = [line for one in guarded for line in one.body if isinstance(line, ast.ImportFrom) and line.module]
-    return {name.asname or name.name: (str(line.module), name.name) for line in lines for name in line.names}
-
-
 @cache
 def _kinds() -> Mapping[Any, str]:
     """Return the plug-in points by their protocols."""
@@ -414,7 +343,8 @@ def shape_of(hint: Any, name: str = "") -> Shape | None:
     """Return the shape of the values that a type allows; None if data cannot express it. `name` is the argument's."""
     if get_origin(hint) is Annotated:
         inner, *how = get_args(hint)
-        if any(isinstance(one, BeforeValidator | late_pydantic.BeforeValidator) for one in how):
+        validated = any(isinstance(one, BeforeValidator | late_pydantic.BeforeValidator) for one in how)
+        if validated and not holds_path(inner):
             return Validated(hint)
         return Plain(hint) if _is_leaf(inner) else shape_of(inner, name)
     if get_origin(hint) in (Union, UnionType):
@@ -446,15 +376,16 @@ def _shape_of_union(branches: Sequence[Any], name: str) -> Shape | None:
     if str in kept:  # a model is named by a string
         kept = [one for one in kept if one is not contracts.ChatModel and not _is_function(one)]
     if name in _WORDS_OF_COMMANDS:
-        return Plain(str)
-    if any(_is_path(one) for one in kept):
-        return _nullable(PathOf(), null=null)
+        return CommandWord()
+    if any(map(holds_path, kept)):  # then a text is a path too
+        kept = list(dict.fromkeys(Path if one is str or is_path(one) else one for one in kept))
     if any(get_origin(one) is not None and issubclass(cast("type", get_origin(one)), Mapping)
            for one in kept if isinstance(get_origin(one), type)):  # fmt: skip
         kept = [one for one in kept if not _is_function(one)]
     if len(kept) > 1 and all(map(_is_leaf, kept)):
         return _nullable(Plain(Union[tuple(kept)]), null=null)  # noqa: UP007 - made of a list
-    kept.sort(key=lambda one: one is not str)  # first, because Python takes a string as such, not as a plug-in's name
+    # Texts first, because Python takes a string as such, not as a plug-in's name.
+    kept.sort(key=lambda one: one not in (str, Path))
     shapes = list(dict.fromkeys(shape for one in kept if (shape := shape_of(one, name)) is not None))
     if not shapes:
         return None
@@ -467,11 +398,6 @@ def _nullable(shape: Shape, *, null: bool) -> Shape:
     return OrNull(shape) if null else shape
 
 
-def _is_path(hint: Any) -> bool:
-    found = get_origin(hint) or hint
-    return isinstance(found, type) and (found is PathLike or issubclass(found, Path))
-
-
 def _is_function(hint: Any) -> bool:
     return hint is Callable or get_origin(hint) is Callable
 
@@ -479,13 +405,15 @@ def _is_function(hint: Any) -> bool:
 def _shape_of_list(hint: Any, name: str) -> Shape | None:
     origin, inside = get_origin(hint), get_args(hint)
     if origin in _LISTS:
-        item = shape_of(inside[0], name) if inside else Json()
+        mixed = origin is tuple and len(inside) > 1 and Ellipsis not in inside and holds_path(hint)
+        kind = Union[inside] if mixed else inside[0] if inside else Any  # noqa: UP007 - made of a list
+        item = shape_of(kind, name)
         return None if item is None else ListOf(item)
     if isinstance(origin, type) and issubclass(origin, Mapping):
         if name == "output_types":
             return MapOf(OutputType())
         value = shape_of(inside[1], name)
-        return None if value is None else MapOf(value)
+        return None if value is None else MapOf(value, PathOf() if holds_path(inside[0]) else None)
     return None
 
 
@@ -496,7 +424,7 @@ def _shape_of_class(hint: Any) -> Shape | None:
         return Json()
     if _is_function(hint):
         return Imported("a function")
-    if _is_path(hint):
+    if is_path(hint):
         return PathOf()
     if hint is Rubric:
         return RubricOf()
@@ -506,6 +434,46 @@ def _shape_of_class(hint: Any) -> Shape | None:
         return Named(_kinds()[hint]) if hint is not contracts.ChatModel else Plain(str)
     ours = str(getattr(hint, "__module__", "")).partition(".")[0] == "kairo_team"
     return built(cast("Any", hint)) if isinstance(hint, type) and (ours or is_dataclass(cast("Any", hint))) else None
+
+
+class CommandWord(Plain):
+    """A word of a command, which may be a path and is passed on as it is: for trusted data alone."""
+
+    def __init__(self) -> None:
+        super().__init__(str)
+
+    def read(self, value: Any, place: Place, reading: Reading) -> Any:
+        """Return the word."""
+        if not reading.trusted:
+            return reading.refuse(place, f"starts a program, {shown(value)}: that is for trusted data (trusted=True)")
+        return super().read(value, place, reading)
+
+
+@dataclass(frozen=True)
+class Undeclared(Shape):
+    """A value that is named like a path, in an option that is not declared as one: for trusted data alone."""
+
+    shape: Shape
+    name: str
+
+    @property
+    def words(self) -> str:
+        """The words of the value."""
+        return self.shape.words
+
+    def fits(self, value: Any) -> bool:
+        """Take what the shape takes."""
+        return self.shape.fits(value)
+
+    def read(self, value: Any, place: Place, reading: Reading) -> Any:
+        """Read it as it is."""
+        if not reading.trusted:
+            return reading.refuse(place, not_declared(self.name))
+        return self.shape.read(value, place, reading)
+
+    def schema(self, definitions: Definitions) -> Schema:
+        """Allow what the shape allows."""
+        return self.shape.schema(definitions)
 
 
 class FileOf(Shape):
@@ -542,8 +510,8 @@ def built(make: Callable[..., Any], name: str = "") -> Built:
 
 def arguments_of(make: Callable[..., Any]) -> Mapping[str, Argument]:
     """Return the arguments that data can give to a class or function, by name."""
-    parameters, hints = _signature(make)
-    found: dict[str, Argument] = {}
+    parameters, hints = signature_of(make)
+    undeclared, found = loose_paths(make), dict[str, Argument]()
     for name, parameter in parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
             found |= _of_the_class(make, [*parameters])
@@ -551,6 +519,7 @@ def arguments_of(make: Callable[..., Any]) -> Mapping[str, Argument]:
             shape = shape_of(hints.get(name, Any), name)
             several = parameter.kind is parameter.VAR_POSITIONAL
             if shape is not None:
+                shape = Undeclared(shape, name) if name in undeclared else shape
                 required = parameter.default is parameter.empty and not several
                 found[name] = Argument(ListOf(shape) if several else shape, required, several)
     return found
@@ -563,29 +532,3 @@ def _of_the_class(make: Callable[..., Any], taken: Collection[str]) -> Mapping[s
         return {}
     usual = {one.name for one in fields(kind) if one.default is not NO_DEFAULT or one.default_factory is not NO_DEFAULT}
     return {name: one for name, one in arguments_of(kind).items() if name in usual and name not in taken}
-
-
-def _signature(make: Callable[..., Any]) -> tuple[Mapping[str, inspect.Parameter], Mapping[str, Any]]:
-    """Return the parameters and their types."""
-    parameters, written = inspect.signature(make).parameters, cast("Any", make)
-    if is_dataclass(make) and written.__dataclass_params__.init:
-        return parameters, _hints(written, written.__module__)
-    function: Any = inspect.unwrap(written.__init__ if isinstance(make, type) else written)
-    function = getattr(function, "__func__", function)
-    return parameters, _hints(function, getattr(function, "__module__", ""))
-
-
-def _hints(owner: Any, module: str) -> Mapping[str, Any]:
-    """Return the types of the arguments; `Unsayable` for an annotation that cannot be read."""
-    # `typing.get_type_hints` would also evaluate the inside of aliases, and needs all names at run time.
-    names = _Names(module)
-    kinds: Sequence[Any] = [one for one in getattr(owner, "__mro__", [owner]) if one is not object]
-    written = {name: hint for one in reversed(kinds) for name, hint in inspect.get_annotations(one).items()}
-    return {name: _evaluated(hint, names) if isinstance(hint, str) else hint for name, hint in written.items()}
-
-
-def _evaluated(hint: str, names: _Names) -> Any:
-    try:
-        return eval(hint, {}, names)  # noqa: S307 - an annotation in the source of code that was imported
-    except Exception:  # noqa: BLE001 - the annotations of a package may be anything
-        return Unsayable

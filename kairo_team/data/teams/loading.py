@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from kairo_team._util.frozen import EMPTY, check_kind, freeze_json, thaw
 from kairo_team.data.files import DEEPEST, Data, Place, parts_of, read_data
 from kairo_team.data.mistakes import sentences
+from kairo_team.data.reading import MISSING, Reading, keys_in
 from kairo_team.data.teams.hints import arguments_of
-from kairo_team.data.teams.reading import MISSING, Reading, keys_in
 from kairo_team.data.teams.shapes import Argument, Built, Definitions, Plain, Schema
 from kairo_team.errors import Misuse
 from kairo_team.tasks import TaskGraph

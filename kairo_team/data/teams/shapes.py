@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from kairo_team.data.files import Place, parts_of
 from kairo_team.data.mistakes import unknown_key
-from kairo_team.data.teams.reading import MISSING, Missing, Reading
+from kairo_team.data.reading import MISSING, Missing, Reading
 
 Schema = dict[str, Any]
 Definitions = dict[str, Any]
@@ -246,6 +246,8 @@ class MapOf(Shape):
     """Values by name."""
 
     item: Shape
+    key: Shape | None = None
+    """The shape of the names; None: texts as they are."""
     says = "a mapping"
 
     def fits(self, value: Any) -> bool:
@@ -256,8 +258,12 @@ class MapOf(Shape):
         """Read each value."""
         if not isinstance(value, Mapping):
             return self.refuse(value, place, reading)
-        read = {str(name): self.item.read(one, (*place, name), reading) for name, one in parts_of(value).items()}
-        return MISSING if MISSING in read.values() else read
+        names = {name: self._name(name, place, reading) for name in parts_of(value)}
+        read = {names[name]: self.item.read(one, (*place, name), reading) for name, one in parts_of(value).items()}
+        return MISSING if MISSING in read.values() or MISSING in read else read
+
+    def _name(self, name: int | str, place: Place, reading: Reading) -> Any:
+        return str(name) if self.key is None else self.key.read(str(name), (*place, name), reading)
 
     def schema(self, definitions: Definitions) -> Schema:
         """Describe the values."""

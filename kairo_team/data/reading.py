@@ -6,9 +6,11 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
+from kairo_team._util.mistakes import did_you_mean
 from kairo_team.data.files import Place, parts_of
 from kairo_team.data.mistakes import Mistake
 
@@ -18,7 +20,11 @@ class Missing:
 
 
 MISSING: Final = Missing()
+IMPORT: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+"""How code is named: `module:name`."""
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_ELSEWHERE: Final = re.compile(r"(?s)~|[A-Za-z]:|file:|[A-Za-z][A-Za-z0-9+.-]*:/|\\|.*\.\.\\")
+"""How a path begins or goes that means another place on some system: `~`, a drive, a URL, a share, `..` with "\\"."""
 _KEY_LIKE: Final = re.compile(
     r"\bsk-(?=[A-Za-z_-]*[0-9])[A-Za-z0-9_-]{16,}|\bsk_(?:live|test)_[A-Za-z0-9]{10,}|\bgh[pousr]_[A-Za-z0-9]{20,}"
     r"|\bgithub_pat_[A-Za-z0-9_]{20,}|\bglpat-[A-Za-z0-9_-]{16,}|\bxox[abeoprs]-[A-Za-z0-9-]{10,}"
@@ -53,13 +59,17 @@ class Reading:
         """Return the path that a text means; untrusted data may only name paths inside its folder."""
         if not text.strip() or "\0" in text:
             return self.refuse(place, f"must be the path of a file, not {text!r:.80}")
+        if not self.trusted and _ELSEWHERE.match(text):
+            return self._leads_out(text, place)
         found = self.folder / Path(text).expanduser() if self.trusted else self.folder / text
         # The real path, so that neither `..` nor a link leads out of the folder.
         if not self.trusted and not Path(os.path.realpath(found)).is_relative_to(os.path.realpath(self.folder)):
-            return self.refuse(
-                place, f"leads out of the file's folder, {text!r:.80}: that is for trusted data (trusted=True)"
-            )
+            return self._leads_out(text, place)
         return found
+
+    def _leads_out(self, text: str, place: Place) -> Missing:
+        says = f"leads out of the file's folder, {text!r:.80}: that is for trusted data (trusted=True)"
+        return self.refuse(place, says)
 
     def from_environment(self, text: str, place: Place) -> str | Missing:
         """Replace every `${NAME}` in a text with that variable of the environment."""
@@ -70,6 +80,38 @@ class Reading:
         if unset:
             return self.refuse(place, f"names the environment variable {unset[0]!r}, which is not set")
         return _VARIABLE.sub(lambda found: os.environ[found[1]], text)
+
+
+def not_declared(option: str) -> str:
+    """Return a sentence on an option of untrusted data that is named like a path, and not declared as one."""
+    says = f"is named like a path, and {option!r} is not declared as one, so it could lead out of the file's folder"
+    return f"{says} (its author declares it as os.PathLike[str]): that is for trusted data (trusted=True)"
+
+
+def imported(text: str, place: Place, reading: Reading) -> Any:
+    """Return the object that `module:name` names."""
+    if not reading.trusted:
+        return reading.refuse(place, f"imports code, {text!r:.80}: that is for trusted data (trusted=True)")
+    module, _, path = text.partition(":")
+    try:
+        found: Any = import_module(module)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a module may raise anything
+        return reading.refuse(place, f"names {text!r:.80}, and {module!r} cannot be imported: {_said(error)}")
+    for name in path.split("."):
+        if not hasattr(found, name):
+            hint = did_you_mean(name, getattr(found, "__dict__", {}))
+            return reading.refuse(place, f"names {text!r:.80}, and {module!r} has no {name!r}; {hint}".strip(" ;"))
+        found = getattr(found, name)
+    return found
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split()):.300}"
+
+
+def is_import(value: Any) -> bool:
+    """Return whether a value is written `module:name`."""
+    return isinstance(value, str) and IMPORT.fullmatch(value) is not None
 
 
 def keys_in(data: Any, place: Place = ()) -> Iterator[Mistake]:
