@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal, Protocol, cast
 
 from kairo_team._util.frozen import EMPTY, freeze_named, freeze_several, known_arguments
 from kairo_team.artifacts import Finding
@@ -57,15 +57,28 @@ class Example:
                 )
 
 
-Check = Callable[..., "bool | str | Finding | Answer | Awaitable[bool | str | Finding | Answer]"]
-"""A function `(artifact)` or `(artifact, context)`, sync or async.
+class Check(Protocol):
+    """Decides one criterion: a function `(artifact)` or `(artifact, context)`, sync or async. Experimental.
 
-The function returns True when the artifact meets the criterion; False, a sentence or a `Finding` that says what is
-wrong when not; an `Answer` for a level in between. Anything else, including None and an exception, makes the criterion
-unknown: a broken check never passes. An async check runs in the event loop, a plain one in a thread; a check with the
-attribute `in_place = True` is called in the event loop and must be quick for every artifact. An attribute `timeout` is
-its own limit in seconds.
-"""
+    An async check runs in the event loop, a plain one in a thread; a check with the attribute `in_place = True` is
+    called in the event loop and must be quick for every artifact. An attribute `timeout` is its own limit in seconds.
+
+    C1. It returns True when the artifact meets the criterion; False, a sentence or a `Finding` that says what is wrong
+        when not; an `Answer` for a level in between. It returns one of these for every text.
+    C2. The same artifact and context get the same answer, in any order and in several calls at once.
+    C3. A good artifact meets it, a bad one does not.
+    C4. Where it cannot decide, it raises or returns `Answer(None)`: neither True nor a fault of the artifact.
+    C5. Its state can be read, so that its rubric has a digest: the same for two that are made alike, in any process.
+    C6. By name, in the data of a rubric, it decides the same, and `Rubric.to_data` returns the data.
+    C7. A cancellation of an async check passes through.
+    """
+
+    def __call__(
+        self, *args: Any, **kwargs: Any
+    ) -> bool | str | Finding | Answer | Awaitable[bool | str | Finding | Answer]:
+        """Check one artifact."""
+        ...
+
 
 Applies = Callable[..., "bool | Awaitable[bool]"]
 """A function `(artifact)` or `(artifact, context)`, sync or async, that is True where a criterion applies."""

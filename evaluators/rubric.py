@@ -159,7 +159,7 @@ class Rubric:
         return rulings
 
     @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> Self:
+    def from_data(cls, data: Mapping[str, Any], *, trusted: bool = False) -> Self:
         """Make a rubric of data, as in a file for `load_rubric`: `{"criteria": [...], "threshold": 0.75}`.
 
         A criterion has the fields of `Criterion`. Its check is a name in `checks`, or `{name: arguments}`;
@@ -169,9 +169,10 @@ class Rubric:
         >>> Rubric.from_data({"criteria": [{"id": "short", "text": "brief", "check": {"max_words": 12}}]}).threshold
         1.0
         """
+        from kairo_team.data.reading import Reading
         from kairo_team.evaluators.rubric_data import read_rubric  # it imports pydantic, which most rubrics do not need
 
-        return read_rubric(cls, data)
+        return read_rubric(cls, data, Reading(pathlib.Path.cwd(), trusted))
 
     def to_data(self) -> dict[str, Any]:
         """Return the rubric as data for `from_data`, which makes a rubric with the same digest.
@@ -255,19 +256,24 @@ class Rubric:
         return f"Rubric({[criterion.id for criterion in self.criteria]})"
 
 
-def load_rubric(file: str | os.PathLike[str]) -> Rubric:
+def load_rubric(file: str | os.PathLike[str], *, trusted: bool = False) -> Rubric:
     """Make a rubric of a file: .yaml or .yml (extra `yaml`), .toml or .json.
 
-    The file contains the data for `Rubric.from_data`. Raises `ValueError` with one line for each mistake: the file, the
-    line and what is allowed there; `OSError` for a file that cannot be opened, `MissingExtra`.
+    The file contains the data for `Rubric.from_data`; paths in it begin at the file. With `trusted` it may do what a
+    Python file may: name code by `module:name`, and files outside its folder.
+
+    Raises `ValueError` with one line for each mistake: the file, the line and what is allowed there; `OSError` for a
+    file that cannot be opened, `MissingExtra`.
 
     >>> rubric = load_rubric("tides.yaml")  # doctest: +SKIP
     """
     from kairo_team.data.files import read_data  # most rubrics are not in files
+    from kairo_team.data.reading import Reading
     from kairo_team.evaluators.rubric_data import read_rubric
 
-    data = read_data(pathlib.Path(file))
-    return read_rubric(Rubric, data.value, str(file), data.line_of)
+    path = pathlib.Path(file)
+    data = read_data(path)
+    return read_rubric(Rubric, data.value, Reading(path.resolve().parent, trusted), str(file), data.line_of)
 
 
 def _check_criteria(criteria: tuple[Any, ...]) -> None:

@@ -13,20 +13,25 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
+    InstanceOf,
     Tag,
     TypeAdapter,
     ValidationError,
+    WithJsonSchema,
     create_model,
 )
 
+from kairo_team import plugins
 from kairo_team._util.frozen import freeze_json, thaw
 from kairo_team._util.mistakes import did_you_mean
 from kairo_team.data.files import Place, parts_of
 from kairo_team.data.mistakes import LineOf, Mistake, sentences, unknown_key
+from kairo_team.data.reading import Missing, Reading
 from kairo_team.errors import known, repeated
 from kairo_team.evaluators import checks
 from kairo_team.evaluators.check_calls import CHECK_TIMEOUT
 from kairo_team.evaluators.checks.named_check import NamedCheck
+from kairo_team.evaluators.checks.plugin_checks import is_plugin, read_plugin_check
 from kairo_team.evaluators.criterion import BY, RESERVED, Criterion, Example
 from kairo_team.evaluators.score_range import Number, exact
 
@@ -97,7 +102,9 @@ def written(check: Any) -> str | dict[str, Any] | None:
         return None
     if check.made is None:
         return next((name for name in PLAIN if getattr(checks, name) is check), None)
-    name, given = check.made
+    name, given, data = check.made
+    if data is not None:
+        return cast("str | dict[str, Any]", data)
     arguments = {key: list(given[key]) if isinstance(given[key], tuple) else given[key] for key in given}
     if not arguments:
         return name
@@ -157,8 +164,8 @@ def _long_or_short(arguments: Any, one: Any, first: Any) -> Any:
 
 def _which(value: Any) -> str | None:
     """Return the branch of `CheckData` for a value; None where no check has that name."""
-    if isinstance(value, str):
-        return "bare" if value in BARE else None
+    if isinstance(value, str | NamedCheck):
+        return "made" if isinstance(value, NamedCheck) else "bare" if value in BARE else None
     names = [*parts_of(value)]
     return str(names[0]) if len(names) == 1 and names[0] in TAKES else None
 
@@ -167,7 +174,12 @@ if TYPE_CHECKING:
     CheckData = Any
 else:  # made of what there is: no type checker follows
     _Bare = Annotated[Literal[BARE], AfterValidator(make_named), Tag("bare")]
-    CheckData = Annotated[Union[(_Bare, *map(_model_of, TAKES))], Discriminator(_which)]
+    # Only names with one of these characters, so that an editor marks a misspelt name of a built-in check.
+    _OTHER = {"pattern": "[-@:]"}
+    _ONE = {"type": "object", "propertyNames": _OTHER, "minProperties": 1, "maxProperties": 1}
+    _PLUGIN = {"anyOf": [{"type": "string", **_OTHER}, _ONE], "description": "A check of a package, or module:name."}
+    _Made = Annotated[InstanceOf[NamedCheck], WithJsonSchema(_PLUGIN), Tag("made")]
+    CheckData = Annotated[Union[(_Bare, _Made, *map(_model_of, TAKES))], Discriminator(_which)]
 """A check in the data of a rubric: `not_blank`, `{max_words: 12}`, `{regex: {pattern: x, says: y}}`."""
 
 
@@ -183,8 +195,8 @@ def no_check(value: Any) -> str:
         return f"takes no arguments: write {name!r} alone"
     if name in TAKES:
         return f"lacks the arguments of {name!r}, {known(TAKES[name])}: write {{{name}: ...}}"
-    hint = did_you_mean(name, [*TAKES, *PLAIN])
-    return f"names {name!r:.80}, which is not a check; {hint}there are {', '.join(sorted([*TAKES, *PLAIN]))}"
+    there = sorted({one.name for one in plugins.installed("check")})
+    return f"names {name!r:.80}, which is not a check; {did_you_mean(name, there)}there are {', '.join(there)}"
 
 
 def _level_kind(value: Any) -> str:
@@ -268,10 +280,17 @@ def _adapter() -> TypeAdapter[RubricData]:
     return TypeAdapter(RubricData)
 
 
-def read_rubric(kind: Callable[..., R], data: Any, name: str = "the rubric", line_of: LineOf = lambda _: None) -> R:
+def read_rubric(
+    kind: Callable[..., R],
+    data: Any,
+    reading: Reading,
+    name: str = "the rubric",
+    line_of: LineOf = lambda _: None,
+) -> R:
     """Make a rubric of data; `ValueError` has one line for each mistake.
 
-    `name` is the data's name in the sentences; `line_of` returns the line of a value in a file.
+    `reading` has the data's folder, and whether it is trusted. `name` is the data's name in the sentences; `line_of`
+    returns the line of a value in a file.
     """
     try:
         plain = thaw(freeze_json(data))
@@ -279,19 +298,24 @@ def read_rubric(kind: Callable[..., R], data: Any, name: str = "the rubric", lin
         raise ValueError(f"{name}: the data is nested too deeply") from None
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
-    made, mistakes = rubric_of(kind, plain)
+    made, mistakes = rubric_of(kind, plain, reading)
     if made is None:
         raise ValueError("\n".join(sentences(mistakes, name, line_of)))
     return made
 
 
-def rubric_of(kind: Callable[..., R], plain: Any) -> tuple[R | None, list[Mistake]]:
-    """Make a rubric of JSON values; None with all mistakes if there are any."""
+def rubric_of(kind: Callable[..., R], plain: Any, reading: Reading) -> tuple[R | None, list[Mistake]]:
+    """Make a rubric of JSON values; None with all mistakes if there are any.
+
+    `reading` has the data's folder, and whether it is trusted; it gets no mistakes.
+    """
     clashes = list(_clashes(plain))
-    mistakes, said = [*_doubles(plain), *clashes], {one.path[:2] for one in clashes}
+    apart = Reading(reading.folder, reading.trusted)
+    whole = _with_plugins(plain, apart)
+    mistakes, said = [*_doubles(plain), *clashes, *apart.mistakes], {one.path[:2] for one in clashes}
     made: RubricData | None = None
     try:
-        made = _adapter().validate_python(plain)
+        made = _adapter().validate_python(whole)
     except ValidationError as error:
         found = [_mistake(plain, one) for one in error.errors(include_url=False)]
         mistakes += [one for one in found if not (one.of_fields and one.path in said)]
@@ -301,6 +325,22 @@ def rubric_of(kind: Callable[..., R], plain: Any) -> tuple[R | None, list[Mistak
         return kind(cast("Any", made.criteria), made.threshold, check_timeout=made.check_timeout), []
     except ValueError as error:
         return None, [Mistake((), str(error))]
+
+
+def _with_plugins(plain: Any, reading: Reading) -> Any:
+    """Return the data with each check that is a plug-in, or code of one's own, in place of its name."""
+    criteria = parts_of(plain).get("criteria") if isinstance(plain, dict) else None
+    if not isinstance(criteria, list):
+        return plain
+    read: list[Any] = []
+    for place, one in parts_of(criteria).items():
+        check = one.get("check") if isinstance(one, dict) else None
+        if is_plugin(check, {*TAKES, *PLAIN, *IN_CODE_ONLY}):
+            made = read_plugin_check(check, ("criteria", place, "check"), reading)
+            read.append({**one, "check": checks.not_blank if isinstance(made, Missing) else made})
+        else:
+            read.append(one)
+    return {**plain, "criteria": read}
 
 
 def _doubles(data: Any) -> Iterator[Mistake]:

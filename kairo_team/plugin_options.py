@@ -42,19 +42,26 @@ class _Names(dict[str, Any]):
         home, original = _typed_imports(self._module).get(name, ("", ""))
         if home.partition(".")[0] != "kairo_team" and home not in sys.modules:
             return Unsayable
-        return getattr(import_module(home), original, Unsayable)
+        found = import_module(home)
+        return getattr(found, original, Unsayable) if original else found
 
 
 @cache
 def _typed_imports(module: str) -> Mapping[str, tuple[str, str]]:
-    """Return a module's imports for type checkers alone: by local name, the source module and the name there."""
+    """Return a module's imports for type checkers alone: by local name, the source module and the name there.
+
+    The name there is "" for a module itself.
+    """
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
     except (KeyError, OSError, TypeError, SyntaxError):
         return {}
     guarded = [one for one in tree.body if isinstance(one, ast.If) and "TYPE_CHECKING" in ast.unparse(one.test)]
-    lines = [line for one in guarded for line in one.body if isinstance(line, ast.ImportFrom) and line.module]
-    return {name.asname or name.name: (str(line.module), name.name) for line in lines for name in line.names}
+    lines = [line for one in guarded for line in one.body]
+    whole = [name for line in lines if isinstance(line, ast.Import) for name in line.names]
+    parts = [line for line in lines if isinstance(line, ast.ImportFrom) and line.module]
+    modules = {one.asname or one.name: (one.name, "") for one in whole if one.asname or "." not in one.name}
+    return modules | {name.asname or name.name: (str(line.module), name.name) for line in parts for name in line.names}
 
 
 def signature_of(make: Callable[..., Any]) -> tuple[Mapping[str, inspect.Parameter], Mapping[str, Any]]:
@@ -95,6 +102,18 @@ def is_path(hint: Any) -> bool:
 def holds_path(hint: Any) -> bool:
     """Return whether a type declares a path anywhere: `str | os.PathLike[str]`, `list[Path]`, `dict[str, Path]`."""
     return is_path(hint) or any(map(holds_path, _parts(hint)))
+
+
+def is_unreadable(hint: Any) -> bool:
+    """Return whether a part of a type could not be read: it could be a path."""
+    return hint is Unsayable or any(map(is_unreadable, _parts(hint)))
+
+
+def holds_path_as_key(hint: Any) -> bool:
+    """Return whether a type has a mapping anywhere whose keys are paths: `dict[Path, int]`."""
+    origin, parts = get_origin(hint), _parts(hint)
+    is_mapping = isinstance(origin, type) and issubclass(origin, Mapping)
+    return (is_mapping and holds_path(parts[0])) or any(map(holds_path_as_key, parts))
 
 
 def _parts(hint: Any) -> tuple[Any, ...]:

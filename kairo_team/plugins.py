@@ -40,7 +40,7 @@ class Kind(NamedTuple):
     group: str
     """The group of entry points."""
     contract: str
-    """The protocol in `kairo_team.contracts`."""
+    """The protocol, in the module `home`."""
     kit: str | None
     """The contract kit in `kairo_team.tck`; None without one."""
     what: str
@@ -51,6 +51,8 @@ class Kind(NamedTuple):
     """Raises `ValueError`, whose sentence begins with the first argument, for an object of the wrong shape."""
     is_made: bool = True
     """Whether the published object makes a plug-in; False: it is the plug-in."""
+    home: str = "kairo_team.contracts"
+    """The module of the contract."""
 
     @property
     def word(self) -> str:
@@ -104,9 +106,15 @@ def find(kind: str, name: str) -> Any:
     >>> plugins.find("constraint", "timeout").__name__
     'Timeout'
     """
-    target = kind_of(kind).built_in.get(_key(name)) if isinstance(name, str) else None
+    target = _built_in_target(kind, name)
     built_in = None if target is None else Plugin(kind, name, target, OURS, version="")  # the version is slow to read
     return (built_in or locate(kind, name)).load()
+
+
+def _built_in_target(kind: str, name: Any) -> str | None:
+    """Return the target of the built-in plug-in of that name; None without one."""
+    known_here = kind_of(kind).built_in
+    return next((known_here[one] for one in known_here if isinstance(name, str) and _key(one) == _key(name)), None)
 
 
 def make(kind: str, name: str, options: Mapping[str, Any] = EMPTY, *, also: Iterable[str] = ()) -> Any:
@@ -120,13 +128,28 @@ def make(kind: str, name: str, options: Mapping[str, Any] = EMPTY, *, also: Iter
     >>> plugins.make("constraint", "timeout", {"seconds": 5})
     Timeout(seconds=5)
     """
-    found = find(kind, name)
-    return _made(kind_of(kind), f"{kind_of(kind).word} {name!r}", found, options, also)
+    return make_by(kind, f"{kind_of(kind).word} {name!r}", find(kind, name), options, also=also)
+
+
+def make_by(kind: str, owner: str, found: Any, options: Mapping[str, Any] = EMPTY, *, also: Iterable[str] = ()) -> Any:
+    """Make a plug-in by the object that a package publishes, or by code that is not published, and check its shape.
+
+    Raises `ValueError`, whose sentence begins with `owner`, as `make` does.
+    """
+    return _made(kind_of(kind), owner, found, options, also)
+
+
+def _check_maker(kind: Kind, owner: str, found: Any) -> None:
+    if kind.contract == "Check" and _needed(kind, found)[:1] == ["artifact"]:
+        raise ValueError(
+            f"{owner}: it takes the artifact, so it is the check; publish a function that returns the check"
+        )
 
 
 def _made(kind: Kind, owner: str, found: Any, options: Mapping[str, Any], also: Iterable[str] = ()) -> Any:
     """Return the plug-in that the published object makes, its shape checked."""
     if kind.is_made:
+        _check_maker(kind, owner, found)
         check_options(owner, found, options, also)
         try:
             found = found(**options)
@@ -146,8 +169,9 @@ def examine(plugin: Plugin) -> str:
     Raises `ValueError` for a plug-in that cannot be loaded, made or used.
     """
     kind, found = kind_of(plugin.kind), plugin.load()
+    _check_maker(kind, f"{kind.word} {plugin.name!r}", found)
     takes_options = kind.is_made and callable(found)
-    needed = _needed(found) if takes_options else []
+    needed = _needed(kind, found) if takes_options else []
     notes = [f"it needs {known(needed)}; its shape is checked when it is made"] if needed else []
     if not needed:
         _made(kind, f"{kind.word} {plugin.name!r}", found, EMPTY)
@@ -172,13 +196,15 @@ def undeclared_paths(maker: Callable[..., Any]) -> list[str]:
     return loose_paths(maker)
 
 
-def _needed(maker: Any) -> list[str]:
-    """Return the required options of a maker."""
+def _needed(kind: Kind, maker: Any) -> list[str]:
+    """Return the required options of a maker; `*phrases` of a check is one, because without any it has no use."""
+    several = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+    if kind.contract == "Check":
+        several.remove(inspect.Parameter.VAR_POSITIONAL)
     try:
         parameters = inspect.signature(maker).parameters.values()
     except (TypeError, ValueError):  # a builtin without a signature
         return []
-    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [one.name for one in parameters if one.default is one.empty and one.kind not in several]
 
 
@@ -245,8 +271,8 @@ def locate(kind: str, name: str) -> Plugin:
     """Return the plug-in that a name means, not imported; raises `ValueError` as `find` does."""
     if not isinstance(name, str):
         raise ValueError(f"{kind_of(kind).what} is named by a string, not {name!r:.200}")
-    if _key(name) in kind_of(kind).built_in:  # without reading what is installed
-        return next(one for one in _built_in(kind) if one.name == _key(name))
+    if _built_in_target(kind, name) is not None:  # without reading what is installed
+        return next(one for one in _built_in(kind) if _key(one.name) == _key(name))
     there = installed(kind)
     named = _named(there, name)
     if len(named) == 1:
@@ -305,7 +331,7 @@ def _judged(kind: str, published: Sequence[Plugin]) -> Iterator[Plugin]:
         others = [other for other in published if _key(other.name) == _key(one.name) and other is not one]
         if any(other.distribution == one.distribution for other in others):
             yield one._replace(problem=f"{one.distribution} publishes the name twice")
-        elif _key(one.name) in kind_of(kind).built_in:
+        elif _built_in_target(kind, one.name) is not None:
             yield one._replace(problem=f"the name is built in: write {one.full_name!r} for this one")
         elif others:
             same = known(other.full_name for other in others)
@@ -393,6 +419,12 @@ def _check_model(owner: str, given: Any) -> None:
         raise ValueError(f"{owner}: a chat model has a name, 'provider:model', and {given!r:.200} has {name!r:.80}")
 
 
+def _check_check(owner: str, given: Any) -> None:
+    check_instance(owner, "a check", given)
+    if not callable(given):
+        raise ValueError(f"{owner}: a check is a function of the artifact, not {given!r:.200}")
+
+
 def _check_tool(owner: str, given: Any) -> None:
     check_instance(owner, "a tool", given)
     if not callable(given) and not callable(getattr(given, "call", None)):
@@ -457,6 +489,20 @@ _JOURNALS: Final = {
 }
 
 
+_PLAIN_CHECKS: Final = ("changed", "equals_reference", "json_valid", "not_blank", "python_parses")
+"""Checks without options."""
+_MAKERS_OF_CHECKS: Final = (
+    *("avoids_tool", "calls_tool", "citations", "contains", "diff_applies", "equals", "forbidden", "forbidden_regex"),
+    *("json_schema", "language", "markdown_outline", "max_chars", "max_tool_calls", "max_words", "min_chars"),
+    *("min_words", "numbers", "quotations", "regex"),
+)
+_CHECKS: Final = {
+    **{name: f"kairo_team.evaluators.checks:{name}.itself" for name in _PLAIN_CHECKS},
+    **{name: f"kairo_team.evaluators.checks:{name}" for name in _MAKERS_OF_CHECKS},
+}
+"""Those that the data of a rubric can name."""
+
+
 def _kinds() -> Iterator[tuple[str, Kind]]:
     """Yield the plug-in points, by the word for one plug-in in a file or on the command line."""
     coordinator = _check_methods("a coordinator", ("execute", "request", "team"))
@@ -491,7 +537,10 @@ def _kinds() -> Iterator[tuple[str, Kind]]:
         word = what.partition(" ")[2]
         group = f"kairo_team.{word.replace(' ', '_')}s"
         yield word.replace(" ", "-"), Kind(group, contract, kit, what, built_in, check)
-    yield "tool", Kind("kairo_team.tools", "Tool", None, "a tool", {}, _check_tool, is_made=False)
+    home = "kairo_team.evaluators"
+    yield "check", Kind("kairo_team.checks", "Check", "CheckTCK", "a check", _CHECKS, _check_check, home=home)
+    home = "kairo_team.tools"
+    yield "tool", Kind("kairo_team.tools", "Tool", None, "a tool", {}, _check_tool, is_made=False, home=home)
 
 
 KINDS: Final[Mapping[str, Kind]] = MappingProxyType(dict(_kinds()))

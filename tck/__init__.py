@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kairo_team.tck.agent import AgentTCK
     from kairo_team.tck.chat_model import ChatModelTCK
     from kairo_team.tck.chat_model_stage import Provider
+    from kairo_team.tck.check import CheckTCK
     from kairo_team.tck.coordinator import TeamCoordinatorTCK
     from kairo_team.tck.delivery import DeliveryTCK
     from kairo_team.tck.evaluation import EvaluationStrategyTCK
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AgentTCK",
     "ChatModelTCK",
+    "CheckTCK",
     "ContractTCK",
     "DeliveryTCK",
     "EvaluationStrategyTCK",
@@ -74,6 +76,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
         "agent": "AgentTCK",
         "chat_model": "ChatModelTCK",
         "chat_model_stage": "Provider",
+        "check": "CheckTCK",
         "coordinator": "TeamCoordinatorTCK",
         "delivery": "DeliveryTCK",
         "evaluation": "EvaluationStrategyTCK",

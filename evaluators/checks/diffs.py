@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from kairo_team.evaluators.checks.named_check import CheckAnswer, NamedCheck, by_name
 from kairo_team.evaluators.checks.named_texts import Texts, named_texts
@@ -22,7 +22,7 @@ _NO_FILE: Final = "/dev/null"
 
 
 @by_name
-def diff_applies(files: Texts = None) -> NamedCheck:
+def diff_applies(files: Annotated[Texts, "texts by name"] = None) -> NamedCheck:
     """Make a check that the text is a unified diff that applies to the files.
 
     `files` are texts by path, or a function of the context that returns them; None takes the artifacts of the task's

@@ -23,6 +23,8 @@ class Made(NamedTuple):
 
     name: str
     arguments: Mapping[str, Any]
+    data: Any = None
+    """The data that named a check of a package or of one's own, as it was written."""
 
 
 class NamedCheck:
@@ -57,6 +59,10 @@ class NamedCheck:
     def __call__(self, artifact: Artifact, context: EvaluationContext | None = None) -> Any:
         """Check one artifact; `context` is passed on if the check takes it."""
         return self._call(artifact, context) if self.wants_context else self._call(artifact)
+
+    def itself(self) -> NamedCheck:
+        """Return the check: it makes a check without options, as the maker of a plug-in does."""
+        return self
 
     @property
     def fingerprint(self) -> str:

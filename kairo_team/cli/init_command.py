@@ -40,6 +40,7 @@ _TARGETS: Final = {
     "gate": "Inbox",
     "journal": "Journal",
     "tool-source": "Greetings",
+    "check": "sourced",
     "tool": "count_words",
 }
 """Name of the plug-in's class or function, for each plug-in point."""

@@ -83,8 +83,8 @@ class Reading:
 
 
 def not_declared(option: str) -> str:
-    """Return a sentence on an option of untrusted data that is named like a path, and not declared as one."""
-    says = f"is named like a path, and {option!r} is not declared as one, so it could lead out of the file's folder"
+    """Return a sentence on an option of untrusted data that could be a path, and is not declared as one."""
+    says = f"could be a path, and {option!r} is not declared as one, so it could lead out of the file's folder"
     return f"{says} (its author declares it as os.PathLike[str]): that is for trusted data (trusted=True)"
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from jsonschema_rs import Draft202012Validator
 
 import kairo_team as kt
+from kairo_team.data.files import read_data
 from kairo_team.evaluators import Criterion, Example, Rubric, checks, load_rubric
 from kairo_team.evaluators.checks.named_check import NamedCheck
 from kairo_team.evaluators.criterion import BY, By
@@ -423,10 +424,11 @@ def test_the_three_formats_say_the_same(write: Write) -> None:
 
 def test_the_file_in_the_docs_is_a_rubric_and_fits_the_schema(write: Write) -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "rubrics.md").read_text(encoding="utf-8")
-    (text,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    text, of_packages = re.findall(r"^```yaml\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     rubric = load_rubric(write("tides.yaml", text))
     assert [one.id for one in rubric.criteria] == ["short", "cited", "plain", "agrees", "sign-off"]
     Draft202012Validator(Rubric.json_schema()).validate(rubric.to_data())
+    Draft202012Validator(Rubric.json_schema()).validate(read_data(write("doses.yaml", of_packages)).value)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from tests.mutants.kit_mutant import KitMutant
 
 HOMES = (
     "agents",
+    "checks",
     "coordinator_before",
     "coordinator_budget",
     "coordinator_cuts",

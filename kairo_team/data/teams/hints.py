@@ -38,12 +38,13 @@ from kairo_team.data.teams.shapes import (
     shown,
 )
 from kairo_team.errors import known
+from kairo_team.evaluators.criterion import Check
 from kairo_team.evaluators.rubric import Rubric
 from kairo_team.evaluators.rubric_data import rubric_of
 from kairo_team.files import File
 from kairo_team.governance.guardrails import policies_of
 from kairo_team.output_types import JsonSchema
-from kairo_team.plugin_options import Unsayable, holds_path, is_path, loose_paths, signature_of
+from kairo_team.plugin_options import Unsayable, holds_path, is_path, is_unreadable, loose_paths, signature_of
 
 _SECRETS: Final = ("headers", "env", "secrets")
 """Arguments whose texts may come from the environment."""
@@ -287,7 +288,7 @@ class RubricOf(Shape):
     def read(self, value: Any, place: Place, reading: Reading) -> Any:
         """Make the rubric; each mistake in its file becomes a mistake here, with its line there."""
         if isinstance(value, Mapping):
-            made, mistakes = rubric_of(Rubric, value)
+            made, mistakes = rubric_of(Rubric, value, reading)
             for one in mistakes:
                 reading.refuse((*place, *one.path), one.says, one.key)
             return MISSING if made is None else made
@@ -302,7 +303,7 @@ class RubricOf(Shape):
         except (ValueError, ImportError, OSError) as error:
             said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             return reading.refuse(place, f"names {text!r:.80}, which cannot be read: {said}")
-        made, mistakes = rubric_of(Rubric, found.value)
+        made, mistakes = rubric_of(Rubric, found.value, Reading(Path(path).resolve().parent, reading.trusted))
         for one in sentences(mistakes, text, found.line_of):
             reading.refuse(place, f"names a rubric that is wrong: {one}")
         return MISSING if made is None else made
@@ -336,7 +337,7 @@ def _moved(node: Any) -> Any:
 def _kinds() -> Mapping[Any, str]:
     """Return the plug-in points by their protocols."""
     found = {getattr(contracts, one.contract, None): kind for kind, one in plugins.KINDS.items()}
-    return {protocol: kind for protocol, kind in found.items() if protocol is not None}
+    return {Check: "check", **{protocol: kind for protocol, kind in found.items() if protocol is not None}}
 
 
 def shape_of(hint: Any, name: str = "") -> Shape | None:
@@ -451,7 +452,7 @@ class CommandWord(Plain):
 
 @dataclass(frozen=True)
 class Undeclared(Shape):
-    """A value that is named like a path, in an option that is not declared as one: for trusted data alone."""
+    """A value that could be a path, in an option that is not declared as one: for trusted data alone."""
 
     shape: Shape
     name: str
@@ -519,7 +520,8 @@ def arguments_of(make: Callable[..., Any]) -> Mapping[str, Argument]:
             shape = shape_of(hints.get(name, Any), name)
             several = parameter.kind is parameter.VAR_POSITIONAL
             if shape is not None:
-                shape = Undeclared(shape, name) if name in undeclared else shape
+                loose = name in undeclared or is_unreadable(hints.get(name))
+                shape = Undeclared(shape, name) if loose else shape
                 required = parameter.default is parameter.empty and not several
                 found[name] = Argument(ListOf(shape) if several else shape, required, several)
     return found

@@ -7,8 +7,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from clinical_dose.notes import Dose, read_note
+from clinical_dose.table import read_table
 
 if TYPE_CHECKING:
+    import os
+
     from clinical_dose.table import Row, Table
     from kairo_team import Artifact
 
@@ -21,6 +24,21 @@ def readable(artifact: Artifact) -> bool | str:
     if unread:
         return f"line {', '.join(map(str, unread))}: write `substance: amount unit, n a day [row]`, and nothing else"
     return bool(doses) or "the note has no dose"
+
+
+def form() -> Check:
+    """Make the check of the form, as it is published: what is published makes the check."""
+    return readable
+
+
+def single_dose_by(table: str | os.PathLike[str]) -> Check:
+    """Make the check of single doses by a table in a file, which is read once."""
+    return single_dose(read_table(table))
+
+
+def daily_dose_by(table: str | os.PathLike[str]) -> Check:
+    """Make the check of the doses of a day by a table in a file, which is read once."""
+    return daily_dose(read_table(table))
 
 
 def single_dose(table: Table) -> Check:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    import os
 
 
 class Row(NamedTuple):
@@ -28,7 +31,7 @@ Table = dict[str, Row]
 COLUMNS: Final = ("row", *Row._fields)
 
 
-def read_table(path: str | Path) -> Table:
+def read_table(path: str | os.PathLike[str]) -> Table:
     """Read a table; `ValueError` says which line of the file is wrong, and how."""
     file = Path(path)
     table: Table = {}
