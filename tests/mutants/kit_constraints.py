@@ -206,3 +206,53 @@ class TakesCancellationForTheEnd(RightConstraint):
                 return await super().watch()
             except anyio.get_cancelled_exc_class():
                 return ResourceValidation(True, "interrupted", {"used": 0})
+
+
+@mutant(clause="C3")
+class RemembersWhatItFound(RightConstraint):
+    """The first measurement is kept, and every later attempt gets it."""
+
+    class Constraint(Seconds):
+        found: ResourceValidation | None = None
+
+        async def validate(self, context: ResourceContext) -> ResourceValidation:
+            if self.found is None:
+                self.found = await super().validate(context)
+            return self.found
+
+
+@mutant(clause="C1")
+class MostlyUsedUp(RightConstraint):
+    """At the limit its share is 0.99, so that a warning at all of it never comes."""
+
+    class Constraint(Seconds):
+        def share(self, context: ResourceContext) -> float:
+            return min(0.99, context.elapsed / (self.limit or 1))
+
+
+@mutant(clause="C6")
+class WatchesAndSaysAllIsWell(RightConstraint):
+    """Its watch ends at once, with nothing found."""
+
+    class Constraint(Seconds):
+        async def watch(self) -> ResourceValidation:
+            return ResourceValidation(False)
+
+
+@mutant(clause="C6")
+class WatchesForTheWrongMoment(RightConstraint):
+    """Its watch reports what `validate` would not call a violation."""
+
+    class Constraint(Seconds):
+        async def watch(self) -> ResourceValidation:
+            await anyio.sleep(self.limit or 0)
+            return self.compare((self.limit or 0) - 1)
+
+
+@mutant(clause="C5")
+class WarnsWhereItCannotTell(RightConstraint):
+    """It could not measure, and says how much is left as if nothing was used."""
+
+    class Constraint(Seconds):
+        def compare(self, used: float) -> ResourceValidation:
+            return super().compare(used) if self.limit is not None else ResourceValidation(False, "not known")

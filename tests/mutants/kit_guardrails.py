@@ -280,3 +280,79 @@ class ComparesPrefixedNames(GuardrailPolicyTCK):
     @classmethod
     def about(cls, payload: Any, **metadata: Any) -> GuardrailContext:
         return super().about(payload, server="crm", tool=payload.name.removeprefix("crm_"), **metadata)
+
+
+@mutant(clause="C3")
+class MasksTheFirst(RightPolicy):
+    """Of several keys in one text it masks the first."""
+
+    modified_payloads = (ModelOutput(kt.ModelResponse("It is sk-1234, or else sk-1234.")),)
+
+    class Policy(Masks):
+        def mask(self, payload: GuardrailPayload) -> GuardrailDecision:
+            masked = payload.map_text(lambda text: KEY.sub("[KEY]", text, count=1))
+            return GuardrailDecision.allow() if masked is payload else GuardrailDecision.modify("key masked", masked)
+
+
+@mutant(clause="C3")
+class LeavesTheNamesOfArguments(GuardrailPolicyTCK):
+    """It masks the values of a tool's arguments, and not their names."""
+
+    cannot_crash = True
+    removed = ("sk-1234",)
+    allowed_payloads = (ToolInput("note", {"text": "The moon."}),)
+    modified_payloads = (ToolInput("note", {"sk-1234": "sk-1234"}),)
+
+    @classmethod
+    def make_policy(cls) -> GuardrailPolicy:
+        class Policy:
+            phases: ClassVar[Any] = {GuardrailPhase.PRE_TOOL}
+
+            async def evaluate(self, context: GuardrailContext) -> GuardrailDecision:
+                payload: Any = context.payload
+                values = {name: KEY.sub("[KEY]", str(value)) for name, value in payload.arguments.items()}
+                if values == dict(payload.arguments):
+                    return GuardrailDecision.allow()
+                return GuardrailDecision.modify("key masked", ToolInput(payload.name, values))
+
+        return Policy()
+
+
+@mutant(clause="C5")
+class LetsItPassTheSecondTime(RightPolicy):
+    """What it has denied once it knows, and lets pass."""
+
+    class Policy(Masks):
+        def __init__(self, fails: bool = False, waits: bool = False) -> None:
+            super().__init__(fails, waits)
+            self.seen: set[str] = set()
+
+        async def evaluate(self, context: GuardrailContext) -> GuardrailDecision:
+            if context.payload.text in self.seen:
+                return GuardrailDecision.allow()
+            decision = await super().evaluate(context)
+            if decision.action.value == "deny":
+                self.seen.add(context.payload.text)
+            return decision
+
+
+@mutant(clause="C8")
+class LooksElsewhereOnceItHasSeen(RightPolicy):
+    """After its first payload it wants to see requests only."""
+
+    class Policy(Masks):
+        async def evaluate(self, context: GuardrailContext) -> GuardrailDecision:
+            self.phases = frozenset({GuardrailPhase.PRE_MODEL})
+            return await super().evaluate(context)
+
+
+@mutant(clause="C6")
+class WarnsWhereItFails(RightPolicy):
+    """It could not decide, and warns instead of denying."""
+
+    class Policy(Masks):
+        async def evaluate(self, context: GuardrailContext) -> GuardrailDecision:
+            try:
+                return await super().evaluate(context)
+            except ConnectionError as error:
+                return GuardrailDecision.warn(str(error))
