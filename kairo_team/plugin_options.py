@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import collections.abc
 import inspect
 import re
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Final, Union, cast, get_args, get_origin
 
+_FUNCTION: Final[Any] = get_origin(Callable[[], None])
 _NAMED_LIKE_A_PATH: Final = re.compile(r"(?:^|_)(?:path|file|filename|dir|directory|folder)s?$|(?:^|_)directories$")
 
 
@@ -119,7 +119,7 @@ def holds_path_as_key(hint: Any) -> bool:
 def _parts(hint: Any) -> tuple[Any, ...]:
     """Return the types that a type is made of, but not the arguments of a function."""
     origin, parts = get_origin(hint), get_args(hint)
-    return parts[:1] if origin is Annotated else () if origin is collections.abc.Callable else parts
+    return parts[:1] if origin is Annotated else () if origin is _FUNCTION else parts
 
 
 def _has_loose_text(hint: Any) -> bool:

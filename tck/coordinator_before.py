@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from anyio.lowlevel import checkpoint
 
-from kairo_team.contracts import Agent
+from kairo_team.contracts import Agent, MemberContext
 from kairo_team.engine.plan.grown_tasks import most_tasks
 from kairo_team.engine.plan.preflight import check_request
 from kairo_team.events import AttemptStarted
@@ -18,6 +18,7 @@ from kairo_team.tasks import Task, TaskGraph
 from kairo_team.tck.coordinator_reviewing import TWO, Judge, Reviewer, ReviewStage, Writer
 from kairo_team.tck.coordinator_stage import Function, Show, fail, write
 from kairo_team.tck.kit import clause
+from kairo_team.team import Team, TeamExecutionRequest
 from kairo_team.verdicts import EvaluationContext, EvaluationVerdict
 
 
@@ -79,7 +80,7 @@ class BeforeTests(ReviewStage):
         asked = 0
 
         class Counting:
-            async def plan(self, *_: Any) -> TaskGraph:
+            async def plan(self, request: TeamExecutionRequest, team: Team, context: MemberContext) -> TaskGraph:
                 nonlocal asked
                 asked += 1
                 await checkpoint()

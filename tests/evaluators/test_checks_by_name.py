@@ -220,14 +220,6 @@ def test_the_schema_allows_other_names_and_refuses_those_that_need_arguments() -
     names: tuple[Any, ...] = ("cited@acme-checks", {"acme-register": {"path": "x"}}, {"acme-register": "x"})
     for check in (*names, "acme_checks:cited", "not_blank", {"max_words": 2}):
         assert validator.is_valid(data(check)), check
-    for check in (
-        "max_words",
-        "max_word",
-        {"max_word": 2},
-        {"max_words": "2"},
-        {"not_blank": {}},
-        "command",
-        {"a": 1, "b": 2},
-        5,
-    ):
+    wrong: list[Any] = ["max_words", "max_word", {"max_word": 2}, {"max_words": "2"}, {"not_blank": {}}, "command", 5]
+    for check in (*wrong, {"a": 1, "b": 2}):
         assert not validator.is_valid(data(check)), check

@@ -175,7 +175,7 @@ def ends_so(table_path: str | None = None) -> None: ...
 def one_or_several(paths: Path | list[str]) -> None: ...
 
 
-LOOSE = [text, texts, anything, unannotated, by_name, nested, ends_so, one_or_several]
+LOOSE: list[Callable[..., Any]] = [text, texts, anything, unannotated, by_name, nested, ends_so, one_or_several]
 
 
 @pytest.mark.parametrize("make", LOOSE, ids=lambda make: make.__name__)

@@ -33,8 +33,11 @@ class TestForm(CheckTCK):
 
 class TestSingleDose(CheckTCK):
     cannot_crash = True
-    good_artifacts: ClassVar[Sequence[str]] = ("tiralin: 5 mg, 2 a day [R1]", "tiralin: 20 mg, 1 a day [R1]")
-    bad_artifacts: ClassVar[Sequence[str]] = (
+    good_artifacts: ClassVar[Sequence[str | kt.Artifact]] = (
+        "tiralin: 5 mg, 2 a day [R1]",
+        "tiralin: 20 mg, 1 a day [R1]",
+    )
+    bad_artifacts: ClassVar[Sequence[str | kt.Artifact]] = (
         "tiralin: 21 mg, 1 a day [R1]",
         "tiralin: 5 g, 1 a day [R1]",
         "ovaxin: 1 mg, 1 a day [R9]",

@@ -105,7 +105,7 @@ class LedgerRules:
             return "an entry has lines, each with a debit or a credit"
         debits, credits_ = Decimal(), Decimal()
         for number, line in enumerate(cast("Sequence[object]", lines), 1):
-            sides = cast("Mapping[str, object]", line) if isinstance(line, Mapping) else {}
+            sides: Mapping[str, object] = cast("Mapping[str, object]", line) if isinstance(line, Mapping) else {}
             debit, credit = (_amount(sides.get(name, 0)) for name in ("debit", "credit"))
             if debit is None or credit is None or (debit > 0) == (credit > 0):
                 return f"line {number} needs either a debit or a credit, a number above 0"
