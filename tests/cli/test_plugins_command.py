@@ -205,9 +205,9 @@ def test_the_coordinator_of_the_command_line_is_used_again(
 def test_an_unknown_coordinator_is_refused(command: str, kairo: Any, team_file: TeamFile) -> None:
     said = kairo(command, team_file(TEAM), "--coordinator", "bord")
     assert said.code == 2
-    head, _, named = said.err.partition(" there are ")
-    assert head == "kairo: --coordinator: there is no coordinator 'bord'; did you mean 'board'?"
-    assert "'board', 'expert'" in named, "installed packages may publish more"
+    assert said.err.startswith(
+        "kairo: --coordinator: there is no coordinator 'bord'; did you mean 'board'? there are 'board', 'expert'"
+    )
 
 
 def test_the_schemas_are_listed(kairo: Any) -> None:

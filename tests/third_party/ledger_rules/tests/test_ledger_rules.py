@@ -104,7 +104,7 @@ async def test_a_member_corrects_an_entry_that_was_denied() -> None:
             "It is posted.",
         ]
     )
-    made = [plugins.make("guardrail", "ledger-rules")]
+    made = [plugins.make("guardrail", "true-entries")]
     team = kt.Team("books", [kt.Member("clerk", kt.MiniAgent(model, tools=[post]))], guardrails=made)
     result = await kt.run(team, "Post it.")
     assert (result.output, [*map(list, posted)]) == ("It is posted.", [right])
@@ -127,7 +127,7 @@ async def test_closing_the_books_ends_the_run(tmp_path: Path) -> None:
         await anyio.sleep_forever()
         raise AssertionError
 
-    constraint = plugins.make("constraint", "books-open", {"book": str(book), "every": 0.01})
+    constraint = plugins.make("constraint", "open-books", {"book": str(book), "every": 0.01})
     team = kt.Team("books", [kt.Member("clerk", work, constraints=[constraint])])
     result = await kt.run(team, "Post it.")
     assert result.status is kt.TeamStatus.FAILED

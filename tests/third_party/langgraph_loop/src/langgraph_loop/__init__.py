@@ -11,7 +11,7 @@ from langgraph.graph import END, START, StateGraph
 
 import kairo_team as kt
 from kairo_team.contracts import EvaluationStrategy
-from kairo_team.coordinators import ReviewRounds
+from kairo_team.coordinators import Reviewers, ReviewRounds
 from kairo_team.evaluators import SimpleEvaluationStrategy
 
 if TYPE_CHECKING:
@@ -54,13 +54,15 @@ class LangGraphCoordinator:
         async with kt.TeamRun.open(request, team) as run:
             single = kt.TaskGraph([kt.Task("task", request.goal)])
             plan = await run.plan(lambda: request.plan or single)
+            reviewers = Reviewers(run.team, self.evaluator)
+            reviewers.check(run, plan)
             async for task in run.ready(plan):
-                run.go(self.one, run, task)
+                run.go(self.one, run, task, reviewers)
         return run.result
 
-    async def one(self, run: kt.TeamRun, task: kt.Task) -> None:
+    async def one(self, run: kt.TeamRun, task: kt.Task, reviewers: Reviewers) -> None:
         """Let a task go through the graph."""
-        rounds = ReviewRounds(run, task, self.evaluator)
+        rounds = ReviewRounds(run, task, reviewers.of(task))
         steps = 2 * run.config.max_feedback_rounds + 4  # a write and a review a round, and the first and last
         await self.graph.ainvoke({"rounds": rounds}, {"recursion_limit": steps})
 

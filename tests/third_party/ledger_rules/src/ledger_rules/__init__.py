@@ -40,7 +40,7 @@ class BooksOpen:
     reply, and every `every` seconds. A book that cannot be read, or does not say it, raises: then the work stops too.
     """
 
-    name: ClassVar[str] = "books-open"
+    name: ClassVar[str] = "open-books"
 
     def __init__(self, book: str | os.PathLike[str], every: float = 5.0) -> None:
         if not every > 0:
@@ -79,7 +79,7 @@ class LedgerRules:
     `tools` are the tools that post entries. Such a call has `lines`, each with a `debit` or a `credit`.
     """
 
-    name: ClassVar[str] = "ledger-rules"
+    name: ClassVar[str] = "true-entries"
     phases: ClassVar[frozenset[GuardrailPhase]] = frozenset(
         {GuardrailPhase.PRE_TOOL, GuardrailPhase.POST_TOOL, GuardrailPhase.POST_MODEL}
     )
