@@ -19,6 +19,7 @@ from kairo_team.tck.calls import at_once, no_examples, result_or_error, skip_unl
 from kairo_team.tck.kit import ContractTCK, clause, law, make_it
 
 Measure = Literal["turns", "tokens", "seconds", "dollars"]
+"""What a constraint measures."""
 
 
 def context_of(turns: int = 0, tokens: int = 0, seconds: float = 0.0, dollars: Decimal | int = 0) -> ResourceContext:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
-import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -79,35 +77,3 @@ async def test_the_lowest_bid_gets_the_task_and_the_senior_what_it_could_not_do(
     result = await kt.run(team, "Write.", coordinator=Auction(Lengths(), {"expensive": 5}), config=config)
     assert result.status is kt.TeamStatus.COMPLETED, result.error
     assert (result.output, result.outcomes[0].member) == ("a longer text", "senior")
-
-
-def _imported(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the module and the name of each import from the library."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "kairo_team":
-            yield from ((node.module or "", alias.name) for alias in node.names)
-
-
-def _public() -> set[tuple[str, str]]:
-    """Return the modules and names in `tests/api.txt`."""
-    found: set[tuple[str, str]] = set()
-    module = ""
-    for line in (ROOT / "tests" / "api.txt").read_text("utf-8").splitlines():
-        if line.startswith("# "):
-            module = line.removeprefix("# ")
-        elif name := re.match(r"(?:class |def |enum |module )?(\w+)", line):
-            found.add((module, name[1]))
-    return found
-
-
-def test_packages_of_strangers_import_public_names_alone() -> None:
-    files = [Path(__file__), *(ROOT / "tests" / "third_party").rglob("*.py")]
-    modules = {module for module, _ in _public()}
-    strange = {
-        f"{path.name}: {module}.{name}"
-        for path in files
-        for module, name in _imported(path)
-        if (module, name) not in _public() and f"{module}.{name}" not in modules
-    }
-    assert len(files) > 5
-    assert not strange, "not in tests/api.txt: " + ", ".join(sorted(strange))
