@@ -20,6 +20,7 @@ from kairo_team._util.mistakes import did_you_mean
 from kairo_team._util.plugin_shapes import check_agent, check_instance, check_plug_in
 from kairo_team._util.terminal import clean
 from kairo_team._util.version import version_of_library
+from kairo_team.clauses import Promise, promise_of
 from kairo_team.contracts import check_constraints, check_guardrails
 from kairo_team.errors import known
 
@@ -55,6 +56,16 @@ class Kind(NamedTuple):
     def word(self) -> str:
         """The word for one plug-in, without its article."""
         return self.what.partition(" ")[2]
+
+    @property
+    def promise(self) -> Promise | None:
+        """The version and the stability of the contract; None for a tool, which has the library's own class."""
+        return promise_of(getattr(import_module("kairo_team.contracts"), self.contract, object))
+
+    @property
+    def mark(self) -> str:
+        """The promise, as it is written after the contract's name: ` 1.5 (experimental)`; "" without one."""
+        return f" {self.promise.version} ({self.promise.stability})" if self.promise else ""
 
 
 class Plugin(NamedTuple):

@@ -45,8 +45,8 @@ NEVER = {
 MODULES = {
     "_util": """child_processes child_watch clock database_url drawn frozen guesses late_pydantic
         lazy_imports masking mistakes open_scopes plugin_shapes reply_json terminal threads trace_context version""",
-    "vocabulary": """addresses artifacts budget conditions constraints contracts errors events files gates guardrails
-        human messages output_types permissions plugin_calls plugins recorded results tasks team verdicts""",
+    "vocabulary": """addresses artifacts budget clauses conditions constraints contracts errors events files gates
+        guardrails human messages output_types permissions plugin_calls plugins recorded results tasks team verdicts""",
     "governance": """constraint_chain constraint_limits governor guardrails halts holds ledger plug_ins
         policies pricing scope slices""",
     "models": """address call_keys client_errors error_bodies governed_model limits local local_server natives

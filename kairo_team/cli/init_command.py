@@ -141,8 +141,9 @@ def _plugin(kind: str, distribution: str, package: str) -> Mapping[str, str]:
     except ValueError as error:
         raise Refusal(f"--plugin: {error}") from None
     names = _common(distribution, package)
-    tests = "`tests/` uses it in a run." if point.kit is None else f"`tests/` runs the contract kit, {point.kit}."
-    names |= {"kind": kind, "what": point.what, "group": point.group, "target": _TARGETS[kind], "tests": tests}
+    kit = f"`tests/` runs the kit of the contract {point.contract}{point.mark}: {point.kit}."
+    names["tests"] = "`tests/` uses it in a run." if point.kit is None else kit
+    names |= {"kind": kind, "what": point.what, "group": point.group, "target": _TARGETS[kind]}
     names["options"] = Template(_OPTIONS.get(kind, "")).substitute(names)
     return {
         "README.md": _text("plugin/README.md.txt", names),

@@ -83,8 +83,15 @@ def _examined(plugin: Plugin, desk: Desk) -> _Found:
 
 def _points(kinds: Sequence[str]) -> list[dict[str, Any]]:
     return [
-        {"kind": kind, "contract": KINDS[kind].contract, "kit": KINDS[kind].kit, "group": KINDS[kind].group}
-        for kind in kinds
+        {
+            "kind": kind,
+            "contract": point.contract,
+            "version": point.promise and point.promise.version,
+            "stability": point.promise and point.promise.stability,
+            "kit": point.kit,
+            "group": point.group,
+        }
+        for kind, point in ((kind, KINDS[kind]) for kind in kinds)
     ]
 
 
@@ -120,7 +127,7 @@ def _show(kinds: Sequence[str], found: Sequence[_Found], unread: Sequence[str], 
 
 def _head(kind: str) -> str:
     point = KINDS[kind]
-    return f"{kind}: contract {point.contract}, kit {point.kit or '-'}, entry points {point.group}"
+    return f"{kind}: contract {point.contract}{point.mark}, kit {point.kit or '-'}, entry points {point.group}"
 
 
 def _cells(plugin: Plugin) -> tuple[str, str, str]:

@@ -171,6 +171,12 @@ def test_versions_are_bounded_and_nothing_is_left_to_fill_in(projects: Path) -> 
             assert "$" not in left, file
 
 
+def test_a_package_says_which_contract_it_was_written_for(projects: Path) -> None:
+    for kind, point in plugins.KINDS.items():
+        readme = (projects / f"acme-{kind}/README.md").read_text()
+        assert (f"contract {point.contract}{point.mark}" in readme) == (point.kit is not None)
+
+
 # ---------------------------------------------------------------- what is said, and what is refused
 
 

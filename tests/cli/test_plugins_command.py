@@ -47,16 +47,21 @@ def test_every_plug_in_point_is_listed_with_its_contract_its_kit_and_its_group(k
     assert (said.code, said.err) == (0, "")
     lines = said.out.splitlines()
     for kind, point in plugins.KINDS.items():
-        head = f"{kind}: contract {point.contract}, kit {point.kit or '-'}, entry points {point.group}"
+        head = f"{kind}: contract {point.contract}{point.mark}, kit {point.kit or '-'}, entry points {point.group}"
         first = lines[lines.index(head) + 1]
         assert first.split()[0] == next(iter([*sorted(point.built_in), "none"]))
     assert lines[-1] == "How to publish one, and to test it with its kit of kairo_team.tck: docs/extending.md"
 
 
+def test_what_a_contract_promises_stands_beside_its_name(kairo: Any) -> None:
+    assert "gate: contract HumanGate 1.5 (experimental), kit HumanGateTCK" in kairo("plugins", "gate").out
+    assert "tool: contract Tool, kit -, entry" in kairo("plugins", "tool").out, "a tool has no protocol"
+
+
 def test_one_plug_in_point_alone_with_the_packages_that_publish_it(kairo: Any, install: Install) -> None:
     install("acme-gates", {"gate": {"acme": "acme_gates:good", "pager-duty": "acme_gates:of"}}, GATES)
     assert kairo("plugins", "gate").out.splitlines() == [
-        "gate: contract HumanGate, kit HumanGateTCK, entry points kairo_team.gates",
+        "gate: contract HumanGate 1.5 (experimental), kit HumanGateTCK, entry points kairo_team.gates",
         "  callback    built in        kairo_team.gates:CallbackGate",
         "  console     built in        kairo_team.gates:ConsoleGate",
         "  defer       built in        kairo_team.gates:DeferGate",
@@ -132,7 +137,14 @@ def test_the_document_has_every_field(kairo_json: Any, install: Install) -> None
     said = kairo_json("plugins", "gate", "--check", "--json")
     assert said.code == said.document["exit_code"] == 8
     assert said.document["points"] == [
-        {"kind": "gate", "contract": "HumanGate", "kit": "HumanGateTCK", "group": "kairo_team.gates"}
+        {
+            "kind": "gate",
+            "contract": "HumanGate",
+            "version": "1.5",
+            "stability": "experimental",
+            "kit": "HumanGateTCK",
+            "group": "kairo_team.gates",
+        }
     ]
     first, *_, wrong, of = said.document["plugins"]
     assert (first["name"], first["distribution"], first["built_in"]) == ("callback", "kairo-team", True)
