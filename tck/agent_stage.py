@@ -158,7 +158,7 @@ class AgentStage(ContractTCK):
     @classmethod
     def make_agent_with_tool(cls, model: ChatModel, tool: Look) -> Agent | Function:
         """Make an agent whose model may call `tool`: an async function of a text, made by `kairo_team.tool`."""
-        raise make_it(cls, "make_agent_with_tool(cls, model, tool)")
+        raise make_it(cls, "make_agent_with_tool(cls, model, tool), or say uses_tools = False,")
 
     @classmethod
     def stage(

@@ -46,7 +46,7 @@ class ConstraintAnswers(ContractTCK):
     can_wait: ClassVar[bool] = False
     """Whether `validate` waits for something: then `make_waiting_constraint` is required."""
     watches: ClassVar[bool] = False
-    """It has a `watch`."""
+    """Whether it has a `watch`."""
     reached_in_runs: ClassVar[bool] = True
     """Whether ten turns, of 10 tokens, a dollar and a minute each, violate `make_violated_constraint`'s constraint."""
 

@@ -103,7 +103,9 @@ class CoordinatorStage(ContractTCK):
     @classmethod
     def make_planning_coordinator(cls, planner: Planner, *, fallback: bool = False) -> TeamCoordinator:
         """Make one that plans with this planner; with `fallback`, one task from the goal if planning fails."""
-        raise make_it(cls, "make_planning_coordinator(cls, planner, *, fallback=False)")
+        raise make_it(
+            cls, "make_planning_coordinator(cls, planner, *, fallback=False), or say supports_planner = False,"
+        )
 
     @classmethod
     def make_team(cls, agent: Agent | Function, **fields: Any) -> Team:

@@ -84,11 +84,8 @@ class PlannerStage(ContractTCK):
 
     @classmethod
     def write_plan(cls, tasks: Sequence[Task]) -> str:
-        """Write the model's reply with these tasks, which name members and may be an invalid plan.
-
-        Override it if `asks_model` is true.
-        """
-        raise make_it(cls, "write_plan(cls, tasks)")
+        """Write the model's reply with these tasks, which name members and may be an invalid plan."""
+        raise make_it(cls, "write_plan(cls, tasks), or say asks_model = False,")
 
     # ------------------------------------------------------------------ what is planned
 

@@ -27,8 +27,9 @@ FLOORS = [
     ["agents", "durable"],
     ["evaluators", "coordinators"],
     ["cluster", "evals", "data/teams"],
-    ["views", "web_console", "serve", "cli", "testing"],
+    ["testing"],
     ["tck"],
+    ["views", "web_console", "serve", "cli"],
     ["", "examples"],
 ]
 ORDER = {room: (level, place) for level, rooms in enumerate(FLOORS) for place, room in enumerate(rooms)}
@@ -38,7 +39,6 @@ NEVER = {
     "evaluators": {"agents"},
     "api": {"testing"},
     "cli": {"testing"},
-    "tck": {"cli", "views"},
     "": {"tck"},
     "examples": {"tck"},
 }
@@ -96,7 +96,7 @@ MODULES = {
     "evals": "dataset eval_result eval_run",
     "cli": """account_commands app budgets cluster_commands commands console_command databases
         defaults demo_command demo_scenes desk eval_command exits graph init_command interrupts job
-        journal_commands journals judge judge_attack judge_compare judge_inputs judge_report judge_try
+        kit_parts journal_commands journals judge judge_attack judge_compare judge_inputs judge_report judge_try
         loading options plugins_command refusal report report_command run_commands run_table schema_command
         secret_arguments serve_command sources streams""",
     "testing": "clocks postgres_server record_replay recorder scripted scripted_judge scripted_pairs",
@@ -377,6 +377,7 @@ def test_no_file_outgrows_its_room() -> None:
         ("tck/kit.py", "from kairo_team.testing.clocks import virtual_time", True),
         ("tck/evaluation.py", "from kairo_team.evaluators import Rubric", True),
         ("tck/kit.py", "from kairo_team.cli import main", False),
+        ("cli/kit_parts.py", "from kairo_team.tck import AgentTCK", True),
         ("testing/scripted.py", "from kairo_team.tck import run_kit", False),
         ("evaluators/rubric.py", "from kairo_team.tck import run_kit", False),
         ("examples/map_reduce.py", "from kairo_team.tck import run_kit", False),

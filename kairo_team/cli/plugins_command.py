@@ -10,6 +10,7 @@ import typer
 from rich.text import Text
 
 from kairo_team.cli.exits import NOT_MET, exit_codes
+from kairo_team.cli.kit_parts import document_of, parts_of, show_parts
 from kairo_team.cli.options import JsonOption
 from kairo_team.cli.refusal import Refusal
 from kairo_team.plugins import KINDS, OURS, Plugin, examine, installed, unreadable
@@ -43,6 +44,9 @@ def plugins(
     check: Annotated[
         bool, typer.Option("--check", help="Import each plug-in, make it if it needs no options, and check its shape.")
     ] = False,
+    kit: Annotated[
+        bool, typer.Option("--kit", help="List what the test class of each contract kit writes, and the clauses.")
+    ] = False,
     json: JsonOption = False,
 ) -> int:
     """List the plug-ins that files, options and configurations can name: built-in ones and installed ones.
@@ -55,6 +59,8 @@ def plugins(
         there = installed(kind)
     except ValueError as error:
         raise Refusal(str(error)) from None
+    if kit:
+        return _list_kits([kind] if kind else [*KINDS], desk)
     found = [_examined(one, desk) if check else _Found(one, one.problem) for one in there]
     unread = unreadable()
     wrong = len(unread) + sum(one.problem is not None for one in found)
@@ -69,6 +75,20 @@ def plugins(
         checked = count(len(found), "plug-in")
         desk.print_notice(f"{checked} checked: {count(wrong, 'problem') if wrong else 'nothing is wrong'}")
     return code
+
+
+def _list_kits(kinds: Sequence[str], desk: Desk) -> int:
+    """Show what each kit asks of its test class."""
+    parts = {kind: parts_of(KINDS[kind]) for kind in kinds}
+    points = [point | {"asks": document_of(parts[point["kind"]])} for point in _points(kinds)]
+
+    def show(screen: Screen) -> None:
+        for kind in kinds:
+            screen.show(Text(_head(kind), style="bold"), **screen.uncut)
+            show_parts(parts[kind], screen)
+
+    desk.present(json_format.dumps({"points": points, "exit_code": 0}, indent=2) + "\n", show)
+    return 0
 
 
 def _examined(plugin: Plugin, desk: Desk) -> _Found:
