@@ -11,6 +11,7 @@ from anyio.lowlevel import checkpoint
 
 from kairo_team._util.frozen import thaw
 from kairo_team.budget import Usage
+from kairo_team.files import File
 from kairo_team.messages import ModelRequest, ModelResponse, ToolCall
 from kairo_team.tools.tool import tool
 
@@ -71,6 +72,10 @@ class KitModel:
             raise step
         self.replies.append(_reply(step, len(self.requests)))
         return self.replies[-1]
+
+    def file_problem(self, file: File) -> str | None:
+        """Take every file."""
+        return None
 
     @property
     def used(self) -> tuple[int, int]:

@@ -150,6 +150,9 @@ class AgentStage(ContractTCK):
     wraps_up: ClassVar[bool] = False
     """Whether the agent watches its budget and answers on the last turn it can pay. Needs `uses_tools`."""
 
+    takes_files: ClassVar[bool] = False
+    """Whether the agent gives its model the files of its assignment."""
+
     @classmethod
     def make_agent(cls, model: ChatModel) -> Agent | Function:
         """Make an agent that asks this model. A fresh one each time."""

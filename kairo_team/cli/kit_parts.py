@@ -33,7 +33,7 @@ class Factory(NamedTuple):
     signature: str
     what: str
     instead: str | None
-    """The capability to declare in place of the factory; None if there is none to declare."""
+    """The capability to declare in place of the factory, if one can be declared."""
     has_default: bool
 
     @property

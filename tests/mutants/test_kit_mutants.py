@@ -24,6 +24,7 @@ HOMES = (
     "journal_owners",
     "journals",
     "models",
+    "planted",
     "planners",
     "tool_sources",
 )
