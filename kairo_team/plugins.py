@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 OURS: Final = "kairo-team"
 """The distribution of the built-in plug-ins."""
+KITS: Final = "kairo_team.kits"
+"""The group of entry points of test classes: each names the module with the kits that a package ships."""
 _TARGET: Final = re.compile(r"\s*(?P<module>\w+(\.\w+)*)\s*:\s*(?P<attribute>\w+(\.\w+)*)\s*(\[.*\])?\s*")
 _LONGEST: Final = 300
 """The most characters of an error's own text: a package writes it."""
@@ -224,6 +226,11 @@ def installed(kind: str | None = None) -> tuple[Plugin, ...]:
         for name in kinds
         for plugin in (*_built_in(name), *_judged(name, [one for one in everything if one.kind == name]))
     )
+
+
+def shipped_kits() -> tuple[Plugin, ...]:
+    """Return the modules with test classes of contract kits that packages ship, as `target`. Imports nothing."""
+    return tuple(sorted(_published({KITS: "kit"})[0]))
 
 
 def unreadable() -> tuple[str, ...]:

@@ -65,6 +65,7 @@ class KitReport:
                 number: {"text": text, "outcome": self._outcome(number)}
                 for number, text in clauses_of(self.contract).items()
             },
+            "lines": self.lines(),
             "tests": [
                 {"test": one.test, "clauses": list(one.clauses), "outcome": one.outcome, "reason": one.reason}
                 for one in self.results

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from kairo_team.plugins import KINDS
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -93,3 +96,15 @@ def test_every_source_with_python_was_read() -> None:
     templates = [path for path in SOURCES if path.suffix == ".txt" and pieces(path)]
     assert len(templates) >= 24  # two for each plug-in point
     assert all(pieces(path) for path in SOURCES if path.suffix == ".md")
+
+
+def test_the_page_on_publishing_lists_every_package() -> None:
+    text = (ROOT / "docs/ecosystem.md").read_text("utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)` \| (\w+) \|", text, re.MULTILINE))
+    packages = {path.name for path in (ROOT / "tests/third_party").iterdir() if (path / "pyproject.toml").exists()}
+    assert rows.keys() == packages
+    for name, contract in rows.items():
+        about = tomllib.loads((ROOT / "tests/third_party" / name / "pyproject.toml").read_text("utf-8"))["project"]
+        assert about["license"] == "Apache-2.0"
+        assert contract in {point.contract for point in KINDS.values()}
+        assert (ROOT / "tests/third_party" / name / "README.md").read_text("utf-8").strip()
