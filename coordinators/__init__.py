@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from kairo_team.coordinators.supervisor import SupervisorCoordinator
     from kairo_team.coordinators.task_dispatch import TaskDispatchCoordinator
     from kairo_team.coordinators.turns import Said
+    from kairo_team.results import Attempt
 
 __all__ = [
     "AgentPlanner",
+    "Attempt",
     "BestOf",
     "ExpertTeamCoordinator",
     "FailurePolicy",
@@ -47,6 +49,7 @@ if not TYPE_CHECKING:  # a type checker would accept any name
         "supervisor": "SupervisorCoordinator",
         "task_dispatch": "TaskDispatchCoordinator",
         "turns": "Said",
+        "kairo_team.results": "Attempt",
     }
     """Modules of the names. Each is imported when it is first used: a run has one coordinator."""
     __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -43,7 +43,7 @@ A subscriber with a method `around` is a `Surrounding` too."""
 
 @runtime_checkable
 class Surrounding(Protocol):
-    """A subscriber that also wraps the work of a run, such as in the span that is current in it.
+    """A subscriber that also wraps the work of a run, such as in a span. Contract 1.0, experimental.
 
     Optional: `traceparent(run_id) -> str | None`, the W3C trace context of its span for a run that has begun. It is
     recorded with the run, and `TeamResumed` has it when the run is resumed, in any process.
@@ -61,7 +61,7 @@ class Surrounding(Protocol):
 
 @runtime_checkable
 class ChatModel(Protocol):
-    """A language model.
+    """A language model. Contract 1.17, experimental.
 
     C1. `name` is `provider:model` and stays so; `complete` answers one request with a `ModelResponse`, or raises.
     C2. It keeps no conversation: an earlier request is not part of a later one.
@@ -241,8 +241,9 @@ class MemberContext(Protocol):
         ...
 
 
+@runtime_checkable
 class Agent(Protocol):
-    """Does a task.
+    """Does a task. Contract 1.14, experimental.
 
     C1. `run` returns an `AgentOutput`, an `Artifact`, a string that is not blank, or data (a pydantic model, dataclass,
         dict or list). None or anything else is a failed attempt, which is not retried.
@@ -296,7 +297,7 @@ AgentLike = Agent | AgentFunction
 
 @runtime_checkable
 class ResourceConstraint(Protocol):
-    """A soft limit inside the budget: looks at an attempt before each turn and after each reply.
+    """A soft limit inside the budget, asked before each turn and after each reply. Contract 1.8, experimental.
 
     C1. `validate` returns whether the limit is reached (`>=`, not `>`), a violation with a reason and its measures.
         `share`, if there is one, is 1.0 from there on and less before.
@@ -327,7 +328,7 @@ class ResourceConstraint(Protocol):
 
 @runtime_checkable
 class GuardrailPolicy(Protocol):
-    """Looks at what goes into and comes out of models and tools.
+    """Looks at what goes into and comes out of models and tools. Contract 1.10, experimental.
 
     C1. `evaluate` returns a `GuardrailDecision` about any payload of its phases, with any text; a denial, a change and
         a warning have a reason.
@@ -358,7 +359,7 @@ class GuardrailPolicy(Protocol):
 
 @runtime_checkable
 class PermissionGuard(Protocol):
-    """Decides which tool calls may happen.
+    """Decides which tool calls may happen. Contract 1.7, experimental.
 
     C1. `check` returns a `PermissionDecision` for every tool and all arguments; it does not allow a tool it does not
         know. A denial and a question have a reason.
@@ -378,7 +379,7 @@ class PermissionGuard(Protocol):
 
 @runtime_checkable
 class ToolSource(Protocol):
-    """A source of tools that are known only once connected, such as an MCP server.
+    """A source of tools that are known only once connected, such as an MCP server. Contract 1.8, experimental.
 
     C1. `connect` is entered once per run, before the first of its tools is offered, and left when the run ends.
     C2. The tools it yields are safe to call concurrently while it is connected.
@@ -405,7 +406,7 @@ class ToolSource(Protocol):
 
 @runtime_checkable
 class HumanGate(Protocol):
-    """Asks a person, for one run or many.
+    """Asks a person, for one run or many. Contract 1.5, experimental.
 
     C1. `decide` returns what the person decided about this question; it changes nothing itself.
     C2. It decides nothing by itself: when it gives up, or has waited long enough, it returns None, defers the question
@@ -429,8 +430,9 @@ class Models(Protocol):
         ...
 
 
+@runtime_checkable
 class EvaluationStrategy(Protocol):
-    """Decides what happens to one artifact.
+    """Decides what happens to one artifact. Contract 1.15, experimental.
 
     C1. It returns an `EvaluationVerdict` that does not contradict itself: a score of 0 or only criteria that are not
         met never come with a PASS, a score of 1 or only criteria that are met never with a REVISE, and an artifact that
@@ -468,8 +470,9 @@ class EvaluationStrategy(Protocol):
         ...
 
 
+@runtime_checkable
 class Planner(Protocol):
-    """Turns a goal into tasks.
+    """Turns a goal into tasks. Contract 1.9, experimental.
 
     C1. `plan` returns a `TaskGraph` or raises, for all arguments.
     C2. It starts no work: no member is called, request and team stay unchanged.
@@ -491,8 +494,9 @@ class Planner(Protocol):
         ...
 
 
+@runtime_checkable
 class TeamCoordinator(Protocol):
-    """Runs a team.
+    """Runs a team. Contract 1.22, experimental.
 
     C1. `execute` does nothing before it is awaited, and raises only `RunExists` or its caller's cancellation.
     C2. Every other end is a `TeamResult`, even if it refuses the request before any work: FAILED, no member called.
@@ -681,8 +685,9 @@ class RunJournal(Records, Protocol):
         ...
 
 
+@runtime_checkable
 class Journal(Protocol):
-    """Keeps the runs of a runtime, so that another process can resume them.
+    """Keeps the runs of a runtime, so that another process can resume them. Contract 1.19, experimental.
 
     Each process has a journal of its own on shared storage, such as a file or a database. What one process records of
     a run is a session of it: `begin` starts the first one and `recover` each later one.

@@ -20,6 +20,7 @@ from kairo_team._util.mistakes import did_you_mean
 from kairo_team._util.plugin_shapes import check_agent, check_instance, check_plug_in
 from kairo_team._util.terminal import clean
 from kairo_team._util.version import version_of_library
+from kairo_team.clauses import Promise, promise_of
 from kairo_team.contracts import check_constraints, check_guardrails
 from kairo_team.errors import known
 from kairo_team.plugin_options import loose_paths
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 OURS: Final = "kairo-team"
 """The distribution of the built-in plug-ins."""
+KITS: Final = "kairo_team.kits"
+"""The group of entry points of test classes: each names the module with the kits that a package ships."""
 _TARGET: Final = re.compile(r"\s*(?P<module>\w+(\.\w+)*)\s*:\s*(?P<attribute>\w+(\.\w+)*)\s*(\[.*\])?\s*")
 _LONGEST: Final = 300
 """The most characters of an error's own text: a package writes it."""
@@ -58,6 +61,16 @@ class Kind(NamedTuple):
     def word(self) -> str:
         """The word for one plug-in, without its article."""
         return self.what.partition(" ")[2]
+
+    @property
+    def promise(self) -> Promise | None:
+        """The version and the stability of the contract; None for a tool, which has the library's own class."""
+        return promise_of(getattr(import_module("kairo_team.contracts"), self.contract, object))
+
+    @property
+    def mark(self) -> str:
+        """The promise, as it is written after the contract's name: ` 1.5 (experimental)`; "" without one."""
+        return f" {self.promise.version} ({self.promise.stability})" if self.promise else ""
 
 
 class Plugin(NamedTuple):
@@ -260,6 +273,11 @@ def installed(kind: str | None = None) -> tuple[Plugin, ...]:
         for name in kinds
         for plugin in (*_built_in(name), *_judged(name, [one for one in everything if one.kind == name]))
     )
+
+
+def shipped_kits() -> tuple[Plugin, ...]:
+    """Return the modules with test classes of contract kits that packages ship, as `target`. Imports nothing."""
+    return tuple(sorted(_published({KITS: "kit"})[0]))
 
 
 def unreadable() -> tuple[str, ...]:

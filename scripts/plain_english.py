@@ -17,6 +17,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 CODE = tuple(ROOT / room for room in ("kairo_team", "coordinators", "evaluators", "examples", "tck"))
 DOCS = (ROOT / "docs", ROOT / "README.md")
+COPIED = {ROOT / "docs/kits.md"}
+"""Pages with the texts of the code, which count there."""
 SUFFIXES = {".py", ".md", ".j2"}
 MIN_LENGTH = 25
 """Shorter strings are names and keys rather than sentences."""
@@ -76,7 +78,7 @@ def places(roots: Iterable[Path]) -> list[Place]:
     files = sorted({file for root in roots for file in (root.rglob("*") if root.is_dir() else [root])})
     found: list[Place] = []
     for path in files:
-        if path.suffix not in SUFFIXES or not path.is_file():
+        if path.suffix not in SUFFIXES or not path.is_file() or path in COPIED:
             continue
         source = path.read_text(encoding="utf-8")
         for line, text in (_texts_of_code if path.suffix == ".py" else _texts_of_page)(source):

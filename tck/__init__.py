@@ -21,27 +21,32 @@ from kairo_team._util.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from kairo_team.tck.agent import AgentTCK
+    from kairo_team.tck.agent_model import Look
     from kairo_team.tck.chat_model import ChatModelTCK
     from kairo_team.tck.chat_model_stage import Provider
     from kairo_team.tck.check import CheckTCK
+    from kairo_team.tck.constraint_answers import Measure, context_of
     from kairo_team.tck.coordinator import TeamCoordinatorTCK
     from kairo_team.tck.delivery import DeliveryTCK
     from kairo_team.tck.evaluation import EvaluationStrategyTCK
+    from kairo_team.tck.evaluation_stage import ArtifactOrText
     from kairo_team.tck.guardrail_policy import GuardrailPolicyTCK
-    from kairo_team.tck.human_gate import HumanGateTCK
+    from kairo_team.tck.human_gate import HumanGateTCK, Person
     from kairo_team.tck.journal import JournalTCK
     from kairo_team.tck.kit import ContractTCK
     from kairo_team.tck.permission_guard import PermissionGuardTCK
     from kairo_team.tck.planner import PlannerTCK
-    from kairo_team.tck.reports import KitReport
+    from kairo_team.tck.reports import ContractResult, KitReport
     from kairo_team.tck.resource_constraint import ResourceConstraintTCK
     from kairo_team.tck.running import run_kit
     from kairo_team.tck.tool_source import ToolCallExample, ToolSourceTCK
 
 __all__ = [
     "AgentTCK",
+    "ArtifactOrText",
     "ChatModelTCK",
     "CheckTCK",
+    "ContractResult",
     "ContractTCK",
     "DeliveryTCK",
     "EvaluationStrategyTCK",
@@ -49,13 +54,17 @@ __all__ = [
     "HumanGateTCK",
     "JournalTCK",
     "KitReport",
+    "Look",
+    "Measure",
     "PermissionGuardTCK",
+    "Person",
     "PlannerTCK",
     "Provider",
     "ResourceConstraintTCK",
     "TeamCoordinatorTCK",
     "ToolCallExample",
     "ToolSourceTCK",
+    "context_of",
     "run_kit",
 ]
 
@@ -74,19 +83,22 @@ def _prepare() -> None:
 if not TYPE_CHECKING:  # a type checker would take any name for one that is there
     _HOMES = {
         "agent": "AgentTCK",
+        "agent_model": "Look",
         "chat_model": "ChatModelTCK",
         "chat_model_stage": "Provider",
         "check": "CheckTCK",
+        "constraint_answers": "Measure context_of",
         "coordinator": "TeamCoordinatorTCK",
         "delivery": "DeliveryTCK",
         "evaluation": "EvaluationStrategyTCK",
+        "evaluation_stage": "ArtifactOrText",
         "guardrail_policy": "GuardrailPolicyTCK",
-        "human_gate": "HumanGateTCK",
+        "human_gate": "HumanGateTCK Person",
         "journal": "JournalTCK",
         "kit": "ContractTCK",
         "permission_guard": "PermissionGuardTCK",
         "planner": "PlannerTCK",
-        "reports": "KitReport",
+        "reports": "ContractResult KitReport",
         "resource_constraint": "ResourceConstraintTCK",
         "running": "run_kit",
         "tool_source": "ToolCallExample ToolSourceTCK",

@@ -11,6 +11,7 @@ from anyio.lowlevel import checkpoint
 
 from kairo_team._util.frozen import thaw
 from kairo_team.budget import Usage
+from kairo_team.files import File
 from kairo_team.messages import ModelRequest, ModelResponse, ToolCall
 from kairo_team.tools.tool import tool
 
@@ -72,6 +73,10 @@ class KitModel:
         self.replies.append(_reply(step, len(self.requests)))
         return self.replies[-1]
 
+    def file_problem(self, file: File) -> str | None:
+        """Take every file."""
+        return None
+
     @property
     def used(self) -> tuple[int, int]:
         """The reported tokens of prompts and of replies."""
@@ -98,6 +103,7 @@ def request_text(request: ModelRequest) -> str:
 
 
 Look = Callable[[str], Awaitable[str]]
+"""The tool that the kit hands to `make_agent_with_tool`: an async function of a text."""
 """The kit's tool: an async function of one text that returns a text, marked as read-only."""
 
 

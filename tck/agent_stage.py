@@ -150,6 +150,9 @@ class AgentStage(ContractTCK):
     wraps_up: ClassVar[bool] = False
     """Whether the agent watches its budget and answers on the last turn it can pay. Needs `uses_tools`."""
 
+    takes_files: ClassVar[bool] = False
+    """Whether the agent gives its model the files of its assignment."""
+
     @classmethod
     def make_agent(cls, model: ChatModel) -> Agent | Function:
         """Make an agent that asks this model. A fresh one each time."""
@@ -158,7 +161,7 @@ class AgentStage(ContractTCK):
     @classmethod
     def make_agent_with_tool(cls, model: ChatModel, tool: Look) -> Agent | Function:
         """Make an agent whose model may call `tool`: an async function of a text, made by `kairo_team.tool`."""
-        raise make_it(cls, "make_agent_with_tool(cls, model, tool)")
+        raise make_it(cls, "make_agent_with_tool(cls, model, tool), or say uses_tools = False,")
 
     @classmethod
     def stage(

@@ -18,6 +18,7 @@ from kairo_team._util.frozen import thaw
 from kairo_team.artifacts import Artifact, Finding
 from kairo_team.budget import Budget
 from kairo_team.contracts import MemberContext
+from kairo_team.files import File
 from kairo_team.governance.guardrails import (
     GuardrailContext,
     GuardrailDecision,
@@ -29,6 +30,7 @@ from kairo_team.results import TeamResult
 from kairo_team.tasks import Assignment, TaskStatus
 from kairo_team.tck.agent_model import Say, looking, request_text
 from kairo_team.tck.agent_stage import TASK, AgentStage, Change, text_of, why
+from kairo_team.tck.chat_model_stage import IMAGE
 from kairo_team.tck.kit import clause
 from kairo_team.team import Role
 from kairo_team.tools.permissions import ToolPermissions
@@ -47,6 +49,7 @@ AGAIN: Mapping[str, str] = {
     "what a finding expects": "a cause by its name",
 }
 SUBJECTS = 10
+_FILE = File(data=IMAGE, media_type="image/png", name="dot.png")
 _OUR_OWN = {"kairo_team_reservations"}
 """The context variable through which a governed call finds the caller's holds."""
 
@@ -61,6 +64,14 @@ class WorkTests(AgentStage):
     @clause("C2", needs="reads_assignment uses_models")
     async def test_c02_on_a_revision_the_artifact_and_its_findings_reach_its_model(self) -> None:
         await self._check_reaches({**TOLD, **AGAIN}, _revised)
+
+    @clause("C2", needs="reads_assignment uses_models takes_files")
+    async def test_c02_files_reach_its_model(self) -> None:
+        scene = self.stage(change=_with_a_file)
+        result = await scene.play()
+        assert scene.model.requests, f"it asked no model; {why(result)}"
+        given = [file for request in scene.model.requests for file in request.files]
+        assert _FILE in given, f"its task has the file {_FILE}, and its model was given {given}"
 
     @clause("C2", needs="reads_assignment uses_models")
     async def test_c02_each_task_is_told_when_there_are_several(self) -> None:
@@ -247,6 +258,10 @@ def _with_everything(given: Assignment, context: MemberContext) -> Assignment:
         context={"audience": TOLD["the context"]},
         directives=[TOLD["a directive"]],
     )
+
+
+def _with_a_file(given: Assignment, context: MemberContext) -> Assignment:
+    return replace(given, files=[_FILE])
 
 
 def _revised(given: Assignment, context: MemberContext) -> Assignment:

@@ -9,7 +9,7 @@ from typing import Final
 from kairo_team._util.frozen import thaw
 from kairo_team.budget import Usage, to_picodollars
 from kairo_team.contracts import ChatModel
-from kairo_team.messages import Message, ModelRequest, ModelResponse, ToolCall, ToolSpec
+from kairo_team.messages import Billing, Message, ModelRequest, ModelResponse, ToolCall, ToolSpec
 from kairo_team.tck.calls import at_once
 from kairo_team.tck.chat_model_stage import ChatModelStage, Provider, ask, reported_usage, request_text
 from kairo_team.tck.kit import clause
@@ -152,6 +152,14 @@ class CallTests(ChatModelStage):
         usage = reported_usage(await self.make_model_of(Provider()).complete(ask()))
         seen = (usage.prompt_tokens, usage.completion_tokens)
         assert seen == (23, 5), f"its provider reported 23 and 5 tokens, it reports {seen}"
+
+    @clause("C5", needs="has_provider")
+    async def test_c05_cached_tokens_are_part_of_the_prompt(self) -> None:
+        """A provider reports them apart, and counts them among the tokens of the prompt."""
+        answer = ModelResponse("a fine text", usage=Usage(23, 5), billing=Billing(cached_tokens=20))
+        usage = reported_usage(await self.make_model_of(Provider(_always(answer))).complete(ask()))
+        seen = (usage.prompt_tokens, usage.completion_tokens)
+        assert seen == (23, 5), f"its provider reported 23 tokens, 20 of them cached, and 5; it reports {seen}"
 
     @clause("C5", needs="has_provider")
     async def test_c05_what_its_provider_does_not_tell_is_unknown(self) -> None:

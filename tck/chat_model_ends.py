@@ -11,7 +11,18 @@ from kairo_team.contracts import ChatModel
 from kairo_team.errors import ModelCallError, ModelErrorKind
 from kairo_team.files import File
 from kairo_team.messages import Message, ModelRequest, ModelResponse
-from kairo_team.tck.chat_model_stage import IMAGE, LONG, PROMPT, SOON, ChatModelStage, Provider, ask, request_text
+from kairo_team.tck.calls import skip_unless
+from kairo_team.tck.chat_model_stage import (
+    IMAGE,
+    LONG,
+    OTHER_IMAGE,
+    PROMPT,
+    SOON,
+    ChatModelStage,
+    Provider,
+    ask,
+    request_text,
+)
 from kairo_team.tck.kit import clause
 
 
@@ -158,6 +169,25 @@ class EndTests(ChatModelStage):
             assert provider.requests, "it takes the file, and its provider was not asked"
             given = list(provider.requests[-1].files)
             assert given == [image], f"it takes files, was given {image}, and its provider got {given}"
+
+    @clause("C13", "C15", needs="has_provider")
+    async def test_c13_files_leave_nothing_else_out(self) -> None:
+        """Several files with a text, after instructions and an earlier message."""
+        files = [
+            File(data=IMAGE, media_type="image/png", name="dot.png"),
+            File(data=OTHER_IMAGE, media_type="image/png"),
+        ]
+        sent = [Message.system("Be brief."), Message.user("First."), Message.assistant("Second."),
+                Message.user("What are these?", files)]  # fmt: skip
+        provider = Provider()
+        model = self.make_model_of(provider)
+        ask_problem = self.optional(model, "file_problem")
+        skip_unless(all(ask_problem(file) is None for file in files), "it takes no images")
+        await model.complete(ModelRequest(sent, max_tokens=6))
+        seen = provider.requests[-1]
+        missing = [one.text for one in sent if one.text not in request_text(seen)]
+        assert not missing, f"with files in the request, its provider was not given {missing}"
+        assert list(seen.files) == files, f"it was given {len(files)} files, and its provider got {list(seen.files)}"
 
 
 def _refuse(request: ModelRequest) -> ModelResponse:

@@ -20,6 +20,10 @@ IMAGE: Final = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNoAAAAggCBd81ytgAAAABJRU5ErkJggg=="
 )
 """A PNG of one grey pixel."""
+OTHER_IMAGE: Final = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mPQAAAAKgApxrku/gAAAABJRU5ErkJggg=="
+)
+"""A PNG of one darker pixel."""
 LONG: Final = 1000.0
 """Seconds of a call that the test cuts off."""
 SOON: Final = 0.1
@@ -109,6 +113,9 @@ class ChatModelStage(ContractTCK):
 
 def reported_usage(response: ModelResponse) -> Usage:
     """Return the usage that a reply reports; skip the test without one."""
-    if response.usage is None:
+    usage = response.usage
+    if usage is None:
         pytest.skip("its replies report no usage")
-    return response.usage
+    counts = (usage.prompt_tokens, usage.completion_tokens)
+    assert all(type(one) is int and one >= 0 for one in counts), f"its reply reports {counts} tokens: not two counts"
+    return usage

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -11,8 +12,9 @@ import pytest
 from kairo_team._util.frozen import thaw
 from kairo_team.budget import Usage
 from kairo_team.errors import ModelCallError
+from kairo_team.files import File
 from kairo_team.messages import Message, ModelRequest, ModelResponse, ToolCall, ToolSpec
-from kairo_team.tck.chat_model_stage import ANSWER, ChatModelStage, Provider, ask, request_text
+from kairo_team.tck.chat_model_stage import ANSWER, IMAGE, ChatModelStage, Provider, ask, request_text
 from kairo_team.tck.kit import clause
 
 TOOLS: Final = (
@@ -54,6 +56,47 @@ class WholeTests(ChatModelStage):
             roles = [one.role for one in seen.messages if message.text in one.text]
             assert message.role in roles, (
                 f"{message.text!r} is of the role {message.role!r}, and reached its provider with the roles {roles}"
+            )
+
+    @clause("C15", needs="has_provider")
+    async def test_c15_the_text_of_a_prompt_is_not_changed(self) -> None:
+        """Line breaks, quotes and other characters in a user's message."""
+        seen = await self._seen(ModelRequest([Message.user(TEXT)], max_tokens=7))
+        assert TEXT in request_text(seen), f"it was given {TEXT!r}, and its provider got {request_text(seen)!r:.300}"
+
+    @clause("C12", "C15", needs="has_provider")
+    async def test_c15_streamed_all_of_a_request_reaches_its_provider(self) -> None:
+        """Tools, schema, settings and files, as in a request for a whole reply."""
+        model = self.make_model_of(Provider())
+        self.optional(model, "stream")
+        file = File(data=IMAGE, media_type="image/png")
+        problem: Any = getattr(model, "file_problem", None)
+        takes_file = problem is not None and problem(file) is None
+        request = ModelRequest(
+            [Message.system("Be brief."), Message.user("Say.", [file] if takes_file else ())],
+            TOOLS if self.takes_tools else (),
+            SCHEMA if self.takes_schema else None,
+            max_tokens=7,
+            settings=dict(self.settings_taken),
+        )
+        given: dict[str, dict[str, Any]] = {}
+        for way, arguments in (("complete", ()), ("stream", (str,))):
+            provider = Provider(lambda _: ModelResponse('{"tide_height": 3}', usage=USAGE))
+            await getattr(self.make_model_of(provider), way)(request, *arguments)
+            given[way] = _parts(provider.requests[-1])
+        for part, whole in given["complete"].items():
+            assert given["stream"][part] == whole, (
+                f"its provider was given the {part} {whole!r:.300}, and when streaming {given['stream'][part]!r:.300}"
+            )
+
+    @clause("C12", "C16", needs="has_provider")
+    async def test_c16_a_streamed_reply_says_why_it_ended(self) -> None:
+        for reason in ("stop", "length", "content_filter"):
+            answer = ModelResponse("a fine text", usage=USAGE, finish_reason=reason)
+            stream = self.optional(self.make_model_of(Provider(partial(_answered, answer))), "stream")
+            reply = await stream(ask(), str)
+            assert reply.finish_reason == reason, (
+                f"its provider returned finish_reason {reason!r}, and streaming it returned {reply.finish_reason!r}"
             )
 
     @clause("C15", needs="has_provider takes_tools")
@@ -196,6 +239,21 @@ class WholeTests(ChatModelStage):
         return await self.make_model_of(Provider(lambda _: answer)).complete(
             ModelRequest(ask().messages, tools, max_tokens=7)
         )
+
+
+def _answered(answer: ModelResponse, _: ModelRequest) -> ModelResponse:
+    return answer
+
+
+def _parts(request: ModelRequest) -> dict[str, Any]:
+    """Return the parts of a request by name, except the texts of its messages."""
+    return {
+        "tools": [(one.name, thaw(one.parameters)) for one in request.tools],
+        "schema": thaw(request.output_schema),
+        "settings": thaw(request.settings),
+        "limit": request.max_tokens,
+        "files": list(request.files),
+    }
 
 
 def _said(calls: Any) -> list[tuple[str, Any]]:

@@ -19,6 +19,7 @@ from kairo_team.tck.calls import at_once, no_examples, result_or_error, skip_unl
 from kairo_team.tck.kit import ContractTCK, clause, law, make_it
 
 Measure = Literal["turns", "tokens", "seconds", "dollars"]
+"""What a constraint measures."""
 
 
 def context_of(turns: int = 0, tokens: int = 0, seconds: float = 0.0, dollars: Decimal | int = 0) -> ResourceContext:
@@ -45,7 +46,7 @@ class ConstraintAnswers(ContractTCK):
     can_wait: ClassVar[bool] = False
     """Whether `validate` waits for something: then `make_waiting_constraint` is required."""
     watches: ClassVar[bool] = False
-    """It has a `watch`."""
+    """Whether it has a `watch`."""
     reached_in_runs: ClassVar[bool] = True
     """Whether ten turns, of 10 tokens, a dollar and a minute each, violate `make_violated_constraint`'s constraint."""
 

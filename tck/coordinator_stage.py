@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 import anyio
+from anyio.lowlevel import checkpoint
 
 from kairo_team.budget import Budget
 from kairo_team.contracts import Agent, EvaluationStrategy, HumanGate, MemberContext, Planner, TeamCoordinator
 from kairo_team.engine.records.run_handle import Run
 from kairo_team.engine.run.ending import LAST_EVENT
 from kairo_team.engine.work.runtime import Runtime
-from kairo_team.events import TeamEnded, TeamStarted
+from kairo_team.events import AttemptStarted, Event, TeamEnded, TeamStarted
 from kairo_team.results import TeamResult
 from kairo_team.tasks import Assignment, Task, TaskGraph
 from kairo_team.tck.kit import ContractTCK, make_it
@@ -25,8 +26,26 @@ from kairo_team.testing.recorder import EventRecorder
 Function = Callable[[Assignment, MemberContext], Awaitable[Any]]
 REVIEWED = "kit-review"
 """The name of the kit's evaluator in a team."""
+_MOST_ATTEMPTS: Final = 500
+"""More attempts than any run of the kit needs."""
 LONG: Final = 10.0
 """Seconds within which work that was left running would show."""
+
+
+@dataclass(slots=True)
+class Attempts:
+    """Counts the attempts of a run, as a subscriber."""
+
+    count: int = 0
+    enough: Callable[[], object] = lambda: None
+    """Called at each attempt after `_MOST_ATTEMPTS`."""
+
+    def __call__(self, event: Event) -> None:
+        """Count an attempt."""
+        if isinstance(event, AttemptStarted):
+            self.count += 1
+            if self.count > _MOST_ATTEMPTS:
+                self.enough()
 
 
 @dataclass(slots=True)
@@ -37,10 +56,17 @@ class Show:
     request: TeamExecutionRequest
     team: Team
     seen: EventRecorder
+    attempts: Attempts
 
     async def play(self) -> TeamResult:
-        """Run it to its end."""
-        return await self.coordinator.execute(self.request, self.team)
+        """Run it to its end; fail if it begins more attempts than any of the kit's runs needs."""
+        # Virtual time does not pass in a loop of work that takes none.
+        with anyio.CancelScope() as scope:
+            self.attempts.enough = scope.cancel
+            return await self.coordinator.execute(self.request, self.team)
+        raise AssertionError(
+            f"it began {self.attempts.count} attempts in one run, and did not stop: when does it give up?"
+        )
 
     @asynccontextmanager
     async def live(self) -> AsyncGenerator[Run]:
@@ -103,7 +129,9 @@ class CoordinatorStage(ContractTCK):
     @classmethod
     def make_planning_coordinator(cls, planner: Planner, *, fallback: bool = False) -> TeamCoordinator:
         """Make one that plans with this planner; with `fallback`, one task from the goal if planning fails."""
-        raise make_it(cls, "make_planning_coordinator(cls, planner, *, fallback=False)")
+        raise make_it(
+            cls, "make_planning_coordinator(cls, planner, *, fallback=False), or say supports_planner = False,"
+        )
 
     @classmethod
     def make_team(cls, agent: Agent | Function, **fields: Any) -> Team:
@@ -129,9 +157,9 @@ class CoordinatorStage(ContractTCK):
 
         `runtime`, `team` and `config` are more fields of the runtime, the team and `TeamConfig`.
         """
-        seen = EventRecorder()
+        seen, attempts = EventRecorder(), Attempts()
         more = dict(runtime or {})
-        around = Runtime(subscribers=[*more.pop("subscribers", ()), seen], gate=gate, **more)
+        around = Runtime(subscribers=[*more.pop("subscribers", ()), seen, attempts], gate=gate, **more)
         evaluators = {} if evaluator is None else {REVIEWED: evaluator}
         members = cls.make_team(agent, runtime=around, evaluators=evaluators, **(team or {}))
         plan = cls._plan(tasks, reviewed=evaluator is not None) if tasks is not None and cls.supports_plan else None
@@ -139,7 +167,7 @@ class CoordinatorStage(ContractTCK):
         settings = TeamConfig(budget=budget or Budget(), **config)
         request = TeamExecutionRequest(goal, context or {}, plan=plan, config=settings)
         made_with = None if cls.reviews_named_tasks else evaluator
-        return Show(cls.make_coordinator(evaluator=made_with), request, members, seen)
+        return Show(cls.make_coordinator(evaluator=made_with), request, members, seen, attempts)
 
     @classmethod
     def _plan(cls, tasks: Iterable[Task], *, reviewed: bool) -> TaskGraph:
@@ -206,6 +234,7 @@ async def hang(assignment: Assignment, context: MemberContext) -> str:
 
 async def fail(assignment: Assignment, context: MemberContext) -> str:
     """Break."""
+    await checkpoint()  # a coordinator that asks again for ever can be cancelled here
     raise LookupError("the archive is closed")
 
 

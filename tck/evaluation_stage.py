@@ -110,17 +110,17 @@ class EvaluationStage(ContractTCK):
         """Make one that waits for something that never comes."""
         if cls.asks_a_judge:
             return cls.make_judged_strategy(PaidModel(_silent))
-        raise make_it(cls, "make_hanging_strategy(cls)")
+        raise make_it(cls, "make_hanging_strategy(cls), or say can_hang = False,")
 
     @classmethod
     def make_judged_strategy(cls, judge: ChatModel) -> EvaluationStrategy:
         """Make one with this judge in place of each of its judges."""
-        raise make_it(cls, "make_judged_strategy(cls, judge)")
+        raise make_it(cls, "make_judged_strategy(cls, judge), or say asks_a_judge = False,")
 
     @classmethod
     def make_reordered(cls) -> Iterable[EvaluationStrategy]:
         """Make the strategy several times, with the parts in another order each time."""
-        raise make_it(cls, "make_reordered(cls)")
+        raise make_it(cls, "make_reordered(cls), or say has_parts = False,")
 
     @classmethod
     def write_judgement(cls, request: ModelRequest, *, met: bool | None, quote: str) -> str:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kairo_team.artifacts import Artifact, Finding
 from kairo_team.engine.records.digests import criteria_digest
-from kairo_team.tck.calls import another_moment, said_elsewhere
+from kairo_team.tck.calls import another_moment, said_elsewhere, skip_unless
 from kairo_team.tck.evaluation_stage import EvaluationStage, is_about_rounds
 from kairo_team.tck.kit import clause, law
 from kairo_team.verdicts import Cause, EvaluationVerdict, VerdictOutcome
@@ -92,6 +92,17 @@ class VerdictTests(EvaluationStage):
                 f"{artifact.text!r:.80} is bad, and one approval would make it pass: {_shown(verdict)}"
             )
 
+    @clause("C3")
+    async def test_c03_a_good_artifact_of_another_task_makes_none_pass(self) -> None:
+        """A bad artifact that was made from a good one is bad."""
+        skip_unless(not self.upstream, "its artifacts were made from others: upstream is given")
+        skip_unless(not self.asks_a_judge, "the kit's judge finds the artifact by its text, wherever that is")
+        for artifact in self.bad():
+            asked = await self.ask(self.make_strategy(), artifact, upstream={"before": self.good()[0]})
+            assert asked.verdict.outcome is not PASS, (
+                f"{artifact.text!r:.80} is bad, and it passed when it was made from {self.good()[0].text!r:.80}"
+            )
+
     @clause("C4")
     async def test_c04_a_blocking_finding_says_something_to_act_on(self) -> None:
         """A finding says what is wrong, or how it should be."""
@@ -140,6 +151,16 @@ class VerdictTests(EvaluationStage):
         for one, first, second in zip(alone, there, reversed(back), strict=True):
             check_equal(first, one, "asked after others")
             check_equal(second, one, "asked in another order")
+
+    @clause("C5", needs="deterministic")
+    async def test_c05_an_artifact_of_the_same_letters_changes_nothing(self) -> None:
+        """The same text backwards was asked about before: a cache must not take one for the other."""
+        for artifact in (*self.good(), *self.bad()):
+            alone = await self.verdict(self.make_strategy(), artifact)
+            strategy = self.make_strategy()
+            await self.ask(strategy, Artifact(artifact.text[::-1], media_type=artifact.media_type))
+            after = await self.verdict(strategy, artifact)
+            check_equal(after, alone, "asked after the same text backwards")
 
     @clause("C6")
     async def test_c06_what_is_good_passes_after_any_rounds(self) -> None:

@@ -41,8 +41,11 @@ class GuardrailDecisions(ContractTCK):
     allowed_payloads: ClassVar[Payloads] = ()
     """Payloads that pass unchanged, without an event; give one for each phase of the policy."""
     denied_payloads: ClassVar[Payloads] = ()
+    """Payloads that are denied."""
     modified_payloads: ClassVar[Payloads] = ()
+    """Payloads that pass changed."""
     warned_payloads: ClassVar[Payloads] = ()
+    """Payloads that pass unchanged, with a warning."""
     removed: ClassVar[Sequence[str]] = ()
     """Texts in the `modified_payloads` that are in no piece of text afterwards."""
     denies_at: ClassVar[int] = 1

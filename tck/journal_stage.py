@@ -128,7 +128,7 @@ class JournalStage(ContractTCK):
     can_fail: ClassVar[bool] = True
     """Whether the kit can make it fail: `fail`."""
     keeps_events: ClassVar[bool] = True
-    """It records events."""
+    """Whether it records events."""
     patience: ClassVar[float] = 10.0
     """Seconds within which a living run learns that it was cancelled or lost."""
 
@@ -154,7 +154,10 @@ class JournalStage(ContractTCK):
 
     @classmethod
     def close(cls, journal: Journal) -> None:
-        """Release a journal's resources, such as its thread; called once for each journal, also after a crash."""
+        """Release a journal's resources, such as its thread; called once for each journal, also after a crash.
+
+        Override it if there are any.
+        """
 
     @asynccontextmanager
     async def store(self) -> AsyncGenerator[Store]:

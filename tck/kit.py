@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.strategies import SearchStrategy
 
-from kairo_team.tck.clauses import clauses_of
+from kairo_team.clauses import clauses_of
 from kairo_team.testing.clocks import Backend, virtual_time, virtual_time_backends
 
 P = ParamSpec("P")

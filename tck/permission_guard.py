@@ -41,8 +41,11 @@ class PermissionGuardTCK(ContractTCK):
     contract: ClassVar[type] = PermissionGuard
 
     allowed_calls: ClassVar[Sequence[Call]] = ()
+    """Calls that it allows: tool, arguments and side effect of each."""
     denied_calls: ClassVar[Sequence[Call]] = ()
+    """Calls that it denies."""
     asked_calls: ClassVar[Sequence[Call]] = ()
+    """Calls that a person decides about."""
     allows_unknown_tools: ClassVar[bool] = False
     """Whether the guard allows system tools with unknown names."""
     looks_at_paths: ClassVar[bool] = False
@@ -64,7 +67,7 @@ class PermissionGuardTCK(ContractTCK):
 
     @classmethod
     def folder_call(cls, path: str) -> Call:
-        """Return a call with a path."""
+        """Return a call with a path; override it for another tool."""
         return "read_file", {"path": path}, "read"
 
     @classmethod

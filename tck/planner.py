@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any, Final, cast
 
 import anyio
 import pytest
@@ -29,6 +30,10 @@ _NAMES = st.lists(st.sampled_from(["ann", "ben", "cid", "d.e-f_9"]), min_size=1,
 _GOALS = st.sampled_from(["Write about tides.", "x", "Räume {{ goal }} auf", '"}]', "one\n\ntwo"])
 
 
+_EVERY_FORM: Final = {"no tasks", "an unknown member"}
+"""Faults that every form of a plan can have; a form without ids or dependencies cannot have the others."""
+
+
 def _bad_plans(team: Team) -> dict[str, list[Task]]:
     """Return invalid plans for a team, by fault."""
     member = team.members[0].id
@@ -44,6 +49,11 @@ def _bad_plans(team: Team) -> dict[str, list[Task]]:
         "itself as a dependency": [Task("a", "Do it.", member=member, depends_on=["a"])],
         "one id twice": [one, one],
     }
+
+
+def _without_fault(tasks: list[Task]) -> list[Task]:
+    """Return tasks with ids of their own and no dependencies, which a form without either writes as it does `tasks`."""
+    return [replace(task, id=f"{task.id}{place or ''}", depends_on=()) for place, task in enumerate(tasks)]
 
 
 class PlannerTCK(PlannerStage):
@@ -136,7 +146,7 @@ class PlannerTCK(PlannerStage):
     async def test_c07_an_answer_that_cannot_be_run_is_sent_back_once_at_most(self) -> None:
         """The second reply counts, and is checked like the first."""
         team = self.make_team("ann", "ben")
-        for name, tasks in _bad_plans(team).items():
+        for name, tasks in self._bad_plans(team).items():
             planned = await self.plan(self.answer(tasks), self.answer(two_tasks(team)), team=team)
             asked = planned.model.calls
             assert len(asked) <= 2, f"a plan with {name}: the model was asked {len(asked)} times"
@@ -163,11 +173,19 @@ class PlannerTCK(PlannerStage):
     async def test_c07_a_second_answer_that_cannot_be_run_is_the_last(self) -> None:
         """The planner returns no substitute for a plan: the caller decides what to do without one."""
         team = self.make_team("ann", "ben")
-        for name, tasks in _bad_plans(team).items():
+        for name, tasks in self._bad_plans(team).items():
             planned = await self.plan(self.answer(tasks), team=team)
             _check_raised(planned, f"a plan with {name}, twice")
             calls = len(planned.model.calls)
             assert calls <= 2, f"a plan with {name}: the model was asked {calls} times"
+
+    def _bad_plans(self, team: Team) -> dict[str, list[Task]]:
+        """Return the invalid plans that the planner's form can write."""
+        return {
+            name: tasks
+            for name, tasks in _bad_plans(team).items()
+            if name in _EVERY_FORM or self.answer(tasks) != self.answer(_without_fault(tasks))
+        }
 
     @clause("C9", needs="supports_replan")
     async def test_c09_a_plan_that_is_there_is_kept(self) -> None:

@@ -84,11 +84,11 @@ class PlannerStage(ContractTCK):
 
     @classmethod
     def write_plan(cls, tasks: Sequence[Task]) -> str:
-        """Write the model's reply with these tasks, which name members and may be an invalid plan.
+        """Write the model's reply with these tasks, which may be an invalid plan.
 
-        Override it if `asks_model` is true.
+        It has their members and descriptions, and their ids and dependencies if such a reply has them.
         """
-        raise make_it(cls, "write_plan(cls, tasks)")
+        raise make_it(cls, "write_plan(cls, tasks), or say asks_model = False,")
 
     # ------------------------------------------------------------------ what is planned
 

@@ -5,10 +5,12 @@ Pytest loads the plugin by itself. It costs nothing without a kit.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Generator, Iterator
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -18,6 +20,19 @@ if TYPE_CHECKING:
 
 _KEY: Final = "kairo_team.tck"
 _CHANGED: Final = "the test was changed, and proves nothing"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--kit-report`."""
+    help_text = "write the results of contract kits of kairo_team.tck to this file, as JSON"
+    parser.addoption("--kit-report", metavar="FILE", type=Path, help=help_text)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse a report that could not be written."""
+    path: Path | None = config.getoption("--kit-report")
+    if path is not None and not path.absolute().parent.is_dir():
+        raise pytest.UsageError(f"--kit-report {path}: there is no folder {str(path.absolute().parent)!r}")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -58,9 +73,13 @@ def _clauses(kit: type, name: str) -> tuple[str, ...]:
     return next(filter(None, stated), ())
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print one report for each implementation whose kit ran."""
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print one report for each implementation whose kit ran, and write them for `--kit-report`."""
     reports = list(_reports(terminalreporter.stats))
+    path: Path | None = config.getoption("--kit-report")
+    if path is not None:
+        told = {"reports": [json.loads(report.to_json()) for report in reports]}
+        path.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
     if reports:
         terminalreporter.section("contracts")
     for report in reports:
@@ -79,7 +98,7 @@ def _reports(stats: dict[str, list[Any]]) -> Iterator[KitReport]:
                     results.setdefault((report.nodeid.rpartition("::")[0], value[0]), []).append(_result(report, value))
     for (implementation, named), of_one in results.items():
         if (contract := _contract(named)) is not None:
-            yield KitReport(implementation, contract, of_one)
+            yield KitReport(implementation.removeprefix("::"), contract, of_one)
 
 
 def _contract(named: str) -> type | None:

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from platform import python_version
 from typing import Any, Final, Literal, cast
 
-from kairo_team.tck.clauses import clauses_of
+from kairo_team.clauses import clauses_of, promise_of
 
 Outcome = Literal["passed", "skipped", "failed", "expected"]
 """`expected`: the test fails, and is marked as xfail."""
@@ -53,15 +53,19 @@ class KitReport:
 
     def to_json(self) -> str:
         """Return the report as JSON: versions, each clause with its text and outcome, and each contract test."""
+        promise = promise_of(self.contract)
         told: dict[str, Any] = {
             "implementation": self.implementation,
             "contract": self.contract.__name__,
+            "version": promise and promise.version,
+            "stability": promise and promise.stability,
             "ok": self.ok,
             "versions": {"kairo-team": version("kairo-team"), "python": python_version()},
             "clauses": {
                 number: {"text": text, "outcome": self._outcome(number)}
                 for number, text in clauses_of(self.contract).items()
             },
+            "lines": self.lines(),
             "tests": [
                 {"test": one.test, "clauses": list(one.clauses), "outcome": one.outcome, "reason": one.reason}
                 for one in self.results

@@ -199,6 +199,21 @@ class ToolSourceTCK(ContractTCK):
             assert not patience.cancelled_caught, f"cancelled, its block was not left within {_SOON:g} seconds"
             self._assert_closed("its block was cancelled")
 
+    @clause("C7")
+    async def test_c07_a_cancelled_call_has_no_other_result(self) -> None:
+        """The call ends by the cancellation, unless it is done before that arrives."""
+        async with self.make_source().connect() as tools:
+            for example in self._examples():
+                made: list[Any] = []
+                with anyio.move_on_after(_SOON) as patience:
+                    with anyio.CancelScope() as scope:
+                        scope.cancel()
+                        made.append(await _made(_tool(tools, example.tool), example.arguments))
+                assert not patience.cancelled_caught, f"a call of {example.tool} was cancelled, and did not end"
+                for given in made:
+                    _check_result(example, given, "cancelled")
+                _check_result(example, await _called(tools, example), "after a call was cancelled")
+
     @clause("C7", needs="shows_open")
     async def test_c07_what_was_opened_is_closed(self) -> None:
         """While it is connected something is open, or `count_open` sees nothing."""

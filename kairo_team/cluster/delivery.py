@@ -55,6 +55,7 @@ class Delivery(Protocol):
 
     A delivery *waits* from its commit until a receiver takes it, and is *under way* until it is acknowledged. The order
     of deliveries is not guaranteed, and a delivery may come more than once: a receiver claims a unit by its fence.
+    Contract 1.15, experimental.
 
     C1. `install` creates the engine's tables and functions in the database. It may be called again, and by any number
         of processes at once, but not inside a transaction, because it may wait for open transactions. `send` and

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from kairo_team._util.frozen import known_arguments
 from kairo_team.budget import BudgetPolicy, Money, Usage, picodollars, to_dollars, to_picodollars
@@ -31,8 +31,12 @@ __all__ = ["OwnPrice", "Price", "PriceBook", "Tariff"]
 _MILLION: Final = 10**6
 
 
+@runtime_checkable
 class Tariff(Protocol):
-    """The current prices of one model's calls; one object prices a call both before and after it is made."""
+    """The current prices of one model's calls. Contract 1.0, experimental.
+
+    One object prices a call both before and after it is made.
+    """
 
     def most(self, prompt: int, completion: int) -> Decimal:
         """Return the most dollars that a call of up to that many tokens can cost, however they are billed."""

@@ -33,8 +33,6 @@ MODULES = (
     "kairo_team.plugins",
     "kairo_team.prompts",
     "kairo_team.tck",
-    "kairo_team.tck.human_gate",
-    "kairo_team.tck.resource_constraint",
     "kairo_team.data.teams",
     "kairo_team.testing",
     "kairo_team.tools",

@@ -167,8 +167,40 @@ def test_versions_are_bounded_and_nothing_is_left_to_fill_in(projects: Path) -> 
         ]
         assert all(re.search(r">=[\d.]+,<\d+$", one) for one in wanted), wanted
         for file in (one for one in project.rglob("*") if one.suffix in {".md", ".py", ".toml", ".yml"}):
-            left = re.sub(r"\$\{\{ matrix\.python \}\}", "", file.read_text())
+            left = re.sub(r"\$\{\{ matrix\.(python|kairo-team) \}\}", "", file.read_text())
             assert "$" not in left, file
+
+
+def test_a_package_has_a_licence_a_changelog_and_a_workflow_for_the_lowest_and_the_newest(projects: Path) -> None:
+    for kind in plugins.KINDS:
+        project = projects / f"acme-{kind}"
+        about = tomllib.loads((project / "pyproject.toml").read_text())["project"]
+        assert (about["license"], about["license-files"]) == ("MIT", ["LICENSE"])
+        assert "the authors of" in (project / "LICENSE").read_text()
+        assert "## 0.1.0 (unreleased)" in (project / "CHANGELOG.md").read_text()
+        workflow = (project / ".github/workflows/test.yml").read_text()
+        lowest = re.search(r">=(\d+\.\d+),", about["dependencies"][0])
+        assert lowest is not None
+        assert f'kairo-team: ["kairo-team=={lowest[1]}.0", "kairo-team"]' in workflow
+        assert f"kairo plugins {kind} --check --kit" in workflow
+
+
+def test_a_package_by_the_convention_publishes_the_rest_of_its_name(kairo: Any, tmp_path: Path) -> None:
+    assert kairo("init", tmp_path / "kairo-team-tides", "--plugin", "model").code == 0
+    about = tomllib.loads((tmp_path / "kairo-team-tides/pyproject.toml").read_text())["project"]
+    assert about["name"] == "kairo-team-tides"
+    assert about["entry-points"]["kairo_team.models"] == {"tides": "kairo_team_tides:Echo"}
+    assert about["entry-points"]["kairo_team.kits"] == {"tides": "kairo_team_tides.kit"}
+    assert 'kt.MiniAgent("tides:large")' in (tmp_path / "kairo-team-tides/tests/test_kairo_team_tides.py").read_text()
+    said = kairo("init", tmp_path / "kairo-team-board", "--plugin", "coordinator")
+    assert said.code == 2
+    assert said.err.startswith("kairo: the coordinator 'board' is built in, and no package can take that name")
+
+
+def test_a_package_says_which_contract_it_was_written_for(projects: Path) -> None:
+    for kind, point in plugins.KINDS.items():
+        readme = (projects / f"acme-{kind}/README.md").read_text()
+        assert (f"contract {point.contract}{point.mark}" in readme) == (point.kit is not None)
 
 
 # ---------------------------------------------------------------- what is said, and what is refused
@@ -200,7 +232,7 @@ def test_the_files_and_the_next_steps_are_said(kairo: Any, tmp_path: Path, monke
         "next:",
         '  python -m pip install "pip>=25.1"',
         "  python -m pip install -e . --group dev",
-        "  kairo plugins evaluator --check",
+        "  kairo plugins evaluator --check --kit",
         "  pytest",
     ]
     assert 'acme-rules = "acme_rules:Sourced"' in (tmp_path / "rules/pyproject.toml").read_text()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kairo_team import plugins
+from kairo_team.errors import MissingExtra
 from tests import plugin_packages
 from tests.plugin_packages import Install
 
@@ -47,16 +48,21 @@ def test_every_plug_in_point_is_listed_with_its_contract_its_kit_and_its_group(k
     assert (said.code, said.err) == (0, "")
     lines = said.out.splitlines()
     for kind, point in plugins.KINDS.items():
-        head = f"{kind}: contract {point.contract}, kit {point.kit or '-'}, entry points {point.group}"
+        head = f"{kind}: contract {point.contract}{point.mark}, kit {point.kit or '-'}, entry points {point.group}"
         first = lines[lines.index(head) + 1]
         assert first.split()[0] == next(iter([*sorted(point.built_in), "none"]))
     assert lines[-1] == "How to publish one, and to test it with its kit of kairo_team.tck: docs/extending.md"
 
 
+def test_what_a_contract_promises_stands_beside_its_name(kairo: Any) -> None:
+    assert "gate: contract HumanGate 1.5 (experimental), kit HumanGateTCK" in kairo("plugins", "gate").out
+    assert "tool: contract Tool, kit -, entry" in kairo("plugins", "tool").out, "a tool has no protocol"
+
+
 def test_one_plug_in_point_alone_with_the_packages_that_publish_it(kairo: Any, install: Install) -> None:
     install("acme-gates", {"gate": {"acme": "acme_gates:good", "pager-duty": "acme_gates:of"}}, GATES)
     assert kairo("plugins", "gate").out.splitlines() == [
-        "gate: contract HumanGate, kit HumanGateTCK, entry points kairo_team.gates",
+        "gate: contract HumanGate 1.5 (experimental), kit HumanGateTCK, entry points kairo_team.gates",
         "  callback    built in        kairo_team.gates:CallbackGate",
         "  console     built in        kairo_team.gates:ConsoleGate",
         "  defer       built in        kairo_team.gates:DeferGate",
@@ -132,7 +138,14 @@ def test_the_document_has_every_field(kairo_json: Any, install: Install) -> None
     said = kairo_json("plugins", "gate", "--check", "--json")
     assert said.code == said.document["exit_code"] == 8
     assert said.document["points"] == [
-        {"kind": "gate", "contract": "HumanGate", "kit": "HumanGateTCK", "group": "kairo_team.gates"}
+        {
+            "kind": "gate",
+            "contract": "HumanGate",
+            "version": "1.5",
+            "stability": "experimental",
+            "kit": "HumanGateTCK",
+            "group": "kairo_team.gates",
+        }
     ]
     first, *_, wrong, of = said.document["plugins"]
     assert (first["name"], first["distribution"], first["built_in"]) == ("callback", "kairo-team", True)
@@ -214,3 +227,61 @@ def test_the_schemas_are_listed(kairo: Any) -> None:
     said = kairo("schema")
     assert (said.code, said.err) == (0, "")
     assert "kairo schema rubric" in said.out.splitlines()
+
+
+# ---------------------------------------------------------------- kairo plugins KIND --kit
+
+
+def test_a_kit_is_listed_with_its_factories_capabilities_and_clauses(kairo: Any) -> None:
+    said = kairo("plugins", "tool-source", "--kit")
+    assert (said.code, said.err) == (0, "")
+    lines = said.out.splitlines()
+    assert lines[0] == (
+        "tool-source: contract ToolSource 1.8 (experimental), kit ToolSourceTCK, entry points kairo_team.tool_sources"
+    )
+    place = lines.index("    make_failing_source(cls) -> ToolSource")
+    assert lines[place + 1].startswith("      needed, or say can_fail = False. Make a source that cannot be connected")
+    place = lines.index("    shows_open: bool = False")
+    assert lines[place + 1].startswith("      Whether `count_open` counts")
+    assert "    virtual_time: bool = True" in lines
+    assert [line.split(".")[0].strip() for line in lines if line.startswith("    C")] == [f"C{n}" for n in range(1, 9)]
+
+
+def test_every_kit_is_listed_and_what_has_none_says_so(kairo: Any) -> None:
+    said = kairo("plugins", "--kit")
+    assert said.code == 0
+    heads = [line.partition(":")[0] for line in said.out.splitlines() if not line.startswith(" ")]
+    assert heads == list(plugins.KINDS)
+    assert said.out.endswith("  no kit: it is tested like any function\n")
+
+
+def test_the_document_of_a_kit_has_all_of_it(kairo_json: Any) -> None:
+    (gate,) = kairo_json("plugins", "gate", "--kit", "--json").document["points"]
+    assert gate["asks"]["factories"] == [
+        {
+            "signature": "make_gate(cls, person: Person) -> HumanGate",
+            "what": "Make a gate that asks this person. A fresh one each time.",
+            "instead": None,
+            "has_default": False,
+        }
+    ]
+    assert {one["name"] for one in gate["asks"]["capabilities"]} == {
+        *("asks", "actions", "silence"),
+        *("virtual_time", "backends"),
+    }
+    assert list(gate["asks"]["clauses"]) == ["C1", "C2", "C3", "C4", "C5"]
+
+
+def test_the_document_of_what_has_no_kit_says_so(kairo_json: Any) -> None:
+    (tool,) = kairo_json("plugins", "tool", "--kit", "--json").document["points"]
+    assert tool["asks"] is None
+
+
+def test_a_kit_without_its_extra_is_refused_with_what_to_install(kairo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(kit: Any) -> Any:
+        raise MissingExtra("kairo_team.tck (without pytest)", "tck")
+
+    monkeypatch.setattr("kairo_team.cli.kit_parts.parts_of_kit", missing)
+    said = kairo("plugins", "gate", "--kit")
+    assert said.code == 2
+    assert said.err.startswith("kairo: --kit: kairo_team.tck (without pytest) needs the extra 'tck'")

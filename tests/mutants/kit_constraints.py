@@ -12,8 +12,7 @@ from kairo_team.governance import (
     ResourceContext,
     ResourceValidation,
 )
-from kairo_team.tck import ResourceConstraintTCK
-from kairo_team.tck.resource_constraint import Measure, context_of
+from kairo_team.tck import Measure, ResourceConstraintTCK, context_of
 from tests.mutants.kit_mutant import registry
 
 MUTANTS, mutant = registry()

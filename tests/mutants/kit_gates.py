@@ -8,8 +8,7 @@ import anyio
 
 import kairo_team as kt
 from kairo_team.contracts import HumanGate
-from kairo_team.tck import HumanGateTCK
-from kairo_team.tck.human_gate import Person
+from kairo_team.tck import HumanGateTCK, Person
 from tests.mutants.kit_mutant import registry
 
 MUTANTS, mutant = registry()

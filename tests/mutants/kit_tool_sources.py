@@ -75,7 +75,7 @@ class Kit(ToolSourceTCK):
         return len(cls.kind.open)
 
 
-class _Opening(Good):
+class Opening(Good):
     """Opens a connection in a way of its own."""
 
     open: ClassVar[list[Any]] = []
@@ -85,7 +85,7 @@ class _Opening(Good):
         cls.open = []
 
 
-class _StaysOpen(_Opening):
+class _StaysOpen(Opening):
     @asynccontextmanager
     async def connect(self) -> AsyncGenerator[Sequence[Tool]]:
         await checkpoint()
@@ -103,7 +103,7 @@ class StaysOpenAfterAnError(Kit):
     kind = _StaysOpen
 
 
-class _SwallowsErrors(_Opening):
+class _SwallowsErrors(Opening):
     @asynccontextmanager
     async def connect(self) -> AsyncGenerator[Sequence[Tool]]:
         async with super().connect() as tools:
@@ -120,7 +120,7 @@ class SwallowsErrors(Kit):
     kind = _SwallowsErrors
 
 
-class _MixesResults(_Opening):
+class _MixesResults(Opening):
     def tools(self, connection: Any) -> list[Tool]:
         last: dict[str, Any] = {}
 
@@ -139,7 +139,7 @@ class MixesResults(Kit):
     kind = _MixesResults
 
 
-class _Renames(_Opening):
+class _Renames(Opening):
     @property
     def name(self) -> str:  # type: ignore[override]  # it is wrong
         return f"echo-{len(self.open)}"
@@ -152,7 +152,7 @@ class RenamesItself(Kit):
     kind = _Renames
 
 
-class _TwoOfOneName(_Opening):
+class _TwoOfOneName(Opening):
     def tools(self, connection: Any) -> list[Tool]:
         return [*super().tools(connection), super().tools(connection)[0]]
 
@@ -164,7 +164,7 @@ class TwoOfOneName(Kit):
     kind = _TwoOfOneName
 
 
-class _ChecksNothing(_Opening):
+class _ChecksNothing(Opening):
     def tools(self, connection: Any) -> list[Tool]:
         say, fail = super().tools(connection)
 
@@ -181,7 +181,7 @@ class ChecksNothing(Kit):
     kind = _ChecksNothing
 
 
-class _FailsInWords(_Opening):
+class _FailsInWords(Opening):
     def tools(self, connection: Any) -> list[Tool]:
         say, _ = super().tools(connection)
 
@@ -198,7 +198,7 @@ class FailsInWords(Kit):
     kind = _FailsInWords
 
 
-class _FailsSilently(_Opening):
+class _FailsSilently(Opening):
     def tools(self, connection: Any) -> list[Tool]:
         say, _ = super().tools(connection)
 
@@ -215,7 +215,7 @@ class FailsSilently(Kit):
     kind = _FailsSilently
 
 
-class _OneForAll(_Opening):
+class _OneForAll(Opening):
     """All its users share one connection, which the first to leave closes."""
 
     @asynccontextmanager
@@ -238,7 +238,7 @@ class OneForAll(Kit):
     kind = _OneForAll
 
 
-class _Once(_Opening):
+class _Once(Opening):
     def __init__(self, *, reachable: bool = True) -> None:
         super().__init__(reachable=reachable)
         self.generator = super().connect()
@@ -254,7 +254,7 @@ class ConnectsOnce(Kit):
     kind = _Once
 
 
-class _Hangs(_Opening):
+class _Hangs(Opening):
     @asynccontextmanager
     async def connect(self) -> AsyncGenerator[Sequence[Tool]]:
         if not self.reachable:
@@ -270,7 +270,7 @@ class WaitsForEver(Kit):
     kind = _Hangs
 
 
-class _Exits(_Opening):
+class _Exits(Opening):
     @asynccontextmanager
     async def connect(self) -> AsyncGenerator[Sequence[Tool]]:
         if not self.reachable:
@@ -286,7 +286,7 @@ class EndsTheProgram(Kit):
     kind = _Exits
 
 
-class _SaysNothing(_Opening):
+class _SaysNothing(Opening):
     @asynccontextmanager
     async def connect(self) -> AsyncGenerator[Sequence[Tool]]:
         if not self.reachable:
@@ -302,7 +302,7 @@ class DoesNotSayWhy(Kit):
     kind = _SaysNothing
 
 
-class _LeaksWhenItFails(_Opening):
+class _LeaksWhenItFails(Opening):
     @asynccontextmanager
     async def connect(self) -> AsyncGenerator[Sequence[Tool]]:
         if not self.reachable:
@@ -318,7 +318,7 @@ class LeaksWhenItFails(Kit):
     kind = _LeaksWhenItFails
 
 
-class _Shields(_Opening):
+class _Shields(Opening):
     @asynccontextmanager
     async def connect(self) -> AsyncGenerator[Sequence[Tool]]:
         async with super().connect() as tools:

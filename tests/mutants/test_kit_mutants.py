@@ -26,6 +26,7 @@ HOMES = (
     "journal_owners",
     "journals",
     "models",
+    "planted",
     "planners",
     "tool_sources",
 )

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.sampled("anyio_backend")
 
 
 class TestMiniAgent(AgentTCK):
-    uses_tools = True
+    uses_tools = takes_files = True
     wraps_up = True
 
     @classmethod
@@ -158,7 +158,7 @@ class TestAgentThatAsksTwiceAtOnce(AgentTCK):
 class TestTeamAgent(AgentTCK):
     raises_what_models_raise = False
     keeps_partial = False
-    uses_tools = True
+    uses_tools = takes_files = True
 
     @classmethod
     def make_agent(cls, model: ChatModel) -> TeamAgent:

@@ -20,8 +20,7 @@ from kairo_team.governance import (
     TokenBudget,
     WarnAt,
 )
-from kairo_team.tck import ResourceConstraintTCK
-from kairo_team.tck.resource_constraint import Measure, context_of
+from kairo_team.tck import Measure, ResourceConstraintTCK, context_of
 
 pytestmark = pytest.mark.sampled("anyio_backend")
 

@@ -12,8 +12,7 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.contracts import HumanGate
-from kairo_team.tck import HumanGateTCK
-from kairo_team.tck.human_gate import Person
+from kairo_team.tck import HumanGateTCK, Person
 from tests.tck.variants import variant
 
 pytestmark = pytest.mark.sampled("anyio_backend")
