@@ -21,6 +21,7 @@ HOMES = (
     "evaluators",
     "gates",
     "governance",
+    "journal_files",
     "journal_owners",
     "journals",
     "models",
