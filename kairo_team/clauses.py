@@ -12,6 +12,8 @@ Stability = Literal["experimental", "stable"]
 _CLAUSE: Final = re.compile(r"^(C\d+)\. (.+?)(?=^C\d+\. |^\S|\Z)", re.MULTILINE | re.DOTALL)
 _MARK: Final = re.compile(r"(?:^|\s)Contract (?P<version>\d+\.\d+), (?P<mark>experimental|stable)\.$", re.MULTILINE)
 
+_UNSEEN: Final = re.compile(r"^The kit cannot see: (.+)$", re.MULTILINE)
+
 
 class Promise(NamedTuple):
     """The version and the stability of a contract."""
@@ -32,3 +34,9 @@ def promise_of(contract: type) -> Promise | None:
     """Return what the docstring of a protocol promises; None for a class that is not a contract."""
     found = _MARK.search(vars(contract).get("__doc__") or "")
     return None if found is None else Promise(found["version"], cast("Stability", found["mark"]))
+
+
+def unseen_of(contract: type) -> str:
+    """Return what no kit of the protocol can see, in a line of its docstring; "" without one."""
+    found = _UNSEEN.search(inspect.getdoc(contract) or "")
+    return "" if found is None else found[1]

@@ -734,11 +734,18 @@ class Journal(Protocol):
     C19. `events_after` returns the recorded events of a run, each once, in order, without a gap, including events of
         earlier sessions. Events that were taken, up to the number that `progress` returns, are recorded with the next
         record.
+    C20. `runs(*, state, team)`, if there: a `RecordedRun` of each run inside no other, newest first; `show(run_id)`: of
+        any run. Both show what every process has recorded by now.
+    C21. `calls(run_id)`, if there: the calls of a run and of the runs inside it, in the order they were sent.
+    C22. `forget(run_id)`, if there, deletes a run and those inside it, wholly; `Misuse` while a living process has it.
+    C23. `fork(run_id, *, before, new_id)`, if there, makes a run of the records up to an event. Whatever is recorded
+        later of one of them is not in the other.
 
     Optional: a journal with budgets over many runs has `accounts()`. Its `recover` takes `budget=`, the budget of the
     resumed run, and its run journals have `set_aside(budget)`, called before a limit of the run is raised; both raise
     `InsufficientBudget`, and change nothing, if the run's account does not have that much.
 
+    The kit cannot see: what a power failure leaves (fsync), or a disk that acknowledges what it has not written.
     The methods are called from any thread, and may wait.
     """
 

@@ -10,13 +10,15 @@ import anyio
 from kairo_team.budget import Usage
 from kairo_team.contracts import RunJournal
 from kairo_team.tck.calls import at_once
-from kairo_team.tck.journal_stage import USED, JournalStage, Served, check_same, send
+from kairo_team.tck.journal_stage import USED, JournalStage, Served, check_same, question_of, send
 from kairo_team.tck.kit import clause
 
 RUNS: Final = 4
 TASKS: Final = 6
 CALLS: Final = 4
 """Calls of each task, in sequence."""
+LIKE_IT: Final = ("r", "R", "r.", "r.1", "r-", "r_", "rr", *(f"{'r' * 600}{end}" for end in ("", "1", "2")))
+"""Ids of runs that only a careless comparison takes for each other."""
 
 
 class AtOnceTests(JournalStage):
@@ -41,6 +43,30 @@ class AtOnceTests(JournalStage):
                 check_same("the steps", run.steps, {"plan:1": tokens})
                 check_same("the calls", [call.usage.tokens for call in run.calls], [tokens])
                 check_same("its seconds and its last event", (run.seconds, run.seq), (float(tokens), tokens))
+
+    @clause("C12")
+    async def test_c12_runs_with_ids_that_are_alike_are_kept_apart(self) -> None:
+        async with self.store() as store:
+            process = await store.process()
+            for number, run_id in enumerate(LIKE_IT):
+                served = Served(await process.begin(run_id), run_id)
+                served.emit(number)
+                served.session.put("plan:1", number)
+                await send(served.session, key=f"call:{number}")
+                served.session.keep_open(question_of(run_id))
+                await served.session.written()
+            await process.die()
+            other = await store.process()
+            for number, run_id in enumerate(LIKE_IT):
+                name = f"{run_id!r:.20}"
+                waiting = [one.id for one in await other.do("pending", run_id)]
+                check_same(f"the questions of {name}", waiting, [question_of(run_id).id])
+                found = await other.recover(run_id)
+                check_same(f"the runs inside {name}", [*found], [run_id])
+                run = found[run_id]
+                check_same(f"the steps of {name}", dict(run.steps), {"plan:1": number})
+                check_same(f"the calls of {name}", [one.key for one in run.calls], [f"call:{number}"])
+                check_same(f"the last event of {name}", run.seq, number)
 
     @clause("C12")
     async def test_c12_many_sessions_at_once(self) -> None:

@@ -229,6 +229,26 @@ class PeopleTests(JournalStage):
 
     # ------------------------------------------------------------------ ends
 
+    @clause("C14", "C15", "C16")
+    async def test_c16_who_has_read_it_sees_what_another_process_wrote_since(self) -> None:
+        """The questions, their answers and the result, which is there when the process has died."""
+        async with self.store() as store:
+            process, reader = await store.process(), await store.process()
+            session, question = await process.begin(), question_of("r")
+            check_same("the questions that wait", list(await reader.do("pending")), [])
+            check_same("the result", await reader.do("result", "r"), None)
+            session.keep_open(question)
+            await session.written()
+            check_same("the answer", await reader.do("answer_to", question), None)
+            check_same("the questions that wait", list(await reader.do("pending")), [question])
+            await process.do("answer", question.id, YES)
+            check_same("the answer", await reader.do("answer_to", question), YES)
+            check_same("the questions that wait", list(await reader.do("pending")), [])
+            session.end(result_of("r", TeamStatus.COMPLETED))
+            await session.written()
+            await process.die()
+            check_same("the result", await reader.do("result", "r"), result_of("r", TeamStatus.COMPLETED))
+
     @clause("C16")
     async def test_c16_the_result_is_there_once_the_session_has_ended(self) -> None:
         """For every status, in every process; before the end there is no result."""

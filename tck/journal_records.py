@@ -51,6 +51,8 @@ class Note:
 VALUES: Final[Mapping[str, object]] = {
     "nothing": None,
     "numbers": [0, -1, 2**70, 0.1, True],
+    "one sign as one or two characters": ["\u00e9", "e\u0301", "\ufb01", "fi"],
+    "a long text": "\u6f6e\U0001f319 " * 40_000,
     "texts": ["", "a\n\0b", "\u6f6e \U0001f319", "\ud800"],
     "money": Decimal("0.10"),
     "bytes": b"\x00\xff",
@@ -66,6 +68,32 @@ VALUES: Final[Mapping[str, object]] = {
     "a reply": ModelResponse("yes", [ToolCall("c1", "look", {"at": [1]})], USED),
     "a user's": Note("a note", datetime(2026, 1, 1), (1, 2)),  # noqa: DTZ001 - a naive time stays one
 }
+
+LONG: Final = "k" * 2_000
+KEYS: Final = (
+    *(
+        "a",
+        "A",
+        " a",
+        "a ",
+        "a/b",
+        "a:b",
+        "a\0b",
+        "a\0",
+        "",
+        "\ud800",
+        "\x1a0000",
+        "%",
+        "_",
+        "a%",
+        "\u00e9",
+        "e\u0301",
+        "\u6f6e",
+        "'\"\\",
+    ),
+    *(f"{LONG}{end}" for end in ("", "1", "2")),
+)
+"""Keys that only a careless comparison takes for each other."""
 
 
 class RecordTests(JournalStage):
@@ -310,8 +338,23 @@ class RecordTests(JournalStage):
             for key, value in VALUES.items():
                 assert key in run.steps, f"{key}: {value!r} was recorded, and is not there"
                 found = run.steps[key]
-                assert found == value, f"{key}: recorded was {value!r}, and there is {found!r}"
+                assert found == value, f"{key}: recorded was {_told(value)}, and there is {_told(found)}"
                 assert type(found) is type(value), f"{key}: recorded was a {type(value)}, and there is a {type(found)}"
+
+    @clause("C5", "C10")
+    async def test_c10_keys_come_back_as_they_were(self) -> None:
+        """Any text is a key, however long, and none is taken for another one."""
+        async with self.store() as store:
+            process = await store.process()
+            session = await process.begin()
+            for number, key in enumerate(KEYS):
+                session.put(key, number)
+            await session.written()
+            found = [*(await store.after(process))["r"].steps.items()]
+            for number, key in enumerate(KEYS):
+                there = found[number] if number < len(found) else None
+                assert there == (key, number), f"under the key {key!r:.40} was {number}; there is {there!r:.80}"
+            check_same("the number of keys", len(found), len(KEYS))
 
     @clause("C10")
     async def test_c10_a_value_is_recorded_as_it_was_then(self) -> None:
@@ -383,6 +426,10 @@ class RecordTests(JournalStage):
             check_same("what the session has", session.get("key", value), None)
             session.put_answer("key", "an answer", number, USED)
             check_same("what the session has", session.get("key", None), "an answer")
+
+
+def _told(value: object) -> str:
+    return f"{value!r:.200}" if not isinstance(value, str) else f"{len(value)} characters {value!r:.80}"
 
 
 def check_calls(run: RecoveredRun, *, sent: Mapping[str, int]) -> None:

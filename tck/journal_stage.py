@@ -21,6 +21,7 @@ from kairo_team.human import HumanRequest
 from kairo_team.recorded import Place, RecoveredRun
 from kairo_team.results import TaskOutcome, TeamResult, TeamStatus
 from kairo_team.tasks import Assignment, Task, TaskGraph, TaskStatus
+from kairo_team.tck.calls import skip_unless
 from kairo_team.tck.kit import ContractTCK, make_it
 from kairo_team.team import Member, Team, TeamExecutionRequest
 
@@ -30,6 +31,8 @@ ONE_CALL: Final = Usage(tool_calls=1)
 NOTHING: Final = Usage()
 STEP: Final = "attempt:1:tides:1"
 """The step in which calls are made, unless the test gives another."""
+OPTIONAL: Final = ("runs", "show", "calls", "forget", "fork")
+"""Methods that a journal may leave out."""
 DIGESTS: Final = {"instructions of role 'writer'": "0a1b", "template 'task'": "2c3d"}
 
 
@@ -51,9 +54,10 @@ class Process:
         assert len(runs) == len(found), f"it recovered {sorted(one.request.run_id for one in found)}: each once"
         return runs
 
-    async def do(self, name: str, *args: Any) -> Any:
-        """Call a method of the journal."""
-        return await run_in_thread(partial(getattr(self.journal, name), *args))
+    async def do(self, name: str, *args: Any, **named: Any) -> Any:
+        """Call a method of the journal; skip the contract test if the journal does not have this optional one."""
+        skip_unless(name not in OPTIONAL or hasattr(self.journal, name), f"the journal has no `{name}`")
+        return await run_in_thread(partial(getattr(self.journal, name), *args, **named))
 
     async def die(self) -> None:
         """Let the process die."""
@@ -79,9 +83,13 @@ class Served:
     def emit(self, events: int) -> None:
         """Emit this number of events."""
         for _ in range(events):
-            self.seq += 1
-            if self._take is not None:
-                self._take(event_of(self.run_id, self.seq))
+            self.give(event_of(self.run_id, self.seq + 1))
+
+    def give(self, event: Event) -> None:
+        """Emit this event, which has the next number."""
+        self.seq = event.seq
+        if self._take is not None:
+            self._take(event)
 
     async def told(self, what: list[Any], within: float) -> list[Any]:
         """Wait until `what` has an entry, at most `within` seconds; return `what`."""
@@ -96,13 +104,14 @@ class Store:
 
     def __init__(self, kit: type[JournalStage]) -> None:
         self._kit = kit
-        self._journals: list[Journal] = []
+        self._processes: list[Process] = []
 
     async def process(self) -> Process:
         """Start another process."""
-        make = partial(self._kit.make_another, self._journals[0]) if self._journals else self._kit.make_journal
-        self._journals.append(await run_in_thread(make))
-        return Process(self._kit, self._journals[-1])
+        others = [one.journal for one in self._processes]
+        make = partial(self._kit.make_another, others[0]) if others else self._kit.make_journal
+        self._processes.append(Process(self._kit, await run_in_thread(make)))
+        return self._processes[-1]
 
     async def after(self, died: Process, run_id: str = "r") -> dict[str, RecoveredRun]:
         """Let a process die, and recover its run in a new one."""
@@ -115,8 +124,8 @@ class Store:
 
     async def close(self) -> None:
         """Release what the journals hold."""
-        for journal in self._journals:
-            await run_in_thread(partial(self._kit.close, journal))
+        for process in self._processes:
+            await run_in_thread(partial(self._kit.close, process.journal))
 
 
 class JournalStage(ContractTCK):
@@ -129,6 +138,8 @@ class JournalStage(ContractTCK):
     """Whether the kit can make it fail: `fail`."""
     keeps_events: ClassVar[bool] = True
     """Whether it records events."""
+    can_be_killed: ClassVar[bool] = True
+    """Whether another program can open its store: `place_of` and `open_at`. The kit kills programs that record."""
     patience: ClassVar[float] = 10.0
     """Seconds within which a living run learns that it was cancelled or lost."""
 
@@ -151,6 +162,16 @@ class JournalStage(ContractTCK):
     def fail(cls, journal: Journal) -> None:
         """Let the journal fail from now on, as with a full disk; its process lives on."""
         raise make_it(cls, "fail(cls, journal), or say can_fail = False,")
+
+    @classmethod
+    def place_of(cls, journal: Journal) -> str:
+        """Return the place of a journal's store, from which another program opens it: a path or an address."""
+        raise make_it(cls, "place_of(cls, journal) with open_at(cls, place), or say can_be_killed = False,")
+
+    @classmethod
+    def open_at(cls, place: str) -> Journal:
+        """Open the journal of the store at this place, in another program that imports the kit's class."""
+        raise make_it(cls, "open_at(cls, place), or say can_be_killed = False,")
 
     @classmethod
     def close(cls, journal: Journal) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
 import anyio
 import anyio.lowlevel
 import pytest
 
 from kairo_team.errors import RunFinished, RunNotFound
+from kairo_team.events import AttemptProgress
 from kairo_team.recorded import Place
 from kairo_team.results import TeamStatus
 from kairo_team.tck.journal_owners import check_over
@@ -202,6 +207,28 @@ class WatchTests(JournalStage):
                 await other.do("events_after", "unknown")
 
     @clause("C19", needs="keeps_events")
+    async def test_c19_events_are_in_the_order_of_their_numbers_and_whole(self) -> None:
+        """Although the clock went back, and one is longer than a page of any store; also for who read before."""
+        async with self.store() as store:
+            process, reader = await store.process(), await store.process()
+            served = Served(await process.begin())
+            check_same("the events", tuple(await reader.do("events_after", "r")), ())
+            texts = ("\u00e9 e\u0301", "\u6f6e\U0001f319" * 60_000, "", "a\r\nb\u2028c\0\x1e", "last")
+            written = [_dated(number, text) for number, text in enumerate(texts, 1)]
+            for number, event in enumerate(written, 1):
+                served.give(event)
+                served.session.put(f"step:{number}", number)
+                await served.session.written()
+                found = tuple(await reader.do("events_after", "r"))
+                check_same("the events", [one.seq for one in found], list(range(1, number + 1)))
+            served.session.end(result_of("r", TeamStatus.COMPLETED))
+            await served.session.written()
+            await process.die()
+            found = tuple(await reader.do("events_after", "r"))
+            for event, there in zip(written, found, strict=True):
+                assert there == event, f"event {event.seq} is {_told(there)}, and it was {_told(event)}"
+
+    @clause("C19", needs="keeps_events")
     async def test_c19_a_death_leaves_the_first_events_without_a_gap(self) -> None:
         """The recovered run continues with the next number; each run has its own numbers."""
         async with self.store() as store:
@@ -210,6 +237,7 @@ class WatchTests(JournalStage):
             for number in range(30):
                 for one in served.values():
                     one.emit(3)
+                for one in served.values():
                     one.session.put(f"step:{number}", number)
                 await anyio.lowlevel.checkpoint()
             await process.die()
@@ -248,3 +276,14 @@ class WatchTests(JournalStage):
                 await process.recover(run_id, take_over=take_over)
         with pytest.raises(RunFinished):
             await process.do("cancel", run_id)
+
+
+def _dated(number: int, text: str) -> AttemptProgress:
+    """Make an event of an hour before the event before it."""
+    event = event_of("r", number)
+    assert isinstance(event, AttemptProgress)
+    return replace(event, text=text, at=event.at - timedelta(hours=number))
+
+
+def _told(event: Any) -> str:
+    return f"{len(event.text)} characters {event.text!r:.60} of {event.at:%H:%M}"

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from platform import python_version
 from typing import Any, Final, Literal, cast
 
-from kairo_team.clauses import clauses_of, promise_of
+from kairo_team.clauses import clauses_of, promise_of, unseen_of
 
 Outcome = Literal["passed", "skipped", "failed", "expected"]
 """`expected`: the test fails, and is marked as xfail."""
@@ -60,6 +60,7 @@ class KitReport:
             "version": promise and promise.version,
             "stability": promise and promise.stability,
             "ok": self.ok,
+            "cannot_see": unseen_of(self.contract),
             "versions": {"kairo-team": version("kairo-team"), "python": python_version()},
             "clauses": {
                 number: {"text": text, "outcome": self._outcome(number)}
@@ -89,7 +90,9 @@ class KitReport:
                 f"{len(passed)} of the {len(ran)} clauses that ran hold, of {len(known)} of {self.contract.__name__}"
             )
         head = f"{self.implementation}: {of_them}"
-        return [head, *(f"  {line}" for line in dict.fromkeys((*self._skipped(), *self._broken())))]
+        unseen = unseen_of(self.contract)
+        told = (*self._skipped(), *self._broken(), *([f"the kit cannot see: {unseen}"] if unseen else ()))
+        return [head, *(f"  {line}" for line in dict.fromkeys(told))]
 
     def _skipped(self) -> Iterable[str]:
         skipped = set(self.clauses("skipped"))

@@ -18,6 +18,7 @@ from kairo_team.cli.options import (
 )
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.errors import Misuse
+from kairo_team.views.other_journals import OtherJournal
 from kairo_team.web_console.console import console as make_console
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ def console(
 ) -> int:
     """Show recorded runs in a browser, live, and answer their questions there. Prints the link that lets you in."""
     with opened(journal, database) as book:
+        if isinstance(book, OtherJournal):
+            raise Refusal(f"the console shows a file or a database, not {book.place}: kairo runs and show do")
         try:
             made = make_console(
                 book,

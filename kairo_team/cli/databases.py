@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kairo_team._util.database_url import has_password, shown_url
+from kairo_team.cli.named_journals import NamedPlace, read_place
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.cli.secret_arguments import GIVEN
 from kairo_team.errors import JournalError, MissingExtra, Misuse
@@ -35,17 +36,36 @@ class DatabaseUrl:
     url: str = field(repr=False)
 
 
-def place_of(journal: Path | None, database: str | None) -> Path | DatabaseUrl | None:
-    """Return where runs are recorded, from an option or else the environment; None if neither names a place."""
+def place_of(journal: str | None, database: str | None) -> Path | DatabaseUrl | None:
+    """Return where runs are recorded, from an option or else the environment; None if neither names a place.
+
+    `Refusal` for a journal that is neither a file nor a database.
+    """
+    place = any_place_of(journal, database)
+    if isinstance(place, NamedPlace):
+        raise Refusal(f"--journal {place.text!r:.200}: this command records in a file or a database, such as runs.db")
+    return place
+
+
+def file_of(journal: str | None) -> Path | None:
+    """Return the file that `--journal` names; `Refusal` for any other journal."""
+    place = None if journal is None else read_place(journal)
+    if isinstance(place, NamedPlace):
+        raise Refusal(f"--journal {place.text!r:.200}: this command records in a file, such as runs.db")
+    return place
+
+
+def any_place_of(journal: str | None, database: str | None) -> Path | DatabaseUrl | NamedPlace | None:
+    """Return the same, also for a journal that a package brings, or a team's own."""
     # typer fills the option from the environment too.
-    by_option = journal is not None and str(journal) != os.environ.get(_JOURNAL)
+    by_option = journal is not None and journal != os.environ.get(_JOURNAL)
     if database is not None:
         if by_option:
             raise Refusal("--journal and --database exclude each other: runs are recorded in one place")
         return read_url(database, "--database")
     named = os.environ.get(DATABASE)
     if not named or by_option:
-        return journal
+        return None if journal is None else read_place(journal)
     if journal is not None:
         raise Refusal(f"{_JOURNAL} and {DATABASE} are both set: say which one with --journal or --database")
     return read_url(named, DATABASE)

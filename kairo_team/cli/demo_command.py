@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
+from kairo_team.cli.databases import file_of
 from kairo_team.cli.demo_scenes import Demo
 from kairo_team.cli.exits import EXIT_CODES
 from kairo_team.cli.options import (
@@ -49,6 +50,6 @@ def demo(
     desk.begin(json=json)
     job = demo_job(repo, budget, model)
     if not json:
-        return Demo(desk, job, model, journal, events, content, own_commits=repo is not None).play()
-    with recorded(job, journal, demo_source(model)) as kept:
+        return Demo(desk, job, model, file_of(journal), events, content, own_commits=repo is not None).play()
+    with recorded(job, file_of(journal), demo_source(model)) as kept:
         return desk.run(kept, events, content)

@@ -15,6 +15,7 @@ import typer
 
 from kairo_team.budget import Budget
 from kairo_team.cli.budgets import parse_limits
+from kairo_team.cli.databases import file_of
 from kairo_team.cli.exits import INCOMPLETE, LEFT, NOT_MET, exit_codes
 from kairo_team.cli.job import Ended, GoOn, Job, execute, warn_at_once
 from kairo_team.cli.journals import made, place_name
@@ -141,7 +142,8 @@ def eval_command(
             stack, dataset, team, rubric, judge, budget, coordinator, repeat=repeat, parallel=parallel, run_id=run_id
         )
         required = [_requirement(one, job, compared=earlier is not None) for one in require or ()]
-        book = None if journal is None else stack.enter_context(made(journal))
+        file = file_of(journal)
+        book = None if file is None else stack.enter_context(made(file))
         ended = _run(job, desk, model, book, take_over=take_over, events=events, content=content)
     if ended.result.refused:
         raise Refusal(f"nothing was evaluated: {ended.result.error}")

@@ -18,7 +18,7 @@ from kairo_team._util.masking import masked
 from kairo_team.cli.databases import away_from_children
 from kairo_team.cli.exits import LEFT, STATUS_CODES, USAGE_ERROR
 from kairo_team.cli.interrupts import Interrupts
-from kairo_team.cli.journals import command, go_on_commands, quoted
+from kairo_team.cli.journals import Book, command, go_on_commands, quoted
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.durable.sql_journal import SqlJournal
 from kairo_team.engine.live.task_pool import Watch, background
@@ -31,6 +31,7 @@ from kairo_team.results import TeamResult, TeamStatus
 from kairo_team.team import Team, TeamExecutionRequest, root_budget
 from kairo_team.views import LiveView, PlainView
 from kairo_team.views.json_lines import JsonLines
+from kairo_team.views.other_journals import OtherJournal
 from kairo_team.views.text import one_line
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Job:
     """Replaces every model named in the team."""
     note: str | None = None
     """A remark on the input, for the reader."""
-    journal: SqlJournal | None = None
+    journal: Book | None = None
     """Records the run; None leaves that to the team's own runtime."""
     cluster: Cluster | None = None
     """Has workers make the attempts, on the journal; None makes them here."""
@@ -152,6 +153,8 @@ def _last_line(job: Job) -> str:
 def _standing(job: Job, runtime: Runtime) -> tuple[str, list[str]]:
     """Return the run's state in its journal, once this process has left it, and the commands that continue it."""
     journal = runtime.store
+    if isinstance(job.journal, OtherJournal):
+        return _standing_elsewhere(job.journal, job.request.run_id)
     if not isinstance(journal, SqlJournal):
         return "", []
     try:
@@ -160,6 +163,16 @@ def _standing(job: Job, runtime: Runtime) -> tuple[str, list[str]]:
         return run.state, go_on_commands(journal, run)
     except KairoError:  # it never began, or the disk is broken: the result says so
         return "", []
+
+
+def _standing_elsewhere(journal: OtherJournal, run_id: str) -> tuple[str, list[str]]:
+    """Return the same of a run in a journal of a package, if it shows its runs; its process still has the run."""
+    try:
+        run = journal.show(run_id)
+    except KairoError:
+        return "", []
+    state = "interrupted" if run.state == "running" else run.state
+    return state, go_on_commands(journal, run._replace(state=state))
 
 
 def check(job: Job, runtime: Runtime | None = None) -> PlanCheck:
@@ -220,7 +233,8 @@ def _explain_not_resumed(error: BaseException) -> str:
 def _runtime(job: Job, subscribers: Sequence[Subscriber]) -> Runtime:
     """Return a runtime for the run, with the settings of the team's own runtime."""
     runtime = runtime_of(bind_runtime(job.team)).with_subscribers(subscribers)
-    runtime.store = job.journal or runtime.store
+    book = job.journal
+    runtime.store = book.journal if isinstance(book, OtherJournal) else book or runtime.store
     runtime.engine = job.cluster or runtime.engine
     # Without a gate, questions of a recorded run wait in the journal for `kairo answer`.
     if runtime.store is not None and runtime.gate is None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
-from kairo_team.cli.databases import place_of
+from kairo_team.cli.databases import any_place_of
 from kairo_team.cli.exits import EXIT_CODES, exit_codes
 from kairo_team.cli.job import GoOn
 from kairo_team.cli.journals import (
@@ -49,12 +49,12 @@ from kairo_team.cli.streams import silence
 from kairo_team.errors import RunExists, known
 from kairo_team.human import HumanDecision
 from kairo_team.recorded import ENDED, STATES, RecordedRun
-from kairo_team.views.run_record import read_record
+from kairo_team.views.other_journals import record_of
 from kairo_team.views.text import count, one_line
 
 if TYPE_CHECKING:
     from kairo_team.cli.desk import Desk
-    from kairo_team.durable.sql_journal import SqlJournal
+    from kairo_team.cli.journals import Book
 
 _ACTIONS: Final = ("approve", "revise", "reject", "defer")
 _LOOK: Final = 0.25
@@ -106,7 +106,7 @@ def show(
     desk = cast("Desk", context.obj)
     desk.begin(json=json)
     with opened(journal, database) as book:
-        record = read_record(book, find_run(book, run))
+        record = record_of(book, find_run(book, run))
         coverage = coverage_of_run(book, record.run)
         go_on = go_on_commands(book, record.run, coverage)
         if coverage.needs_worker:
@@ -162,7 +162,7 @@ def resume(
         how = GoOn(take_over, tuple(allow_change or ()))
         with (
             loaded_again(found, book, file, budget, how) as job,
-            on_cluster(job, place_of(journal, database), engine) as kept,
+            on_cluster(job, any_place_of(journal, database), engine) as kept,
         ):
             return desk.run(kept, events, content)
 
@@ -227,7 +227,7 @@ def cancel(
     return 0
 
 
-def _refuse_ended(book: SqlJournal, run: RecordedRun) -> None:
+def _refuse_ended(book: Book, run: RecordedRun) -> None:
     if run.state in ENDED:
         there = command("show", quoted(run.run_id), journal=book)
         raise Refusal(f"run {run.run_id} has ended: {run.state}; {there} shows it")
@@ -322,7 +322,7 @@ def events(
     return 0
 
 
-def _print_events(journal: SqlJournal, run_id: str, after: int, *, follow: bool) -> None:
+def _print_events(journal: Book, run_id: str, after: int, *, follow: bool) -> None:
     for look in count_from(0):
         ends = not follow or (look % _LOOKS == 0 and journal.show(run_id).state not in ("queued", "running"))
         for event in journal.events_after(run_id, after):  # after the state, so that none is missed

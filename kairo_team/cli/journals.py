@@ -10,16 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from kairo_team._util.terminal import clean
-from kairo_team.cli.databases import PATIENCE, DatabaseUrl, place_of, shown_option
+from kairo_team.cli.databases import PATIENCE, DatabaseUrl, any_place_of, shown_option
+from kairo_team.cli.named_journals import NamedPlace, named_journal
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.cluster.coverage import Coverage, coverage_of
 from kairo_team.durable.journal import SqliteJournal
+from kairo_team.durable.sql_journal import SqlJournal
 from kairo_team.errors import JournalError, Misuse, RunNotFound
 from kairo_team.recorded import ENDED, RecordedRun
+from kairo_team.views.other_journals import OtherJournal
 
 if TYPE_CHECKING:
     from kairo_team.durable.postgres import PostgresJournal
-    from kairo_team.durable.sql_journal import SqlJournal
     from kairo_team.human import HumanRequest
 
 _LEAST_PREFIX: Final = 4
@@ -31,16 +33,34 @@ _NO_JOURNAL: Final = (
 )
 
 
+Book = SqlJournal | OtherJournal
+"""A journal of a command."""
+
+
 @contextmanager
-def opened(path: Path | None, database: str | None = None) -> Generator[SqlJournal]:
+def opened(named: str | None, database: str | None = None) -> Generator[Book]:
     """Open an existing journal; `Refusal` if it is missing or cannot be used, also inside the block."""
-    place = place_of(path, database)
+    place = any_place_of(named, database)
     if place is None:
         raise Refusal(_NO_JOURNAL)
+    if not isinstance(place, Path | DatabaseUrl):
+        with other_journal(place) as book:
+            yield book
+        return
     if isinstance(place, Path) and not place.is_file():
         raise Refusal(f"there is no journal {str(place)!r}: kairo run FILE.py --journal {quoted(place)} begins one")
     with made(place) as journal:
         yield journal
+
+
+@contextmanager
+def other_journal(place: NamedPlace, source: Mapping[str, str] | None = None) -> Generator[Book]:
+    """Open the journal of a package or a team; `source` describes how its new runs are started."""
+    try:
+        with named_journal(place, source) as journal:
+            yield journal if isinstance(journal, SqlJournal) else OtherJournal(journal, place.text)
+    except (JournalError, Misuse) as error:
+        raise Refusal(explain(error)) from error
 
 
 @contextmanager
@@ -64,12 +84,12 @@ def _open(place: Path | DatabaseUrl, source: Mapping[str, str] | None) -> SqlJou
     return PostgresJournal(place.url, source=source, patience=PATIENCE)
 
 
-def place_name(journal: SqlJournal) -> str:
+def place_name(journal: Book) -> str:
     """Return the name of a journal's place: the path of a file, or a database."""
     return str(journal.path) if isinstance(journal, SqliteJournal) else journal.place
 
 
-def find_run(journal: SqlJournal, text: str) -> RecordedRun:
+def find_run(journal: Book, text: str) -> RecordedRun:
     """Return the run with an id, or the only one whose id begins with it; a `Refusal` names similar ids."""
     try:
         return journal.show(text)
@@ -109,12 +129,12 @@ def quoted(text: object) -> str:
     return clean(shlex.quote(str(text))).replace("\n", "?")
 
 
-def command(name: str, *words: str, journal: SqlJournal) -> str:
+def command(name: str, *words: str, journal: Book) -> str:
     """Return the command line of a command on a journal."""
     return " ".join(["kairo", name, *words, *map(quoted, shown_option(*journal.option))])
 
 
-def go_on_commands(journal: SqlJournal, run: RecordedRun, coverage: Coverage | None = None) -> list[str]:
+def go_on_commands(journal: Book, run: RecordedRun, coverage: Coverage | None = None) -> list[str]:
     """Return the commands that answer a run's questions, then the one that resumes it; empty if it cannot be resumed.
 
     `coverage` is the run's coverage by workers, if it was read already.
@@ -132,26 +152,26 @@ def go_on_commands(journal: SqlJournal, run: RecordedRun, coverage: Coverage | N
     return [*answers, command("resume", name, *file, journal=journal)]
 
 
-def coverage_of_run(journal: SqlJournal, run: RecordedRun) -> Coverage:
+def coverage_of_run(journal: Book, run: RecordedRun) -> Coverage:
     """Return a run's coverage by workers; a run that has ended or is in a file has an empty one."""
     return _coverages(journal, [run]).get(run.run_id, Coverage())
 
 
-def why_waiting(journal: SqlJournal, runs: Sequence[RecordedRun]) -> dict[str, str]:
+def why_waiting(journal: Book, runs: Sequence[RecordedRun]) -> dict[str, str]:
     """Return why no worker does the waiting work of these runs, by run id; runs without waiting work are left out."""
     coverage = _coverages(journal, runs)
     return {run_id: one.problem for run_id, one in coverage.items() if one.problem is not None}
 
 
-def _coverages(journal: SqlJournal, runs: Sequence[RecordedRun]) -> dict[str, Coverage]:
+def _coverages(journal: Book, runs: Sequence[RecordedRun]) -> dict[str, Coverage]:
     going = [run for run in runs if run.state not in ENDED]
-    if isinstance(journal, SqliteJournal) or not going:
+    if isinstance(journal, SqliteJournal | OtherJournal) or not going:
         return {}
     found = coverage_of(cast("PostgresJournal", journal), going)
     return {run.run_id: one for run, one in zip(going, found, strict=True)}
 
 
-def worker_command(journal: SqlJournal, run: RecordedRun) -> str:
+def worker_command(journal: Book, run: RecordedRun) -> str:
     """Return the command that starts a worker for a run."""
     source = run.source
     name = source.get("module") or source.get("file") or "FILE.py"

@@ -51,8 +51,14 @@ BehindProxyOption = Annotated[
     bool, typer.Option("--behind-proxy", help="A proxy in front of it serves HTTPS; needs --name.")
 ]
 JournalOption = Annotated[
-    Path | None,
-    typer.Option("--journal", metavar="FILE", envvar="KAIRO_JOURNAL", help="The journal in which runs are recorded."),
+    str | None,
+    typer.Option(
+        "--journal",
+        metavar="FILE|NAME:OPTIONS",
+        envvar="KAIRO_JOURNAL",
+        help="The journal in which runs are recorded: a file, NAME:option=value,... for one that a package brings "
+        "(`kairo plugins journal`), or TEAM.py for that team's own.",
+    ),
 ]
 AccountOption = Annotated[
     str | None,

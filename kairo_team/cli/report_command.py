@@ -8,21 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
-from kairo_team.cli.databases import place_of
+from kairo_team.cli.databases import any_place_of
 from kairo_team.cli.exits import exit_codes
 from kairo_team.cli.journals import command, find_run, go_on_commands, opened, quoted
 from kairo_team.cli.options import DatabaseOption, JournalOption
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.views.json_lines import read_events
+from kairo_team.views.other_journals import OtherJournal, record_of
 from kairo_team.views.progress import RowState
 from kairo_team.views.report_html import add_outcomes, known_of_result, render_report, write_report
 from kairo_team.views.report_page import Known
-from kairo_team.views.run_record import read_record, recorded_attempts, recorded_result, runs_inside
+from kairo_team.views.run_record import recorded_attempts, recorded_result, runs_inside
 from kairo_team.views.run_story import RunStory, tell
 
 if TYPE_CHECKING:
     from kairo_team.cli.desk import Desk
-    from kairo_team.durable.sql_journal import SqlJournal
+    from kairo_team.cli.journals import Book
     from kairo_team.recorded import RecordedRun
 
 _FORKED: Final = ("degraded", "failed", "timeout", "cancelled")
@@ -49,12 +50,12 @@ def report(
     """Write a run as one HTML file that opens from disk and needs no network."""
     desk = cast("Desk", context.obj)
     file = Path(run)
-    for source in (file, journal):
+    for source in (file, None if journal is None else Path(journal)):
         if source is not None and output.exists() and source.exists() and output.samefile(source):
             raise Refusal(f"--output {str(output)!r} is what the report is made from: give another path")
     if file.is_file():
         page = _page_of_file(file, run_id)
-    elif place_of(journal, database) is None:
+    elif any_place_of(journal, database) is None:
         raise Refusal(
             f"there is no file {run!r}: give a file of events, which kairo run --events writes, or a recorded run with "
             "--journal runs.db"
@@ -113,27 +114,27 @@ def _inside(story: RunStory, stories: dict[str, RunStory]) -> list[RunStory]:
 # ---------------------------------------------------------------- a recorded run
 
 
-def page_of_run(book: SqlJournal, run: RecordedRun) -> str:
+def page_of_run(book: Book, run: RecordedRun) -> str:
     """Return the page of a recorded run, with the commands that continue it."""
     story = recorded_story(book, run.run_id)
     story.run_id, story.team, story.goal = run.run_id, story.team or run.team, story.goal or run.goal
     inside: dict[str, RunStory] = {}
-    for one in runs_inside(book, run.run_id):
+    for one in () if isinstance(book, OtherJournal) else runs_inside(book, run.run_id):
         inside[one.run_id] = recorded_story(book, one.run_id)
         inside[one.run_id].run_id, inside[one.run_id].within = one.run_id, (one.parent, one.task_id)
-    result = recorded_result(book, run.run_id)
+    result = book.result(run.run_id) if isinstance(book, OtherJournal) else recorded_result(book, run.run_id)
     known = Known() if result is None else known_of_result(result)
     if result is not None:
         add_outcomes(story, result.outcomes)
-    limits = read_record(book, run).budget
+    limits = record_of(book, run).budget
     known = known._replace(state=run.state, limits=limits, commands=_commands(book, run, story))
     return render_report(story, known, list(inside.values()))
 
 
-def recorded_story(book: SqlJournal, run_id: str) -> RunStory:
+def recorded_story(book: Book, run_id: str) -> RunStory:
     """Return a run's story from its events, with the artifacts of its attempts."""
     story = tell(book.events_after(run_id))
-    for made in recorded_attempts(book, run_id):
+    for made in () if isinstance(book, OtherJournal) else recorded_attempts(book, run_id):
         task = story.tasks.get(made.task_id)
         for attempt in task.attempts if task and made.artifact else ():
             if attempt.number == made.number and made.artifact:
@@ -141,7 +142,7 @@ def recorded_story(book: SqlJournal, run_id: str) -> RunStory:
     return story
 
 
-def _commands(book: SqlJournal, run: RecordedRun, story: RunStory) -> tuple[str, ...]:
+def _commands(book: Book, run: RecordedRun, story: RunStory) -> tuple[str, ...]:
     """Return the commands that continue a run, or fork it before its first bad task; else the one that shows it."""
     name = quoted(run.run_id)
     bad = next((task.id for task in story.tasks.values() if task.state in _BAD), None)

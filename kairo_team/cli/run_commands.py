@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from kairo_team.cli.databases import DatabaseUrl, place_of
+from kairo_team.cli.databases import DatabaseUrl, any_place_of
 from kairo_team.cli.exits import EXIT_CODES, exit_codes
 from kairo_team.cli.graph import check_place
 from kairo_team.cli.loading import read_team_spec
@@ -63,7 +63,7 @@ def run(
     """
     desk = cast("Desk", context.obj)
     desk.begin(json=json)
-    place = place_of(journal, database)
+    place = any_place_of(journal, database)
     if isinstance(place, DatabaseUrl) and model is not None:
         raise Refusal("--model does not reach the workers that make the attempts: name the model in the team's file")
     with (

@@ -165,7 +165,7 @@ def serve(
             if print_config is not None:
                 make_rules(team, **given)
                 options = {"--budget": budget, "--coordinator": coordinator, "--engine": engine}
-                place = {"--journal": journal and journal.resolve(), "--database": named}
+                place = {"--journal": journal and Path(journal).resolve(), "--database": named}
                 _print_config(print_config, team, spec, {**options, **place})
                 return 0
             if over_stdio:
@@ -193,7 +193,7 @@ def serve(
 @contextmanager
 def _recording(
     team: Team,
-    journal: Path | None,
+    journal: str | None,
     database: str | None,
     engine: EngineName | None,
     source: Mapping[str, str],

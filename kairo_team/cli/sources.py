@@ -12,20 +12,21 @@ from typing import TYPE_CHECKING, Final, cast
 from kairo_team.cli.budgets import with_limits
 from kairo_team.cli.databases import DatabaseUrl, clustered
 from kairo_team.cli.job import GoOn, Job
-from kairo_team.cli.journals import command, made, quoted
+from kairo_team.cli.journals import Book, command, made, other_journal, quoted
 from kairo_team.cli.loading import importable, load_team_file, read_team_spec
+from kairo_team.cli.named_journals import NamedPlace, PublishedJournal, TeamsJournal
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.errors import KairoError
 from kairo_team.files import File
 from kairo_team.plugins import resolve
+from kairo_team.team import TeamExecutionRequest
+from kairo_team.views.other_journals import OtherJournal
 from kairo_team.views.run_record import recorded_request
 
 if TYPE_CHECKING:
     from kairo_team.cluster.delivery import EngineName
     from kairo_team.contracts import TeamCoordinator
-    from kairo_team.durable.sql_journal import SqlJournal
     from kairo_team.recorded import RecordedRun
-    from kairo_team.team import TeamExecutionRequest
 
 _DEMO: Final = "kairo_team.examples.release_notes"
 
@@ -95,7 +96,7 @@ def demo_source(model: str) -> Mapping[str, str]:
 @contextmanager
 def recorded(
     job: Job,
-    place: Path | DatabaseUrl | None,
+    place: Path | DatabaseUrl | NamedPlace | None,
     source: Mapping[str, str],
     run_id: str | None = None,
     engine: EngineName | None = None,
@@ -110,13 +111,20 @@ def recorded(
     elif isinstance(place, Path):
         with made(place, source) as journal:
             yield replace(job, journal=journal.charging(account))
+    elif isinstance(place, TeamsJournal):
+        raise Refusal(f"--journal {place.text}: a team's own journal is used when --journal is left out")
+    elif isinstance(place, PublishedJournal):
+        if account is not None:
+            raise Refusal("--account names an account of a file or a database: a journal of a package has none here")
+        with other_journal(place, source) as book:
+            yield replace(job, journal=book)
     else:
         with clustered(place, engine, source) as cluster:
             yield replace(job, journal=cluster.journal.charging(account), cluster=cluster)
 
 
 @contextmanager
-def on_cluster(job: Job, place: Path | DatabaseUrl | None, engine: EngineName | None) -> Generator[Job]:
+def on_cluster(job: Job, place: Path | DatabaseUrl | NamedPlace | None, engine: EngineName | None) -> Generator[Job]:
     """Have workers make the attempts of a resumed job, if its journal is a database."""
     if not isinstance(place, DatabaseUrl):
         yield job
@@ -136,29 +144,36 @@ def with_id(job: Job, run_id: str | None) -> Job:
 
 
 @contextmanager
-def loaded_again(
-    run: RecordedRun, journal: SqlJournal, file: str | None, budget: str | None, how: GoOn
-) -> Generator[Job]:
+def loaded_again(run: RecordedRun, journal: Book, file: str | None, budget: str | None, how: GoOn) -> Generator[Job]:
     """Build the job that resumes a run, from the file that started it or another one."""
     model = run.source.get("model")
     coordinator = named_coordinator(run.source.get("coordinator"), f"run {run.run_id} began with a --coordinator")
     if file is None and "demo" in run.source:
         demo = import_module(_DEMO).make_team(model)
-        yield _going_on(Job(demo, recorded_request(journal, run.run_id), journal=journal), budget, how)
+        yield _going_on(Job(demo, _request_of(journal, run), journal=journal), budget, how)
         return
     spec = read_team_spec(file if file is not None else _file_of(run, journal))
     with importable(spec.folder):
         team, _ = load_team_file(spec)
-        request = recorded_request(journal, run.run_id)  # its classes may be the file's
+        request = _request_of(journal, run)  # its classes may be the file's
         yield _going_on(Job(team, request, coordinator, model, journal=journal), budget, how)
 
 
+def _request_of(journal: Book, run: RecordedRun) -> TeamExecutionRequest:
+    """Return the request that began a run; of a journal that does not show it, one with the run's goal and id."""
+    if isinstance(journal, OtherJournal):
+        return TeamExecutionRequest(run.goal, run_id=run.run_id)
+    return recorded_request(journal, run.run_id)
+
+
 def _going_on(job: Job, budget: str | None, how: GoOn) -> Job:
+    if isinstance(job.journal, OtherJournal) and budget is not None:
+        raise Refusal(f"--budget: the limits of a run in {job.journal.place} cannot be read: let the run keep them")
     job = replace(job, request=with_limits(job.request, budget))
     return replace(job, go_on=how._replace(budget=None if budget is None else job.request.config.budget))
 
 
-def _file_of(run: RecordedRun, journal: SqlJournal) -> str:
+def _file_of(run: RecordedRun, journal: Book) -> str:
     file, team = run.source.get("file"), run.source.get("team")
     if "module" in run.source:
         return f"{run.source['module']}:{team}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
@@ -11,6 +12,9 @@ NOW: Final = "EXTRACT(EPOCH FROM clock_timestamp())"
 """The clock of a PostgreSQL database, because the clocks of two machines differ."""
 NOW_IN_FILE: Final = "(julianday('now') - 2440587.5) * 86400"
 """The same of an SQLite file: the clock of its machine."""
+_UNWRITABLE: Final = re.compile("[\0\x1a\ud800-\udfff]")
+"""Characters that a database refuses in a text, and the escape character."""
+_WRITTEN: Final = re.compile("\x1a([0-9a-f]{4})")
 
 
 class Rows(Protocol):
@@ -61,6 +65,16 @@ class Connection(Protocol):
     def close(self) -> None:
         """Close the connection."""
         ...
+
+
+def column_of(key: str) -> str:
+    """Return the key of a step as its column has it: any database takes it, and no two keys become one."""
+    return key if key.isprintable() else _UNWRITABLE.sub(lambda found: f"\x1a{ord(found[0]):04x}", key)
+
+
+def key_of(column: str) -> str:
+    """Return the key of a step from its column."""
+    return column if "\x1a" not in column else _WRITTEN.sub(lambda found: chr(int(found[1], 16)), column)
 
 
 def execute(connection: Connection, statement: Statement) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from kairo_team.durable.connection import Connection, execute, insert
+from kairo_team.durable.connection import Connection, execute, insert, key_of
 from kairo_team.durable.kept_files import copy_files, encode_for
 from kairo_team.durable.recovery import steps_of
 from kairo_team.engine.records.recovery import place_of
@@ -276,7 +276,7 @@ def _copy_steps(connection: Connection, run_id: str, new_id: str, point: _Point,
     steps = steps_of(connection, run_id, read)
     cut = _cut_by_the_end(steps)
     for row in connection.execute("SELECT * FROM step WHERE run_id = ? ORDER BY id", (run_id,)).fetchall():
-        key, value, values = row["key"], steps[row["key"]], {"run_id": new_id}
+        key, value, values = row["key"], steps[key_of(row["key"])], {"run_id": new_id}
         if not point.keeps(key, row["seq"], row["body"]) or (key in cut and key.startswith("review:")):
             continue
         if isinstance(value, Attempt) and (isinstance(value.interrupted, HumanRequest) or (key in cut and value.halt)):

@@ -131,9 +131,11 @@ class SqliteFile(Database):
     def _prepare(self) -> None:
         """Create the tables in a new file; `JournalError` for a file of another program or another format."""
         with suppress(OSError):  # SQLite's own error is clearer
+            # Only a new file: to close an existing one drops all locks of this process on it. Another process then
+            # takes itself for the last one and deletes the log, into which this process still writes.
             # The file contains prompts and answers: only its owner may read it. SQLite gives its log the same mode.
             if self.path.parent.is_dir():
-                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         try:
             with closing(self._connect()) as connection:
                 self._check(connection)

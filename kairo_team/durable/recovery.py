@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team.budget import NO_USAGE, Usage, to_dollars
 from kairo_team.durable.codec import CorruptRecord, outline
+from kairo_team.durable.connection import key_of
 from kairo_team.durable.kept_files import forget_files
 from kairo_team.engine.records.questions import WITHDRAWN, Decided
 from kairo_team.engine.records.recovery import RunAccount
@@ -75,7 +76,7 @@ def steps_of(
     found = connection.execute(sql, (run_id, len(prefix), prefix)) if of is None else _rows_of(connection, run_id, of)
     for row in found:
         try:
-            steps[row["key"]] = read(row["value"])
+            steps[key_of(row["key"])] = read(row["value"])
         except CorruptRecord as error:
             raise CorruptRecord(f"step {row['key']!r} of run {run_id!r} cannot be read: {error}") from error
     return steps

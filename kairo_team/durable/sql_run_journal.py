@@ -14,6 +14,7 @@ from kairo_team.budget import Budget, Usage, picodollars
 from kairo_team.durable import forks, recovery
 from kairo_team.durable.accounts import set_aside, settle_session
 from kairo_team.durable.codec import NotRecordable, encode
+from kairo_team.durable.connection import column_of
 from kairo_team.durable.kept_files import encode_for
 from kairo_team.durable.owners import TAKEN_OVER
 from kairo_team.engine.records.journal import body_here
@@ -120,7 +121,7 @@ class SqlRunJournal:
         seq = self._number(after_event=key.startswith(forks.AFTER_THEIR_EVENT))
         body = body_here()
         place = None if body is None else body.place
-        return [*files, (sql, (self._session.run_id, key, written, self._session.epoch, seq, place))]
+        return [*files, (sql, (self._session.run_id, column_of(key), written, self._session.epoch, seq, place))]
 
     def _number(self, *, after_event: bool) -> int:
         """Return the number of the last event if the record follows its event, else of the next one.

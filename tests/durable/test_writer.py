@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from functools import partial
 from pathlib import Path
@@ -165,3 +167,24 @@ def test_a_run_is_left_by_two_threads_at_once(tmp_path: Path) -> None:
         for thread in threads:
             thread.join()
     journal.close()
+
+
+async def test_a_second_journal_on_a_file_leaves_the_log_to_the_first(tmp_path: Path) -> None:
+    """To close a file drops the locks of the process: another process that comes and goes then deletes the log."""
+    path = tmp_path / "runs.db"
+    first = kt.SqliteJournal(path, sync="normal")
+    session = begun(first, "r")
+    await session.written()
+    kt.SqliteJournal(path).close()
+    look = f"import kairo_team as kt; print(kt.SqliteJournal({str(path)!r}).runs()[0].run_id)"
+
+    async def look_from_elsewhere() -> str:
+        done = await anyio.run_process([sys.executable, "-c", look], stderr=subprocess.STDOUT, check=False)
+        return done.stdout.decode().strip()
+
+    assert await look_from_elsewhere() == "r"
+    session.put("late", True)
+    await session.written()
+    look = f"import kairo_team as kt; print(*kt.SqliteJournal({str(path)!r}).recover('r', take_over=True)[0].steps)"
+    assert await look_from_elsewhere() == "late"
+    first.close()

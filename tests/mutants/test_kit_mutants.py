@@ -23,6 +23,7 @@ HOMES = (
     "evaluators",
     "gates",
     "governance",
+    "journal_files",
     "journal_owners",
     "journals",
     "models",

@@ -42,6 +42,15 @@ class TestSqliteJournal(JournalTCK):
         journal.database.problem = "database or disk is full"
 
     @classmethod
+    def place_of(cls, journal: Journal) -> str:
+        assert isinstance(journal, kt.SqliteJournal)
+        return str(journal.path)
+
+    @classmethod
+    def open_at(cls, place: str) -> Journal:
+        return kt.SqliteJournal(place, sync="normal")
+
+    @classmethod
     def close(cls, journal: Journal) -> None:
         assert isinstance(journal, kt.SqliteJournal)
         journal.close()
@@ -72,11 +81,17 @@ class TestSqliteJournalWithoutEvents(TestSqliteJournal):
     @classmethod
     def make_another(cls, journal: Journal) -> Journal:
         assert isinstance(journal, kt.SqliteJournal)
-        return kt.SqliteJournal(journal.path, sync="normal", events=False)
+        return cls.open_at(str(journal.path))
+
+    @classmethod
+    def open_at(cls, place: str) -> Journal:
+        return kt.SqliteJournal(place, sync="normal", events=False)
 
 
 @pytest.mark.real_time
 class TestMemoryJournal(JournalTCK):
+    can_be_killed = False
+
     @classmethod
     def make_journal(cls) -> Journal:
         return MemoryJournal()
@@ -128,6 +143,15 @@ class TestPostgresJournal(JournalTCK):
     def fail(cls, journal: Journal) -> None:
         assert isinstance(journal, PostgresJournal)
         journal.database.problem = "no space is left on the server"
+
+    @classmethod
+    def place_of(cls, journal: Journal) -> str:
+        assert isinstance(journal, PostgresJournal)
+        return journal._url
+
+    @classmethod
+    def open_at(cls, place: str) -> Journal:
+        return cls._journal_on(place)
 
     @classmethod
     def close(cls, journal: Journal) -> None:
