@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
-from typing import Any, Final, Literal, Protocol, cast
+from typing import Any, Final, Literal, Protocol, cast, runtime_checkable
 
 from kairo_team._util.frozen import EMPTY, freeze_named, freeze_several, known_arguments
 from kairo_team.artifacts import Finding
@@ -57,8 +57,9 @@ class Example:
                 )
 
 
+@runtime_checkable
 class Check(Protocol):
-    """Decides one criterion: a function `(artifact)` or `(artifact, context)`, sync or async. Experimental.
+    """Decides one criterion: `(artifact)` or `(artifact, context)`, sync or async. Contract 1.7, experimental.
 
     An async check runs in the event loop, a plain one in a thread; a check with the attribute `in_place = True` is
     called in the event loop and must be quick for every artifact. An attribute `timeout` is its own limit in seconds.

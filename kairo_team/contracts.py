@@ -496,7 +496,7 @@ class Planner(Protocol):
 
 @runtime_checkable
 class TeamCoordinator(Protocol):
-    """Runs a team. Contract 1.22, experimental.
+    """Runs a team. Contract 1.27, experimental.
 
     C1. `execute` does nothing before it is awaited, and raises only `RunExists` or its caller's cancellation.
     C2. Every other end is a `TeamResult`, even if it refuses the request before any work: FAILED, no member called.
@@ -505,18 +505,14 @@ class TeamCoordinator(Protocol):
         it is emitted before the result is returned, and no event follows.
     C5. Events have the request's run id and the numbers 1, 2, 3 without gaps, even when other runs run at the same
         time; all subscribers get the same events.
-    C6. Every planned task has exactly one terminal event, after its other events in their order; they agree with
-        the result about the task.
+    C6. Every planned task has exactly one terminal event, the last of its events; they agree with the result about it.
     C7. The result has one outcome for each planned task, in plan order, then one for each task added later, and a
         status that follows from them. Tasks that `TeamRun.conclude` ends the run without do not count.
-    C8. A task starts as soon as its dependencies are accepted and a slot, a lease and money are free; it gets their
-        artifacts.
+    C8. A task starts, with their artifacts, once its dependencies are accepted and a slot, a lease and money are free.
     C9. Never more attempts of a member at once than its `max_concurrency`, nor tasks than `max_parallel_tasks`.
     C10. At the deadline, which covers planning, and at a kill, work in flight is cancelled for real and the run ends
-        within the grace: TIMEOUT or CANCELLED, with what was finished and what was kept; a warning names the code
-        that ignored a deadline.
-    C11. The caller's cancellation ends the work, is emitted as `team.cancelled` and raised again; nothing is left
-        running.
+        within the grace: TIMEOUT or CANCELLED, with what was finished and kept; a warning names code that ignored it.
+    C11. The caller's cancellation ends all work, is emitted as `team.cancelled` and raised again.
     C12. Every member works under a governor carved from the team's; spending never passes the budget, at any fan-out,
         and the result's usage is what was spent.
     C13. An attempt that raises, times out by itself, or returns None or a wrong type is a failed attempt, in the
@@ -525,21 +521,18 @@ class TeamCoordinator(Protocol):
     C14. A review gets the artifact and everything it was made from. An artifact that its review did not pass is
         accepted only at LOW risk or by a person; then the verdict stays the same and the run is DEGRADED. If the only
         open cause is `human_required`, a person's approval makes the verdict a PASS. No risk accepts
-        `injection_suspected` or `human_required`. Accepting a partial artifact makes the run DEGRADED, even after a
-        PASS.
+        `injection_suspected` or `human_required`. An accepted partial artifact makes even a PASS a DEGRADED run.
     C15. An evaluator that raises, hangs beyond `review_timeout` or returns no verdict gives REVIEW_EXCEEDED with its
         cause: no score, no PASS, no round spent, and its message never reaches a member.
     C16. After REVISE the same member makes another attempt with the findings and the previous artifact, at most
-        `max_feedback_rounds` times. No artifact is judged twice. The rounds end early when an
-        attempt returns an earlier artifact, or three reviews in a row show no progress. After the last round the best
-        artifact counts, not the last.
+        `max_feedback_rounds` times. No artifact is judged twice. The rounds end early when an attempt returns an
+        earlier artifact, or three reviews in a row show no progress. Then the best artifact counts, not the last.
     C17. A task that no member can do fails the run while planning; the error names task and needs; all are skipped.
     C18. A planner's failure fails the run before any member is called. With a fallback plan the run continues with one
         task for the goal instead: DEGRADED, with a warning.
     C19. A person decides about an artifact that its review left open: approve accepts it, reject fails it, revise adds
         one attempt, and silence does not approve it. After `max_human_rounds` revisions the risk decides, as for
-        `rounds_exhausted`. A deferred decision suspends the run once all other work is done; the resumed run repeats no
-        work.
+        `rounds_exhausted`. A deferred decision suspends the run once all other work is done, and none is repeated.
     C20. The output is what the plan's own last tasks made, unless the coordinator sets another. Only a COMPLETED or
         DEGRADED run has an output. A run without one, such as a run none of whose last tasks was accepted, has a
         partial output. Every end except COMPLETED has its reason in `error`.
@@ -687,7 +680,7 @@ class RunJournal(Records, Protocol):
 
 @runtime_checkable
 class Journal(Protocol):
-    """Keeps the runs of a runtime, so that another process can resume them. Contract 1.19, experimental.
+    """Keeps the runs of a runtime, so that another process can resume them. Contract 1.23, experimental.
 
     Each process has a journal of its own on shared storage, such as a file or a database. What one process records of
     a run is a session of it: `begin` starts the first one and `recover` each later one.
@@ -704,8 +697,8 @@ class Journal(Protocol):
         was held for it. To recover a run changes nothing of this.
     C6. The journal of a recovered run has its values. `in_doubt` are the keys of its tool calls that are only `sent`.
     C7. A run has one owner. `recover` raises `Misuse` while a living process has the run, unless `take_over` is set;
-        the death of a process is known at once. It raises `RunNotFound`, and `RunFinished` for a run that has ended.
-        A suspended run has no owner.
+        the death of a process is known at once. It raises `RunNotFound`, and `RunFinished` for a run that has ended. A
+        suspended run has no owner.
     C8. Once a run is recovered, earlier sessions of it, and of runs inside it, record nothing; their `sent` raises
         `JournalError`, and so does `written` from the first refused record on. The run's `on_lost` is called.
         All this also holds in a process that takes its own run back. `begin` raises `JournalError` for a run inside one
@@ -732,8 +725,7 @@ class Journal(Protocol):
     C18. `cancel` ends a run for good: at once if it has no owner; for a living owner it calls `on_cancel`. If that
         process dies first, the run has ended. It raises `RunNotFound`, and `RunFinished` for a run that has ended.
     C19. `events_after` returns the recorded events of a run, each once, in order, without a gap, including events of
-        earlier sessions. Events that were taken, up to the number that `progress` returns, are recorded with the next
-        record.
+        earlier sessions. Taken events, up to the number that `progress` returns, are recorded with the next record.
     C20. `runs(*, state, team)`, if there: a `RecordedRun` of each run inside no other, newest first; `show(run_id)`: of
         any run. Both show what every process has recorded by now.
     C21. `calls(run_id)`, if there: the calls of a run and of the runs inside it, in the order they were sent.

@@ -98,7 +98,8 @@ MODULES = {
     "cli": """account_commands app budgets cluster_commands commands console_command databases
         defaults demo_command demo_scenes desk eval_command exits graph init_command interrupts job
         journal_commands journals judge judge_attack judge_compare judge_inputs judge_report judge_try
-        kit_parts kit_runs loading named_journals options plugins_command refusal report report_command run_commands run_table
+        kit_parts kit_runs loading named_journals options plugins_command refusal report report_command run_commands
+        run_table
         schema_command secret_arguments serve_command sources streams""",
     "testing": "clocks postgres_server record_replay recorder scripted scripted_judge scripted_pairs",
 }

@@ -76,7 +76,7 @@ def test_what_is_implemented_can_be_asked_for_by_isinstance_and_nothing_else_can
 def test_a_plug_in_is_an_instance_of_its_contract(kind: str, install: Any) -> None:
     install("acme-all", points("acme_all", TARGETS), EVERYTHING)
     made = plugins.make(kind, "acme", {"name": "acme:large"} if kind == "model" else {})
-    contract = getattr(contracts, KINDS[kind].contract)
+    contract = getattr(import_module(KINDS[kind].home), KINDS[kind].contract)
     if kind == "journal":  # that one has the shape that can be checked without a run, and no more
         from kairo_team.testing import MemoryJournal
 
