@@ -34,13 +34,18 @@ _NO_JOURNAL: Final = (
 @contextmanager
 def opened(path: Path | None, database: str | None = None) -> Generator[SqlJournal]:
     """Open an existing journal; `Refusal` if it is missing or cannot be used, also inside the block."""
+    with made(existing(path, database)) as journal:
+        yield journal
+
+
+def existing(path: Path | None, database: str | None) -> Path | DatabaseUrl:
+    """Return the place of an existing journal, without opening it; `Refusal` if no place is named, or no file there."""
     place = place_of(path, database)
     if place is None:
         raise Refusal(_NO_JOURNAL)
     if isinstance(place, Path) and not place.is_file():
         raise Refusal(f"there is no journal {str(place)!r}: kairo run FILE.py --journal {quoted(place)} begins one")
-    with made(place) as journal:
-        yield journal
+    return place
 
 
 @contextmanager
