@@ -233,10 +233,10 @@ class SqliteFile(Database):
             with closing(self._connect()) as connection:
                 if not self._number(connection, "auto_vacuum"):  # a file of format 1, or one that such a version made
                     return
-                while self._number(connection, "freelist_count"):
-                    connection.execute("BEGIN IMMEDIATE")
-                    connection.execute(f"PRAGMA incremental_vacuum({_PAGES_AT_ONCE})").fetchall()
-                    connection.execute("COMMIT")
+                # So many and no more: another process may free pages all the time.
+                for _ in range(0, self._number(connection, "freelist_count"), _PAGES_AT_ONCE):
+                    # As a script: `execute` ends after the first page.
+                    connection.executescript(f"BEGIN IMMEDIATE; PRAGMA incremental_vacuum({_PAGES_AT_ONCE}); COMMIT")
                 self._fold_log(connection)
         except sqlite3.Error as error:
             _logger.info("journal %s: its file stays as long as it was: %s", self.path, error)

@@ -132,7 +132,8 @@ def connect_to(url: str, purpose: str) -> PostgresConnection:
     raw = _plain_connection(url, purpose)
     try:
         # Not as options of the connection, which a pooler refuses.
-        raw.execute(f"SET search_path = {split_schema(url)[1]}; SET idle_in_transaction_session_timeout = {_MOST_IDLE}")
+        settings = f"SET search_path = {split_schema(url)[1]}; SET idle_in_transaction_session_timeout = {_MOST_IDLE}"
+        raw.execute(settings.encode())
     except BaseException:
         raw.close()
         raise

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 PROGRAM = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
 
@@ -23,7 +24,7 @@ def pooler(url: str, mode: str, **settings: object) -> Generator[str]:
     """Run PgBouncer in a mode; yield the URL of the same database behind it."""
     if not Path(PROGRAM).exists():
         pytest.skip("PgBouncer is not here: apt-get install pgbouncer")
-    parts = psycopg.conninfo.conninfo_to_dict(url)
+    parts = conninfo_to_dict(url)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

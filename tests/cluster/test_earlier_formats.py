@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gzip
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -57,7 +57,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @contextmanager
-def about(place: str) -> Iterator[Callable[..., Any]]:
+def about(place: str) -> Generator[Callable[..., Any]]:
     """Yield a function that executes a statement in the place, behind the journal's back."""
     if "://" in place:
         with psycopg.connect(place, autocommit=True, options="-c search_path=kairo") as connection:
@@ -178,7 +178,7 @@ def test_opening_brings_the_tables_to_this_versions_format_once(place: str) -> N
 
 def test_old_tables_become_what_new_ones_are(place: str, tmp_path: Path, postgres: PostgresServer) -> None:
     new = postgres.new_database() if "://" in place else str(tmp_path / "new.db")
-    found = []
+    found: list[list[Any]] = []
     for one in (place, new):
         journal_at(one).close()
         with about(one) as execute:

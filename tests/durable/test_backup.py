@@ -15,7 +15,7 @@ import anyio.to_thread
 import pytest
 
 import kairo_team as kt
-from kairo_team.durable.journal import APPLICATION_ID
+from kairo_team.durable.journal import APPLICATION_ID, SqliteFile
 from kairo_team.errors import JournalError
 from kairo_team.testing import FunctionModel
 from tests.cli.conftest import Kairo, kairo
@@ -102,7 +102,8 @@ async def test_a_copy_has_every_record_and_is_for_its_user_alone(tmp_path: Path)
 
 
 async def test_a_run_that_is_copied_while_it_runs_goes_on_from_every_copy(tmp_path: Path) -> None:
-    path, copies = tmp_path / "runs.db", []
+    path = tmp_path / "runs.db"
+    copies: list[Path] = []
 
     def copy(task: str) -> None:
         copies.append(backup(path, tmp_path / f"copy-{task}.db"))
@@ -187,7 +188,7 @@ async def test_a_copy_replaces_nothing_and_a_failure_leaves_nothing(
 async def test_the_file_gets_smaller_when_runs_are_forgotten(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     for number in range(6):
-        await Desk(reply="a long reply " * 20_000).begin(path, f"r{number}")
+        await Desk(reply=f"a long reply {number} " * 20_000).begin(path, f"r{number}")
     journal = kt.SqliteJournal(path)
     before = path.stat().st_size
     assert journal.forget("r0") == 1
@@ -202,7 +203,7 @@ async def test_the_file_gets_smaller_when_runs_are_forgotten(tmp_path: Path) -> 
 async def test_a_run_that_goes_on_meanwhile_is_not_disturbed(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     for number in range(4):
-        await Desk(reply="a long reply " * 20_000).begin(path, f"old{number}")
+        await Desk(reply=f"a long reply {number} " * 20_000).begin(path, f"old{number}")
     before = path.stat().st_size
 
     def forget(task: str) -> None:
@@ -225,8 +226,13 @@ async def test_a_locked_file_stays_long_and_the_runs_are_forgotten(
     path = tmp_path / "runs.db"
     await Desk().begin(path)
     with closing(kt.SqliteJournal(path)) as journal:
-        monkeypatch.setattr("kairo_team.durable.journal._PAGES_AT_ONCE", "no number")
+
+        def locked(*_: object) -> int:
+            raise sqlite3.OperationalError("database is locked")
+
+        monkeypatch.setattr(SqliteFile, "_number", locked)
         assert journal.forget("r") == 1
+        monkeypatch.undo()
         assert journal.runs() == ()
 
 
