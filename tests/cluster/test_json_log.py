@@ -40,7 +40,7 @@ def test_every_line_of_a_worker_is_json_with_its_run_unit_and_fence(
     kairo: Kairo, team_file: Callable[..., Path], url: str
 ) -> None:
     file = team_file(TEAM)
-    assert kairo("submit", file, "--run-id", "run-1").code == 0
+    assert kairo("submit", file, "--run-id", "run-1", "--engine", "procrastinate").code == 0
     with working(file, "--verbose", "--log-format", "json", "--health", "0") as worker:
         until(lambda: "COMPLETED" in kairo("show", "run-1").out)
         worker.line("run:run-1, delivery 1: ended")
