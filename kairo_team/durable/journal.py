@@ -235,7 +235,7 @@ class SqliteFile(Database):
                     return
                 # So many and no more: another process may free pages all the time.
                 for _ in range(0, self._number(connection, "freelist_count"), _PAGES_AT_ONCE):
-                    # As a script: `execute` ends after the first page.
+                    # `execute` would end after the first page.
                     connection.executescript(f"BEGIN IMMEDIATE; PRAGMA incremental_vacuum({_PAGES_AT_ONCE}); COMMIT")
                 self._fold_log(connection)
         except sqlite3.Error as error:

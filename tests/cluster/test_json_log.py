@@ -45,6 +45,7 @@ def test_every_line_of_a_worker_is_json_with_its_run_unit_and_fence(
         until(lambda: "COMPLETED" in kairo("show", "run-1").out)
         worker.line("run:run-1, delivery 1: ended")
         assert worker.end(signal.SIGTERM) == 0
+        worker.line('"message": "ended"')
         lines: list[dict[str, Any]] = [json.loads(line) for line in worker.lines]
     assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
     said = {line["message"].partition("\n")[0].partition(":")[0]: line for line in lines}
