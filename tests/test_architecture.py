@@ -69,7 +69,7 @@ MODULES = {
     "agents": """dead_connections langgraph langgraph_attempt langgraph_clients langgraph_models langgraph_tools
         langgraph_views langgraph_watch limits mini mini_compaction openai_agents openai_finish openai_models openai_run
         openai_tools openai_views program pydantic_ai pydantic_ai_hooks pydantic_ai_messages team_agent wrapped""",
-    "durable": """accounts codec connection database event_pages forks journal kept_files memory owners postgres
+    "durable": """accounts codec connection database event_pages formats forks journal kept_files memory owners postgres
         postgres_database processes recovery requests sql_journal sql_run_journal value_classes
         windows""",
     "cluster": """attempt_host cluster coverage dbos_delivery deaths delivery facts health mailbox
@@ -85,8 +85,8 @@ MODULES = {
         proposals review_rounds reviewers supervision supervisor task_dispatch turns""",
     "api": "",
     "views": """agreement_svg eval_page eval_progress eval_table graph_chart graph_layout graph_mermaid graph_svg
-        json_lines lines live live_notebook notebook open_tasks other_journals plain progress report_calls
-        report_graph report_html report_page report_parts report_tasks report_text risk_svg run_costs
+        journal_metrics json_lines lines live live_notebook notebook open_tasks other_journals plain progress
+        report_calls report_graph report_html report_page report_parts report_tasks report_text risk_svg run_costs
         run_notes run_record run_story run_waits telemetry telemetry_metrics telemetry_names
         telemetry_spans text""",
     "web_console": "access address console live_runs made_files open_questions pages run_page serving sources",
@@ -98,9 +98,8 @@ MODULES = {
     "cli": """account_commands app budgets cluster_commands commands console_command databases
         defaults demo_command demo_scenes desk eval_command exits graph init_command interrupts job
         journal_commands journals judge judge_attack judge_compare judge_inputs judge_report judge_try
-        kit_parts kit_runs loading named_journals options plugins_command refusal report report_command run_commands
-        run_table
-        schema_command secret_arguments serve_command sources streams""",
+        kit_parts kit_runs loading metrics_command named_journals options plugins_command refusal report report_command
+        run_commands run_table schema_command secret_arguments serve_command sources streams upkeep_commands""",
     "testing": "clocks postgres_server record_replay recorder scripted scripted_judge scripted_pairs",
 }
 """Every module of each room; policies, checks, kits and examples are one file each and not listed."""

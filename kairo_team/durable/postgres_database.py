@@ -11,10 +11,12 @@ from contextlib import contextmanager, suppress
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
+from kairo_team._util.database_url import SCHEMA, lock_in, split_schema
 from kairo_team.durable.codec import decode_loaded
 from kairo_team.durable.connection import NOW
 from kairo_team.durable.database import Database, Writing
-from kairo_team.durable.kept_files import TABLES, its_texts
+from kairo_team.durable.formats import FORMAT, POSTGRES_STEPS, Format, format_of, migrate
+from kairo_team.durable.kept_files import its_texts
 from kairo_team.durable.requests import readable
 from kairo_team.durable.value_classes import CorruptRecord
 from kairo_team.errors import JournalError, MissingExtra
@@ -28,101 +30,17 @@ Result = TypeVar("Result")
 
 _logger = logging.getLogger("kairo_team")
 
-SCHEMA: Final = "kairo"
-"""The schema of the tables; delivery engines have schemas of their own."""
-FORMAT: Final = 1
-"""The version of the tables."""
 _KEPT: Final = 4
 """Most idle connections to keep."""
 _TRUSTED: Final = 1.0
 """Seconds after which an idle connection is tested before it is used."""
+_TRIES: Final = 3
+"""How often two connections are compared, since other programs may take a session in between."""
 _LOCK: Final = 0x6B61_6972_0001
 """The advisory lock of `writing`, which lets one process change the database at a time."""
 
 _MOST_IDLE: Final = 5000
-"""Milliseconds after which the server ends the idle transaction of a stopped process, because others wait for it."""
-
-_TABLES: Final = """
-CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE process (
-    id TEXT PRIMARY KEY, kind TEXT NOT NULL, host TEXT NOT NULL, pid BIGINT NOT NULL, lock INTEGER NOT NULL,
-    team TEXT, digest TEXT, members TEXT, concurrency INTEGER, state TEXT NOT NULL, beats BIGINT NOT NULL DEFAULT 0,
-    started_at DOUBLE PRECISION NOT NULL, beat DOUBLE PRECISION NOT NULL DEFAULT 0
-);
-CREATE TABLE run (
-    run_id TEXT PRIMARY KEY, parent TEXT, parent_step TEXT, parent_member TEXT, team TEXT NOT NULL,
-    state TEXT NOT NULL, owner TEXT NOT NULL, epoch BIGINT NOT NULL, cancelled TEXT,
-    active DOUBLE PRECISION NOT NULL DEFAULT 0, seq BIGINT NOT NULL DEFAULT 0, started_at DOUBLE PRECISION NOT NULL,
-    updated_at DOUBLE PRECISION NOT NULL, forked_from TEXT, usage TEXT, goal TEXT NOT NULL, digests TEXT NOT NULL,
-    source TEXT NOT NULL, request TEXT NOT NULL, result TEXT
-);
-CREATE INDEX run_by_parent ON run (parent);
-CREATE TABLE step (
-    id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run_id TEXT NOT NULL,
-    key TEXT COLLATE "C" NOT NULL, value TEXT NOT NULL, epoch BIGINT NOT NULL, seq BIGINT NOT NULL, body TEXT,
-    UNIQUE (run_id, key)
-);
-CREATE TABLE call (
-    id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run_id TEXT NOT NULL, number BIGINT NOT NULL,
-    epoch BIGINT NOT NULL, step TEXT NOT NULL, key TEXT NOT NULL, what TEXT NOT NULL, name TEXT NOT NULL, task_id TEXT,
-    member TEXT, side_effect TEXT, loops BIGINT NOT NULL, held_tokens BIGINT NOT NULL, held_picos BIGINT NOT NULL,
-    state TEXT NOT NULL, prompt BIGINT NOT NULL DEFAULT 0, completion BIGINT NOT NULL DEFAULT 0,
-    picos BIGINT NOT NULL DEFAULT 0, sent_at DOUBLE PRECISION NOT NULL, ended_at DOUBLE PRECISION, seq BIGINT NOT NULL,
-    ended_seq BIGINT, copied INTEGER NOT NULL DEFAULT 0,
-    unit TEXT NOT NULL DEFAULT '', fence INTEGER NOT NULL DEFAULT 0,
-    UNIQUE (run_id, epoch, unit, fence, number)
-);
-CREATE INDEX call_by_step ON call (run_id, step);
-CREATE TABLE question (
-    id TEXT PRIMARY KEY, run_id TEXT NOT NULL, digest TEXT NOT NULL, body TEXT NOT NULL, decision TEXT,
-    asked_at DOUBLE PRECISION NOT NULL, answered_by TEXT, answered_at DOUBLE PRECISION
-);
-CREATE INDEX question_by_run ON question (run_id);
-CREATE TABLE event (run_id TEXT NOT NULL, last BIGINT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (run_id, last));
-CREATE TABLE unit (
-    id TEXT PRIMARY KEY, kind TEXT NOT NULL, run_id TEXT NOT NULL, step TEXT NOT NULL, epoch BIGINT NOT NULL,
-    queue TEXT NOT NULL, fence INTEGER NOT NULL, state TEXT NOT NULL, process TEXT, sender TEXT, body TEXT NOT NULL,
-    problem TEXT, sent_at DOUBLE PRECISION NOT NULL, taken_at DOUBLE PRECISION, ended_at DOUBLE PRECISION
-);
-CREATE INDEX unit_by_state ON unit (state, process);
-CREATE INDEX unit_by_run ON unit (run_id);
-CREATE TABLE message (
-    id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, addressee TEXT NOT NULL, unit TEXT NOT NULL,
-    fence INTEGER NOT NULL, kind TEXT NOT NULL, body TEXT NOT NULL
-);
-CREATE INDEX message_by_addressee ON message (addressee, id);
-CREATE TABLE batch (writer TEXT PRIMARY KEY, number BIGINT NOT NULL);
-CREATE TABLE account (
-    name TEXT PRIMARY KEY, parent TEXT REFERENCES account (name), tokens NUMERIC, picos NUMERIC,
-    used_tokens NUMERIC NOT NULL DEFAULT 0, used_picos NUMERIC NOT NULL DEFAULT 0,
-    aside_tokens NUMERIC NOT NULL DEFAULT 0, aside_picos NUMERIC NOT NULL DEFAULT 0
-);
-CREATE TABLE charge (
-    run_id TEXT PRIMARY KEY, account TEXT NOT NULL REFERENCES account (name), epoch BIGINT,
-    used_tokens NUMERIC NOT NULL DEFAULT 0, used_picos NUMERIC NOT NULL DEFAULT 0,
-    aside_tokens NUMERIC DEFAULT 0, aside_picos NUMERIC DEFAULT 0,
-    copied_tokens NUMERIC NOT NULL DEFAULT 0, copied_picos NUMERIC NOT NULL DEFAULT 0
-);
-CREATE INDEX charge_by_account ON charge (account)
-"""
-
-
-_WINDOWS: Final = """
-ALTER TABLE account ADD COLUMN every TEXT;
-ALTER TABLE account ADD COLUMN tz TEXT;
-ALTER TABLE account ADD COLUMN since DOUBLE PRECISION;
-ALTER TABLE account ADD COLUMN until DOUBLE PRECISION;
-CREATE TABLE ended_window (
-    name TEXT NOT NULL REFERENCES account (name), since DOUBLE PRECISION NOT NULL, until DOUBLE PRECISION NOT NULL,
-    tokens NUMERIC, picos NUMERIC, used_tokens NUMERIC NOT NULL, used_picos NUMERIC NOT NULL,
-    aside_tokens NUMERIC NOT NULL, aside_picos NUMERIC NOT NULL, PRIMARY KEY (name, since)
-);
-CREATE TABLE window_hold (
-    run_id TEXT NOT NULL, account TEXT NOT NULL REFERENCES account (name), since DOUBLE PRECISION NOT NULL,
-    tokens NUMERIC NOT NULL, picos NUMERIC NOT NULL, PRIMARY KEY (run_id, account, since)
-)
-"""
-"""Windows of accounts; databases from before get them when they are opened."""
+"""Milliseconds after which the server ends the idle transaction of a stopped process: others wait for its locks."""
 
 _LIKE: Final = "postgresql://user:password@host:5432/database"
 
@@ -211,12 +129,23 @@ class PostgresConnection:
 
 def connect_to(url: str, purpose: str) -> PostgresConnection:
     """Connect to a database; raises `psycopg.OperationalError`, which does not show the password."""
-    psycopg = _psycopg()
-    raw = psycopg.connect(
-        url,
+    raw = _plain_connection(url, purpose)
+    try:
+        # Not as options of the connection, which a pooler refuses.
+        settings = f"SET search_path = {split_schema(url)[1]}; SET idle_in_transaction_session_timeout = {_MOST_IDLE}"
+        raw.execute(settings.encode())
+    except BaseException:
+        raw.close()
+        raise
+    return PostgresConnection(raw)
+
+
+def _plain_connection(url: str, purpose: str) -> psycopg.Connection[Any]:
+    library = _psycopg()
+    raw: psycopg.Connection[Any] = library.connect(
+        split_schema(url)[0],
         autocommit=True,
         application_name=f"kairo-team {purpose}",
-        options=f"-c search_path={SCHEMA} -c idle_in_transaction_session_timeout={_MOST_IDLE}",
         connect_timeout=5,
         # A server or a network that is gone is noticed within about ten seconds.
         keepalives_idle=5,
@@ -226,8 +155,48 @@ def connect_to(url: str, purpose: str) -> PostgresConnection:
         row_factory=_rows,
         prepare_threshold=3,
     )
-    raw.adapters.register_loader("numeric", psycopg.types.numeric.IntLoader)  # PostgreSQL sums integers to NUMERIC
-    return PostgresConnection(raw)
+    raw.adapters.register_loader("numeric", library.types.numeric.IntLoader)  # PostgreSQL sums integers to NUMERIC
+    return raw
+
+
+def check_sessions(url: str) -> None:
+    """Raise `JournalError` if a pooler gives a connection another session of the server for each transaction.
+
+    Locks, settings and notifications belong to a session, and the journal would lose them unnoticed.
+    """
+    sql = "SELECT pg_backend_pid()"
+    with _plain_connection(url, "journal") as first:
+        if first.execute(sql).fetchone() == (first.info.backend_pid,):
+            return  # no pooler is in between: a pooler gives connections numbers of its own
+        with _plain_connection(url, "journal") as second:
+            # A pooler gives the session that was free last, so that both get the same one if none of them keeps it.
+            for _ in range(_TRIES):
+                if first.execute(sql).fetchone() == second.execute(sql).fetchone():
+                    raise JournalError(
+                        place_of_url(url),
+                        "a pooler in front of it works in transaction or statement mode, which loses locks and "
+                        "notifications: give kairo a pool in session mode (pool_mode=session), or the database itself",
+                    )
+
+
+def format_of_database(url: str) -> Format:
+    """Return the format of a database's tables, and change nothing; raises `JournalError` if it cannot be read."""
+    place, psycopg = place_of_url(url), _psycopg()
+    try:
+        with connect_to(url, "format") as connection:
+            return read_format(connection, split_schema(url)[1])
+    except psycopg.Error as error:
+        raise JournalError(place, f"it cannot be read: {str(error).strip()}") from None
+
+
+def read_format(connection: PostgresConnection, schema: str) -> Format:
+    """Return the format of the tables in a schema."""
+    # `to_regclass` would not see a table that another process has made since this connection last looked.
+    sql = "SELECT 1 FROM pg_tables WHERE schemaname = ? AND tablename = 'about'"
+    if connection.execute(sql, (schema,)).fetchone() is None:
+        return format_of(0, {})
+    about = dict(connection.execute("SELECT name, value FROM about").fetchall())
+    return format_of(int(about["format"]), about)
 
 
 def _psycopg() -> Any:
@@ -246,12 +215,14 @@ def place_of_url(url: str) -> str:
     from psycopg import ProgrammingError
     from psycopg.conninfo import conninfo_to_dict
 
+    plain, schema = split_schema(url)
     try:
-        parts = conninfo_to_dict(url)
+        parts = conninfo_to_dict(plain)
     except ProgrammingError:  # its message shows the URL
         raise ValueError(f"this is not a database URL: write {_LIKE!r}") from None
     host, port = parts.get("host") or "this machine", parts.get("port")
-    return f"database {parts.get('dbname') or 'postgres'!r} on {host}{f':{port}' if port else ''}"
+    inside = "" if schema == SCHEMA else f", schema {schema!r},"
+    return f"database {parts.get('dbname') or 'postgres'!r}{inside} on {host}{f':{port}' if port else ''}"
 
 
 class ConnectionBroke(JournalError):
@@ -269,6 +240,7 @@ class PostgresDatabase(Database):
     own_calls = " AND unit = ''"
 
     def __init__(self, url: str, version: str, patience: float) -> None:
+        place = place_of_url(url)
         self._url = url
         self._patience = patience
         self._version = version
@@ -279,35 +251,41 @@ class PostgresDatabase(Database):
         self._idle: list[tuple[PostgresConnection, float]] = []
         """Connections for the next blocks, and the time each was last used."""
         self._closed = False
-        super().__init__(place_of_url(url))
+        self._has_sessions = False
+        """Whether it was seen that a connection keeps its session of the server."""
+        self._schema = split_schema(url)[1]
+        self._lock = lock_in(self._schema, _LOCK)
+        super().__init__(place)
         self.connection_errors = _connection_errors()
         self.repeat(self._prepare)
 
     def _prepare(self) -> None:
-        with (
-            self.connecting() as connection,
-            self._named("it cannot be opened"),
-            self._breakable(),
-            connection.transaction(),
-        ):
-            # Processes that open a new database at once create its tables one after the other.
-            connection.execute("SELECT pg_advisory_xact_lock(?)", (_LOCK,))
-            found = connection.execute("SELECT to_regclass('kairo.about')").fetchone()
-            if found[0] is None:  # else no right to create a schema is needed
-                connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
-                for statement in _TABLES.split(";\n"):
-                    connection.execute(statement)
-                for name, value in (("version", self._version), ("format", str(FORMAT))):
-                    connection.execute("INSERT INTO about VALUES (?, ?)", (name, value))
-            if connection.execute("SELECT to_regclass('kairo.file')").fetchone()[0] is None:
-                for statement in TABLES:
-                    connection.execute(statement.format(blob="BYTEA"))
-            if connection.execute("SELECT to_regclass('kairo.window_hold')").fetchone()[0] is None:
-                for statement in _WINDOWS.split(";\n"):
-                    connection.execute(statement)
-            about = dict(connection.execute("SELECT name, value FROM about").fetchall())
-            if about["format"] != str(FORMAT):
-                raise JournalError(self.place, f"it was written by kairo-team {about['version']}")
+        with self.connecting() as connection, self._named("it cannot be opened"), self._breakable():
+            found = read_format(connection, self._schema)
+            found.check(self.place)
+            if found.is_old:
+                self._migrate(connection, found)
+
+    def _migrate(self, connection: PostgresConnection, found: Format) -> None:
+        from psycopg.errors import InsufficientPrivilege
+
+        try:
+            with connection.transaction():
+                # One of the processes that open a database at once makes its tables; the others find them.
+                connection.execute("SELECT pg_advisory_xact_lock(?)", (self._lock,))
+                now = read_format(connection, self._schema)
+                if now.is_old:
+                    if not now.number:
+                        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {self._schema}")
+                    migrate(connection, now, POSTGRES_STEPS, self._version)
+        except InsufficientPrivilege as error:
+            if not found.number:
+                raise
+            raise JournalError(
+                self.place,
+                f"its tables have format {found.number}, this version needs format {FORMAT}, and this user may not "
+                f"change them ({str(error).strip()}): run `kairo migrate` once as the user that owns them",
+            ) from error
 
     @contextmanager
     def _named(self, what: str) -> Generator[None]:
@@ -414,6 +392,9 @@ class PostgresDatabase(Database):
         end = time.monotonic() + self._patience
         while True:
             try:
+                if not self._has_sessions:
+                    check_sessions(self._url)
+                    self._has_sessions = True
                 return connect_to(self._url, purpose)
             except self.connection_errors as error:
                 if time.monotonic() >= end:
@@ -439,7 +420,7 @@ class PostgresDatabase(Database):
         """Change the database in one transaction, one process at a time, after all earlier entries."""
         self._flush()
         with self.changing() as connection:
-            connection.execute("SELECT pg_advisory_xact_lock(?)", (_LOCK,))
+            connection.execute("SELECT pg_advisory_xact_lock(?)", (self._lock,))
             yield connection
 
     @contextmanager
