@@ -110,6 +110,7 @@ class OtherJournal:
             tuple(one for one in calls if one.state == "sent" and one.held == NO_USAGE),
             self.pending(run.run_id) if run.state not in ENDED else (),
             None if result is None else result.error,
+            result,
         )
 
 
