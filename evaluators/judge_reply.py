@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -47,11 +47,14 @@ class _Said:
         return value.strip() if isinstance(value, str) else ""
 
 
-def read_judgement(reply: ModelResponse, question: Question, suspicious: str | None, *, whole: bool) -> Judgement:
+def read_judgement(
+    reply: ModelResponse, question: Question, suspicious: str | None, cut_for: Callable[[Criterion], Sequence[str]]
+) -> Judgement:
     """Read a judge's reply: the only object in it with this call's token.
 
-    `suspicious` is how the texts seem to instruct the judge, and `whole` is whether it was shown all of the work.
-    Errors contain no text of the reply, because they are sent to the judge and shown to people.
+    `suspicious` is how the texts seem to instruct the judge, and `cut_for` names the texts whose end it was not shown
+    and on which a criterion rests. Errors contain no text of the reply, because they are sent to the judge and shown to
+    people.
 
     Raises `InvalidJudgement` for a reply that was cut off, for one that does not have exactly one such object, and for
     answers that are missing, duplicate or not on the menu; `FailedControl` where the answer to a control is wrong.
@@ -69,7 +72,7 @@ def read_judgement(reply: ModelResponse, question: Question, suspicious: str | N
     for one in said:
         if one.statement.criterion is not None:
             by_criterion.setdefault(one.statement.criterion.id, []).append(one)
-    answers = {name: _answer(ways, whole=whole) for name, ways in by_criterion.items()}
+    answers = {name: _answer(ways, cut_for) for name, ways in by_criterion.items()}
     return Judgement(answers, _confidence(found), how)
 
 
@@ -104,7 +107,7 @@ def _check_controls(said: list[_Said], question: Question, how: str | None) -> N
     raise FailedControl(how)
 
 
-def _answer(ways: list[_Said], *, whole: bool) -> Answer:
+def _answer(ways: list[_Said], cut_for: Callable[[Criterion], Sequence[str]]) -> Answer:
     """Return the decision on one criterion; unknown where its two answers contradict each other."""
     one, turned = min(ways, key=_is_turned), max(ways, key=_is_turned)
     criterion = cast("Criterion", one.statement.criterion)
@@ -114,8 +117,9 @@ def _answer(ways: list[_Said], *, whole: bool) -> Answer:
     if one.level != turned.level:
         other = criterion.levels[turned.level]
         return Answer(None, f"the judge contradicts itself: {level!r}, but {other!r} when asked the other way round")
-    if one.level and not whole:
-        return Answer(None, "the end of the artifact was not shown to the judge")
+    cut = cut_for(criterion) if one.level else ()
+    if cut:
+        return Answer(None, f"the end of {cut[0]} was not shown to the judge")
     quote = one.text("quote") or turned.text("quote") or None
     if one.level == criterion.top:
         return Answer(level, one.text("observed"), quote)

@@ -13,10 +13,11 @@ from kairo_team._util.frozen import known_arguments
 from kairo_team.artifacts import Artifact, Finding
 from kairo_team.errors import FailedControl
 from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy
-from kairo_team.evaluators.artifact_view import MAX_SHOWN, view_of
+from kairo_team.evaluators.artifact_view import MAX_SHOWN
 from kairo_team.evaluators.criterion import Answer, Criterion
 from kairo_team.evaluators.judge_injection import talks_to_judge
 from kairo_team.evaluators.judge_question import PairQuestion, Question, pair_question_for
+from kairo_team.evaluators.judge_texts import JudgeTexts, texts_of
 from kairo_team.evaluators.judged import suspect, suspected
 from kairo_team.evaluators.judging import LATE, AskingOptions, Judge
 from kairo_team.evaluators.rubric import Rubric
@@ -100,8 +101,10 @@ class PairwiseStrategy(AgentEvaluationStrategy):
         works = [one if isinstance(one, Artifact) else Artifact(one) for one in (first, second)]
         if works[0].digest == works[1].digest:
             return Preference("tie", ("tie", "tie"), "they are equal")
-        if any(len(one.text) > MAX_SHOWN for one in works):
-            return Preference("tie", (None, None), f"a judge is shown at most {MAX_SHOWN:,} characters of a work")
+        cut = [*texts_of(replace(context, artifact=works[0]), [self._asked], works[1]).cut]
+        if cut:
+            most = f"a judge is shown at most {MAX_SHOWN:,} characters of all texts together"
+            return Preference("tie", (None, None), f"{most}, and the end of {cut[0]} would not be shown")
         found: dict[int, Judgement] = {}
 
         async def ask(front: int) -> None:
@@ -170,11 +173,11 @@ class _PairJudge(Judge):
         self, judge: str | ChatModel | Agent, context: EvaluationContext, options: AskingOptions, second: Artifact
     ) -> None:
         super().__init__(judge, context, options)
-        self._second = view_of(second)
+        self._second = second
         first, given = self._files.values()
         self._files = {
             "The first work has these files": first,
-            "The second work has these files": self._offered(second.files),
+            "The second work has these files": second.files,
             "Both could use these files": given,
         }
         self._suspicious = self._signs() or talks_to_judge(second.text, options.signs)
@@ -182,19 +185,21 @@ class _PairJudge(Judge):
     async def _ask_about_own(self, about: EvaluationContext) -> None:
         await _PairJudge(self._judge, about, self._options, _OWN_SECOND).ask_about_work([_BETTER])
 
-    async def _question(self, criteria: Sequence[Criterion]) -> Question:
-        given = [self._view.text, self._view.plain, self._second.text, self._second.plain, self._task, self._goal]
-        texts = "\n".join([criteria[0].text, *given, *self._upstream.values(), *self._file_lines])
+    def _texts(self, criteria: Sequence[Criterion]) -> JudgeTexts:
+        return texts_of(self._context, criteria, self._second)
+
+    async def _question(self, criteria: Sequence[Criterion], given: JudgeTexts) -> Question:
+        texts = "\n".join([criteria[0].text, given.all, *self._file_lines(given)])
         return pair_question_for(criteria[0], texts, await self._draw(texts))
 
-    def _messages(self, question: Question) -> list[Message]:
+    def _messages(self, question: Question, texts: JudgeTexts) -> list[Message]:
         assert isinstance(question, PairQuestion), "it makes no others"
         render, token = self._member.render, question.token
-        ask = render("judge_pair_ask", shown=self._shown(question), question=question, token=token)
-        first, second, given = (files.seen for files in self._files.values())
+        ask = render("judge_pair_ask", shown=self._shown(question, texts), question=question, token=token)
+        first, second, given = (files.seen for files in self._offered(texts).values())
         return [
-            Message.system(render("judge_pair", question=question, token=token, files=bool(self._file_lines))),
-            Message.user(self._view.fenced(token, question.label), first),
-            Message.user(self._second.fenced(token, question.second_label), second),
+            Message.system(render("judge_pair", question=question, token=token, files=any(self._files.values()))),
+            Message.user(texts.work.fenced(token, question.label), first),
+            Message.user(texts.second.fenced(token, question.second_label), second),
             Message.user(ask, [file for file in given if file not in {*first, *second}]),
         ]
