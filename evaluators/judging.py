@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from kairo_team._util.frozen import EMPTY
 from kairo_team.artifacts import Artifact
 from kairo_team.errors import FailedControl, HaltError, InsufficientBudget, InvalidJudgement
 from kairo_team.evaluators.artifact_view import as_data
+from kairo_team.evaluators.canaries import Canaries, read_canaries
 from kairo_team.evaluators.criterion import Criterion
 from kairo_team.evaluators.judge_injection import JUDGE_SIGNS, Signs, read_signs, talks_to_judge
 from kairo_team.evaluators.judge_question import Question, question_for
@@ -47,6 +49,8 @@ class AskingOptions:
     """Whether the texts are trusted: then the question has no controls, and asks nothing both ways round."""
     signs: Signs = field(default_factory=lambda: JUDGE_SIGNS)
     """Signs of text that talks to its judge; empty: none are looked for."""
+    canaries: Canaries = EMPTY
+    """The user's own canaries, in addition to the built-in ones."""
     seed: int | None = None
     """Seed of the random marks; None: drawn for each call, and recorded."""
 
@@ -56,6 +60,7 @@ def asking_options(
     *,
     trusted: bool,
     signs: Mapping[str, str | re.Pattern[str]] | None,
+    canaries: Mapping[str, str | re.Pattern[str]],
     seed: int | None,
 ) -> AskingOptions:
     """Check the options of a strategy; `signs` are regular expressions by name, None takes the built-in ones."""
@@ -64,7 +69,7 @@ def asking_options(
     if seed is not None and type(seed) is not int:
         raise ValueError(f"seed must be a whole number or None, not {seed!r}")
     found = JUDGE_SIGNS if signs is None else read_signs(signs)
-    return AskingOptions({"temperature": 0.0, **(settings or {})}, trusted, found, seed)
+    return AskingOptions({"temperature": 0.0, **(settings or {})}, trusted, found, read_canaries(canaries), seed)
 
 
 LATE: Final = "a judge that is late each time is not fit to judge: name a faster model, or give a longer timeout"
@@ -105,9 +110,9 @@ class Judge:
         After a reply that cannot be read it asks once more, and then raises `InvalidJudgement`. After a reply that was
         cut off at its limit it raises at once, because the same limit would cut off the next.
 
-        Raises `FailedControl` where the judge answers a control wrongly. It does not ask about the work again, because
-        a second question would be a second chance for a text that guesses. Where no sign in a text explains the wrong
-        answer, it asks once about a text of the library's own: a judge that is wrong there too is not fit to judge.
+        Raises `FailedControl` where the judge answers controls wrongly; see `ask_about_work` for one wrong answer.
+        Where no sign in a text explains it, it asks once about a text of the library's own: a judge that is wrong there
+        too is not fit to judge.
         """
         if criteria[0].on == "transcript" and not self._is_conversation:
             return await self._of_conversation().ask(criteria)
@@ -133,13 +138,28 @@ class Judge:
         await Judge(self._judge, about, self._options).ask_about_work([_OWN_CRITERION])
 
     async def ask_about_work(self, criteria: Sequence[Criterion]) -> Judgement:
-        """Ask about some criteria; ask once more after a reply that cannot be read."""
+        """Ask about some criteria, and once more where one answer may be a slip.
+
+        A contradiction and one wrong control that nothing explains may be slips. The second question has new marks and
+        controls, and asks again only about what was contradicted: a text that guesses is not given the whole again.
+        """
+        first = await self._asked(criteria)
+        if not first.asks_again:
+            return first
+        return first.joined(await self._asked(self._doubtful(criteria, first), last=True))
+
+    def _doubtful(self, criteria: Sequence[Criterion], first: Judgement) -> Sequence[Criterion]:
+        """Return the criteria of a second question; without any, it has controls alone."""
+        return [criterion for criterion in criteria if criterion.id in first.contradicted]
+
+    async def _asked(self, criteria: Sequence[Criterion], *, last: bool = False) -> Judgement:
+        """Ask one question; ask once more after a reply that cannot be read."""
         texts = self._texts(criteria)
-        question = await self._question(criteria, texts)
+        question = await self._question(criteria, texts, last=last)
         messages = self._messages(question, texts)
         reply = await self._reply(messages, question)
         try:
-            return self._read(reply, question, texts)
+            return self._read(reply, question, texts, last=last)
         except InvalidJudgement as invalid:
             if reply.finish_reason == "length":
                 raise
@@ -147,7 +167,7 @@ class Judge:
         reply = await self._reply(
             [*messages, Message.assistant(reply.text, native=reply.native), Message.user(again)], question
         )
-        return self._read(reply, question, texts)
+        return self._read(reply, question, texts, last=last)
 
     def _of_conversation(self) -> Judge:
         """Return the same judge for the member's conversation."""
@@ -156,26 +176,33 @@ class Judge:
     def _texts(self, criteria: Sequence[Criterion]) -> JudgeTexts:
         return texts_of(self._context, criteria)
 
-    async def _question(self, criteria: Sequence[Criterion], given: JudgeTexts) -> Question:
+    async def _question(self, criteria: Sequence[Criterion], given: JudgeTexts, *, last: bool) -> Question:
         """Make the question. A resumed review makes the same question, so that recorded answers are used."""
         asked = [f"{one.id} {one.text} {one.levels}" for one in criteria]
         shown = [text for one in criteria for text in (*one.level_texts.values(), *map(repr, one.examples))]
         texts = "\n".join([*asked, *shown, given.all, *self._file_lines(given)])
-        drawn = await self._draw(texts)
-        return question_for(criteria, given.work.size, texts, drawn, trusted=self._options.trusted)
+        drawn = await self._draw(texts, last=last)
+        task, own = self._context.task.description, self._options.canaries
+        return question_for(
+            criteria, given.work.size, texts, drawn, task=task, canaries=own, trusted=self._options.trusted
+        )
 
-    async def _draw(self, texts: str) -> str:
-        """Return the seed for the marks of a question about these texts."""
+    async def _draw(self, texts: str, *, last: bool) -> str:
+        """Return the seed for the marks of a question about these texts; `last`: the second about the same work."""
         seed, name = self._options.seed, f"judge:{getattr(self._model, 'name', '')}:{mark_of(texts)}"
-        return str(await self._member.recorded(name, secrets.token_hex) if seed is None else seed)
+        again = ":again" if last else ""
+        if seed is not None:
+            return f"{seed}{again}"
+        drawn: str = await self._member.recorded(f"{name}{again}", secrets.token_hex)
+        return drawn
 
     async def _reply(self, messages: Sequence[Message], question: Question) -> ModelResponse:
         request = ModelRequest(messages, (), question.schema(), self._max_tokens, self._settings)
         reply: ModelResponse = await self._model.complete(request)
         return reply
 
-    def _read(self, reply: ModelResponse, question: Question, texts: JudgeTexts) -> Judgement:
-        return read_judgement(reply, question, self._suspicious, texts.cut_for)
+    def _read(self, reply: ModelResponse, question: Question, texts: JudgeTexts, *, last: bool) -> Judgement:
+        return read_judgement(reply, question, self._suspicious, texts.cut_for, last=last)
 
     def _signs(self) -> str | None:
         """Return how the work, including a part that is not shown, or an upstream text seems to talk to the judge."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 
-from kairo_team._util.frozen import known_arguments
+from kairo_team._util.frozen import EMPTY, known_arguments
 from kairo_team.artifacts import Artifact, Finding
 from kairo_team.errors import FailedControl
 from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy
@@ -65,7 +65,8 @@ class PairwiseStrategy(AgentEvaluationStrategy):
 
     The judge is asked twice, with each work once in front. The question has the protection of `AgentEvaluationStrategy`
     against texts that talk to a judge: random marks, and controls that a judge fails if it prefers one work in
-    everything. Answers that differ between the orders are a tie, and counted as `Preference.flipped`.
+    everything, or in all but the labels. Answers that differ between the orders are a tie, and counted as
+    `Preference.flipped`.
 
     As an evaluator it passes an artifact that is better than `Task.reference` or as good (score 1 or 0.5), and sends
     back one that is worse. A judge that contradicts itself or gives no answer decides nothing: ESCALATE(undecided). A
@@ -82,12 +83,13 @@ class PairwiseStrategy(AgentEvaluationStrategy):
         timeout: float = 60.0,
         settings: Mapping[str, Any] | None = None,
         signs: Mapping[str, str | re.Pattern[str]] | None = None,
+        canaries: Mapping[str, str | re.Pattern[str]] = EMPTY,
         seed: int | None = None,
     ) -> None:
         levels = ("worse", "as good", "better")
         criterion = Criterion(_BETTER.id, text, by="judge", kind="graded", levels=levels, reference=True)
         rubric = Rubric([criterion], 0.5)
-        super().__init__(judge, rubric, timeout=timeout, settings=settings, signs=signs, seed=seed)
+        super().__init__(judge, rubric, timeout=timeout, settings=settings, signs=signs, canaries=canaries, seed=seed)
         self.text = text
         self._asked = replace(_BETTER, text=text)
 
@@ -188,9 +190,13 @@ class _PairJudge(Judge):
     def _texts(self, criteria: Sequence[Criterion]) -> JudgeTexts:
         return texts_of(self._context, criteria, self._second)
 
-    async def _question(self, criteria: Sequence[Criterion], given: JudgeTexts) -> Question:
+    def _doubtful(self, criteria: Sequence[Criterion], first: Judgement) -> Sequence[Criterion]:
+        return criteria  # a question about a pair has one
+
+    async def _question(self, criteria: Sequence[Criterion], given: JudgeTexts, *, last: bool) -> Question:
         texts = "\n".join([criteria[0].text, given.all, *self._file_lines(given)])
-        return pair_question_for(criteria[0], texts, await self._draw(texts))
+        task, own = self._context.task.description, self._options.canaries
+        return pair_question_for(criteria[0], texts, await self._draw(texts, last=last), task=task, canaries=own)
 
     def _messages(self, question: Question, texts: JudgeTexts) -> list[Message]:
         assert isinstance(question, PairQuestion), "it makes no others"

@@ -10,7 +10,7 @@ import anyio
 
 import kairo_team as kt
 from kairo_team.contracts import ChatModel, EvaluationStrategy
-from kairo_team.evaluators import AgentEvaluationStrategy, Criterion, Rubric
+from kairo_team.evaluators import AgentEvaluationStrategy, Answer, Criterion, Rubric
 from kairo_team.evaluators.judge_question import Question
 from kairo_team.evaluators.judge_reply import Judgement
 from kairo_team.evaluators.judge_texts import JudgeTexts
@@ -276,8 +276,8 @@ class AsksOneWay(Guards):
     """Each criterion is asked about one way round."""
 
     class Asking(Judge):
-        async def _question(self, criteria: Sequence[Criterion], given: JudgeTexts) -> Question:
-            asked = await super()._question(criteria, given)
+        async def _question(self, criteria: Sequence[Criterion], given: JudgeTexts, *, last: bool) -> Question:
+            asked = await super()._question(criteria, given, last=last)
             return replace(asked, statements=[one for one in asked.statements if not one.turned])
 
 
@@ -286,9 +286,42 @@ class BelievesWhoeverAnswers(Guards):
     """Wrong answers to controls are passed over."""
 
     class Asking(Judge):
-        def _read(self, reply: kt.ModelResponse, question: Question, texts: JudgeTexts) -> Judgement:
+        def _read(self, reply: kt.ModelResponse, question: Question, texts: JudgeTexts, *, last: bool) -> Judgement:
             asked = [replace(one, right=None) for one in question.statements]
-            return super()._read(reply, replace(question, statements=asked), texts)
+            return super()._read(reply, replace(question, statements=asked), texts, last=last)
+
+
+@mutant("E11", clause="C13", by="knows_the_controls")
+class AsksWithoutCanaries(Guards):
+    """All its controls are on labels, words and lengths."""
+
+    class Asking(Judge):
+        async def _question(self, criteria: Sequence[Criterion], given: JudgeTexts, *, last: bool) -> Question:
+            asked = await super()._question(criteria, given, last=last)
+            return replace(asked, statements=[one for one in asked.statements if not one.canary])
+
+
+@mutant("E18", clause="C12", by="one_slip")
+class ForgivesNothing(Guards):
+    """A slip of the judge costs the work."""
+
+    class Asking(Judge):
+        def _read(self, reply: kt.ModelResponse, question: Question, texts: JudgeTexts, *, last: bool) -> Judgement:
+            return super()._read(reply, question, texts, last=True)
+
+        async def ask_about_work(self, criteria: Sequence[Criterion]) -> Judgement:
+            return await self._asked(criteria)
+
+
+@mutant("E11", clause="C13", by="contradicts_itself")
+class TakesTheBetterAnswer(Guards):
+    """Where the judge contradicts itself again, the answer for the work counts."""
+
+    class Asking(Judge):
+        def _read(self, reply: kt.ModelResponse, question: Question, texts: JudgeTexts, *, last: bool) -> Judgement:
+            read = super()._read(reply, question, texts, last=last)
+            best = {name: Answer(True) for name in read.contradicted} if last else {}
+            return replace(read, answers={**read.answers, **best})
 
 
 @mutant("E11", clause="C13", by="before_its_question")
@@ -305,5 +338,5 @@ class ReadsWhatWasCutOff(Guards):
     """Whatever can be read counts, however the reply ended."""
 
     class Asking(Judge):
-        def _read(self, reply: kt.ModelResponse, question: Question, texts: JudgeTexts) -> Judgement:
-            return super()._read(replace(reply, finish_reason="stop"), question, texts)
+        def _read(self, reply: kt.ModelResponse, question: Question, texts: JudgeTexts, *, last: bool) -> Judgement:
+            return super()._read(replace(reply, finish_reason="stop"), question, texts, last=last)
