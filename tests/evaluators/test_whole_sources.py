@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kairo_team as kt
-from kairo_team.evaluators import AgentEvaluationStrategy, Criterion, Example, PanelEvaluationStrategy, Rubric
+from kairo_team.evaluators import (
+    AgentEvaluationStrategy,
+    Criterion,
+    Example,
+    PairwiseStrategy,
+    PanelEvaluationStrategy,
+    Rubric,
+)
 from kairo_team.evaluators.artifact_view import MAX_SHOWN, fitted
 from kairo_team.evaluators.attacks.corpus import filler
 from kairo_team.testing import ScriptedJudge, ScriptedPairJudge
@@ -124,7 +131,7 @@ async def test_a_panel_says_it_once() -> None:
 async def test_two_works_that_do_not_fit_beside_their_sources_are_a_tie() -> None:
     judge = ScriptedPairJudge(lambda first, second: "first")
     context = replace(reviewed("", judge), upstream={"report": kt.Artifact(unlike(MAX_SHOWN))})
-    found = await kt.evaluators.PairwiseStrategy("test:judge").compare("One.", "Another.", context)
+    found = await PairwiseStrategy("test:judge").compare("One.", "Another.", context)
     assert (found.better, found.orders, judge.calls) == ("tie", (None, None), [])
     assert "the end of the result of 'report' would not be shown" in found.reason
 
