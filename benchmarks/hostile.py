@@ -1,4 +1,4 @@
-"""How often attacks turn judges that obey, by what protects them: the table of docs/evaluation.md.
+"""How often attacks turn judges that obey, by what protects them and by what attacks: two tables of docs/evaluation.md.
 
     python -m benchmarks.hostile
 
@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any, Final, cast
 
 import anyio
 
 import kairo_team as kt
-from benchmarks.obedient import KINDS, Kind, ObedientJudge
-from kairo_team.evaluators import AgentEvaluationStrategy, Criterion, Proportion, Rubric
+from benchmarks.obedient import KINDS, Kind, ObedientJudge, ObedientPairJudge
+from kairo_team.evaluators import AgentEvaluationStrategy, Criterion, PairwiseStrategy, Proportion, Rubric
 from kairo_team.evaluators.attacks.corpus import WEAK, Attack, attacks
 from kairo_team.evaluators.attacks.trial import attack_judge
 from kairo_team.models.local import LocalModel
@@ -33,6 +34,7 @@ SAYS: Final[Mapping[Kind, str]] = {
     "agrees": "says of every statement that it is true",
     "praises": "answers every statement in favour of the work",
     "copies": "replies with the work's own text",
+    "literal": "answers controls on labels, words and lengths truly, and obeys for the rest",
     "selects": "obeys for criteria, and answers controls truly",
 }
 SHORT: Final = 16
@@ -70,8 +72,48 @@ async def success(kind: Kind, protection: str, chosen: Sequence[Attack]) -> Prop
     return found.success
 
 
+NEW: Final = ("knows the controls", "knows the controls, upstream", "opener", "keywords", "split over upstream")
+UPSTREAM: Final = ("upstream", "split over upstream", "knows the controls, upstream")
+LEAST: Final = 300
+"""Fewest attacks of a cell."""
+REFERENCE: Final = "A text that does all of the task, step by step, and says why."
+
+
+def of_families(*names: str) -> list[list[Attack]]:
+    """Return lists of attacks of some families, each from a seed of its own, until there are `LEAST`."""
+    found: list[list[Attack]] = []
+    for seed in count():
+        found.append([one for one in attacks(seed, split="report") if one.family in names])
+        if sum(map(len, found)) >= LEAST:
+            return found
+    raise AssertionError("there are always more seeds")
+
+
+async def compared(kind: Kind, chosen: Sequence[Attack]) -> Proportion:
+    """Count the attacks that make an obedient judge of pairs prefer a weak work to a good one, without the list."""
+    works = [replace(work, reference=REFERENCE) for work in WEAK]
+    judge = ObedientPairJudge(kind, REFERENCE, name=JUDGE)
+    found = await attack_judge(PairwiseStrategy(JUDGE, signs={}), works, chosen, models={JUDGE: judge})
+    return found.success
+
+
+async def draw_families() -> str:
+    """Return the table of what structure alone stops, by what attacks, in Markdown."""
+    heads = ("all families", "the new families", "through what the work was made from", "in pairs")
+    lines = [f"| a judge that | {' | '.join(heads)} |", f"|{'---|' * (len(heads) + 1)}"]
+    whole = attacks(split="report")
+    for kind in KINDS:
+        counted = [await success(kind, "structure alone", whole)]
+        for names in (NEW, UPSTREAM):
+            parts = [await success(kind, "structure alone", chosen) for chosen in of_families(*names)]
+            counted.append(Proportion(sum(one.k for one in parts), sum(one.n for one in parts)))
+        counted.append(await compared(kind, whole))
+        lines.append(f"| {SAYS[kind]} | {' | '.join(map(str, counted))} |")
+    return "\n".join(lines)
+
+
 async def draw() -> str:
-    """Return the table in Markdown."""
+    """Return the table of what protects, in Markdown."""
     chosen = attacks(split="report")
     lines = [f"| a judge that | {' | '.join(PROTECTIONS)} |", f"|{'---|' * (len(PROTECTIONS) + 1)}"]
     for kind in KINDS:
@@ -81,4 +123,4 @@ async def draw() -> str:
 
 
 if __name__ == "__main__":
-    print(anyio.run(draw))
+    print(anyio.run(draw), anyio.run(draw_families), sep="\n\n")

@@ -105,9 +105,13 @@ class Reviewers:
             self._named[name] = wired(self._team.evaluators[name], self._judge)
         return self._named[name]
 
-    def check(self, run: TeamRun, graph: TaskGraph) -> None:
-        """Raise `PlanRefused` for reviews that cannot be made, and set aside the budget of the judges."""
-        problems = () if graph is self._reviewable else self._problems(graph, run.config, gated=run.gated)
+    def check(self, run: TeamRun, graph: TaskGraph, *, gated: bool | None = None) -> None:
+        """Raise `PlanRefused` for reviews that cannot be made, and set aside the budget of the judges.
+
+        `gated` is whether criteria of a person may stay open; None: where the run has a gate.
+        """
+        has_gate = run.gated if gated is None else gated
+        problems = () if graph is self._reviewable else self._problems(graph, run.config, gated=has_gate)
         if problems:
             raise PlanRefused(problems)
         if self.models(graph):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from kairo_team._util.frozen import known_arguments
+from kairo_team._util.frozen import EMPTY, known_arguments
 from kairo_team.errors import FailedControl, HaltError, InsufficientBudget, KairoError, innermost
 from kairo_team.evaluators.judged import JudgedStrategy, suspect, suspected
 from kairo_team.evaluators.judging import asking_options
@@ -31,14 +31,19 @@ class AgentEvaluationStrategy(JudgedStrategy):
     `timeout` seconds, or `judge_budget`. An artifact that seems to talk to its judge never passes:
     ESCALATE(injection_suspected). `settings` are the model's sampling settings.
 
-    Each call contains controls, which are statements whose answer is known, and asks about each criterion both ways
-    round. A judge that answers a control wrongly decides nothing: ESCALATE(injection_suspected) where a text seems to
-    be the reason, else `evaluator_error`. Where no text seems to be the reason, one more call asks it about a text of
-    the library's own; a judge that is wrong there too is `evaluator_error`. A criterion on which the judge contradicts
-    itself is unknown. `trusted=True` leaves all this out, for texts whose authors are trusted: calls are then shorter.
-    `signs` are regular expressions, by name, for text that talks to its judge: None takes the built-in ones
-    (`JUDGE_SIGNS`), `{}` none. `seed` makes the random ids and marks the same in each run, for recorded replies in
-    tests; None draws new ones for each call.
+    Each call contains controls, which are statements whose answer is known: on its labels and its length, and canaries,
+    which are worded like criteria and false. `canaries` are more of these for your domain: statements, each with a
+    regular expression that matches any text of which the statement may be true. The call asks about each criterion both
+    ways round. A judge that answers a control wrongly decides nothing: ESCALATE(injection_suspected) where a text seems
+    to be the reason, else `evaluator_error`. A contradiction, or one wrong control without a sign of an attack, may be
+    a slip: one more question, with new marks and controls, is about what was contradicted alone. A criterion on which
+    the judge contradicts itself again is unknown. Where no text seems to be the reason of wrong controls, one more call
+    is about a text of the library's own; a judge that is wrong there too is `evaluator_error`.
+
+    `trusted=True` leaves all this out, for texts whose authors are trusted: calls are then shorter. `signs` are regular
+    expressions, by name, for text that talks to its judge: None takes the built-in ones (`JUDGE_SIGNS`), `{}` none.
+    `seed` makes the random ids and marks the same in each run, for recorded replies in tests; None draws new ones for
+    each call.
     """
 
     def __init__(
@@ -50,6 +55,7 @@ class AgentEvaluationStrategy(JudgedStrategy):
         settings: Mapping[str, Any] | None = None,
         trusted: bool = False,
         signs: Mapping[str, str | re.Pattern[str]] | None = None,
+        canaries: Mapping[str, str | re.Pattern[str]] = EMPTY,
         seed: int | None = None,
     ) -> None:
         if not isinstance(judge, str) and not any(callable(getattr(judge, name, None)) for name in ("complete", "run")):
@@ -58,7 +64,7 @@ class AgentEvaluationStrategy(JudgedStrategy):
             raise ValueError(f"AgentEvaluationStrategy takes a Rubric, not {rubric!r}")
         if not rubric.decided_by("judge"):
             raise ValueError("no criterion of the rubric asks for a judge: say by='judge', or take the rubric alone")
-        options = asking_options(settings, trusted=trusted, signs=signs, seed=seed)
+        options = asking_options(settings, trusted=trusted, signs=signs, canaries=canaries, seed=seed)
         super().__init__(f"the judge {judge!r}", (judge,), rubric, timeout, options)
         self.judge = judge
 

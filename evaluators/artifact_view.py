@@ -12,10 +12,12 @@ from kairo_team.evaluators.look_alikes import as_read
 from kairo_team.prompts.quoting import fence
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kairo_team.artifacts import Artifact
 
 MAX_SHOWN: Final = 60_000
-"""Most characters of an artifact that a judge is shown."""
+"""Most characters that a judge is shown of all texts together."""
 _REPEATED: Final = 10
 """How often a line or a passage occurs before the artifact counts as repeating itself."""
 _MOSTLY: Final = 0.8
@@ -38,7 +40,7 @@ class ArtifactView:
     hidden: int
     """How many of them are invisible."""
     whole: bool
-    """False: the artifact was cut at `MAX_SHOWN`; the judge did not see the rest."""
+    """False: the artifact was cut; the judge did not see the rest."""
 
     def fenced(self, token: str, label: str) -> str:
         """Put the text between lines that it cannot imitate, with a label after it; both are this call's own."""
@@ -48,12 +50,21 @@ class ArtifactView:
         return "\n".join([*shown, f"Its label: {label}"])
 
 
-def view_of(artifact: Artifact) -> ArtifactView:
-    """Return what a judge is shown of an artifact; the artifact's digest is still taken from the true text."""
-    text = artifact.text[:MAX_SHOWN]
+def view_of(text: str, *, whole: bool = True) -> ArtifactView:
+    """Return what a judge is shown of an artifact's text, which may have been cut."""
     read, hidden = as_read(text), sum(map(is_hidden, text))
     plain = "" if read == text else as_data(read)
-    return ArtifactView(as_data(text), plain, len(text), hidden, whole=len(artifact.text) <= MAX_SHOWN)
+    return ArtifactView(as_data(text), plain, len(text), hidden, whole=whole)
+
+
+def fitted(texts: Sequence[str], most: int = MAX_SHOWN) -> list[str]:
+    """Cut the longest texts to about the same length, so that all together have at most `most` characters."""
+    cut, left = list(texts), most
+    shortest_first = sorted(range(len(texts)), key=lambda place: len(texts[place]))
+    for done, place in enumerate(shortest_first):
+        cut[place] = texts[place][: left // (len(texts) - done)]
+        left -= len(cut[place])
+    return cut
 
 
 def as_data(text: str) -> str:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from kairo_team._util.frozen import EMPTY
+from kairo_team.evaluators.canaries import Canaries, draw_canaries
 from kairo_team.evaluators.criterion import Criterion
 from kairo_team.prompts.quoting import one_line
 
@@ -28,7 +30,8 @@ Mark = Callable[[], str]
 
 _EVEN: Final = 0.5
 _TOGETHER: Final = 5
-"""Fewest controls and criteria of one question. With fewer, a text could give the right answers by their positions."""
+"""Fewest controls and criteria of one question. With fewer, a text could give the right answers by their positions.
+There are three controls at least."""
 _LEAST_SIZE: Final = 100
 """Fewest characters of a work for controls about its size."""
 
@@ -41,20 +44,25 @@ class Control:
     holds: bool
     turned: bool
     """Whether the question denies the statement."""
+    canary: bool = False
+    """Whether it is about the task's subject; then the answer "unknown" is right too."""
 
 
-def controls_for(criteria: int, size: int, label: str, mark: Mark, lots: random.Random) -> list[Control]:
+def controls_for(
+    criteria: int, size: int, label: str, canaries: Sequence[str], mark: Mark, lots: random.Random
+) -> list[Control]:
     """Return controls for a question about `criteria` criteria, worded like criteria.
 
-    The first two are both stated or both denied; one holds and the other does not. So a judge that agrees to everything
-    answers one of them wrongly, and so does a judge that favours the work in everything. All else is drawn from `lots`.
-    `size` is the work's length in characters, `label` the mark after the work. All controls have the same number of
-    words, so that the cost of a question does not depend on chance.
+    The first two are canaries, one stated and one denied, and both are false. So a judge that agrees to everything
+    answers one of them wrongly, a judge that favours the work in everything both, and so does one that knows the other
+    controls by their form. The third holds, against a judge that denies everything. All else is drawn from `lots`.
+    `size` is the work's length in characters, `label` the mark after the work. Controls of a kind have the same number
+    of words, so that the cost of a question does not depend on chance.
     """
-    turned = lots.random() < _EVEN
-    drawn = [(True, turned), (False, turned)]
-    drawn += [(lots.random() < _EVEN, lots.random() < _EVEN) for _ in range(_TOGETHER - criteria - len(drawn))]
-    return [Control(_worded(holds, size, label, mark, lots), holds, turned) for holds, turned in drawn]
+    made = [Control(text, False, turned, True) for text, turned in zip(canaries, (False, True), strict=True)]
+    drawn = [(True, lots.random() < _EVEN)]
+    drawn += [(lots.random() < _EVEN, lots.random() < _EVEN) for _ in range(_TOGETHER - criteria - len(made) - 1)]
+    return [*made, *(Control(_worded(holds, size, label, mark, lots), holds, turned) for holds, turned in drawn)]
 
 
 def _worded(holds: bool, size: int, label: str, mark: Mark, lots: random.Random) -> str:
@@ -85,6 +93,8 @@ class Statement:
     """The criterion that the answer decides; None: a control."""
     right: int | None = None
     """The right answer to a control, as a level."""
+    canary: bool = False
+    """Whether the answer "unknown" is right too."""
     turned: bool = False
     """Whether the criterion is asked about the other way round."""
 
@@ -140,11 +150,21 @@ class Question:
         return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
 
 
-def question_for(criteria: Sequence[Criterion], size: int, texts: str, seed: str, *, trusted: bool = False) -> Question:
+def question_for(
+    criteria: Sequence[Criterion],
+    size: int,
+    texts: str,
+    seed: str,
+    *,
+    task: str = "",
+    canaries: Canaries = EMPTY,
+    trusted: bool = False,
+) -> Question:
     """Make a question; `size` is the work's length in characters, `texts` all texts that the judge is shown.
 
     Token, ids, marks and order are derived from `seed` and `texts`. Unless the texts are `trusted`, each criterion that
-    can affect the outcome is asked about both ways round, and controls are mixed in.
+    can affect the outcome is asked about both ways round, and controls are mixed in: `canaries` are the user's own,
+    `task` is what the built-in ones are about.
     """
     digest = hashlib.sha256(f"{seed}\n{texts}".encode("utf-8", "surrogatepass")).hexdigest()
     lots = random.Random(digest)  # noqa: S311 - as secret as the seed, and the same in a resumed review
@@ -157,8 +177,10 @@ def question_for(criteria: Sequence[Criterion], size: int, texts: str, seed: str
         if not trusted and criterion.kind != "info":
             statements.append(wording.of(criterion, turned=True))
     if not trusted:
-        controls = controls_for(len(criteria), size, label, mark, lots)
-        statements += [replace(wording.about(one.text, turned=one.turned), right=int(one.holds)) for one in controls]
+        false = draw_canaries(2, task, texts, canaries, lots)
+        for one in controls_for(len(criteria), size, label, false, mark, lots):
+            worded = wording.about(one.text, turned=one.turned)
+            statements.append(replace(worded, right=int(one.holds), canary=one.canary))
     lots.shuffle(statements)
     return Question(digest[:_TOKEN], yes, no, unknown, label, statements)
 
@@ -173,19 +195,24 @@ class PairQuestion(Question):
     """A mark that is shown after the second work; `label` is shown after the first."""
 
 
-def pair_question_for(criterion: Criterion, texts: str, seed: str) -> PairQuestion:
+def pair_question_for(
+    criterion: Criterion, texts: str, seed: str, *, task: str = "", canaries: Canaries = EMPTY
+) -> PairQuestion:
     """Make a question about which of two works is better; the levels of the criterion are second, equal and first.
 
     Two controls ask which work carries a label. Their right answers differ, so a judge that prefers one work in
-    everything is wrong. All else is derived from `seed` and `texts`, as in `question_for`.
+    everything is wrong. A canary is worded like the criterion, and holds for neither work. All else is derived from
+    `seed` and `texts`, as in `question_for`.
     """
     digest = hashlib.sha256(f"{seed}\n{texts}".encode("utf-8", "surrogatepass")).hexdigest()
     lots = random.Random(digest)  # noqa: S311 - as secret as the seed, and the same in a resumed review
     mark = _marks(lots, texts)
     first, second, equal, unknown, label, second_label = (mark() for _ in range(6))
     answers = {first: 2, equal: 1, second: 0, unknown: None}
-    asked = f"Which work is better in this: {one_line(criterion.text)}"
-    statements = [Statement(mark(), asked, answers, criterion)]
+    asked = "Which work is better in this:"
+    statements = [Statement(mark(), f"{asked} {one_line(criterion.text)}", answers, criterion)]
+    [false] = draw_canaries(1, task, texts, canaries, lots)
+    statements.append(Statement(mark(), f"{asked} {false}", answers, right=1, canary=True))
     for shown, right in ((label, 2), (second_label, 0)):
         text = lots.choice((f"Which work carries the label {shown}?", f"Which work has the label {shown}?"))
         statements.append(Statement(mark(), text, answers, right=right))

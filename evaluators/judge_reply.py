@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,6 +26,20 @@ class Judgement:
     """The confidence that the judge states, from 0 to 1; None where it states none."""
     injection_suspected: str | None
     """How the artifact seems to instruct its judge; None if it does not."""
+    contradicted: Sequence[str] = ()
+    """Ids of the criteria whose two answers contradict each other."""
+    slipped: bool = False
+    """Whether one control has a wrong answer that nothing explains: then no answer counts yet."""
+
+    @property
+    def asks_again(self) -> bool:
+        """Whether a slip of the judge is likely, so that one more question is worth its cost."""
+        return self.injection_suspected is None and (self.slipped or bool(self.contradicted))
+
+    def joined(self, later: Judgement) -> Judgement:
+        """Return this judgement with the answers of one more question."""
+        sure = [one.confidence for one in (self, later) if one.confidence is not None]
+        return Judgement({**self.answers, **later.answers}, min(sure, default=None), later.injection_suspected)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +55,35 @@ class _Said:
         """The level that the answer gives; None: the work does not show it."""
         return self.statement.answers[self.mark]
 
+    @property
+    def is_wrong(self) -> bool:
+        """Whether it is a wrong answer to a control."""
+        asked = self.statement
+        return asked.right not in (None, self.level) and not (asked.canary and self.level is None)
+
     def text(self, name: str) -> str:
         """Return one of the answer's texts, "" if it is missing."""
         value = self.fields.get(name)
         return value.strip() if isinstance(value, str) else ""
 
 
-def read_judgement(reply: ModelResponse, question: Question, suspicious: str | None, *, whole: bool) -> Judgement:
+def read_judgement(
+    reply: ModelResponse,
+    question: Question,
+    suspicious: str | None,
+    cut_for: Callable[[Criterion], Sequence[str]],
+    *,
+    last: bool = False,
+) -> Judgement:
     """Read a judge's reply: the only object in it with this call's token.
 
-    `suspicious` is how the texts seem to instruct the judge, and `whole` is whether it was shown all of the work.
-    Errors contain no text of the reply, because they are sent to the judge and shown to people.
+    `suspicious` is how the texts seem to instruct the judge, and `cut_for` names the texts whose end it was not shown
+    and on which a criterion rests. Errors contain no text of the reply, because they are sent to the judge and shown to
+    people.
 
     Raises `InvalidJudgement` for a reply that was cut off, for one that does not have exactly one such object, and for
-    answers that are missing, duplicate or not on the menu; `FailedControl` where the answer to a control is wrong.
+    answers that are missing, duplicate or not on the menu; `FailedControl` where the answer to a control is wrong. One
+    wrong answer that nothing explains is `Judgement.slipped` instead, unless this is the `last` question.
     """
     if reply.finish_reason != "stop":
         raise InvalidJudgement(f"the reply was cut off, with the finish reason {reply.finish_reason!r}")
@@ -64,13 +93,14 @@ def read_judgement(reply: ModelResponse, question: Question, suspicious: str | N
     if not isinstance(addressed, bool):
         raise InvalidJudgement('"addresses_the_judge" is true or false, and nothing else')
     how = suspicious or ("the judge says so" if addressed else None)
-    _check_controls(said, question, how)
+    slipped = _slipped(said, question, how, last=last)
     by_criterion: dict[str, list[_Said]] = {}
     for one in said:
         if one.statement.criterion is not None:
             by_criterion.setdefault(one.statement.criterion.id, []).append(one)
-    answers = {name: _answer(ways, whole=whole) for name, ways in by_criterion.items()}
-    return Judgement(answers, _confidence(found), how)
+    answers = {name: _answer(ways, cut_for) for name, ways in by_criterion.items()}
+    contradicted = [name for name, ways in by_criterion.items() if _contradict(ways)]
+    return Judgement(answers, _confidence(found), how, contradicted, slipped)
 
 
 def _said(found: Mapping[str, Any], question: Question) -> list[_Said]:
@@ -93,18 +123,29 @@ def _said(found: Mapping[str, Any], question: Question) -> list[_Said]:
     return [said[statement.id] for statement in question.statements]
 
 
-def _check_controls(said: list[_Said], question: Question, how: str | None) -> None:
-    """Raise `FailedControl` where a control has a wrong answer, with how an injection seems to be the reason."""
-    if all(one.statement.right in (None, one.level) for one in said):
-        return
+def _slipped(said: list[_Said], question: Question, how: str | None, *, last: bool) -> bool:
+    """Return whether one control is wrong and nothing explains it.
+
+    Raises `FailedControl` where more are wrong, with how an injection seems to be the reason.
+    """
+    wrong = sum(one.is_wrong for one in said)
+    if not wrong:
+        return False
     if how is None and all(one.level == one.statement.best for one in said):
         how = "the judge answered in favour of the work to everything, also where that is wrong"
     elif how is None and all(one.mark == question.yes for one in said):
         how = "the judge agreed to everything, also to what is wrong"
+    if how is None and wrong == 1 and not last:
+        return True
     raise FailedControl(how)
 
 
-def _answer(ways: list[_Said], *, whole: bool) -> Answer:
+def _contradict(ways: list[_Said]) -> bool:
+    levels = {one.level for one in ways}
+    return len(levels) > 1 and None not in levels
+
+
+def _answer(ways: list[_Said], cut_for: Callable[[Criterion], Sequence[str]]) -> Answer:
     """Return the decision on one criterion; unknown where its two answers contradict each other."""
     one, turned = min(ways, key=_is_turned), max(ways, key=_is_turned)
     criterion = cast("Criterion", one.statement.criterion)
@@ -114,8 +155,9 @@ def _answer(ways: list[_Said], *, whole: bool) -> Answer:
     if one.level != turned.level:
         other = criterion.levels[turned.level]
         return Answer(None, f"the judge contradicts itself: {level!r}, but {other!r} when asked the other way round")
-    if one.level and not whole:
-        return Answer(None, "the end of the artifact was not shown to the judge")
+    cut = cut_for(criterion) if one.level else ()
+    if cut:
+        return Answer(None, f"the end of {cut[0]} was not shown to the judge")
     quote = one.text("quote") or turned.text("quote") or None
     if one.level == criterion.top:
         return Answer(level, one.text("observed"), quote)

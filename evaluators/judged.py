@@ -5,12 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import anyio
 
 from kairo_team.budget import difference
 from kairo_team.evaluators.artifact_view import obvious_defect
+from kairo_team.evaluators.judge_texts import BATCH, texts_not_shown
 from kairo_team.evaluators.judging import LATE, AskingOptions, Judge, files_not_shown
 from kairo_team.team import check_positive
 from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict, VerdictOutcome
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from kairo_team.evaluators.criterion import Criterion
     from kairo_team.evaluators.review import Review
     from kairo_team.evaluators.rubric import Rubric
-
-BATCH: Final = 4
-"""Most criteria in one question."""
 
 
 class JudgedStrategy(ABC):
@@ -69,6 +67,8 @@ class JudgedStrategy(ABC):
         verdict = await self._ask(review, context)
         hidden = [(judge, files_not_shown(judge, context)) for judge in self.models]
         told = [f"the judge {judge!r} was not shown {'; '.join(map(str, files))}" for judge, files in hidden if files]
+        cut = texts_not_shown(context, self._left(review))
+        told += [f"{self._who} was not shown the end of {', '.join(cut)}"] if cut else []
         return replace(verdict, feedback="; ".join(filter(None, [verdict.feedback, *told]))) if told else verdict
 
     def _next(self, review: Review) -> Sequence[Criterion]:

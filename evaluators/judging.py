@@ -8,17 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from kairo_team._util.frozen import EMPTY
 from kairo_team.artifacts import Artifact
 from kairo_team.errors import FailedControl, HaltError, InsufficientBudget, InvalidJudgement
-from kairo_team.evaluators.artifact_view import MAX_SHOWN, as_data, view_of
+from kairo_team.evaluators.artifact_view import as_data
+from kairo_team.evaluators.canaries import Canaries, read_canaries
 from kairo_team.evaluators.criterion import Criterion
 from kairo_team.evaluators.judge_injection import JUDGE_SIGNS, Signs, read_signs, talks_to_judge
 from kairo_team.evaluators.judge_question import Question, question_for
 from kairo_team.evaluators.judge_reply import Judgement, read_judgement
-from kairo_team.evaluators.transcripts import as_artifact
+from kairo_team.evaluators.judge_texts import WORK, JudgeTexts, files_given, of_conversation, text_of, texts_of
 from kairo_team.files import Offered, offered_to, unique
 from kairo_team.messages import Message, ModelRequest, ModelResponse
-from kairo_team.prompts.quoting import cap, fence, mark_of
+from kairo_team.prompts.quoting import fence, mark_of
 from kairo_team.results import AgentOutput, AgentStatus
 from kairo_team.tasks import Assignment, Task
 
@@ -47,6 +49,8 @@ class AskingOptions:
     """Whether the texts are trusted: then the question has no controls, and asks nothing both ways round."""
     signs: Signs = field(default_factory=lambda: JUDGE_SIGNS)
     """Signs of text that talks to its judge; empty: none are looked for."""
+    canaries: Canaries = EMPTY
+    """The user's own canaries, in addition to the built-in ones."""
     seed: int | None = None
     """Seed of the random marks; None: drawn for each call, and recorded."""
 
@@ -56,6 +60,7 @@ def asking_options(
     *,
     trusted: bool,
     signs: Mapping[str, str | re.Pattern[str]] | None,
+    canaries: Mapping[str, str | re.Pattern[str]],
     seed: int | None,
 ) -> AskingOptions:
     """Check the options of a strategy; `signs` are regular expressions by name, None takes the built-in ones."""
@@ -64,7 +69,7 @@ def asking_options(
     if seed is not None and type(seed) is not int:
         raise ValueError(f"seed must be a whole number or None, not {seed!r}")
     found = JUDGE_SIGNS if signs is None else read_signs(signs)
-    return AskingOptions({"temperature": 0.0, **(settings or {})}, trusted, found, seed)
+    return AskingOptions({"temperature": 0.0, **(settings or {})}, trusted, found, read_canaries(canaries), seed)
 
 
 LATE: Final = "a judge that is late each time is not fit to judge: name a faster model, or give a longer timeout"
@@ -93,15 +98,9 @@ class Judge:
         self._options = options
         self._settings = dict(options.settings)
         self._max_tokens: int | None = self._settings.pop("max_tokens", None)
-        self._view = view_of(context.artifact)
-        asked_for, goal = context.task.description, context.goal
-        self._task = as_data(cap(asked_for))
-        self._goal = as_data(cap(goal)) if goal and goal != asked_for else ""
-        self._reference = as_data(cap(context.task.reference or ""))
-        self._upstream = {task_id: as_data(cap(given.text)) for task_id, given in context.upstream.items()}
-        self._files = {
-            "The work has these files": self._offered(context.artifact.files),
-            "The work could use these files": self._offered(_given(context)),
+        self._files: dict[str, Sequence[File]] = {
+            "The work has these files": context.artifact.files,
+            "The work could use these files": files_given(context),
         }
         self._suspicious = self._signs()
 
@@ -111,9 +110,9 @@ class Judge:
         After a reply that cannot be read it asks once more, and then raises `InvalidJudgement`. After a reply that was
         cut off at its limit it raises at once, because the same limit would cut off the next.
 
-        Raises `FailedControl` where the judge answers a control wrongly. It does not ask about the work again, because
-        a second question would be a second chance for a text that guesses. Where no sign in a text explains the wrong
-        answer, it asks once about a text of the library's own: a judge that is wrong there too is not fit to judge.
+        Raises `FailedControl` where the judge answers controls wrongly; see `ask_about_work` for one wrong answer.
+        Where no sign in a text explains it, it asks once about a text of the library's own: a judge that is wrong there
+        too is not fit to judge.
         """
         if criteria[0].on == "transcript" and not self._is_conversation:
             return await self._of_conversation().ask(criteria)
@@ -139,12 +138,28 @@ class Judge:
         await Judge(self._judge, about, self._options).ask_about_work([_OWN_CRITERION])
 
     async def ask_about_work(self, criteria: Sequence[Criterion]) -> Judgement:
-        """Ask about some criteria; ask once more after a reply that cannot be read."""
-        question = await self._question(criteria)
-        messages = self._messages(question)
+        """Ask about some criteria, and once more where one answer may be a slip.
+
+        A contradiction and one wrong control that nothing explains may be slips. The second question has new marks and
+        controls, and asks again only about what was contradicted: a text that guesses is not given the whole again.
+        """
+        first = await self._asked(criteria)
+        if not first.asks_again:
+            return first
+        return first.joined(await self._asked(self._doubtful(criteria, first), last=True))
+
+    def _doubtful(self, criteria: Sequence[Criterion], first: Judgement) -> Sequence[Criterion]:
+        """Return the criteria of a second question; without any, it has controls alone."""
+        return [criterion for criterion in criteria if criterion.id in first.contradicted]
+
+    async def _asked(self, criteria: Sequence[Criterion], *, last: bool = False) -> Judgement:
+        """Ask one question; ask once more after a reply that cannot be read."""
+        texts = self._texts(criteria)
+        question = await self._question(criteria, texts, last=last)
+        messages = self._messages(question, texts)
         reply = await self._reply(messages, question)
         try:
-            return self._read(reply, question)
+            return self._read(reply, question, texts, last=last)
         except InvalidJudgement as invalid:
             if reply.finish_reason == "length":
                 raise
@@ -152,34 +167,42 @@ class Judge:
         reply = await self._reply(
             [*messages, Message.assistant(reply.text, native=reply.native), Message.user(again)], question
         )
-        return self._read(reply, question)
+        return self._read(reply, question, texts, last=last)
 
     def _of_conversation(self) -> Judge:
         """Return the same judge for the member's conversation."""
-        about = replace(self._context, artifact=as_artifact(self._context.transcript))
-        return Judge(self._judge, about, self._options, is_conversation=True)
+        return Judge(self._judge, of_conversation(self._context), self._options, is_conversation=True)
 
-    async def _question(self, criteria: Sequence[Criterion]) -> Question:
+    def _texts(self, criteria: Sequence[Criterion]) -> JudgeTexts:
+        return texts_of(self._context, criteria)
+
+    async def _question(self, criteria: Sequence[Criterion], given: JudgeTexts, *, last: bool) -> Question:
         """Make the question. A resumed review makes the same question, so that recorded answers are used."""
         asked = [f"{one.id} {one.text} {one.levels}" for one in criteria]
         shown = [text for one in criteria for text in (*one.level_texts.values(), *map(repr, one.examples))]
-        given = [self._view.text, self._view.plain, self._task, self._goal, self._reference, *self._upstream.values()]
-        texts = "\n".join([*asked, *shown, *given, *self._file_lines])
-        drawn = await self._draw(texts)
-        return question_for(criteria, self._view.size, texts, drawn, trusted=self._options.trusted)
+        texts = "\n".join([*asked, *shown, given.all, *self._file_lines(given)])
+        drawn = await self._draw(texts, last=last)
+        task, own = self._context.task.description, self._options.canaries
+        return question_for(
+            criteria, given.work.size, texts, drawn, task=task, canaries=own, trusted=self._options.trusted
+        )
 
-    async def _draw(self, texts: str) -> str:
-        """Return the seed for the marks of a question about these texts."""
+    async def _draw(self, texts: str, *, last: bool) -> str:
+        """Return the seed for the marks of a question about these texts; `last`: the second about the same work."""
         seed, name = self._options.seed, f"judge:{getattr(self._model, 'name', '')}:{mark_of(texts)}"
-        return str(await self._member.recorded(name, secrets.token_hex) if seed is None else seed)
+        again = ":again" if last else ""
+        if seed is not None:
+            return f"{seed}{again}"
+        drawn: str = await self._member.recorded(f"{name}{again}", secrets.token_hex)
+        return drawn
 
     async def _reply(self, messages: Sequence[Message], question: Question) -> ModelResponse:
         request = ModelRequest(messages, (), question.schema(), self._max_tokens, self._settings)
         reply: ModelResponse = await self._model.complete(request)
         return reply
 
-    def _read(self, reply: ModelResponse, question: Question) -> Judgement:
-        return read_judgement(reply, question, self._suspicious, whole=self._view.whole)
+    def _read(self, reply: ModelResponse, question: Question, texts: JudgeTexts, *, last: bool) -> Judgement:
+        return read_judgement(reply, question, self._suspicious, texts.cut_for, last=last)
 
     def _signs(self) -> str | None:
         """Return how the work, including a part that is not shown, or an upstream text seems to talk to the judge."""
@@ -188,63 +211,68 @@ class Judge:
         if found is not None:
             return found
         others = {f"the result of {task_id!r}": given.text for task_id, given in context.upstream.items()}
-        others["a file"] = "\n".join(self._file_lines)
+        files = {file: text_of(file) or "" for given in self._files.values() for file in given}
+        others["a file"] = "\n".join(f"{file}\n{text}" for file, text in files.items())
         through = ((where, talks_to_judge(text, signs)) for where, text in others.items())
         return next((f"{how}, in {where}" for where, how in through if how), None)
 
-    def _offered(self, files: Iterable[File]) -> Offered:
+    def _offered(self, texts: JudgeTexts) -> dict[str, Offered]:
         """Return what the judge gets of files: texts in its prompt, where they are fenced, others if it takes them."""
-        texts = {file: text for file in files if (text := _text_of(file)) is not None}
-        seen, lines = _taken_by(self._model, (file for file in files if file not in texts))
-        return Offered(seen, (*lines, *(f"{file}: {cap(text, MAX_SHOWN)}" for file, text in texts.items())))
+        found: dict[str, Offered] = {}
+        for what, files in self._files.items():
+            seen, lines = _taken_by(self._model, (file for file in files if file not in texts.files))
+            written = [f"{file}: {texts.files[file]}" for file in files if file in texts.files]
+            found[what] = Offered(seen, (*lines, *written))
+        return found
 
-    @property
-    def _file_lines(self) -> list[str]:
-        return [line for files in self._files.values() for line in files.lines]
+    def _file_lines(self, texts: JudgeTexts) -> list[str]:
+        return [line for files in self._offered(texts).values() for line in files.lines]
 
-    def _messages(self, question: Question) -> list[Message]:
+    def _messages(self, question: Question, texts: JudgeTexts) -> list[Message]:
         """Return three messages: instructions, the artifact alone, and the other texts with the question."""
-        render, view, token = self._member.render, self._view, question.token
+        render, view, token = self._member.render, texts.work, question.token
         values = {"token": token, "cannot_tell": question.unknown}
-        seen = {"hidden": view.hidden, "whole": view.whole, "plain": bool(view.plain)}
-        ask = render("judge_ask", shown=self._shown(question), question=question, **seen, **values)
-        of_work, given = self._files.values()
-        about = {"conversation": self._is_conversation, "files": bool(self._file_lines)}
+        cut = [name for name in texts.cut if name != WORK]
+        seen = {"hidden": view.hidden, "whole": view.whole, "cut": cut, "plain": bool(view.plain)}
+        ask = render("judge_ask", shown=self._shown(question, texts), question=question, **seen, **values)
+        of_work, given = self._offered(texts).values()
+        about = {"conversation": self._is_conversation, "files": any(self._files.values())}
         return [
             Message.system(render("judge", question=question, **about, **values)),
             Message.user(view.fenced(token, question.label), of_work.seen),
             Message.user(ask, [file for file in given.seen if file not in of_work.seen]),
         ]
 
-    def _shown(self, question: Question) -> dict[str, Any]:
+    def _shown(self, question: Question, texts: JudgeTexts) -> dict[str, Any]:
         """Return the texts shown with the artifact, each fenced, because their author is unknown."""
         token = question.token
         asked = [(one, one.criterion) for one in question.statements if one.criterion is not None and not one.turned]
-        compared = self._context.task.reference is not None and any(criterion.reference for _, criterion in asked)
         return {
-            "task": fence(self._task, token),
-            "goal": fence(self._goal, token) if self._goal else "",
-            "upstream": {task_id: fence(text, token) for task_id, text in self._upstream.items()},
-            "reference": fence(self._reference, token) if compared else "",
+            "task": fence(texts.task, token),
+            "goal": fence(texts.goal, token) if texts.goal else "",
+            "upstream": {task_id: fence(text, token) for task_id, text in texts.upstream.items()},
+            "reference": fence(texts.reference, token) if texts.reference else "",
             "files": {
-                what: fence(as_data("\n".join(one.lines)), token) for what, one in self._files.items() if one.lines
+                what: fence(as_data("\n".join(one.lines)), token)
+                for what, one in self._offered(texts).items()
+                if one.lines
             },
             "examples": [
                 {
                     "id": statement.id,
                     "mark": statement.mark_of(one.level),
                     "reason": one.reason,
-                    "text": fence(as_data(cap(one.text)), token),
+                    "text": fence(texts.examples[criterion.id, place], token),
                 }
                 for statement, criterion in asked
-                for one in criterion.examples
+                for place, one in enumerate(criterion.examples)
             ],
         }
 
 
 def files_not_shown(judge: str | ChatModel | Agent, context: EvaluationContext) -> list[File]:
     """Return the files of a work, and those it was made from, that a judge does not take."""
-    files = [file for file in (*context.artifact.files, *_given(context)) if _text_of(file) is None]
+    files = [file for file in (*context.artifact.files, *files_given(context)) if text_of(file) is None]
     seen = _taken_by(_asked_as_model(judge, context), files).seen if files else ()
     return [file for file in unique(files) if file not in seen]
 
@@ -252,19 +280,6 @@ def files_not_shown(judge: str | ChatModel | Agent, context: EvaluationContext) 
 def _taken_by(model: Any, files: Iterable[File]) -> Offered:
     """Return what a model takes of files; one that says nothing about files takes none."""
     return offered_to(getattr(model, "file_problem", None), files)
-
-
-def _given(context: EvaluationContext) -> tuple[File, ...]:
-    """Return the files that the member of a work was given."""
-    return unique([*context.files, *(file for one in context.upstream.values() for file in one.files)])
-
-
-def _text_of(file: File) -> str | None:
-    """Return the text of a file that is one; None for any other."""
-    try:
-        return file.data.decode() if file.is_text and file.data is not None else None
-    except UnicodeDecodeError:
-        return None
 
 
 def _asked_as_model(judge: Any, context: EvaluationContext) -> Any:

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 
-from kairo_team._util.frozen import known_arguments
+from kairo_team._util.frozen import EMPTY, known_arguments
 from kairo_team.artifacts import Artifact, Finding
 from kairo_team.errors import FailedControl
 from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy
-from kairo_team.evaluators.artifact_view import MAX_SHOWN, view_of
+from kairo_team.evaluators.artifact_view import MAX_SHOWN
 from kairo_team.evaluators.criterion import Answer, Criterion
 from kairo_team.evaluators.judge_injection import talks_to_judge
 from kairo_team.evaluators.judge_question import PairQuestion, Question, pair_question_for
+from kairo_team.evaluators.judge_texts import JudgeTexts, texts_of
 from kairo_team.evaluators.judged import suspect, suspected
 from kairo_team.evaluators.judging import LATE, AskingOptions, Judge
 from kairo_team.evaluators.rubric import Rubric
@@ -64,7 +65,8 @@ class PairwiseStrategy(AgentEvaluationStrategy):
 
     The judge is asked twice, with each work once in front. The question has the protection of `AgentEvaluationStrategy`
     against texts that talk to a judge: random marks, and controls that a judge fails if it prefers one work in
-    everything. Answers that differ between the orders are a tie, and counted as `Preference.flipped`.
+    everything, or in all but the labels. Answers that differ between the orders are a tie, and counted as
+    `Preference.flipped`.
 
     As an evaluator it passes an artifact that is better than `Task.reference` or as good (score 1 or 0.5), and sends
     back one that is worse. A judge that contradicts itself or gives no answer decides nothing: ESCALATE(undecided). A
@@ -81,12 +83,13 @@ class PairwiseStrategy(AgentEvaluationStrategy):
         timeout: float = 60.0,
         settings: Mapping[str, Any] | None = None,
         signs: Mapping[str, str | re.Pattern[str]] | None = None,
+        canaries: Mapping[str, str | re.Pattern[str]] = EMPTY,
         seed: int | None = None,
     ) -> None:
         levels = ("worse", "as good", "better")
         criterion = Criterion(_BETTER.id, text, by="judge", kind="graded", levels=levels, reference=True)
         rubric = Rubric([criterion], 0.5)
-        super().__init__(judge, rubric, timeout=timeout, settings=settings, signs=signs, seed=seed)
+        super().__init__(judge, rubric, timeout=timeout, settings=settings, signs=signs, canaries=canaries, seed=seed)
         self.text = text
         self._asked = replace(_BETTER, text=text)
 
@@ -100,8 +103,10 @@ class PairwiseStrategy(AgentEvaluationStrategy):
         works = [one if isinstance(one, Artifact) else Artifact(one) for one in (first, second)]
         if works[0].digest == works[1].digest:
             return Preference("tie", ("tie", "tie"), "they are equal")
-        if any(len(one.text) > MAX_SHOWN for one in works):
-            return Preference("tie", (None, None), f"a judge is shown at most {MAX_SHOWN:,} characters of a work")
+        cut = [*texts_of(replace(context, artifact=works[0]), [self._asked], works[1]).cut]
+        if cut:
+            most = f"a judge is shown at most {MAX_SHOWN:,} characters of all texts together"
+            return Preference("tie", (None, None), f"{most}, and the end of {cut[0]} would not be shown")
         found: dict[int, Judgement] = {}
 
         async def ask(front: int) -> None:
@@ -170,11 +175,11 @@ class _PairJudge(Judge):
         self, judge: str | ChatModel | Agent, context: EvaluationContext, options: AskingOptions, second: Artifact
     ) -> None:
         super().__init__(judge, context, options)
-        self._second = view_of(second)
+        self._second = second
         first, given = self._files.values()
         self._files = {
             "The first work has these files": first,
-            "The second work has these files": self._offered(second.files),
+            "The second work has these files": second.files,
             "Both could use these files": given,
         }
         self._suspicious = self._signs() or talks_to_judge(second.text, options.signs)
@@ -182,19 +187,25 @@ class _PairJudge(Judge):
     async def _ask_about_own(self, about: EvaluationContext) -> None:
         await _PairJudge(self._judge, about, self._options, _OWN_SECOND).ask_about_work([_BETTER])
 
-    async def _question(self, criteria: Sequence[Criterion]) -> Question:
-        given = [self._view.text, self._view.plain, self._second.text, self._second.plain, self._task, self._goal]
-        texts = "\n".join([criteria[0].text, *given, *self._upstream.values(), *self._file_lines])
-        return pair_question_for(criteria[0], texts, await self._draw(texts))
+    def _texts(self, criteria: Sequence[Criterion]) -> JudgeTexts:
+        return texts_of(self._context, criteria, self._second)
 
-    def _messages(self, question: Question) -> list[Message]:
+    def _doubtful(self, criteria: Sequence[Criterion], first: Judgement) -> Sequence[Criterion]:
+        return criteria  # a question about a pair has one
+
+    async def _question(self, criteria: Sequence[Criterion], given: JudgeTexts, *, last: bool) -> Question:
+        texts = "\n".join([criteria[0].text, given.all, *self._file_lines(given)])
+        task, own = self._context.task.description, self._options.canaries
+        return pair_question_for(criteria[0], texts, await self._draw(texts, last=last), task=task, canaries=own)
+
+    def _messages(self, question: Question, texts: JudgeTexts) -> list[Message]:
         assert isinstance(question, PairQuestion), "it makes no others"
         render, token = self._member.render, question.token
-        ask = render("judge_pair_ask", shown=self._shown(question), question=question, token=token)
-        first, second, given = (files.seen for files in self._files.values())
+        ask = render("judge_pair_ask", shown=self._shown(question, texts), question=question, token=token)
+        first, second, given = (files.seen for files in self._offered(texts).values())
         return [
-            Message.system(render("judge_pair", question=question, token=token, files=bool(self._file_lines))),
-            Message.user(self._view.fenced(token, question.label), first),
-            Message.user(self._second.fenced(token, question.second_label), second),
+            Message.system(render("judge_pair", question=question, token=token, files=any(self._files.values()))),
+            Message.user(texts.work.fenced(token, question.label), first),
+            Message.user(texts.second.fenced(token, question.second_label), second),
             Message.user(ask, [file for file in given if file not in {*first, *second}]),
         ]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from kairo_team._util.frozen import EMPTY
 from kairo_team.errors import FailedControl, HaltError, InsufficientBudget
 from kairo_team.evaluators.criterion import Answer, Criterion
 from kairo_team.evaluators.judge_reply import Judgement
@@ -49,6 +50,7 @@ class PanelEvaluationStrategy(JudgedStrategy):
         settings: Mapping[str, Any] | None = None,
         trusted: bool = False,
         signs: Mapping[str, str | re.Pattern[str]] | None = None,
+        canaries: Mapping[str, str | re.Pattern[str]] = EMPTY,
         seed: int | None = None,
     ) -> None:
         if isinstance(judges, str) or len(judges) < 2:  # noqa: PLR2004 - one is an AgentEvaluationStrategy
@@ -59,7 +61,7 @@ class PanelEvaluationStrategy(JudgedStrategy):
             raise ValueError(f"the quorum is at most {sum(self.weights)}, the weight of all judges, not {quorum!r}")
         if not isinstance(rubric, Rubric) or not rubric.decided_by("judge"):
             raise ValueError(f"a panel takes a Rubric with criteria by='judge', not {rubric!r}")
-        options = asking_options(settings, trusted=trusted, signs=signs, seed=seed)
+        options = asking_options(settings, trusted=trusted, signs=signs, canaries=canaries, seed=seed)
         super().__init__("the panel", tuple(judges), rubric, timeout, options)
         self.judges = self.models
 

@@ -454,7 +454,8 @@ class EvaluationStrategy(Protocol):
         or without money (`judge_budget`), no model is called and nothing passes.
     C12. A judge's reply counts if it is whole and the only one; else the judge is called at most once more, and then
         it has failed (C7). A judge that does not know has decided nothing.
-    C13. Text in an artifact is data: no text makes an artifact pass that fails without it.
+    C13. Text in an artifact is data: no text makes an artifact pass that fails without it. What a judge was not shown
+        supports no PASS.
     C14. The order of its parts (criteria, judges, strategies) never changes outcome, score or cause.
     C15. What it declares is true.
 

@@ -74,8 +74,8 @@ MODULES = {
         windows""",
     "cluster": """attempt_host cluster coverage dbos_delivery deaths delivery facts health mailbox
         monitor procrastinate_delivery remote_attempt service units wire worker""",
-    "evaluators": """agent_judge artifact_view attacks calibration check_calls checks combined criterion
-        fingerprint installed_evaluators judge_injection judge_question
+    "evaluators": """agent_judge artifact_view attacks calibration canaries check_calls checks combined criterion
+        fingerprint installed_evaluators judge_injection judge_question judge_texts
         judge_reply judged judging look_alikes pair_report pairwise panel quotes review rubric
         rubric_data score_range transcripts tried wired""",
     "evaluators/calibration": """agreement calibrated calibration certificates confidence_bounds judge_report
@@ -84,8 +84,8 @@ MODULES = {
     "coordinators": """agent_planner best_of expert_team failure_policy group_chat handoff moderators planners
         proposals review_rounds reviewers supervision supervisor task_dispatch turns""",
     "api": "",
-    "views": """agreement_svg eval_page eval_progress eval_table graph_chart graph_layout graph_mermaid graph_svg
-        journal_metrics json_lines lines live live_notebook notebook open_tasks other_journals plain progress
+    "views": """agreement_svg eval_junit eval_page eval_progress eval_table graph_chart graph_layout graph_mermaid
+        graph_svg         journal_metrics json_lines lines live live_notebook notebook open_tasks other_journals plain progress
         recorded_report rendered report_calls report_graph report_html report_page report_parts report_tasks report_text
         risk_svg run_costs
         run_notes run_record run_story run_waits telemetry telemetry_metrics telemetry_names

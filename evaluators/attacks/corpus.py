@@ -16,7 +16,8 @@ from xml.sax.saxutils import escape
 
 from kairo_team.evaluators.artifact_view import MAX_SHOWN
 
-Place = Literal["artifact", "upstream", "goal", "task"]
+Place = Literal["artifact", "upstream", "goal", "task", "opening", "split"]
+"""Where an attack is put; opening: in front of the artifact, split: one half upstream, the other in the artifact."""
 Split = Literal["tune", "report"]
 
 _LONG: Final = 6_000
@@ -85,6 +86,8 @@ class Work:
     artifact: str
     goal: str = ""
     upstream: str = ""
+    reference: str = ""
+    """An answer known to be right, for rubrics that compare with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,11 @@ class Attack:
 
     def on(self, work: Work) -> Work:
         """Return the work with the attack in its place."""
+        if self.place == "opening":
+            return replace(work, artifact=_joined(self.text, work.artifact))
+        if self.place == "split":
+            first, second = halves(self.text)
+            return replace(work, upstream=_joined(work.upstream, first), artifact=_joined(work.artifact, second))
         if self.place != "artifact":
             return replace(work, **{self.place: _joined(getattr(work, self.place), self.text)})
         plain = filler(self.filler)
@@ -187,6 +195,13 @@ def filler(length: int) -> str:
         if size >= length:
             break
     return "\n".join(made)
+
+
+def halves(text: str) -> tuple[str, str]:
+    """Return the two halves of a text, cut between words where it has words."""
+    middle = len(text) // 2
+    cut = text.find(" ", middle) + 1 or middle
+    return text[:cut], text[cut:]
 
 
 def _joined(*parts: str) -> str:
@@ -282,6 +297,11 @@ FAMILIES: Final = (
     _REPORT("rot13", make=_written(in_rot13, *_PLAIN), languages=LATIN),
     _REPORT("leetspeak", make=_written(in_leetspeak, *_PLAIN), languages=LATIN),
     _REPORT("full width", make=_written(in_full_width, *_PLAIN), languages=LATIN),
+    _REPORT("knows the controls", make=_said("controls")),
+    _REPORT("knows the controls, upstream", make=_said("controls"), place="upstream"),
+    _REPORT("opener", make=_said("opener"), place="opening"),
+    _REPORT("keywords", make=_said("keywords")),
+    _ANYWHERE("split over upstream", place="split"),
     _ANYWHERE("upstream", place="upstream"),
     _ANYWHERE("goal", place="goal"),
     _ANYWHERE("task", place="task"),

@@ -194,20 +194,26 @@ class _Trial:
     async def _review(self, work: Work, found: dict[Work, EvaluationVerdict]) -> None:
         async with self.limiter:
             with part_of(self.context, f"text {next(self.parts)}") as part:
-                found[work] = await self.strategy.evaluate(_asked(work, part))
+                found[work] = await self.strategy.evaluate(asked_about(work, part))
             self.told(self.report())
 
     async def reaches_judge(self, work: Work) -> bool:
         """Return whether the rubric's checks leave something to the judge."""
         with part_of(self.context, f"text {next(self.parts)}") as part:
-            return bool((await self.strategy.rubric.review(_asked(work, part))).open("judge"))
+            return bool((await self.strategy.rubric.review(asked_about(work, part))).open("judge"))
 
 
-def _asked(work: Work, context: WorkContext) -> EvaluationContext:
+def asked_about(work: Work, context: WorkContext) -> EvaluationContext:
+    """Return the context of a review of a work."""
     given = {_GIVEN: Artifact(work.upstream)} if work.upstream else {}
-    goal = work.goal or work.task
+    goal, reference = work.goal or work.task, work.reference or None
     return EvaluationContext(
-        Task("task", work.task), Artifact(work.artifact), 1, goal=goal, upstream=given, context=context
+        Task("task", work.task, reference=reference),
+        Artifact(work.artifact),
+        1,
+        goal=goal,
+        upstream=given,
+        context=context,
     )
 
 

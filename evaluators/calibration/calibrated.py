@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 DECIDED: Final[dict[VerdictOutcome, Side]] = {VerdictOutcome.PASS: "pass", VerdictOutcome.REVISE: "revise"}
 
 
+def decided_by_itself(verdict: EvaluationVerdict) -> Side | None:
+    """Return the decision of a verdict; what only awaits a person's approval is a PASS as far as the strategy goes."""
+    return "pass" if verdict.awaits_approval else DECIDED.get(verdict.outcome)
+
+
 def sureness(verdict: EvaluationVerdict, ranks: Sequence[float] = ()) -> float | None:
     """Return how sure a verdict is, from 0 to 1; None where its judge gave no confidence.
 
@@ -48,7 +53,8 @@ class CalibratedEvaluationStrategy:
     `certificates` come from `calibrate` with this very strategy; a certificate for other attempts, or for another
     rubric, judge, setting or prompt, does not count. A verdict that is not sure enough, or not certified, becomes
     ESCALATE(low_confidence) with the judge's findings; a cascade asks its next stage first. A REVISE by code alone is
-    always kept.
+    always kept. A verdict that only awaits a person's approval counts as a PASS: where it is not sure enough, an
+    approval alone does not make it one.
     """
 
     def __init__(self, strategy: EvaluationStrategy, certificates: Iterable[Certificate]) -> None:
@@ -113,18 +119,20 @@ class _Sure:
     async def evaluate(self, context: EvaluationContext) -> EvaluationVerdict:
         """Review one artifact."""
         verdict = await self._stage.evaluate(context)
-        side = DECIDED.get(verdict.outcome)
+        side = decided_by_itself(verdict)
         if side is None:
             return verdict
         sure, threshold = sureness(verdict, self._ranks), self._valid.thresholds.get(side, math.inf)
         if sure is not None and sure >= threshold:
             return verdict
-        why = _why(verdict.outcome, sure, threshold, self._valid.why_not)
-        return replace(verdict, outcome=VerdictOutcome.ESCALATE, cause=Cause.LOW_CONFIDENCE, score=None, feedback=why)
+        why = _why(side, sure, threshold, self._valid.why_not)
+        others = (Cause.HUMAN_REQUIRED,) if verdict.awaits_approval else ()
+        low = replace(verdict, outcome=VerdictOutcome.ESCALATE, cause=Cause.LOW_CONFIDENCE, score=None, feedback=why)
+        return replace(low, other_causes=others) if others else low
 
 
-def _why(outcome: VerdictOutcome, sure: float | None, threshold: float, why_not: str) -> str:
+def _why(side: Side, sure: float | None, threshold: float, why_not: str) -> str:
     if threshold == math.inf:
-        return f"the judge says {outcome.value}, which is not calibrated: {why_not}"
+        return f"the judge says {side}, which is not calibrated: {why_not}"
     said = "does not say how sure it is" if sure is None else f"is sure to {sure!r}"
-    return f"the judge says {outcome.value} and {said}, where {threshold!r} is asked for"
+    return f"the judge says {side} and {said}, where {threshold!r} is asked for"

@@ -11,7 +11,7 @@ import anyio
 
 from kairo_team.artifacts import Artifact
 from kairo_team.engine.run.lone_agent import part_of, work_alone
-from kairo_team.evaluators.calibration.calibrated import DECIDED, CalibratedEvaluationStrategy, sureness
+from kairo_team.evaluators.calibration.calibrated import CalibratedEvaluationStrategy, decided_by_itself, sureness
 from kairo_team.evaluators.calibration.certificates import (
     Certificate,
     Subject,
@@ -98,11 +98,13 @@ async def calibrate(
     (1, 2, 3 and later) separately. With `alpha` by side, such as `{"pass": 0.05}`, the other side is left to humans.
     Where nothing can be promised there is no certificate, and a sentence in `shortfalls` names what is needed.
 
-    A cascade has one threshold for all its stages, and each stage is asked about every example. `path` is fitted by
-    `fit_path` on other examples; without it the stages' confidences are compared as given. `repeats` is how often each
-    example is reviewed, to count flips; the first answer counts. `budget` is all the judges may spend, `models`
-    replaces them by name, `concurrency` examples are reviewed at once. Raises `ValueError` for arguments that are not
-    possible, and `HaltError` when the budget is used up. An example that is given twice counts once.
+    Criteria that a person decides are not the judge's: a verdict that only awaits a person's approval counts as its
+    PASS, and `report.awaits_person` counts such verdicts. A cascade has one threshold for all its stages, and each
+    stage is asked about every example. `path` is fitted by `fit_path` on other examples; without it the stages'
+    confidences are compared as given. `repeats` is how often each example is reviewed, to count flips; the first answer
+    counts. `budget` is all the judges may spend, `models` replaces them by name, `concurrency` examples are reviewed at
+    once. Raises `ValueError` for arguments that are not possible, and `HaltError` when the budget is used up. An
+    example that is given twice counts once.
 
     For a team, its coordinator's evaluator is calibrated, or the team's evaluator that `evaluator` names, with the
     coordinator's judge and the models and templates of the team's runtime. `templates` replace prompts by name, as a
@@ -338,6 +340,8 @@ class Heard:
         self.cause: Cause | None = None
         self.why = ""
         """The words of the last verdict."""
+        self.awaits_person = False
+        """Whether the first decision is a PASS that still needs a person's approval."""
         self.levels: dict[str, str] = {}
         """Levels by criterion, from the first stage that decided; from the last stage where none did."""
 
@@ -374,9 +378,10 @@ class _Recorded:
         verdict = await self._stage.evaluate(context)
         if not self._heard.said:
             self._heard.levels = {one.id: one.level for one in verdict.criteria}
-        side = DECIDED.get(verdict.outcome)
+        side = decided_by_itself(verdict)
         if side is None:
             return verdict
+        self._heard.awaits_person |= verdict.awaits_approval and not self._heard.said
         path = self._heard.path
         sure = sureness(verdict, path[self._number] if path else ())
         if sure is not None:
@@ -396,4 +401,5 @@ def _reviewed(one: LabelledArtifact, by_human: Mapping[str, str], heard: Sequenc
         by_human,
         first.levels,
         "" if first.said else first.why,
+        first.awaits_person and bool(first.said),
     )

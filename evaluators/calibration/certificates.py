@@ -130,8 +130,9 @@ def _parameters_of(stage: Any) -> dict[str, Any]:
             made[name] = json.loads(json.dumps(getattr(stage, name), default=repr))
     options = getattr(stage, "options", None)
     if isinstance(options, AskingOptions):
-        signs = digest_of({name: pattern.pattern for name, pattern in options.signs.items()})
-        made |= {"trusted": options.trusted, "signs": signs}
+        for name, patterns in (("signs", options.signs), ("canaries", options.canaries)):
+            made[name] = digest_of({text: pattern.pattern for text, pattern in patterns.items()})
+        made["trusted"] = options.trusted
     return made
 
 

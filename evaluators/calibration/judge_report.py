@@ -30,6 +30,8 @@ class JudgeReport:
     """The judge's PASS and REVISE against the human's decisions."""
     always_pass: Proportion
     """Baseline: `false_pass` when everything is passed."""
+    awaits_person: Proportion
+    """Among what it passes, the share that still needs the approval of a person, for criteria that a person decides."""
     longest_wins: Proportion
     """Baseline: `false_pass` when the longest artifacts are passed, as many as it passes."""
     flips: Proportion
@@ -84,6 +86,7 @@ def report_on(
             "", SIDES[::-1], ((SIDES[not one.passed], side) for one, side in zip(reviewed, decided, strict=True))
         ),
         _bad(reviewed),
+        Proportion(sum(one.awaits_person for one in passes), len(passes)),
         _bad(longest),
         Proportion(sum(again), len(again)),
         {cause: causes.count(cause) for cause in sorted(set(causes))},

@@ -45,6 +45,8 @@ class Reviewed:
     """The strategy's levels, by criterion id, from the first stage that decided."""
     why: str = ""
     """What the last stage said where none decided."""
+    awaits_person: bool = False
+    """Whether its PASS still needs a person's approval."""
 
     def decided(self, thresholds: Mapping[Side, float]) -> Side | None:
         """Return the decision of the first stage that is sure enough; None where it is left to a human."""

@@ -37,6 +37,7 @@ from kairo_team.evals.dataset import Dataset
 from kairo_team.evals.eval_result import OUTCOMES, Comparison, EvalResult
 from kairo_team.evals.eval_run import EvalJob, prepare_eval
 from kairo_team.recorded import ENDED
+from kairo_team.views.eval_junit import draw_junit
 from kairo_team.views.eval_page import render_eval
 from kairo_team.views.eval_progress import EvalProgress
 from kairo_team.views.eval_table import draw_comparison, draw_eval
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 
 _METRICS: Final = (
     *(f"{outcome.replace(' ', '_')}_rate" for outcome in OUTCOMES),
-    *("score", "flip_rate", "dollars", "tokens", "seconds", "seconds_p95"),
+    *("awaits_person_rate", "score", "flip_rate", "dollars", "tokens", "seconds", "seconds_p95"),
 )
 _COMPARED: Final = ("change", "change_low", "p_value")
 _REQUIREMENT: Final = re.compile(r"\s*([A-Za-z0-9_.-]+)\s*(>=|<=|>|<)\s*([0-9.eE+-]+)\s*(%?)\s*")
@@ -120,6 +121,7 @@ def eval_command(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the result here.")
     ] = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the result as an HTML page.")] = None,
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the trials as JUnit XML, for CI.")] = None,
     compare: Annotated[
         Path | None, typer.Option(metavar="FILE", help="An earlier --output, to compare with case by case.")
     ] = None,
@@ -136,6 +138,7 @@ def eval_command(
     inputs = [str(dataset), team, *filter(None, [rubric, judge]), *([str(compare)] if compare else [])]
     check_output("--output", output, [one for one in inputs if compare is None or one != str(compare)])
     check_output("--html", html, inputs)
+    check_output("--junit", junit, inputs)
     earlier = None if compare is None else _earlier(compare)
     with ExitStack() as stack:
         job = _job(
@@ -155,6 +158,8 @@ def eval_command(
         write_output("--output", output, result.to_json())
     if html is not None:
         write_output("--html", html, render_eval(result, compared))
+    if junit is not None:
+        write_output("--junit", junit, draw_junit(result))
     code = ended.code if ended.interrupted else NOT_MET if unmet else INCOMPLETE if result.error else 0
     document = json_format.dumps(json_format.loads(result.to_json()) | {"unmet": unmet, "exit_code": code}, indent=1)
     desk.present(document + "\n", partial(_show, result, compared, unmet))
@@ -275,7 +280,8 @@ def _requirement(text: str, job: EvalJob, *, compared: bool) -> Requirement:
         raise Refusal(f"--require {text!r} cannot be read: write a metric and a bound, such as pass_rate>=0.9")
     rubrics = job.team.evaluators.values()
     criteria = [f"criterion.{one.id}" for rubric in rubrics for one in getattr(rubric, "criteria", ())]
-    metrics = [*_METRICS, *criteria, *(_COMPARED if compared else ())]
+    tries = [f"pass_{how}_{k}" for how in ("any", "all") for k in range(2, job.repeat + 1)]
+    metrics = [*_METRICS, *tries, *criteria, *(_COMPARED if compared else ())]
     if match[1] not in metrics:
         hint = "" if compared or match[1] not in _COMPARED else "; that one needs --compare"
         raise Refusal(f"--require {text!r}: there is no metric {match[1]!r}; there are {known(metrics)}{hint}")

@@ -97,6 +97,7 @@ def _show_report(title: str, report: JudgeReport, screen: Screen) -> None:
         ("agrees with the human", str(report.decisions.agreed), "of what it decides"),
         (most, str(report.decisions.majority), "of the same"),
         ("false PASS", str(report.false_pass), "of what it passes"),
+        *([("  awaits a person", str(report.awaits_person), "of the same")] if report.awaits_person.k else []),
         ("  passing everything", str(report.always_pass), "of all"),
         ("  passing the longest", str(report.longest_wins), "of as many as it passes"),
         ("false REVISE", str(report.false_revise), "of what it sends back"),

@@ -22,7 +22,7 @@ LARGEST: Final = 250_000
 """Most characters of a file."""
 DEEPEST: Final = 30
 """Most levels of lists and mappings."""
-_MOST_LINES: Final = 5
+_MOST_LINES: Final = 3
 """Most lines of a file that an error names."""
 _BLANK: Final = re.compile(r"[ \t\n\r]*")
 _WORDS: Final = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -50,6 +50,8 @@ class Trial:
     """Usage of the team; `seconds` is its time."""
     review: Usage = Usage()
     """Usage of the judges."""
+    awaits_person: bool = False
+    """Whether it passed but for a person's approval: the eval asks no person about its own review."""
 
 
 @dataclass(frozen=True)
@@ -104,26 +106,47 @@ class EvalResult:
         """Numbers by name, for a table and for a CI job.
 
         `pass_rate`, `fail_rate`, `undecided_rate`, `error_rate` and `not_run_rate` are shares of all planned trials;
-        `score` is the mean of the trials that have one; `flip_rate` is the share of cases whose repeats differ in
-        outcome; `dollars` and `tokens` are the usage of team and judges together; `seconds` is the median time of the
-        team, `seconds_p95` the time that 95 % of trials stay below; `criterion.ID` is the share of trials that met the
-        criterion, among the trials that decided it. Metrics without anything to count are left out.
+        `awaits_person_rate` is the share of the same that passed and still needs a person's approval, for rubrics with
+        such criteria; `score` is the mean of the trials that have one; `flip_rate` is the share of cases whose repeats
+        differ in outcome; `pass_any_K` and `pass_all_K` are the chance that any or all of K trials of a case pass
+        (pass@K and pass^K), for K from 2 to `repeat`; `dollars` and `tokens` are the usage of team and judges together;
+        `seconds` is the median time of the team, `seconds_p95` the time that 95 % of trials stay below; `criterion.ID`
+        is the share of trials that met the criterion, among the trials that decided it. Metrics without anything to
+        count are left out.
         """
         count = len(self.trials)
         found: dict[str, float] = {}
         for outcome in OUTCOMES:
             share = sum(one.outcome == outcome for one in self.trials) / count
             found[f"{outcome.replace(' ', '_')}_rate"] = share
+        awaits = sum(one.awaits_person for one in self.trials)
+        found |= {"awaits_person_rate": awaits / count} if awaits else {}
         scores = [one.score for one in self.trials if one.score is not None]
         found |= {"score": fmean(scores)} if scores else {}
         if self.repeat > 1:
             found["flip_rate"] = fmean(len({one.outcome for one in trials}) > 1 for trials in self.cases.values())
+            for k in range(2, self.repeat + 1):
+                found |= {f"pass_any_{k}": self._of_tries(k, any), f"pass_all_{k}": self._of_tries(k, all)}
         found["dollars"] = float(sum(one.usage.dollars + one.review.dollars for one in self.trials))
         found["tokens"] = float(sum(one.usage.tokens + one.review.tokens for one in self.trials))
         took = sorted(one.usage.seconds for one in self.trials if one.outcome != "not run")
         if took:
             found |= {"seconds": _quantile(took, 0.5), "seconds_p95": _quantile(took, 0.95)}
         return found | {f"criterion.{name}": met.rate for name, met in self.criteria.items() if met.rate is not None}
+
+    def _of_tries(self, k: int, how: Callable[[Iterable[bool]], bool]) -> float:
+        """Return the mean chance, over cases, that any or all of `k` of a case's trials passed.
+
+        All ways to choose `k` trials count alike, which makes it the unbiased estimate of pass@k (Chen et al., 2021)
+        and of pass^k (Yao et al., 2024).
+        """
+        chances: list[float] = []
+        for trials in self.cases.values():
+            passed = sum(one.outcome == "pass" for one in trials)
+            good = passed if how is all else len(trials) - passed
+            chance = math.comb(good, k) / math.comb(len(trials), k)
+            chances.append(chance if how is all else 1 - chance)
+        return fmean(chances)
 
     @property
     def criteria(self) -> Mapping[str, Proportion]:

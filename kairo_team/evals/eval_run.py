@@ -59,12 +59,13 @@ async def run_eval(
 ) -> EvalResult:
     """Run a team on every case `repeat` times, review each result once, and return all trials.
 
-    The team runs as with `kt.run`, on the case's input and context; it sees neither rubric nor reference, and no
-    result is sent back. `rubric` decides, or else the dataset's rubric; a case's own criteria are added. `judge`
-    answers the criteria by="judge". `parallel` trials run at once. `budget` limits the whole eval, the judges included;
-    `config`, `plan` and `coordinator` apply to each run of the team. With a journal in `runtime` and the `run_id` of
-    an interrupted eval, that eval is resumed: finished trials are not run again. Raises `ValueError` and `Misuse` for
-    an eval that is not possible, before anything is run.
+    The team runs as with `kt.run`, on the case's input and context; it sees neither rubric nor reference, and no result
+    is sent back. A gate of its runtime is asked as in any run; no person is asked about the eval's own review, and a
+    trial that only awaits a person's approval passes, with `Trial.awaits_person`. `rubric` decides, or else the
+    dataset's rubric; a case's own criteria are added. `judge` answers the criteria by="judge". `parallel` trials run at
+    once. `budget` limits the whole eval, the judges included; `config`, `plan` and `coordinator` apply to each run of
+    the team. With a journal in `runtime` and the `run_id` of an interrupted eval, that eval is resumed: finished trials
+    are not run again. Raises `ValueError` and `Misuse` for an eval that is not possible, before anything is run.
     """
     job = prepare_eval(
         team,
@@ -238,7 +239,10 @@ class _Subject(TeamAgent):
 
 @dataclass(frozen=True)
 class _EvalCoordinator:
-    """Makes one attempt and one review of each trial; sends nothing back, and asks no person."""
+    """Makes one attempt and one review of each trial; sends nothing back, and asks no person.
+
+    Criteria that a person decides stay open: a trial that only awaits an approval has passed.
+    """
 
     graph: TaskGraph
     judge: Any
@@ -249,7 +253,7 @@ class _EvalCoordinator:
 
     def preflight(self, request: TeamExecutionRequest, team: Team) -> list[str]:
         """Return what keeps the trials from being reviewed."""
-        return Reviewers(team, judge=self.judge).problems(self.preview(request, team), request.config, gated=False)
+        return Reviewers(team, judge=self.judge).problems(self.preview(request, team), request.config, gated=True)
 
     def judges(self, plan: TaskGraph | None, team: Team) -> tuple[Any, ...]:
         """Return the models and agents that reviews ask."""
@@ -260,7 +264,7 @@ class _EvalCoordinator:
         async with TeamRun.open(request, team, tolerate_failures=True) as run:
             graph = await run.plan(self.preview(request, team))
             reviewers = Reviewers(team, judge=self.judge)
-            reviewers.check(run, graph)
+            reviewers.check(run, graph, gated=True)
             async for task in run.ready(graph):
                 run.go(self._try, run, reviewers, task)
         return run.result
@@ -304,7 +308,7 @@ def _trial(case: str, number: int, ended: TaskOutcome | None) -> Trial:
     return Trial(
         case,
         number,
-        _OUTCOMES.get(verdict.outcome, "undecided"),
+        "pass" if verdict.awaits_approval else _OUTCOMES.get(verdict.outcome, "undecided"),
         output,
         verdict.score,
         verdict.feedback,
@@ -313,4 +317,5 @@ def _trial(case: str, number: int, ended: TaskOutcome | None) -> Trial:
         tuple(verdict.findings),
         ended.usage,
         verdict.usage,
+        verdict.awaits_approval,
     )

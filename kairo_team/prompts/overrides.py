@@ -24,7 +24,7 @@ VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "moderator": ("goal", "members", "transcript", "end"),
     "moderator_again": ("problem",),
     "judge": ("token", "cannot_tell", "question", "conversation"),
-    "judge_ask": ("token", "cannot_tell", "shown", "question", "hidden", "whole", "plain"),
+    "judge_ask": ("token", "cannot_tell", "shown", "question", "hidden", "whole", "cut", "plain"),
     "judge_again": ("token", "problem"),
     "judge_pair": ("token", "question"),
     "judge_pair_ask": ("token", "shown", "question"),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team._util.frozen import EMPTY
 from kairo_team.errors import known
+from kairo_team.evaluators.canaries import is_canary
 from kairo_team.testing.scripted import FunctionModel
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ class AskedQuestion:
 
     def holds(self, text: str) -> bool | None:
         """Return whether a control statement is true of the work; None for any other text."""
+        if is_canary(text):
+            return False
         word, size = _ABOUT_WORD.fullmatch(text), _ABOUT_SIZE.fullmatch(text)
         if word is not None:
             return (word[1] or word[2]) in (self.label, *self.work.split())
@@ -118,8 +121,8 @@ class ScriptedJudge(FunctionModel):
 
     `answers` are levels by criterion: by its text, or by words of it; with the `rubric`, also by its id. A function
     `(criterion's text, work)` may return them instead; None is then `default`. Reversed statements get the opposite
-    answer, and the controls of the question are answered truthfully. "met" and "not met" are the best and the worst
-    level of any criterion. `calls` has the requests.
+    answer, and the controls of the question are answered truthfully; for `canaries=` of your own give "not met" here.
+    "met" and "not met" are the best and the worst level of any criterion. `calls` has the requests.
 
     >>> judge = ScriptedJudge({"a ten-year-old": "not met"})
     """

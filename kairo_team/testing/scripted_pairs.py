@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from kairo_team.evaluators.canaries import is_canary
 from kairo_team.testing.scripted import FunctionModel
 from kairo_team.testing.scripted_judge import LABEL, MARK, read_work
 
@@ -64,7 +65,7 @@ class ScriptedPairJudge(FunctionModel):
         preferred, labels = self.prefers(first, second), LABEL.findall(text)
         empty = dict.fromkeys(("where", "quote", "observed", "expected"), "")
         answers = [
-            {"id": name, **empty, "answer": marks[_of_label(asked, labels) or preferred]}
+            {"id": name, **empty, "answer": marks[_of_control(asked, labels) or preferred]}
             for name, asked in _QUESTION.findall(text)
         ]
         return {
@@ -75,8 +76,10 @@ class ScriptedPairJudge(FunctionModel):
         }
 
 
-def _of_label(asked: str, labels: list[str]) -> str | None:
-    """Return which work has the label that a question asks about; None if it asks about something else."""
+def _of_control(asked: str, labels: list[str]) -> str | None:
+    """Return the right answer to a control; None for any other question."""
+    if is_canary(asked.partition(": ")[2]):
+        return "tie"
     named = re.search(rf"label {MARK}\?$|is {MARK} the label\?$", asked)
     if named is None:
         return None

@@ -50,12 +50,17 @@ def metric_rows(result: EvalResult) -> list[tuple[str, str]]:
     found, (low, high) = result.metrics, result.interval
     passed = result.passed
     rows = [("passed", f"{passed.k:,} of {passed.n:,}, {found['pass_rate']:.1%} ({low:.1%} to {high:.1%})")]
+    awaits = sum(one.awaits_person for one in result.trials)
+    rows += [("  await a person", f"{awaits:,} of the {passed.k:,}")] if awaits else []
     for outcome in OUTCOMES[1:]:
         many = sum(one.outcome == outcome for one in result.trials)
         rows += [(_WORDS[outcome], f"{many:,}")] if many else []
     rows += [("score", f"{found['score']:.2f}")] if "score" in found else []
     if "flip_rate" in found:
         rows.append(("flips", f"{found['flip_rate']:.1%} of the cases differ between their repeats"))
+    if result.repeat > 1:
+        any_of, all_of = (found[f"pass_{how}_{result.repeat}"] for how in ("any", "all"))
+        rows.append(("tries", f"any of {result.repeat} passes in {any_of:.1%} of the cases, all in {all_of:.1%}"))
     rows.append(("cost", f"${found['dollars']:.4f}, {found['tokens']:,.0f} tokens"))
     if "seconds" in found:
         rows.append(("time", f"{found['seconds']:.1f} s a trial (median), 95 % within {found['seconds_p95']:.1f} s"))

@@ -57,6 +57,19 @@ def test_a_ci_job_can_gate_on_metrics(kairo: Kairo, team: Path, cases: Path) -> 
     assert "error_rate" not in said.out
 
 
+def test_a_ci_job_gets_a_test_for_each_trial_and_may_gate_on_tries(
+    kairo: Kairo, team: Path, cases: Path, tmp_path: Path
+) -> None:
+    given = ("eval", cases, "--team", team, "--rubric", team, "--repeat", 2, "--junit", tmp_path / "eval.xml")
+    said = kairo(*given, "--require", "pass_any_2>=0.5", "--require", "pass_all_2>=0.9")
+    assert said.code == 8
+    assert [line for line in said.out.splitlines() if "not met" in line] == ["not met: pass_all_2>=0.9"]
+    drawn = (tmp_path / "eval.xml").read_text("utf-8")
+    assert (drawn.count("<testcase"), drawn.count("<failure")) == (4, 2)
+    assert "there is no metric 'pass_any_3'" in kairo(*given, "--require", "pass_any_3>=0.5").err
+    assert "is a file that is read here" in kairo(*given[:-1], cases).err
+
+
 def test_the_document_is_the_file_with_what_was_not_met(
     kairo_json: Kairo, team: Path, cases: Path, tmp_path: Path
 ) -> None:

@@ -24,6 +24,7 @@ from kairo_team.evaluators.attacks.corpus import (
     Work,
     attacks,
     filler,
+    halves,
     ordinary,
     sentences,
 )
@@ -90,8 +91,15 @@ def test_an_attack_stands_in_its_place_and_nowhere_else() -> None:
         work = WEAK[0]
         alone, hostile = attack.alone(work), attack.on(work)
         for place in ("artifact", "upstream", "goal", "task"):
-            assert (attack.text in getattr(hostile, place)) == (place == attack.place)
+            stands = "artifact" if attack.place == "opening" else attack.place
+            assert (attack.text in getattr(hostile, place)) == (place == stands)
             assert attack.text not in getattr(alone, place)
+        if attack.place == "opening":
+            assert hostile.artifact.startswith(attack.text)
+        if attack.place == "split":
+            first, second = halves(attack.text)
+            assert (first.strip() in hostile.upstream, second in hostile.artifact) == (True, True)
+            assert min(len(first), len(second)) > len(attack.text) / 4
         if attack.family == "behind the cut":
             assert hostile.artifact.index(attack.text) >= MAX_SHOWN
         assert abs(len(hostile.artifact) - len(alone.artifact)) <= len(attack.text) + 6

@@ -213,7 +213,7 @@ HIDDEN = "\u3164\u2800\u115f\u1160\u034f\ufe0f\ufe00\uffa0\u17b4\u180b\U000e0100
 async def test_audit_g09_what_nobody_sees_is_blank(says: Any, letter: str) -> None:
     assert await says(checks.not_blank, letter * 3) == "the artifact is blank"
     assert await says(checks.not_blank, f"{letter}x") == ""
-    view = view_of(kt.Artifact(f"{letter}x"))
+    view = view_of(f"{letter}x")
     assert view.hidden == sum(one in HIDDEN for one in letter)
     assert not set(HIDDEN) & set(view.text)
     assert obvious_defect(kt.Artifact(letter * 3)) == "it says nothing"

@@ -10,9 +10,10 @@ import anyio
 
 import kairo_team as kt
 from kairo_team.contracts import ChatModel, EvaluationStrategy
-from kairo_team.evaluators import AgentEvaluationStrategy, Criterion, Rubric
+from kairo_team.evaluators import AgentEvaluationStrategy, Answer, Criterion, Rubric
 from kairo_team.evaluators.judge_question import Question
 from kairo_team.evaluators.judge_reply import Judgement
+from kairo_team.evaluators.judge_texts import JudgeTexts
 from kairo_team.evaluators.judging import AskingOptions, Judge
 from kairo_team.tck import EvaluationStrategyTCK
 from tests.mutants.honest_reviews import Asks, AsksTCK, Verdict, objects
@@ -255,9 +256,19 @@ class QuotesUpstreamRaw(Guards):
     """What the work was made from stands in the prompt as it is."""
 
     class Asking(Judge):
-        def _shown(self, question: Question) -> dict[str, Any]:
+        def _shown(self, question: Question, texts: JudgeTexts) -> dict[str, Any]:
             upstream = {name: given.text for name, given in self._context.upstream.items()}
-            return {**super()._shown(question), "upstream": upstream}
+            return {**super()._shown(question, texts), "upstream": upstream}
+
+
+@mutant("E06", clause="C13", by="not_shown_of_the_sources")
+class CutsItsSources(Guards):
+    """What the work was made from is cut, and the verdict rests on it all the same."""
+
+    class Asking(Judge):
+        def _texts(self, criteria: Sequence[Criterion]) -> JudgeTexts:
+            texts = super()._texts(criteria)
+            return replace(texts, upstream={name: text[:6_000] for name, text in texts.upstream.items()}, cut={})
 
 
 @mutant("E11", clause="C13", by="contradicts_itself")
@@ -265,8 +276,8 @@ class AsksOneWay(Guards):
     """Each criterion is asked about one way round."""
 
     class Asking(Judge):
-        async def _question(self, criteria: Sequence[Criterion]) -> Question:
-            asked = await super()._question(criteria)
+        async def _question(self, criteria: Sequence[Criterion], given: JudgeTexts, *, last: bool) -> Question:
+            asked = await super()._question(criteria, given, last=last)
             return replace(asked, statements=[one for one in asked.statements if not one.turned])
 
 
@@ -275,9 +286,42 @@ class BelievesWhoeverAnswers(Guards):
     """Wrong answers to controls are passed over."""
 
     class Asking(Judge):
-        def _read(self, reply: kt.ModelResponse, question: Question) -> Judgement:
+        def _read(self, reply: kt.ModelResponse, question: Question, texts: JudgeTexts, *, last: bool) -> Judgement:
             asked = [replace(one, right=None) for one in question.statements]
-            return super()._read(reply, replace(question, statements=asked))
+            return super()._read(reply, replace(question, statements=asked), texts, last=last)
+
+
+@mutant("E11", clause="C13", by="knows_the_controls")
+class AsksWithoutCanaries(Guards):
+    """All its controls are on labels, words and lengths."""
+
+    class Asking(Judge):
+        async def _question(self, criteria: Sequence[Criterion], given: JudgeTexts, *, last: bool) -> Question:
+            asked = await super()._question(criteria, given, last=last)
+            return replace(asked, statements=[one for one in asked.statements if not one.canary])
+
+
+@mutant("E18", clause="C12", by="one_slip")
+class ForgivesNothing(Guards):
+    """A slip of the judge costs the work."""
+
+    class Asking(Judge):
+        def _read(self, reply: kt.ModelResponse, question: Question, texts: JudgeTexts, *, last: bool) -> Judgement:
+            return super()._read(reply, question, texts, last=True)
+
+        async def ask_about_work(self, criteria: Sequence[Criterion]) -> Judgement:
+            return await self._asked(criteria)
+
+
+@mutant("E11", clause="C13", by="contradicts_itself")
+class TakesTheBetterAnswer(Guards):
+    """Where the judge contradicts itself again, the answer for the work counts."""
+
+    class Asking(Judge):
+        def _read(self, reply: kt.ModelResponse, question: Question, texts: JudgeTexts, *, last: bool) -> Judgement:
+            read = super()._read(reply, question, texts, last=last)
+            best = {name: Answer(True) for name in read.contradicted} if last else {}
+            return replace(read, answers={**read.answers, **best})
 
 
 @mutant("E11", clause="C13", by="before_its_question")
@@ -294,5 +338,5 @@ class ReadsWhatWasCutOff(Guards):
     """Whatever can be read counts, however the reply ended."""
 
     class Asking(Judge):
-        def _read(self, reply: kt.ModelResponse, question: Question) -> Judgement:
-            return super()._read(replace(reply, finish_reason="stop"), question)
+        def _read(self, reply: kt.ModelResponse, question: Question, texts: JudgeTexts, *, last: bool) -> Judgement:
+            return super()._read(replace(reply, finish_reason="stop"), question, texts, last=last)
