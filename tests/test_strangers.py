@@ -16,7 +16,6 @@ from kairo_team.plugins import KINDS
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SOURCES = [
-    ROOT / "tests/tck/test_auction_kit.py",
     *sorted((ROOT / "tests/third_party").rglob("*.py")),
     *sorted((ROOT / "kairo_team/cli/project").rglob("*.txt")),
     *(ROOT / "docs" / f"{page}.md" for page in ("extending", "plug-ins", "team-run", "regulated")),

@@ -19,8 +19,7 @@ from kairo_team import plugins
 from kairo_team.contracts import GuardrailPolicy, ResourceConstraint
 from kairo_team.governance import GuardrailAction, GuardrailContext, ModelOutput, ToolInput, ToolOutput
 from kairo_team.messages import Message, ModelResponse, ToolCall
-from kairo_team.tck import GuardrailPolicyTCK, ResourceConstraintTCK
-from kairo_team.tck.resource_constraint import context_of
+from kairo_team.tck import GuardrailPolicyTCK, ResourceConstraintTCK, context_of
 from kairo_team.testing import ScriptedModel
 
 BOOKS = Path(__file__).parent
