@@ -329,18 +329,20 @@ def rubric_of(kind: Callable[..., R], plain: Any, reading: Reading) -> tuple[R |
 
 def _with_plugins(plain: Any, reading: Reading) -> Any:
     """Return the data with each check that is a plug-in, or code of one's own, in place of its name."""
-    criteria = parts_of(plain).get("criteria") if isinstance(plain, dict) else None
-    if not isinstance(criteria, list):
+    whole = parts_of(plain)
+    if not isinstance(whole.get("criteria"), list):
         return plain
     read: list[Any] = []
-    for place, one in parts_of(criteria).items():
-        check = one.get("check") if isinstance(one, dict) else None
+    for place, one in parts_of(whole["criteria"]).items():
+        fields = parts_of(one)
+        check: Any = fields.get("check")
         if is_plugin(check, {*TAKES, *PLAIN, *IN_CODE_ONLY}):
             made = read_plugin_check(check, ("criteria", place, "check"), reading)
-            read.append({**one, "check": checks.not_blank if isinstance(made, Missing) else made})
+            fields["check"] = checks.not_blank if isinstance(made, Missing) else made
+            read.append(fields)
         else:
             read.append(one)
-    return {**plain, "criteria": read}
+    return {**whole, "criteria": read}
 
 
 def _doubles(data: Any) -> Iterator[Mistake]:

@@ -65,7 +65,7 @@ class Kind(NamedTuple):
     @property
     def promise(self) -> Promise | None:
         """The version and the stability of the contract; None for a tool, which has the library's own class."""
-        return promise_of(getattr(import_module("kairo_team.contracts"), self.contract, object))
+        return promise_of(getattr(import_module(self.home), self.contract, object))
 
     @property
     def mark(self) -> str:
