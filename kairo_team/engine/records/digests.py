@@ -228,16 +228,14 @@ def _parts_of(member: Member) -> Iterator[tuple[str, object]]:
 
 def _written(part: object) -> str:
     """Write a value the same way in every process: sets in order, objects without their addresses."""
-    if type(part) is tuple:
-        return repr([_written(one) for one in cast("tuple[object, ...]", part)])
     if isinstance(part, TaskGraph):
         return "\n".join(map(_written, part.tasks))
     if isinstance(part, set | frozenset):
         return repr(sorted(map(_written, cast("frozenset[object]", part))))
-    if _is_json(part):
+    if _is_json(part):  # a tuple too: so the first version wrote what a task depends on
         return repr(part)
-    if type(part) is list:
-        return repr([*map(_written, cast("list[object]", part))])
+    if type(part) in (list, tuple):
+        return repr([*map(_written, cast("Sequence[object]", part))])
     if isinstance(part, dict):
         return repr([*map(_written, cast("dict[object, object]", part).items())])
     if is_dataclass(part) and not isinstance(part, type):
