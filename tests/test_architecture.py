@@ -69,7 +69,7 @@ MODULES = {
     "agents": """dead_connections langgraph langgraph_attempt langgraph_clients langgraph_models langgraph_tools
         langgraph_views langgraph_watch limits mini mini_compaction openai_agents openai_finish openai_models openai_run
         openai_tools openai_views program pydantic_ai pydantic_ai_hooks pydantic_ai_messages team_agent wrapped""",
-    "durable": """accounts codec connection database event_pages forks journal kept_files memory owners postgres
+    "durable": """accounts codec connection database event_pages formats forks journal kept_files memory owners postgres
         postgres_database processes recovery requests sql_journal sql_run_journal value_classes
         windows""",
     "cluster": """attempt_host cluster coverage dbos_delivery deaths delivery facts health mailbox
@@ -100,7 +100,7 @@ MODULES = {
         journal_commands journals judge judge_attack judge_compare judge_inputs judge_report judge_try
         kit_parts kit_runs loading named_journals options plugins_command refusal report report_command run_commands
         run_table
-        schema_command secret_arguments serve_command sources streams""",
+        schema_command secret_arguments serve_command sources streams upkeep_commands""",
     "testing": "clocks postgres_server record_replay recorder scripted scripted_judge scripted_pairs",
 }
 """Every module of each room; policies, checks, kits and examples are one file each and not listed."""

@@ -57,6 +57,13 @@ COMMANDS: Final[Mapping[str, Place]] = {
         "journal_commands:journal_app", "Delete a recorded run that no process has, or all runs that ended long ago."
     ),
     "events": Place("journal_commands:journal_app", "Print the events of a recorded run as JSON Lines."),
+    "migrate": Place(
+        "upkeep_commands:upkeep_app",
+        "Bring the tables of a journal or a database to the format of this version, in one transaction.",
+    ),
+    "backup": Place(
+        "upkeep_commands:upkeep_app", "Copy a journal that may be in use, with all its records, to a file."
+    ),
     "worker": Place(
         "cluster_commands:cluster_app",
         "Make attempts and coordinate runs for a team whose runs are in a database, until SIGTERM or Ctrl-C.",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from kairo_team._util.terminal import clean
-from kairo_team.cli.databases import PATIENCE, DatabaseUrl, any_place_of, shown_option
+from kairo_team.cli.databases import PATIENCE, DatabaseUrl, any_place_of, place_of, shown_option
 from kairo_team.cli.named_journals import NamedPlace, named_journal
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.cluster.coverage import Coverage, coverage_of
@@ -47,10 +47,22 @@ def opened(named: str | None, database: str | None = None) -> Generator[Book]:
         with other_journal(place) as book:
             yield book
         return
+    with made(_there(place)) as journal:
+        yield journal
+
+
+def existing(named: str | None, database: str | None) -> Path | DatabaseUrl:
+    """Return the place of an existing journal, without opening it; `Refusal` for a journal of another kind."""
+    place = place_of(named, database)
+    if place is None:
+        raise Refusal(_NO_JOURNAL)
+    return _there(place)
+
+
+def _there(place: Path | DatabaseUrl) -> Path | DatabaseUrl:
     if isinstance(place, Path) and not place.is_file():
         raise Refusal(f"there is no journal {str(place)!r}: kairo run FILE.py --journal {quoted(place)} begins one")
-    with made(place) as journal:
-        yield journal
+    return place
 
 
 @contextmanager

@@ -258,6 +258,9 @@ class Database(ABC):
         with self.writing() as connection:
             return function(connection)
 
+    def shrink(self) -> None:  # noqa: B027 - PostgreSQL does it by itself
+        """Give the space of deleted records back to the disk."""
+
     def check(self, session: Writing) -> None:
         """Raise `JournalError` if the session can write nothing more."""
         problem = session.lost or self.problem

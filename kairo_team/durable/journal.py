@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 import threading
@@ -11,13 +12,15 @@ from collections.abc import Generator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
+from uuid import uuid4
 
 from kairo_team._util.frozen import known_arguments
 from kairo_team._util.version import version_of_library
 from kairo_team.durable.accounts import end_cancelled
 from kairo_team.durable.connection import NOW_IN_FILE
 from kairo_team.durable.database import Database
-from kairo_team.durable.kept_files import TABLES, its_texts
+from kairo_team.durable.formats import FILE_STEPS, FORMAT, Format, format_of, migrate
+from kairo_team.durable.kept_files import its_texts
 from kairo_team.durable.owners import HOST, Owner, is_alive
 from kairo_team.durable.sql_journal import SqlJournal
 from kairo_team.durable.value_classes import CorruptRecord
@@ -28,80 +31,19 @@ if TYPE_CHECKING:
     from kairo_team.durable.connection import Connection
 
 Sync = Literal["full", "normal"]
+_logger = logging.getLogger("kairo_team")
 
 APPLICATION_ID: Final = 0x6B61_6972
 """`kair`: identifies a journal to `file` and other programs."""
-FORMAT: Final = 1
-"""The version of the tables, in `user_version`."""
 _IN_LOG: Final = "SELECT 1 FROM about WHERE name = 'in_log' AND value <> ?"
 _LOG_BYTES: Final = 4_000_000
 """A longer log is moved into the file."""
 _MOST_KEPT: Final = 2
 """More connections are closed after their use."""
+_PAGES_AT_ONCE: Final = 500
+"""Pages that one transaction gives back to the disk."""
 _BUSY_SECONDS: Final = 30.0
 """Seconds that a transaction waits for another process's transaction."""
-
-# `answered_by` and `answered_at` of a question without a decision: who deferred it, and when.
-# No table with long rows is WITHOUT ROWID: to compare a key SQLite would read the whole row.
-_TABLES: Final = """
-CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE owner (id TEXT PRIMARY KEY, pid INTEGER NOT NULL, host TEXT NOT NULL, started_at REAL NOT NULL)
-    WITHOUT ROWID;
-CREATE TABLE run (
-    run_id TEXT PRIMARY KEY, parent TEXT, parent_step TEXT, parent_member TEXT, team TEXT NOT NULL,
-    state TEXT NOT NULL, owner TEXT NOT NULL, epoch INTEGER NOT NULL, cancelled TEXT, active REAL NOT NULL DEFAULT 0,
-    seq INTEGER NOT NULL DEFAULT 0, started_at REAL NOT NULL, updated_at REAL NOT NULL, forked_from TEXT, usage TEXT,
-    goal TEXT NOT NULL, digests TEXT NOT NULL, source TEXT NOT NULL, request TEXT NOT NULL, result TEXT
-);
-CREATE INDEX run_by_parent ON run (parent);
-CREATE TABLE step (
-    id INTEGER PRIMARY KEY, run_id TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, epoch INTEGER NOT NULL,
-    seq INTEGER NOT NULL, body TEXT, UNIQUE (run_id, key)
-);
-CREATE TABLE call (
-    id INTEGER PRIMARY KEY, run_id TEXT NOT NULL, number INTEGER NOT NULL, epoch INTEGER NOT NULL, step TEXT NOT NULL,
-    key TEXT NOT NULL, what TEXT NOT NULL, name TEXT NOT NULL, task_id TEXT, member TEXT, side_effect TEXT,
-    loops INTEGER NOT NULL, held_tokens INTEGER NOT NULL, held_picos INTEGER NOT NULL, state TEXT NOT NULL,
-    prompt INTEGER NOT NULL DEFAULT 0, completion INTEGER NOT NULL DEFAULT 0, picos INTEGER NOT NULL DEFAULT 0,
-    sent_at REAL NOT NULL, ended_at REAL, seq INTEGER NOT NULL, ended_seq INTEGER, copied INTEGER NOT NULL DEFAULT 0,
-    UNIQUE (run_id, epoch, number)
-);
-CREATE TABLE question (
-    id TEXT PRIMARY KEY, run_id TEXT NOT NULL, digest TEXT NOT NULL, body TEXT NOT NULL, decision TEXT,
-    asked_at REAL NOT NULL, answered_by TEXT, answered_at REAL
-);
-CREATE INDEX question_by_run ON question (run_id);
-CREATE TABLE event (run_id TEXT NOT NULL, last INTEGER NOT NULL, body TEXT NOT NULL, PRIMARY KEY (run_id, last));
-"""
-
-# SQLite turns a sum above 64 bits into a rounded number, which must not get in: so many picodollars are 9 million.
-_ACCOUNTS: Final = """
-CREATE TABLE account (
-    name TEXT PRIMARY KEY, parent TEXT, tokens INTEGER, picos INTEGER,
-    used_tokens INTEGER NOT NULL DEFAULT 0, used_picos INTEGER NOT NULL DEFAULT 0,
-    aside_tokens INTEGER NOT NULL DEFAULT 0, aside_picos INTEGER NOT NULL DEFAULT 0,
-    every TEXT, tz TEXT, since REAL, until REAL,
-    CONSTRAINT "an account in a file counts up to 9 million dollars"
-        CHECK (typeof(used_picos) = 'integer' AND typeof(aside_picos) = 'integer')
-);
-CREATE TABLE charge (
-    run_id TEXT PRIMARY KEY, account TEXT NOT NULL, epoch INTEGER,
-    used_tokens INTEGER NOT NULL DEFAULT 0, used_picos INTEGER NOT NULL DEFAULT 0,
-    aside_tokens INTEGER DEFAULT 0, aside_picos INTEGER DEFAULT 0,
-    copied_tokens INTEGER NOT NULL DEFAULT 0, copied_picos INTEGER NOT NULL DEFAULT 0
-);
-CREATE INDEX charge_by_account ON charge (account);
-CREATE TABLE ended_window (
-    name TEXT NOT NULL, since REAL NOT NULL, until REAL NOT NULL, tokens INTEGER, picos INTEGER,
-    used_tokens INTEGER NOT NULL, used_picos INTEGER NOT NULL,
-    aside_tokens INTEGER NOT NULL, aside_picos INTEGER NOT NULL, PRIMARY KEY (name, since)
-);
-CREATE TABLE window_hold (
-    run_id TEXT NOT NULL, account TEXT NOT NULL, since REAL NOT NULL, tokens INTEGER NOT NULL, picos INTEGER NOT NULL,
-    PRIMARY KEY (run_id, account, since)
-);
-"""
-"""Accounts; files of earlier versions get them when they are opened."""
 
 
 class SqliteConnection(sqlite3.Connection):
@@ -109,6 +51,28 @@ class SqliteConnection(sqlite3.Connection):
 
     now = NOW_IN_FILE
     for_update = ""
+
+
+def format_of_file(path: Path) -> Format:
+    """Return the format of a file's tables, and change nothing; raises `JournalError` for a file of another program."""
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", timeout=_BUSY_SECONDS, uri=True)) as file:
+            return read_format(file, path)
+    except sqlite3.Error as error:
+        raise JournalError(path, f"it cannot be read: {error}") from error
+
+
+def read_format(connection: sqlite3.Connection, path: Path) -> Format:
+    """Return the format of a file's tables; raises `JournalError` for a file of another program."""
+    application, number = (
+        int(connection.execute(f"PRAGMA {pragma}").fetchone()[0]) for pragma in ("application_id", "user_version")
+    )
+    if (application, number) == (0, 0) and not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+        return format_of(0, {})
+    if application != APPLICATION_ID:
+        raise JournalError(path, "it is an SQLite file of another program: name another file")
+    about = connection.execute("SELECT name, value FROM about").fetchall()
+    return format_of(number, dict(about))
 
 
 class SqliteFile(Database):
@@ -149,30 +113,18 @@ class SqliteFile(Database):
 
     def _check(self, connection: SqliteConnection) -> None:
         connection.execute("BEGIN IMMEDIATE")
-        written = self._number(connection, "application_id"), self._number(connection, "user_version")
-        if written == (0, 0) and not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
-            for statement in _TABLES.split(";\n"):
-                connection.execute(statement)
-            connection.execute("INSERT INTO about VALUES ('version', ?)", (self._version,))
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {FORMAT}")
-        elif written[0] != APPLICATION_ID:
-            raise JournalError(self.path, "it is an SQLite file of another program: name another file")
-        elif written[1] != FORMAT:
-            by = connection.execute("SELECT value FROM about WHERE name = 'version'").fetchone()
-            raise JournalError(self.path, f"it was written by kairo-team {by[0] if by else 'of another version'}")
-        elif connection.execute(_IN_LOG, (self._number_of_file,)).fetchone():
+        found = read_format(connection, self.path)
+        found.check(self.path)
+        if found.number and connection.execute(_IN_LOG, (self._number_of_file,)).fetchone():
             raise JournalError(
                 self.path,
                 f"it is a copy of a journal in use, and its last records are missing: copy {self._log.name!r} "
-                f"too, or let SQLite copy both with VACUUM INTO",
+                f"too, or copy both with `kairo backup`",
             )
-        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'file'").fetchone():
-            for statement in TABLES:
-                connection.execute(statement.format(blob="BLOB"))
-        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'account'").fetchone():
-            for statement in _ACCOUNTS.split(";\n"):
-                connection.execute(statement)
+        if found.is_old:
+            migrate(connection, found, FILE_STEPS, self._version)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {FORMAT}")
         connection.execute("COMMIT")
 
     @property
@@ -211,6 +163,7 @@ class SqliteFile(Database):
         )
         connection.row_factory = sqlite3.Row
         try:
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new file: `shrink` gives its pages back
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA wal_autocheckpoint = 0")  # `_fold_log` does it, with its mark
@@ -250,6 +203,45 @@ class SqliteFile(Database):
         super().close()
         if self._pid == os.getpid():
             _close_all(self._kept)
+
+    # ------------------------------------------------------------------ upkeep
+
+    def copy_to(self, copy: Path) -> None:
+        """Copy the file and its log as they are at one moment to a new file; raises `JournalError`."""
+        if copy.exists():
+            raise JournalError(copy, "it exists already: name a new file for the copy")
+        if not copy.parent.is_dir():
+            raise JournalError(copy, f"there is no directory {str(copy.parent)!r}: make it first")
+        self._flush()
+        part = copy.with_name(f"{copy.name}-part-{uuid4().hex[:8]}")
+        try:
+            os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+            with closing(self._connect()) as connection:
+                connection.execute("VACUUM INTO ?", (str(part),))
+            with closing(sqlite3.connect(part, isolation_level=None)) as connection:
+                # `_fold_log` of a process at work may have set its mark at this very moment.
+                connection.execute("DELETE FROM about WHERE name = 'in_log'")
+            with part.open("rb+") as file:
+                os.fsync(file.fileno())
+            part.replace(copy)
+        except (sqlite3.Error, OSError) as error:
+            raise JournalError(self.path, f"it cannot be copied to {str(copy)!r}: {error}") from error
+        finally:
+            part.unlink(missing_ok=True)
+
+    def shrink(self) -> None:
+        """Give the pages of deleted records back to the disk, in short transactions, so that others write too."""
+        try:
+            with closing(self._connect()) as connection:
+                if not self._number(connection, "auto_vacuum"):  # a file of format 1, or one that such a version made
+                    return
+                # So many and no more: another process may free pages all the time.
+                for _ in range(0, self._number(connection, "freelist_count"), _PAGES_AT_ONCE):
+                    # `execute` would end after the first page.
+                    connection.executescript(f"BEGIN IMMEDIATE; PRAGMA incremental_vacuum({_PAGES_AT_ONCE}); COMMIT")
+                self._fold_log(connection)
+        except sqlite3.Error as error:
+            _logger.info("journal %s: its file stays as long as it was: %s", self.path, error)
 
     # ------------------------------------------------------------------ reads
 
@@ -352,6 +344,16 @@ class SqliteJournal(SqlJournal):
     def option(self) -> tuple[str, str]:
         """The option of the `kairo` commands that names the file, and its value."""
         return "--journal", str(self.path)
+
+    def backup(self, path: str | Path) -> Path:
+        """Copy the journal, which may be in use, with all records so far to a new file; return the file's path.
+
+        A run that was running then is interrupted in the copy. Raises `JournalError` if the file exists or cannot be
+        written; a failure leaves nothing behind.
+        """
+        copy = Path(path)
+        self._file.copy_to(copy)
+        return copy
 
     def close(self) -> None:
         """Write the remaining records, and give up the ownership of runs; the journal may be used again."""

@@ -6,20 +6,13 @@ import uuid
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kairo_team.durable.codec import LongText, encode_apart, texts_of
 
 if TYPE_CHECKING:
     from kairo_team.durable.connection import Connection, Statement
     from kairo_team.files import File
-
-TABLES: Final = (
-    "CREATE TABLE file (digest TEXT PRIMARY KEY, used TEXT NOT NULL, data {blob} NOT NULL)",
-    "CREATE TABLE run_file (run_id TEXT NOT NULL, digest TEXT NOT NULL, PRIMARY KEY (run_id, digest))",
-    "CREATE INDEX run_file_by_digest ON run_file (digest)",
-)
-"""Statements that create the tables, also in a database that was made before there were any."""
 
 
 def encode_for(run_id: str, value: object, kept: set[str] | None = None) -> tuple[str, list[Statement]]:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from kairo_team.durable.codec import decode_loaded
 from kairo_team.durable.connection import NOW
 from kairo_team.durable.database import Database, Writing
-from kairo_team.durable.kept_files import TABLES, its_texts
+from kairo_team.durable.formats import FORMAT, POSTGRES_STEPS, Format, format_of, migrate
+from kairo_team.durable.kept_files import its_texts
 from kairo_team.durable.requests import readable
 from kairo_team.durable.value_classes import CorruptRecord
 from kairo_team.errors import JournalError, MissingExtra
@@ -30,8 +31,6 @@ _logger = logging.getLogger("kairo_team")
 
 SCHEMA: Final = "kairo"
 """The schema of the tables; delivery engines have schemas of their own."""
-FORMAT: Final = 1
-"""The version of the tables."""
 _KEPT: Final = 4
 """Most idle connections to keep."""
 _TRUSTED: Final = 1.0
@@ -40,89 +39,7 @@ _LOCK: Final = 0x6B61_6972_0001
 """The advisory lock of `writing`, which lets one process change the database at a time."""
 
 _MOST_IDLE: Final = 5000
-"""Milliseconds after which the server ends the idle transaction of a stopped process, because others wait for it."""
-
-_TABLES: Final = """
-CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE process (
-    id TEXT PRIMARY KEY, kind TEXT NOT NULL, host TEXT NOT NULL, pid BIGINT NOT NULL, lock INTEGER NOT NULL,
-    team TEXT, digest TEXT, members TEXT, concurrency INTEGER, state TEXT NOT NULL, beats BIGINT NOT NULL DEFAULT 0,
-    started_at DOUBLE PRECISION NOT NULL, beat DOUBLE PRECISION NOT NULL DEFAULT 0
-);
-CREATE TABLE run (
-    run_id TEXT PRIMARY KEY, parent TEXT, parent_step TEXT, parent_member TEXT, team TEXT NOT NULL,
-    state TEXT NOT NULL, owner TEXT NOT NULL, epoch BIGINT NOT NULL, cancelled TEXT,
-    active DOUBLE PRECISION NOT NULL DEFAULT 0, seq BIGINT NOT NULL DEFAULT 0, started_at DOUBLE PRECISION NOT NULL,
-    updated_at DOUBLE PRECISION NOT NULL, forked_from TEXT, usage TEXT, goal TEXT NOT NULL, digests TEXT NOT NULL,
-    source TEXT NOT NULL, request TEXT NOT NULL, result TEXT
-);
-CREATE INDEX run_by_parent ON run (parent);
-CREATE TABLE step (
-    id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run_id TEXT NOT NULL,
-    key TEXT COLLATE "C" NOT NULL, value TEXT NOT NULL, epoch BIGINT NOT NULL, seq BIGINT NOT NULL, body TEXT,
-    UNIQUE (run_id, key)
-);
-CREATE TABLE call (
-    id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run_id TEXT NOT NULL, number BIGINT NOT NULL,
-    epoch BIGINT NOT NULL, step TEXT NOT NULL, key TEXT NOT NULL, what TEXT NOT NULL, name TEXT NOT NULL, task_id TEXT,
-    member TEXT, side_effect TEXT, loops BIGINT NOT NULL, held_tokens BIGINT NOT NULL, held_picos BIGINT NOT NULL,
-    state TEXT NOT NULL, prompt BIGINT NOT NULL DEFAULT 0, completion BIGINT NOT NULL DEFAULT 0,
-    picos BIGINT NOT NULL DEFAULT 0, sent_at DOUBLE PRECISION NOT NULL, ended_at DOUBLE PRECISION, seq BIGINT NOT NULL,
-    ended_seq BIGINT, copied INTEGER NOT NULL DEFAULT 0,
-    unit TEXT NOT NULL DEFAULT '', fence INTEGER NOT NULL DEFAULT 0,
-    UNIQUE (run_id, epoch, unit, fence, number)
-);
-CREATE INDEX call_by_step ON call (run_id, step);
-CREATE TABLE question (
-    id TEXT PRIMARY KEY, run_id TEXT NOT NULL, digest TEXT NOT NULL, body TEXT NOT NULL, decision TEXT,
-    asked_at DOUBLE PRECISION NOT NULL, answered_by TEXT, answered_at DOUBLE PRECISION
-);
-CREATE INDEX question_by_run ON question (run_id);
-CREATE TABLE event (run_id TEXT NOT NULL, last BIGINT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (run_id, last));
-CREATE TABLE unit (
-    id TEXT PRIMARY KEY, kind TEXT NOT NULL, run_id TEXT NOT NULL, step TEXT NOT NULL, epoch BIGINT NOT NULL,
-    queue TEXT NOT NULL, fence INTEGER NOT NULL, state TEXT NOT NULL, process TEXT, sender TEXT, body TEXT NOT NULL,
-    problem TEXT, sent_at DOUBLE PRECISION NOT NULL, taken_at DOUBLE PRECISION, ended_at DOUBLE PRECISION
-);
-CREATE INDEX unit_by_state ON unit (state, process);
-CREATE INDEX unit_by_run ON unit (run_id);
-CREATE TABLE message (
-    id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, addressee TEXT NOT NULL, unit TEXT NOT NULL,
-    fence INTEGER NOT NULL, kind TEXT NOT NULL, body TEXT NOT NULL
-);
-CREATE INDEX message_by_addressee ON message (addressee, id);
-CREATE TABLE batch (writer TEXT PRIMARY KEY, number BIGINT NOT NULL);
-CREATE TABLE account (
-    name TEXT PRIMARY KEY, parent TEXT REFERENCES account (name), tokens NUMERIC, picos NUMERIC,
-    used_tokens NUMERIC NOT NULL DEFAULT 0, used_picos NUMERIC NOT NULL DEFAULT 0,
-    aside_tokens NUMERIC NOT NULL DEFAULT 0, aside_picos NUMERIC NOT NULL DEFAULT 0
-);
-CREATE TABLE charge (
-    run_id TEXT PRIMARY KEY, account TEXT NOT NULL REFERENCES account (name), epoch BIGINT,
-    used_tokens NUMERIC NOT NULL DEFAULT 0, used_picos NUMERIC NOT NULL DEFAULT 0,
-    aside_tokens NUMERIC DEFAULT 0, aside_picos NUMERIC DEFAULT 0,
-    copied_tokens NUMERIC NOT NULL DEFAULT 0, copied_picos NUMERIC NOT NULL DEFAULT 0
-);
-CREATE INDEX charge_by_account ON charge (account)
-"""
-
-
-_WINDOWS: Final = """
-ALTER TABLE account ADD COLUMN every TEXT;
-ALTER TABLE account ADD COLUMN tz TEXT;
-ALTER TABLE account ADD COLUMN since DOUBLE PRECISION;
-ALTER TABLE account ADD COLUMN until DOUBLE PRECISION;
-CREATE TABLE ended_window (
-    name TEXT NOT NULL REFERENCES account (name), since DOUBLE PRECISION NOT NULL, until DOUBLE PRECISION NOT NULL,
-    tokens NUMERIC, picos NUMERIC, used_tokens NUMERIC NOT NULL, used_picos NUMERIC NOT NULL,
-    aside_tokens NUMERIC NOT NULL, aside_picos NUMERIC NOT NULL, PRIMARY KEY (name, since)
-);
-CREATE TABLE window_hold (
-    run_id TEXT NOT NULL, account TEXT NOT NULL REFERENCES account (name), since DOUBLE PRECISION NOT NULL,
-    tokens NUMERIC NOT NULL, picos NUMERIC NOT NULL, PRIMARY KEY (run_id, account, since)
-)
-"""
-"""Windows of accounts; databases from before get them when they are opened."""
+"""Milliseconds after which the server ends the idle transaction of a stopped process: others wait for its locks."""
 
 _LIKE: Final = "postgresql://user:password@host:5432/database"
 
@@ -230,6 +147,26 @@ def connect_to(url: str, purpose: str) -> PostgresConnection:
     return PostgresConnection(raw)
 
 
+def format_of_database(url: str) -> Format:
+    """Return the format of a database's tables, and change nothing; raises `JournalError` if it cannot be read."""
+    place, psycopg = place_of_url(url), _psycopg()
+    try:
+        with connect_to(url, "format") as connection:
+            return read_format(connection)
+    except psycopg.Error as error:
+        raise JournalError(place, f"it cannot be read: {str(error).strip()}") from None
+
+
+def read_format(connection: PostgresConnection) -> Format:
+    """Return the format of a database's tables."""
+    # `to_regclass` would not see a table that another process has made since this connection last looked.
+    sql = "SELECT 1 FROM pg_tables WHERE schemaname = ? AND tablename = 'about'"
+    if connection.execute(sql, (SCHEMA,)).fetchone() is None:
+        return format_of(0, {})
+    about = dict(connection.execute("SELECT name, value FROM about").fetchall())
+    return format_of(int(about["format"]), about)
+
+
 def _psycopg() -> Any:
     try:
         import psycopg
@@ -284,30 +221,32 @@ class PostgresDatabase(Database):
         self.repeat(self._prepare)
 
     def _prepare(self) -> None:
-        with (
-            self.connecting() as connection,
-            self._named("it cannot be opened"),
-            self._breakable(),
-            connection.transaction(),
-        ):
-            # Processes that open a new database at once create its tables one after the other.
-            connection.execute("SELECT pg_advisory_xact_lock(?)", (_LOCK,))
-            found = connection.execute("SELECT to_regclass('kairo.about')").fetchone()
-            if found[0] is None:  # else no right to create a schema is needed
-                connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
-                for statement in _TABLES.split(";\n"):
-                    connection.execute(statement)
-                for name, value in (("version", self._version), ("format", str(FORMAT))):
-                    connection.execute("INSERT INTO about VALUES (?, ?)", (name, value))
-            if connection.execute("SELECT to_regclass('kairo.file')").fetchone()[0] is None:
-                for statement in TABLES:
-                    connection.execute(statement.format(blob="BYTEA"))
-            if connection.execute("SELECT to_regclass('kairo.window_hold')").fetchone()[0] is None:
-                for statement in _WINDOWS.split(";\n"):
-                    connection.execute(statement)
-            about = dict(connection.execute("SELECT name, value FROM about").fetchall())
-            if about["format"] != str(FORMAT):
-                raise JournalError(self.place, f"it was written by kairo-team {about['version']}")
+        with self.connecting() as connection, self._named("it cannot be opened"), self._breakable():
+            found = read_format(connection)
+            found.check(self.place)
+            if found.is_old:
+                self._migrate(connection, found)
+
+    def _migrate(self, connection: PostgresConnection, found: Format) -> None:
+        from psycopg.errors import InsufficientPrivilege
+
+        try:
+            with connection.transaction():
+                # One of the processes that open a database at once makes its tables; the others find them.
+                connection.execute("SELECT pg_advisory_xact_lock(?)", (_LOCK,))
+                now = read_format(connection)
+                if now.is_old:
+                    if not now.number:
+                        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+                    migrate(connection, now, POSTGRES_STEPS, self._version)
+        except InsufficientPrivilege as error:
+            if not found.number:
+                raise
+            raise JournalError(
+                self.place,
+                f"its tables have format {found.number}, this version needs format {FORMAT}, and this user may not "
+                f"change them ({str(error).strip()}): run `kairo migrate` once as the user that owns them",
+            ) from error
 
     @contextmanager
     def _named(self, what: str) -> Generator[None]:

@@ -273,6 +273,8 @@ class SqlJournal(ABC):
             for one in chosen:
                 self._delete(connection, one)
             self._delete_owners(connection)
+        if chosen:
+            self.database.shrink()
         return len(chosen)
 
     # ------------------------------------------------------------------ questions

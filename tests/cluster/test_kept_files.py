@@ -52,6 +52,7 @@ def test_a_database_without_the_tables_gets_them(database: str) -> None:
     kt.PostgresJournal(database).close()
     with closing(connect_to(database, "test")) as connection:
         connection.execute("DROP TABLE kairo.file; DROP TABLE kairo.run_file")
+        connection.execute("UPDATE kairo.about SET value = '1' WHERE name = 'format'")
     kt.PostgresJournal(database).close()
     assert count(database, "kairo.file") == 0
 

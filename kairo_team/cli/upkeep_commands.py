@@ -1,0 +1,101 @@
+"""`kairo migrate` and `kairo backup`: the upkeep of a journal or a database."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from kairo_team.cli.databases import DatabaseUrl
+from kairo_team.cli.exits import NOT_MET, exit_codes
+from kairo_team.cli.journals import existing, made
+from kairo_team.cli.options import DatabaseOption, JournalOption, JsonOption
+from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.durable.formats import FORMAT, Format
+from kairo_team.durable.journal import SqliteJournal, format_of_file
+from kairo_team.errors import JournalError
+from kairo_team.views.text import count
+
+if TYPE_CHECKING:
+    from kairo_team.cli.desk import Desk
+
+upkeep_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@upkeep_app.command(epilog=exit_codes("this version can use the format", {NOT_MET: "the format is older (--check)"}))
+def migrate(
+    context: typer.Context,
+    *,
+    check: Annotated[bool, typer.Option("--check", help="Only say which format it has; change nothing.")] = False,
+    journal: JournalOption = None,
+    database: DatabaseOption = None,
+    json: JsonOption = False,
+) -> int:
+    """Bring the tables of a journal or a database to the format of this version, in one transaction.
+
+    Every command and program does the same when it opens a journal, if its user may change the tables. A format is
+    never taken back: make a backup first.
+    """
+    desk = cast("Desk", context.obj)
+    desk.begin(json=json)
+    place = existing(journal, database)
+    before = found = _format_of(place)
+    if found.is_old and not check:
+        with made(place):
+            found = _format_of(place)
+    code = NOT_MET if found.is_old else 0
+    document = {"format": found.number, "uses": FORMAT, "is_old": found.is_old, "exit_code": code}
+    name = str(place) if isinstance(place, Path) else "the database"
+    sentence = f"{name} {_said(before, found)}"
+    desk.present(json_module.dumps(document, indent=2) + "\n", lambda screen: screen.print_text(sentence))
+    return code
+
+
+def _format_of(place: Path | DatabaseUrl) -> Format:
+    """Return the format of a journal that this version can use, or can bring to one."""
+    try:
+        if isinstance(place, DatabaseUrl):
+            from kairo_team.durable.postgres_database import format_of_database  # its extra may be missing
+
+            found = format_of_database(place.url)
+        else:
+            found = format_of_file(place)
+        found.check(place if isinstance(place, Path) else "the database")
+    except JournalError as error:
+        raise Refusal(explain(error)) from error
+    return found
+
+
+def _said(before: Format, now: Format) -> str:
+    has = f"has format {now.number}" if now.number else "has no tables"
+    if now.is_old:
+        return f"{has}, and this version uses format {FORMAT}: kairo migrate makes it"
+    if before.is_old:
+        return f"now {has} (it had {before.number or 'no tables'})"
+    if now.number > FORMAT:
+        return f"{has}, of kairo-team {now.version}, which this version can use"
+    return f"{has}, the one this version uses"
+
+
+@upkeep_app.command(epilog=exit_codes("copied"))
+def backup(
+    context: typer.Context,
+    journal: Annotated[Path, typer.Argument(metavar="JOURNAL", help="The journal to copy, such as runs.db.")],
+    copy: Annotated[Path, typer.Argument(metavar="COPY", help="The new file; an existing one is not replaced.")],
+) -> int:
+    """Copy a journal that may be in use, with all its records, to a file.
+
+    Runs are not disturbed. The copy has what was recorded when the copying began; a run that was running then is
+    interrupted in the copy. A database in PostgreSQL is copied by pg_dump.
+    """
+    desk = cast("Desk", context.obj)
+    if not journal.is_file():
+        raise Refusal(f"there is no journal {str(journal)!r}: kairo backup JOURNAL COPY copies one")
+    with made(journal) as book:
+        found = SqliteJournal(cast("SqliteJournal", book).backup(copy))
+        runs = len(found.runs())
+        found.close()
+    desk.screen.print_text(f"{journal} is copied to {copy}: {count(runs, 'run')}")
+    return 0
