@@ -1,8 +1,34 @@
-"""Database URLs, which may contain a password."""
+"""Database URLs, which may contain a password and the schema of our tables."""
 
 from __future__ import annotations
 
+import re
+from typing import Final
 from urllib.parse import parse_qs, urlsplit, urlunsplit
+
+SCHEMA: Final = "kairo"
+"""The schema of the tables, unless the URL names another one."""
+_NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,39}")
+_PARAMETER: Final = "schema="
+
+
+def split_schema(url: str) -> tuple[str, str]:
+    """Return a URL as PostgreSQL understands it, and the schema that its parameter `schema` names.
+
+    Raises `ValueError`, which does not show the URL, for a name that is not a plain one.
+    """
+    before, mark, query = url.partition("?")
+    if not mark or "://" not in before:
+        return url, SCHEMA
+    named = [one.removeprefix(_PARAMETER) for one in query.split("&") if one.startswith(_PARAMETER)]
+    schema = named[-1] if named else SCHEMA
+    if not _NAME.fullmatch(schema) or schema.startswith("pg_"):
+        raise ValueError(
+            f"schema={schema!r} in a database URL: a schema's name has up to 40 characters of a-z, 0-9 and _, such as "
+            "team_a, and does not begin with a digit or pg_"
+        )
+    rest = "&".join(one for one in query.split("&") if not one.startswith(_PARAMETER))
+    return f"{before}?{rest}" if rest else before, schema
 
 
 def has_password(url: str) -> bool:

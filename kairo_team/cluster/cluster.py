@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team._util.frozen import known_arguments
 from kairo_team._util.threads import run_in_thread
-from kairo_team.cluster.deaths import TABLE
 from kairo_team.cluster.delivery import ENGINES, Delivery, EngineName, Intervals, check_database_url
 from kairo_team.cluster.mailbox import Mailbox
 from kairo_team.cluster.monitor import Monitor
@@ -113,7 +112,6 @@ class Cluster:
 
     def _install_engine(self) -> None:
         with self.journal.database.writing() as connection:
-            connection.execute(TABLE)
             sql = "INSERT INTO about (name, value) VALUES ('engine', ?) ON CONFLICT (name) DO NOTHING"
             connection.execute(sql, (self.engine,))
             found = connection.execute("SELECT value FROM about WHERE name = 'engine'").fetchone()[0]

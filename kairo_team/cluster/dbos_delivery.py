@@ -12,17 +12,18 @@ import threading
 import time
 from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Final, LiteralString
 from uuid import uuid4
 
 import psycopg
+import psycopg.sql
 import sqlalchemy.exc
 from dbos import DBOS, DBOSClient
 
+from kairo_team._util.database_url import split_schema
 from kairo_team.cluster.delivery import Intervals, Receiver, Take, check_database_url, queue_key
 from kairo_team.errors import Misuse
 
-SCHEMA: Final = "kairo_dbos"
 APPLICATION: Final = "kairo"
 VERSION: Final = "1"
 """The version of the workflow below, equal in all processes: DBOS gives a workflow only to its own version."""
@@ -31,14 +32,14 @@ _PATIENCE: Final = 60.0
 LOOK: Final = 1.0
 """Seconds between two searches for workflows that ended, or that were taken but never begun."""
 _SEND: Final = """
-SELECT kairo_dbos.enqueue_workflow(
+SELECT {schema}.enqueue_workflow(
     workflow_name => 'kairo.unit', queue_name => %(queue)s, workflow_id => %(id)s, application_name => 'kairo',
     positional_args => ARRAY[to_json(%(queue)s::text), to_json(%(unit)s::text), to_json(%(fence)s::integer)],
     delay_until_epoch_ms => CASE WHEN %(delay)s::double precision > 0
         THEN (extract(epoch FROM clock_timestamp()) + %(delay)s) * 1000 END::bigint
 )"""
 _LIVES: Final = """
-CREATE OR REPLACE FUNCTION kairo_dbos.kairo_lives(executor text) RETURNS boolean LANGUAGE sql AS $$
+CREATE OR REPLACE FUNCTION {schema}.kairo_lives(executor text) RETURNS boolean LANGUAGE sql AS $$
     SELECT EXISTS (
         SELECT FROM pg_catalog.pg_locks JOIN pg_catalog.pg_database ON pg_database.oid = pg_locks.database
         WHERE datname = pg_catalog.current_database() AND locktype = 'advisory' AND objsubid = 1 AND granted
@@ -47,22 +48,22 @@ CREATE OR REPLACE FUNCTION kairo_dbos.kairo_lives(executor text) RETURNS boolean
 $$"""
 """Creates the SQL function that says whether a database session holds the lock of an executor."""
 _UNDER_WAY: Final = """
-SELECT workflow_uuid FROM kairo_dbos.workflow_status WHERE name = 'kairo.unit'
-AND (status IN ('ENQUEUED', 'DELAYED') OR status = 'PENDING' AND kairo_dbos.kairo_lives(executor_id))"""
+SELECT workflow_uuid FROM {schema}.workflow_status WHERE name = 'kairo.unit'
+AND (status IN ('ENQUEUED', 'DELAYED') OR status = 'PENDING' AND {schema}.kairo_lives(executor_id))"""
 _FORGET: Final = """
-UPDATE kairo_dbos.workflow_status SET status = 'CANCELLED' WHERE name = 'kairo.unit'
+UPDATE {schema}.workflow_status SET status = 'CANCELLED' WHERE name = 'kairo.unit'
 AND regexp_replace(workflow_uuid, ':[0-9]+:[0-9a-f]+$', '') = ANY(%s)
-AND (status IN ('ENQUEUED', 'DELAYED') OR status = 'PENDING' AND NOT kairo_dbos.kairo_lives(executor_id))"""
+AND (status IN ('ENQUEUED', 'DELAYED') OR status = 'PENDING' AND NOT {schema}.kairo_lives(executor_id))"""
 _DUE: Final = """
-UPDATE kairo_dbos.workflow_status SET status = 'ENQUEUED' WHERE name = 'kairo.unit' AND status = 'DELAYED'
+UPDATE {schema}.workflow_status SET status = 'ENQUEUED' WHERE name = 'kairo.unit' AND status = 'DELAYED'
 AND delay_until_epoch_ms <= extract(epoch FROM clock_timestamp()) * 1000"""
 """Ends the delays that are over. DBOS ends delays by the clock of one process; with a slow clock they would not end."""
 _ENDED: Final = """
-SELECT workflow_uuid FROM kairo_dbos.workflow_status
+SELECT workflow_uuid FROM {schema}.workflow_status
 WHERE name = 'kairo.unit' AND status NOT IN ('ENQUEUED', 'DELAYED', 'PENDING') LIMIT 1000"""
 _TAKEN: Final = """
-SELECT workflow_uuid, queue_name FROM kairo_dbos.workflow_status WHERE status = 'PENDING' AND executor_id = %s"""
-_GIVEN_BACK: Final = "UPDATE kairo_dbos.workflow_status SET status = 'CANCELLED' WHERE workflow_uuid = %s"
+SELECT workflow_uuid, queue_name FROM {schema}.workflow_status WHERE status = 'PENDING' AND executor_id = %s"""
+_GIVEN_BACK: Final = "UPDATE {schema}.workflow_status SET status = 'CANCELLED' WHERE workflow_uuid = %s"
 
 logging.getLogger("dbos").addHandler(logging.NullHandler())  # else DBOS would log to the console
 
@@ -75,26 +76,34 @@ class DBOSDelivery:
 
     def __init__(self, url: str, intervals: Intervals | None = None) -> None:
         check_database_url(url)
-        self._url = "postgresql" + url[url.index("://") :]
+        plain, schema = split_schema(url)
+        self._url = "postgresql" + plain[plain.index("://") :]
+        self.schema = f"{schema}_dbos"
         self._intervals = intervals or Intervals()
 
     def __repr__(self) -> str:
         return f"DBOSDelivery({self._intervals!r})"
 
+    def sql(self, text: LiteralString) -> psycopg.sql.Composed:
+        """Return a statement for our schema."""
+        return psycopg.sql.SQL(text).format(schema=psycopg.sql.Identifier(self.schema))
+
     def install(self) -> None:
         """Create the tables of DBOS in our schema, or migrate them to the installed version."""
         with psycopg.connect(self._url, autocommit=True) as connection:
-            while not _hold(connection, SCHEMA):  # a waiting statement would block `CREATE INDEX`
+            while not _hold(connection, self.schema):  # a waiting statement would block `CREATE INDEX`
                 time.sleep(self._intervals.poll)
             with _errors_of_psycopg():
-                DBOS.migrate(self._url, schema=SCHEMA)
-            connection.execute(_LIVES)
+                DBOS.migrate(self._url, schema=self.schema)
+            connection.execute(self.sql(_LIVES))
 
     def send(self, connection: psycopg.Connection, queue: str, unit: str, fence: int, *, delay: float = 0.0) -> None:
         """Enqueue a workflow in the connection's transaction."""
         # DBOS runs each id once, so every delivery of the same unit and fence needs an id of its own.
         name = f"{unit}:{fence}:{uuid4().hex}"
-        connection.execute(_SEND, {"queue": queue_key(queue), "id": name, "unit": unit, "fence": fence, "delay": delay})
+        connection.execute(
+            self.sql(_SEND), {"queue": queue_key(queue), "id": name, "unit": unit, "fence": fence, "delay": delay}
+        )
 
     @contextmanager
     def receiving(self, process: str, queues: Sequence[str], concurrency: int, take: Take) -> Generator[Receiver]:
@@ -109,11 +118,11 @@ class DBOSDelivery:
 
     def under_way(self, connection: psycopg.Connection, sent: Collection[tuple[str, int]]) -> set[tuple[str, int]]:
         """Return the pairs in `sent` with a workflow that waits or whose executor holds its lock."""
-        return {_pair(name) for (name,) in connection.execute(_UNDER_WAY).fetchall()} & {*sent}
+        return {_pair(name) for (name,) in connection.execute(self.sql(_UNDER_WAY)).fetchall()} & {*sent}
 
     def forget(self, connection: psycopg.Connection, units: Collection[str]) -> None:
         """Cancel the workflows that wait or whose executor holds no lock; a receiver deletes them soon."""
-        connection.execute(_FORGET, (list(units),))
+        connection.execute(self.sql(_FORGET), (list(units),))
 
 
 @contextmanager
@@ -125,10 +134,10 @@ def _errors_of_psycopg() -> Generator[None]:
         raise error.orig or error from None
 
 
-def _client(url: str) -> DBOSClient:
+def _client(url: str, schema: str) -> DBOSClient:
     return DBOSClient(
         system_database_url=url,
-        dbos_system_schema=SCHEMA,
+        dbos_system_schema=schema,
         application_name=APPLICATION,
         system_database_pool_size=1,
         retry_connection_errors=False,
@@ -174,7 +183,7 @@ class _Receiver:
                     "application_version": VERSION,
                     "executor_id": self._executor,
                     "system_database_url": self._url,
-                    "dbos_system_schema": SCHEMA,
+                    "dbos_system_schema": self._delivery.schema,
                     "sys_db_pool_size": 8,
                     "run_migrations": False,
                     "enable_otlp": False,
@@ -197,7 +206,7 @@ class _Receiver:
 
     def _register(self, queues: Sequence[str]) -> None:
         """Create the queues."""
-        client = _client(self._url)
+        client = _client(self._url, self._delivery.schema)
         try:
             for queue in queues:
                 # The concurrency of a queue is one number for all processes: use the largest.
@@ -268,8 +277,8 @@ class _Receiver:
                         self._lives.set()
                     self._left.wait(LOOK if held else self._intervals.poll)
                     self._give_back_strays(connection)
-                    connection.execute(_DUE)
-                    if ended := [name for (name,) in connection.execute(_ENDED).fetchall()]:
+                    connection.execute(self._delivery.sql(_DUE))
+                    if ended := [name for (name,) in connection.execute(self._delivery.sql(_ENDED)).fetchall()]:
                         client.delete_workflows(ended)
             self._left.wait(self._intervals.poll)
         with suppress(psycopg.OperationalError), psycopg.connect(self._url, autocommit=True) as connection:
@@ -279,7 +288,7 @@ class _Receiver:
     @contextmanager
     def _connected(self) -> Generator[tuple[psycopg.Connection, DBOSClient]]:
         with psycopg.connect(self._url, autocommit=True) as connection:
-            client = _client(self._url)
+            client = _client(self._url, self._delivery.schema)
             try:
                 yield connection, client
             finally:
@@ -289,12 +298,12 @@ class _Receiver:
         """Resend workflows that this executor has but did not begin since the last search."""
         # DBOS was cut off between taking and starting such a workflow.
         ended = {*self._ended}
-        ours: dict[str, str] = dict(connection.execute(_TAKEN, (self._executor,)).fetchall())
+        ours: dict[str, str] = dict(connection.execute(self._delivery.sql(_TAKEN), (self._executor,)).fetchall())
         strays = ours.keys() - self._known
         for name in strays & self._strays:
             with connection.transaction():
                 self._delivery.send(connection, ours[name], *_pair(name))
-                connection.execute(_GIVEN_BACK, (name,))
+                connection.execute(self._delivery.sql(_GIVEN_BACK), (name,))
         self._strays = strays
         self._known -= ended - ours.keys()
         self._ended -= ended - ours.keys()

@@ -9,11 +9,6 @@ if TYPE_CHECKING:
     from kairo_team.cluster.units import Unit
     from kairo_team.durable.connection import Connection
 
-TABLE: Final = """
-CREATE TABLE IF NOT EXISTS death (
-    unit TEXT PRIMARY KEY, deaths INTEGER NOT NULL, blame INTEGER NOT NULL, progress BIGINT NOT NULL
-)"""
-"""For each unit, the deaths of processes that had it since its last progress, and its progress at the last death."""
 _ALONE: Final = 4
 """The blame for a death that only this unit can have caused; a death next to other units counts 1."""
 

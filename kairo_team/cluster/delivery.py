@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, Protocol, get_args, runtime_checkable
 
+from kairo_team._util.database_url import split_schema
 from kairo_team.errors import Misuse
 
 if TYPE_CHECKING:
@@ -130,8 +131,12 @@ def check_database_url(url: str) -> None:
     from psycopg.conninfo import conninfo_to_dict
 
     if url.startswith(("postgresql://", "postgres://")):
+        try:
+            plain, _ = split_schema(url)
+        except ValueError as error:
+            raise Misuse(str(error)) from None
         with suppress(ProgrammingError):
-            conninfo_to_dict(url)
+            conninfo_to_dict(plain)
             return
     # The URL contains a password: do not show it.
     raise Misuse("The database URL is not understood: write postgresql://USER:PASSWORD@HOST:PORT/DATABASE")

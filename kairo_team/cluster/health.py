@@ -1,13 +1,18 @@
-"""`HealthServer`: reports over HTTP whether a worker lives (`/healthz`) and takes work (`/readyz`)."""
+"""`HealthServer`: reports over HTTP whether a worker lives (`/healthz`) and takes work (`/readyz`).
+
+`TextServer` is the small server under it, which answers GET with a text.
+"""
 
 from __future__ import annotations
 
 import ipaddress
 import socket
 import threading
+from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self
 
 from kairo_team.errors import Misuse
 
@@ -19,20 +24,24 @@ _MOST_SECONDS: Final = 10.0
 _MAX_PORT: Final = 65_535
 
 
-class HealthServer:
-    """Answers probes about a worker from a thread of its own; the answers name no run and no database.
+class Answer(NamedTuple):
+    """What a `TextServer` answers."""
 
-    `/healthz` is 200 while the process sends its heartbeat, else 503. `/readyz` is 200 while the worker takes units,
-    and 503 before that and while it drains.
-    """
+    status: HTTPStatus
+    text: str
+    content_type: str = "text/plain; charset=utf-8"
 
-    def __init__(self, service: WorkerService, address: str) -> None:
+
+class TextServer:
+    """Answers GET by a function of the path, in threads of its own, while the block runs."""
+
+    def __init__(self, address: str, answer: Callable[[str], Answer]) -> None:
         """`address` is `PORT`, reachable from this machine only, or `HOST:PORT`; port 0 selects a free port.
 
         Raises `Misuse` for an address that is invalid or in use.
         """
         host, port = read_address(address)
-        handler = type("Handler", (_Handler,), {"service": service})
+        handler = type("Handler", (_Handler,), {"answer": staticmethod(answer)})
         made = type("Server", (_Server,), {"address_family": _family(host)})
         try:
             self._server = made((host, port), handler)
@@ -53,13 +62,30 @@ class HealthServer:
         self._server.server_close()
 
 
+class HealthServer(TextServer):
+    """Answers probes about a worker; the answers name no run and no database.
+
+    `/healthz` is 200 while the process sends its heartbeat, else 503. `/readyz` is 200 while the worker takes units,
+    and 503 before that and while it drains.
+    """
+
+    def __init__(self, service: WorkerService, address: str) -> None:
+        """Listen on an address; see `TextServer`."""
+        super().__init__(address, partial(_answer, service))
+
+
+def _answer(service: WorkerService, path: str) -> Answer:
+    if path not in ("/healthz", "/readyz"):
+        return Answer(HTTPStatus.NOT_FOUND, "there are /healthz and /readyz")
+    good, text = _health(service) if path == "/healthz" else (service.phase == "ready", service.phase)
+    return Answer(HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE, text)
+
+
 def read_address(text: str) -> tuple[str, int]:
     """Read `PORT`, `HOST:PORT` or `[HOST]:PORT`; without a host, return the loopback address. Raises `Misuse`."""
     host, _, port = text.rpartition(":")
     if not port.isascii() or not port.isdecimal() or int(port) > _MAX_PORT:
-        raise Misuse(
-            f"the address of the health server is PORT or HOST:PORT, such as 8080 or 0.0.0.0:8080, not {text!r}"
-        )
+        raise Misuse(f"the address to listen on is PORT or HOST:PORT, such as 8080 or 0.0.0.0:8080, not {text!r}")
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
@@ -78,34 +104,22 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    service: ClassVar[WorkerService]
+    answer: ClassVar[Callable[[str], Answer]]
     timeout = _MOST_SECONDS
     server_version, sys_version = "kairo", ""
 
     def do_GET(self) -> None:
-        path = self.path.partition("?")[0]
-        if path == "/healthz":
-            self._answer(*_health(self.service))
-        elif path == "/readyz":
-            phase = self.service.phase
-            self._answer(phase == "ready", phase)
-        else:
-            self._send(HTTPStatus.NOT_FOUND, "there are /healthz and /readyz")
-
-    do_HEAD = do_GET  # noqa: N815 - the name that the base class looks for
-
-    def _answer(self, good: bool, text: str) -> None:
-        self._send(HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE, text)
-
-    def _send(self, status: HTTPStatus, text: str) -> None:
-        body = f"{text}\n".encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "text/plain; charset=utf-8")
+        answer = type(self).answer(self.path.partition("?")[0])
+        body = f"{answer.text.removesuffix(chr(10))}\n".encode()
+        self.send_response(answer.status)
+        self.send_header("Content-Type", answer.content_type)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+
+    do_HEAD = do_GET  # noqa: N815 - the name that the base class looks for
 
     def log_message(self, format: str, *args: Any) -> None:
         """Keep no log of probes."""

@@ -13,41 +13,46 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Generator, Iterable, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, LiteralString, TypeVar
 
 import procrastinate
 import psycopg
+import psycopg.sql
 import psycopg_pool
 from procrastinate.exceptions import ConnectorException
 from procrastinate.jobs import DeleteJobCondition
 from procrastinate.schema import SchemaManager
 
+from kairo_team._util.database_url import split_schema
 from kairo_team.cluster.delivery import Intervals, Receiver, Take, check_database_url, queue_key
 
 T = TypeVar("T")
 TASK: Final = "kairo.unit"
 _CANCEL_AGAIN: Final = 0.1
 """Seconds until a task that still runs after its cancellation is cancelled again."""
-_SEND: Final = "SELECT kairo_procrastinate.send(%(queue)s, %(unit)s, %(fence)s, %(delay)s)"
+_SEND: Final = "SELECT {schema}.send(%(queue)s, %(unit)s, %(fence)s, %(delay)s)"
+_SEND_AGAIN: Final = "SELECT send(%(queue)s, %(unit)s, %(fence)s, %(delay)s)"
+"""The same on a connection of the receiver, which looks into our schema alone."""
 _FUNCTIONS: Final = """
-CREATE OR REPLACE FUNCTION kairo_procrastinate.send(queue text, unit text, fence integer, delay double precision)
-RETURNS void LANGUAGE sql SET search_path = kairo_procrastinate, pg_catalog AS $$
+CREATE OR REPLACE FUNCTION {schema}.send(queue text, unit text, fence integer, delay double precision)
+RETURNS void LANGUAGE sql SET search_path = {schema}, pg_catalog AS $$
     SELECT procrastinate_defer_jobs_v1(ARRAY[ROW(
         queue, 'kairo.unit', 0, NULL, NULL, jsonb_build_object('unit', unit, 'fence', fence),
         CASE WHEN delay > 0 THEN clock_timestamp() + make_interval(secs => delay) END
     )::procrastinate_job_to_defer_v1])
 $$;
-CREATE OR REPLACE FUNCTION kairo_procrastinate.deliveries(units text[], late double precision)
+CREATE OR REPLACE FUNCTION {schema}.deliveries(units text[], late double precision)
 RETURNS TABLE (id bigint, unit text, fence integer, waits boolean, lives boolean)
-LANGUAGE sql STABLE SET search_path = kairo_procrastinate, pg_catalog AS $$
+LANGUAGE sql STABLE SET search_path = {schema}, pg_catalog AS $$
     SELECT job.id, job.args->>'unit', (job.args->>'fence')::integer, job.status = 'todo',
         COALESCE(worker.last_heartbeat > clock_timestamp() - make_interval(secs => late), false)
     FROM procrastinate_jobs job LEFT JOIN procrastinate_workers worker ON worker.id = job.worker_id
     WHERE job.status IN ('todo', 'doing') AND job.args->>'unit' = ANY(units)
 $$;
-CREATE OR REPLACE FUNCTION kairo_procrastinate.forget(units text[], late double precision)
-RETURNS void LANGUAGE plpgsql SET search_path = kairo_procrastinate, pg_catalog AS $$
+CREATE OR REPLACE FUNCTION {schema}.forget(units text[], late double precision)
+RETURNS void LANGUAGE plpgsql SET search_path = {schema}, pg_catalog AS $$
 BEGIN
     PERFORM procrastinate_cancel_job_v1(id, false, true) FROM deliveries(units, late) WHERE waits;
     DELETE FROM procrastinate_jobs USING deliveries(units, late) gone
@@ -61,8 +66,13 @@ class ProcrastinateDelivery:
 
     def __init__(self, url: str, intervals: Intervals | None = None) -> None:
         check_database_url(url)
-        self._url = url
+        self._url, schema = split_schema(url)
+        self._schema = f"{schema}_procrastinate"
         self._intervals = intervals or Intervals()
+
+    def _sql(self, text: LiteralString) -> psycopg.sql.Composed:
+        """Return a statement for our schema."""
+        return psycopg.sql.SQL(text).format(schema=psycopg.sql.Identifier(self._schema))
 
     def __repr__(self) -> str:
         return f"ProcrastinateDelivery({self._intervals!r})"
@@ -71,20 +81,22 @@ class ProcrastinateDelivery:
         """Create procrastinate's tables in our schema, or migrate them to the installed version."""
         with psycopg.connect(self._url) as connection:
             # Several processes may install at once, and `CREATE ... IF NOT EXISTS` fails in one of them without a lock.
-            connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", ("kairo_procrastinate",))
-            connection.execute("CREATE SCHEMA IF NOT EXISTS kairo_procrastinate")
-            connection.execute("SET LOCAL search_path = kairo_procrastinate")
+            connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (self._schema,))
+            connection.execute(self._sql("CREATE SCHEMA IF NOT EXISTS {schema}"))
+            connection.execute(self._sql("SET LOCAL search_path = {schema}"))
             _migrate(connection)
-            connection.execute(_FUNCTIONS)
+            connection.execute(self._sql(_FUNCTIONS))
 
     def send(self, connection: psycopg.Connection, queue: str, unit: str, fence: int, *, delay: float = 0.0) -> None:
         """Add a job in the connection's transaction."""
-        connection.execute(_SEND, {"queue": queue_key(queue), "unit": unit, "fence": fence, "delay": delay})
+        connection.execute(self._sql(_SEND), {"queue": queue_key(queue), "unit": unit, "fence": fence, "delay": delay})
 
     @contextmanager
     def receiving(self, process: str, queues: Sequence[str], concurrency: int, take: Take) -> Generator[Receiver]:
         """Run workers of procrastinate in a thread; a process may have any number of receivers."""
-        receiver = _Receiver(self._url, self._intervals, [queue_key(queue) for queue in queues], concurrency, take)
+        receiver = _Receiver(
+            self._url, self._schema, self._intervals, [queue_key(queue) for queue in queues], concurrency, take
+        )
         thread = threading.Thread(target=receiver.run, name=f"kairo delivery {process}", daemon=True)
         thread.start()
         try:
@@ -99,13 +111,13 @@ class ProcrastinateDelivery:
         The age of a heartbeat is measured by the clock of the database.
         """
         units = list({unit for unit, _ in sent})
-        query = "SELECT unit, fence FROM kairo_procrastinate.deliveries(%s, %s) WHERE waits OR lives"
+        query = self._sql("SELECT unit, fence FROM {schema}.deliveries(%s, %s) WHERE waits OR lives")
         found = connection.execute(query, (units, self._intervals.late)).fetchall()
         return {(unit, fence) for unit, fence in found} & {*sent}
 
     def forget(self, connection: psycopg.Connection, units: Collection[str]) -> None:
         """Delete the jobs of these units that wait, or whose worker has no recent heartbeat."""
-        connection.execute("SELECT kairo_procrastinate.forget(%s, %s)", (list(units), self._intervals.late))
+        connection.execute(self._sql("SELECT {schema}.forget(%s, %s)"), (list(units), self._intervals.late))
 
 
 def _migrate(connection: psycopg.Connection) -> None:
@@ -126,8 +138,10 @@ def _migrate(connection: psycopg.Connection) -> None:
 class _Receiver:
     """Workers of procrastinate, one after the other: a new one starts when one has lost its connection."""
 
-    def __init__(self, url: str, intervals: Intervals, queues: list[str], concurrency: int, take: Take) -> None:
-        self._url, self._intervals, self._queues = url, intervals, queues
+    def __init__(
+        self, url: str, schema: str, intervals: Intervals, queues: list[str], concurrency: int, take: Take
+    ) -> None:
+        self._url, self._schema, self._intervals, self._queues = url, schema, intervals, queues
         self._concurrency, self._take = concurrency, take
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = threading.Event()
@@ -170,7 +184,7 @@ class _Receiver:
 
     async def _work(self, lost: asyncio.Event, opened: asyncio.Event) -> None:
         """Run one worker until it is cancelled or loses its connection."""
-        connector = _Connector(self._url, self._intervals, lost, self._stopping)
+        connector = _Connector(self._url, self._schema, self._intervals, lost, self._stopping)
         app = procrastinate.App(connector=connector)
         app.task(name=TASK, pass_context=True)(self._deliver)
         with suppress(ConnectorException, psycopg.OperationalError, psycopg_pool.PoolTimeout, asyncio.CancelledError):
@@ -225,7 +239,7 @@ class _Receiver:
     async def _send_again(self, context: procrastinate.JobContext, delay: float) -> None:
         job = context.job
         await context.app.connector.execute_query_async(
-            _SEND, queue=job.queue, unit=job.task_kwargs["unit"], fence=job.task_kwargs["fence"], delay=delay
+            _SEND_AGAIN, queue=job.queue, unit=job.task_kwargs["unit"], fence=job.task_kwargs["fence"], delay=delay
         )
 
 
@@ -245,9 +259,15 @@ class _Connector(procrastinate.PsycopgConnector):
     A fetch of a job is not repeated; its failure ends the worker.
     """
 
-    def __init__(self, url: str, intervals: Intervals, lost: asyncio.Event, stopping: asyncio.Event) -> None:
+    def __init__(
+        self, url: str, schema: str, intervals: Intervals, lost: asyncio.Event, stopping: asyncio.Event
+    ) -> None:
         super().__init__(  # pyright: ignore[reportUnknownMemberType] - its hooks for JSON have no types
-            conninfo=url, configure=_configure, min_size=1, max_size=4, timeout=max(intervals.poll, 2.0)
+            conninfo=url,
+            configure=partial(_configure, schema),
+            min_size=1,
+            max_size=4,
+            timeout=max(intervals.poll, 2.0),
         )
         self._intervals, self._lost, self._stopping = intervals, lost, stopping
         self._end = math.inf
@@ -304,7 +324,7 @@ async def _cancellable(work: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
-async def _configure(connection: psycopg.AsyncConnection) -> None:
+async def _configure(schema: str, connection: psycopg.AsyncConnection) -> None:
     """Set the schema; `options` in the URL stay as they are."""
-    await connection.execute("SET search_path = kairo_procrastinate")
+    await connection.execute(psycopg.sql.SQL("SET search_path = {}").format(psycopg.sql.Identifier(schema)))
     await connection.commit()

@@ -157,6 +157,10 @@ CREATE TABLE IF NOT EXISTS window_hold (
     run_id TEXT NOT NULL, account TEXT NOT NULL REFERENCES account (name), since DOUBLE PRECISION NOT NULL,
     tokens NUMERIC NOT NULL, picos NUMERIC NOT NULL, PRIMARY KEY (run_id, account, since)
 )
+;
+CREATE TABLE IF NOT EXISTS death (
+    unit TEXT PRIMARY KEY, deaths INTEGER NOT NULL, blame INTEGER NOT NULL, progress BIGINT NOT NULL
+)
 """
 """Builds before 0.2.0 made some of these tables already, in format 1."""
 FILE_STEPS: Final = (_FILE_1, _FILE_2)

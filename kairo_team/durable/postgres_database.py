@@ -6,11 +6,13 @@ import logging
 import os
 import time
 import uuid
+import zlib
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
+from kairo_team._util.database_url import SCHEMA, split_schema
 from kairo_team.durable.codec import decode_loaded
 from kairo_team.durable.connection import NOW
 from kairo_team.durable.database import Database, Writing
@@ -29,12 +31,12 @@ Result = TypeVar("Result")
 
 _logger = logging.getLogger("kairo_team")
 
-SCHEMA: Final = "kairo"
-"""The schema of the tables; delivery engines have schemas of their own."""
 _KEPT: Final = 4
 """Most idle connections to keep."""
 _TRUSTED: Final = 1.0
 """Seconds after which an idle connection is tested before it is used."""
+_TRIES: Final = 3
+"""How often two connections are compared, since other programs may take a session in between."""
 _LOCK: Final = 0x6B61_6972_0001
 """The advisory lock of `writing`, which lets one process change the database at a time."""
 
@@ -128,12 +130,23 @@ class PostgresConnection:
 
 def connect_to(url: str, purpose: str) -> PostgresConnection:
     """Connect to a database; raises `psycopg.OperationalError`, which does not show the password."""
-    psycopg = _psycopg()
-    raw = psycopg.connect(
-        url,
+    raw = _plain_connection(url, purpose)
+    try:
+        # Not as options of the connection, which a pooler refuses.
+        settings = f"SET search_path = {split_schema(url)[1]}; SET idle_in_transaction_session_timeout = {_MOST_IDLE}"
+        raw.execute(settings.encode())
+    except BaseException:
+        raw.close()
+        raise
+    return PostgresConnection(raw)
+
+
+def _plain_connection(url: str, purpose: str) -> psycopg.Connection[Any]:
+    library = _psycopg()
+    raw: psycopg.Connection[Any] = library.connect(
+        split_schema(url)[0],
         autocommit=True,
         application_name=f"kairo-team {purpose}",
-        options=f"-c search_path={SCHEMA} -c idle_in_transaction_session_timeout={_MOST_IDLE}",
         connect_timeout=5,
         # A server or a network that is gone is noticed within about ten seconds.
         keepalives_idle=5,
@@ -143,8 +156,28 @@ def connect_to(url: str, purpose: str) -> PostgresConnection:
         row_factory=_rows,
         prepare_threshold=3,
     )
-    raw.adapters.register_loader("numeric", psycopg.types.numeric.IntLoader)  # PostgreSQL sums integers to NUMERIC
-    return PostgresConnection(raw)
+    raw.adapters.register_loader("numeric", library.types.numeric.IntLoader)  # PostgreSQL sums integers to NUMERIC
+    return raw
+
+
+def check_sessions(url: str) -> None:
+    """Raise `JournalError` if a pooler gives a connection another session of the server for each transaction.
+
+    Locks, settings and notifications belong to a session, and the journal would lose them unnoticed.
+    """
+    sql = "SELECT pg_backend_pid()"
+    with _plain_connection(url, "journal") as first:
+        if first.execute(sql).fetchone() == (first.info.backend_pid,):
+            return  # no pooler is in between: a pooler gives connections numbers of its own
+        with _plain_connection(url, "journal") as second:
+            # A pooler gives the session that was free last, so that both get the same one if none of them keeps it.
+            for _ in range(_TRIES):
+                if first.execute(sql).fetchone() == second.execute(sql).fetchone():
+                    raise JournalError(
+                        place_of_url(url),
+                        "a pooler in front of it works in transaction or statement mode, which loses locks and "
+                        "notifications: give kairo a pool in session mode (pool_mode=session), or the database itself",
+                    )
 
 
 def format_of_database(url: str) -> Format:
@@ -152,16 +185,16 @@ def format_of_database(url: str) -> Format:
     place, psycopg = place_of_url(url), _psycopg()
     try:
         with connect_to(url, "format") as connection:
-            return read_format(connection)
+            return read_format(connection, split_schema(url)[1])
     except psycopg.Error as error:
         raise JournalError(place, f"it cannot be read: {str(error).strip()}") from None
 
 
-def read_format(connection: PostgresConnection) -> Format:
-    """Return the format of a database's tables."""
+def read_format(connection: PostgresConnection, schema: str) -> Format:
+    """Return the format of the tables in a schema."""
     # `to_regclass` would not see a table that another process has made since this connection last looked.
     sql = "SELECT 1 FROM pg_tables WHERE schemaname = ? AND tablename = 'about'"
-    if connection.execute(sql, (SCHEMA,)).fetchone() is None:
+    if connection.execute(sql, (schema,)).fetchone() is None:
         return format_of(0, {})
     about = dict(connection.execute("SELECT name, value FROM about").fetchall())
     return format_of(int(about["format"]), about)
@@ -183,12 +216,14 @@ def place_of_url(url: str) -> str:
     from psycopg import ProgrammingError
     from psycopg.conninfo import conninfo_to_dict
 
+    plain, schema = split_schema(url)
     try:
-        parts = conninfo_to_dict(url)
+        parts = conninfo_to_dict(plain)
     except ProgrammingError:  # its message shows the URL
         raise ValueError(f"this is not a database URL: write {_LIKE!r}") from None
     host, port = parts.get("host") or "this machine", parts.get("port")
-    return f"database {parts.get('dbname') or 'postgres'!r} on {host}{f':{port}' if port else ''}"
+    inside = "" if schema == SCHEMA else f", schema {schema!r},"
+    return f"database {parts.get('dbname') or 'postgres'!r}{inside} on {host}{f':{port}' if port else ''}"
 
 
 class ConnectionBroke(JournalError):
@@ -206,6 +241,7 @@ class PostgresDatabase(Database):
     own_calls = " AND unit = ''"
 
     def __init__(self, url: str, version: str, patience: float) -> None:
+        place = place_of_url(url)
         self._url = url
         self._patience = patience
         self._version = version
@@ -216,13 +252,17 @@ class PostgresDatabase(Database):
         self._idle: list[tuple[PostgresConnection, float]] = []
         """Connections for the next blocks, and the time each was last used."""
         self._closed = False
-        super().__init__(place_of_url(url))
+        self._has_sessions = False
+        """Whether it was seen that a connection keeps its session of the server."""
+        self._schema = split_schema(url)[1]
+        self._lock = _LOCK if self._schema == SCHEMA else zlib.crc32(self._schema.encode()) | _LOCK & ~0xFFFF_FFFF
+        super().__init__(place)
         self.connection_errors = _connection_errors()
         self.repeat(self._prepare)
 
     def _prepare(self) -> None:
         with self.connecting() as connection, self._named("it cannot be opened"), self._breakable():
-            found = read_format(connection)
+            found = read_format(connection, self._schema)
             found.check(self.place)
             if found.is_old:
                 self._migrate(connection, found)
@@ -233,11 +273,11 @@ class PostgresDatabase(Database):
         try:
             with connection.transaction():
                 # One of the processes that open a database at once makes its tables; the others find them.
-                connection.execute("SELECT pg_advisory_xact_lock(?)", (_LOCK,))
-                now = read_format(connection)
+                connection.execute("SELECT pg_advisory_xact_lock(?)", (self._lock,))
+                now = read_format(connection, self._schema)
                 if now.is_old:
                     if not now.number:
-                        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+                        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {self._schema}")
                     migrate(connection, now, POSTGRES_STEPS, self._version)
         except InsufficientPrivilege as error:
             if not found.number:
@@ -353,6 +393,9 @@ class PostgresDatabase(Database):
         end = time.monotonic() + self._patience
         while True:
             try:
+                if not self._has_sessions:
+                    check_sessions(self._url)
+                    self._has_sessions = True
                 return connect_to(self._url, purpose)
             except self.connection_errors as error:
                 if time.monotonic() >= end:
@@ -378,7 +421,7 @@ class PostgresDatabase(Database):
         """Change the database in one transaction, one process at a time, after all earlier entries."""
         self._flush()
         with self.changing() as connection:
-            connection.execute("SELECT pg_advisory_xact_lock(?)", (_LOCK,))
+            connection.execute("SELECT pg_advisory_xact_lock(?)", (self._lock,))
             yield connection
 
     @contextmanager

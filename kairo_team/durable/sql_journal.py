@@ -158,7 +158,7 @@ class SqlJournal(ABC):
         with self.database.reading() as connection:
             sql = f"{recovery.SHORT_ROWS} WHERE parent IS NULL ORDER BY started_at DESC, run_id"
             rows = connection.execute(sql).fetchall()
-            found = ((row, self._state(connection, row)) for row in rows if team in (None, row["team"]))
+            found = ((row, self.state_of(connection, row)) for row in rows if team in (None, row["team"]))
             chosen = [(row, now) for row, now in found if state in (None, now)]
             return tuple(self._listed(connection, row, now) for row, now in chosen)
 
@@ -172,7 +172,7 @@ class SqlJournal(ABC):
         """Return one recorded run; raises `RunNotFound`."""
         with self.database.reading() as connection:
             row = self._row(connection, run_id)
-            state = self._state(connection, row)
+            state = self.state_of(connection, row)
             return recovery.run_of(connection, row, state, recovery.over_in(self.database, state))
 
     def result(self, run_id: str) -> TeamResult | None:
@@ -188,7 +188,7 @@ class SqlJournal(ABC):
     def calls(self, run_id: str) -> tuple[RecordedCall, ...]:
         """Return every try of every call of a run and of the runs inside it, in the order of sending."""
         with self.database.reading() as connection:
-            state = self._state(connection, self._row(connection, run_id))
+            state = self.state_of(connection, self._row(connection, run_id))
             return tuple(recovery.calls_inside(connection, run_id, recovery.over_in(self.database, state)))
 
     def in_doubt(self, run_id: str) -> tuple[RecordedCall, ...]:
@@ -213,7 +213,7 @@ class SqlJournal(ABC):
         """
         with self.database.writing() as connection:
             row = self._row(connection, run_id)
-            state = self._state(connection, row)
+            state = self.state_of(connection, row)
             if state in ENDED:
                 raise RunFinished(run_id, state)
             # A process that has the run finds this at its next check; a run without a process ends here.
@@ -248,7 +248,7 @@ class SqlJournal(ABC):
         new_id = uuid.uuid4().hex if new_id is None else check_id(new_id)
         with self.database.writing() as connection:
             row = self._row(connection, run_id, whole=True)
-            forks.check(connection, row, self._state(connection, row), new_id)
+            forks.check(connection, row, self.state_of(connection, row), new_id)
             forks.fork(connection, row, before, new_id, plan, config, self.database.decode)
             accounts.copy(connection, run_id, new_id)
         return new_id
@@ -263,13 +263,13 @@ class SqlJournal(ABC):
         with self.database.writing() as connection:
             if run_id is not None:
                 row = self._row(connection, run_id)
-                if self._state(connection, row) == "running":
+                if self.state_of(connection, row) == "running":
                     raise Misuse(f"run {run_id!r} is running: cancel it first")
                 chosen = [run_id]
             else:
                 sql = f"{recovery.SHORT_ROWS} WHERE parent IS NULL AND updated_at < ?"
                 rows = connection.execute(sql, (time.time() - cast("float", older_than),)).fetchall()
-                chosen = [row["run_id"] for row in rows if self._state(connection, row) in ENDED]
+                chosen = [row["run_id"] for row in rows if self.state_of(connection, row) in ENDED]
             for one in chosen:
                 self._delete(connection, one)
             self._delete_owners(connection)
@@ -401,7 +401,7 @@ class SqlJournal(ABC):
         """
         with self._owned() as (connection, owner):
             row = self._row(connection, run_id)
-            state = self._state(connection, row)
+            state = self.state_of(connection, row)
             if state in ENDED:
                 raise RunFinished(run_id, state)
             if not take_over and row["state"] == "running" and not self._has_died(connection, row["owner"]):
@@ -441,7 +441,7 @@ class SqlJournal(ABC):
             raise RunNotFound(run_id, (one["run_id"] for one in known), place=f"{self.place}, which has")
         return row
 
-    def _state(self, connection: Connection, row: Any) -> str:
+    def state_of(self, connection: Connection, row: Any) -> str:
         """Return a run's state; a running run whose process is gone is interrupted, or cancelled if marked so."""
         if row["state"] != "running":
             return str(row["state"])

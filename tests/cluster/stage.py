@@ -14,7 +14,6 @@ from anyio import to_thread
 
 import kairo_team as kt
 from kairo_team.cluster.cluster import Cluster
-from kairo_team.cluster.deaths import TABLE
 from kairo_team.cluster.delivery import EngineName
 from kairo_team.cluster.service import WorkerService
 from kairo_team.cluster.worker import Worker
@@ -30,8 +29,6 @@ def template(engine: EngineName) -> str:
     """Make a database with all tables, to be copied: an engine takes seconds to make its own."""
     url = server().new_database()
     cluster = Cluster(url, engine=engine, beat=BEAT)
-    with cluster.journal.database.writing() as connection:
-        connection.execute(TABLE)
     cluster.delivery.install()
     cluster.close()
     return url.rpartition("/")[2]
