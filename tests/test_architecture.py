@@ -85,7 +85,8 @@ MODULES = {
         proposals review_rounds reviewers supervision supervisor task_dispatch turns""",
     "api": "",
     "views": """agreement_svg eval_page eval_progress eval_table graph_chart graph_layout graph_mermaid graph_svg
-        json_lines lines live live_notebook notebook open_tasks other_journals plain progress report_calls
+        journal_metrics json_lines lines live live_notebook notebook open_tasks other_journals plain progress
+        report_calls
         report_graph report_html report_page report_parts report_tasks report_text risk_svg run_costs
         run_notes run_record run_story run_waits telemetry telemetry_metrics telemetry_names
         telemetry_spans text""",
@@ -98,8 +99,8 @@ MODULES = {
     "cli": """account_commands app budgets cluster_commands commands console_command databases
         defaults demo_command demo_scenes desk eval_command exits graph init_command interrupts job
         journal_commands journals judge judge_attack judge_compare judge_inputs judge_report judge_try
-        kit_parts kit_runs loading named_journals options plugins_command refusal report report_command run_commands
-        run_table
+        kit_parts kit_runs loading metrics_command named_journals options plugins_command refusal report
+        report_command run_commands run_table
         schema_command secret_arguments serve_command sources streams upkeep_commands""",
     "testing": "clocks postgres_server record_replay recorder scripted scripted_judge scripted_pairs",
 }

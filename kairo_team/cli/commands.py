@@ -64,6 +64,10 @@ COMMANDS: Final[Mapping[str, Place]] = {
     "backup": Place(
         "upkeep_commands:upkeep_app", "Copy a journal that may be in use, with all its records, to a file."
     ),
+    "metrics": Place(
+        "metrics_command:metrics_app",
+        "Print how many runs, questions, workers and calls in doubt a journal has, in the text format of Prometheus.",
+    ),
     "worker": Place(
         "cluster_commands:cluster_app",
         "Make attempts and coordinate runs for a team whose runs are in a database, until SIGTERM or Ctrl-C.",

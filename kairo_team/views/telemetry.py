@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
     from kairo_team.cluster.facts import Fact
+    from kairo_team.durable.sql_journal import SqlJournal
     from kairo_team.events import Event
 
 
@@ -60,6 +61,15 @@ class OpenTelemetry:
     def around(self, event: Event) -> AbstractContextManager[object]:
         """Return a context manager that makes the span of the work begun by an event the current one."""
         return self._spans.around(event)
+
+    def measure_journal(self, journal: SqlJournal) -> None:
+        """Measure the runs in a journal or a database from now on, by the names of `kairo metrics`.
+
+        Call it in one process for each journal: every caller would count the same runs.
+        """
+        from kairo_team.views.telemetry_metrics import JournalMetrics
+
+        JournalMetrics(self._meter_provider, journal)
 
     def measure_worker(self, team: str, silence: Callable[[], float | None]) -> Callable[[Fact], object]:
         """Return a callable that measures the facts of a team's worker; see `kairo_team.cluster.facts.Measuring`."""

@@ -1,9 +1,13 @@
-"""The metrics of runs and of workers, and the event of a review."""
+"""The metrics of runs, of workers and of journals, and the event of a review."""
 
 from __future__ import annotations
 
+import math
+import threading
+import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from opentelemetry import metrics
 from opentelemetry._logs import LoggerProvider, LogRecord, get_logger
@@ -19,13 +23,18 @@ from kairo_team.cluster.facts import (
     WorkerRestarted,
 )
 from kairo_team.views import telemetry_names as names
+from kairo_team.views.journal_metrics import METRICS, Value, read_metrics
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.util.types import AttributeValue
 
+    from kairo_team.durable.sql_journal import SqlJournal
     from kairo_team.events import ModelCalled
     from kairo_team.verdicts import EvaluationVerdict
+
+_SAME_COLLECTION: Final = 1.0
+"""Seconds for which what was read serves the other metrics too."""
 
 
 class Metrics:
@@ -148,3 +157,23 @@ class WorkerMetrics:
     def _observe(self, _options: CallbackOptions) -> Iterable[Observation]:
         silence = self._silence()
         return [] if silence is None else [Observation(silence, self._about)]
+
+
+class JournalMetrics:
+    """The metrics of a journal's runs, read once for each collection."""
+
+    def __init__(self, provider: MeterProvider | None, journal: SqlJournal) -> None:
+        self._journal = journal
+        self._read_at = -math.inf
+        self._values: list[Value] = []
+        self._reading = threading.Lock()
+        meter = metrics.get_meter(names.SCOPE, meter_provider=provider)
+        for name, (unit, text) in METRICS.items():
+            meter.create_observable_gauge(name, [partial(self._observe, name)], unit, text)
+
+    def _observe(self, metric: str, _options: CallbackOptions) -> Iterable[Observation]:
+        with self._reading:
+            if time.monotonic() - self._read_at > _SAME_COLLECTION:
+                self._values, self._read_at = read_metrics(self._journal), time.monotonic()
+            found = [one for one in self._values if one.metric == metric]
+        return [Observation(one.value, dict(one.labels)) for one in found]
