@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import Final
 from urllib.parse import parse_qs, urlsplit, urlunsplit
@@ -29,6 +30,13 @@ def split_schema(url: str) -> tuple[str, str]:
         )
     rest = "&".join(one for one in query.split("&") if not one.startswith(_PARAMETER))
     return f"{before}?{rest}" if rest else before, schema
+
+
+def lock_in(schema: str, lock: int) -> int:
+    """Return the number of an advisory lock for one schema: the locks of a database are common to its schemas."""
+    if schema == SCHEMA:
+        return lock
+    return int.from_bytes(hashlib.sha256(f"{schema}:{lock:x}".encode()).digest()[:8], signed=True)
 
 
 def has_password(url: str) -> bool:

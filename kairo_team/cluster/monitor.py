@@ -103,7 +103,7 @@ class Monitor:
 
     def _look(self, connection: Any, observer: Observer) -> None:
         self._give_back_idle(connection)
-        locked = connection.execute("SELECT pg_try_advisory_lock(?)", (_LOCK,)).fetchone()
+        locked = connection.execute("SELECT pg_try_advisory_lock(?)", (self._journal.lock(_LOCK),)).fetchone()
         # Another process watches then. When this one gets the lock, what it saw before is out of date.
         if not locked[0]:
             observer.forget()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kairo_team._util.database_url import shown_url
+from kairo_team._util.database_url import lock_in, shown_url, split_schema
 from kairo_team._util.frozen import known_arguments
 from kairo_team._util.version import version_of_library
 from kairo_team.budget import Usage
@@ -142,6 +142,10 @@ class PostgresJournal(SqlJournal):
         process, self._process = self._process, None
         if process is not None:
             process.close()
+
+    def lock(self, number: int) -> int:
+        """Return the number of an advisory lock that the journals of this database and schema share."""
+        return lock_in(split_schema(self._url)[1], number)
 
     def connecting(self, *, own: str | None = None) -> AbstractContextManager[PostgresConnection]:
         """Connect for a block, as soon as the database can be reached.

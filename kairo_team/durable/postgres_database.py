@@ -6,13 +6,12 @@ import logging
 import os
 import time
 import uuid
-import zlib
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from kairo_team._util.database_url import SCHEMA, split_schema
+from kairo_team._util.database_url import SCHEMA, lock_in, split_schema
 from kairo_team.durable.codec import decode_loaded
 from kairo_team.durable.connection import NOW
 from kairo_team.durable.database import Database, Writing
@@ -255,7 +254,7 @@ class PostgresDatabase(Database):
         self._has_sessions = False
         """Whether it was seen that a connection keeps its session of the server."""
         self._schema = split_schema(url)[1]
-        self._lock = _LOCK if self._schema == SCHEMA else zlib.crc32(self._schema.encode()) | _LOCK & ~0xFFFF_FFFF
+        self._lock = lock_in(self._schema, _LOCK)
         super().__init__(place)
         self.connection_errors = _connection_errors()
         self.repeat(self._prepare)

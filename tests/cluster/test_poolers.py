@@ -169,6 +169,18 @@ async def test_two_tenants_work_at_the_same_time(database: str) -> None:
             assert len(cluster.journal.runs()) == 4
 
 
+async def test_each_tenant_has_a_process_that_watches_the_others(database: str) -> None:
+    """The locks of a database are common to its schemas, so that each schema needs its own."""
+    clusters = [kt.Cluster(of(database, name), engine="procrastinate", beat=0.2) for name in ("acme", "bolt", "kairo")]
+    for cluster in clusters:
+        cluster.start()
+    await until(lambda: all(cluster.monitor._looks > 1 for cluster in clusters))
+    with clusters[0].journal.database.writing():
+        assert clusters[1].journal.set_account("all").name == "all", "a tenant's transaction makes no other tenant wait"
+    for cluster in clusters:
+        cluster.close()
+
+
 def test_the_url_names_the_tenant_for_every_command(
     database: str, kairo: Kairo, team_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
