@@ -11,7 +11,7 @@ from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Final, cast
+from typing import TYPE_CHECKING, Annotated, Final, Literal, cast
 
 import anyio
 import typer
@@ -19,7 +19,7 @@ import typer
 from kairo_team.cli.databases import BEAT, MAX_DELIVERIES, away_from_children, clustered, connect, database_of
 from kairo_team.cli.exits import EXIT_CODES, LEFT, LEFT_BY_SIGNAL, STATUS_CODES, exit_codes
 from kairo_team.cli.interrupts import leave
-from kairo_team.cli.job import Ended, Job, check, plain_log
+from kairo_team.cli.job import Ended, Job, JsonLine, check, plain_log
 from kairo_team.cli.journals import command, coverage_of_run, go_on_commands, quoted, worker_command
 from kairo_team.cli.loading import importable, load_team_file, read_team_spec
 from kairo_team.cli.options import (
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from kairo_team.cluster.cluster import Cluster
     from kairo_team.cluster.service import WorkerService
 
+LogFormat = Literal["text", "json"]
 _LOOK: Final = 0.5
 """Seconds between two checks whether a run has ended."""
 _WORKER_CODES: Final = exit_codes(
@@ -80,6 +81,9 @@ def worker(
         str | None,
         typer.Option(metavar="[HOST:]PORT", help="Answer /healthz and /readyz there; a port alone: on this machine."),
     ] = None,
+    log_format: Annotated[
+        LogFormat, typer.Option(help="How lines are written: as text, or as JSON with time, run, unit and fence.")
+    ] = "text",
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Print a line when an attempt or a run begins and when it ends.")
     ] = False,
@@ -95,30 +99,36 @@ def worker(
     with ExitStack() as stack:
         stack.enter_context(importable(spec.folder))
         team, _ = load_team_file(spec)
-        stack.enter_context(plain_log())
+        say = _say_text if log_format == "text" else _say_json
+        stack.enter_context(plain_log(None if log_format == "text" else JsonLine()))
         stack.enter_context(_log_level(logging.INFO if verbose else None))
         try:
             from kairo_team.cluster.health import HealthServer
             from kairo_team.cluster.service import WorkerService
 
             make = partial(connect, place, engine, beat=beat, max_deliveries=max_deliveries)
-            service = WorkerService(make, team, concurrency=concurrency, members=names, drain=drain, tell=_say)
+            service = WorkerService(make, team, concurrency=concurrency, members=names, drain=drain, tell=say)
             if health is not None:
                 server = stack.enter_context(HealthServer(service, health))
-                _say(f"health: port {server.port}, /healthz and /readyz")
+                say(f"health: port {server.port}, /healthz and /readyz")
             with _ended_by_signals(service), away_from_children():
                 anyio.run(service.run)
         except MissingExtra as error:
             raise Refusal(str(error)) from None
         except (JournalError, Misuse, ValueError) as error:
             raise Refusal(explain(error)) from None
-    _say("ended")
+    say("ended")
     return 0
 
 
-def _say(line: str) -> None:
+def _say_text(line: str) -> None:
     with suppress(OSError, ValueError):  # without a reader the worker still works
         print(line, flush=True)
+
+
+def _say_json(line: str) -> None:
+    record = logging.LogRecord("kairo_team", logging.INFO, "", 0, line, (), None)
+    _say_text(JsonLine().format(record))
 
 
 @contextmanager

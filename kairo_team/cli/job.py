@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -296,6 +298,28 @@ class _OneLine(logging.Formatter):
         return f"{record.levelname.lower()}: {one_line(record.getMessage())}{why}"
 
 
+class JsonLine(logging.Formatter):
+    """A log record as a line of JSON, with the unit of work that it is about."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line; all of it is ASCII, so that a terminal or a collector reads it whole."""
+        from kairo_team.cluster.units import at_work
+
+        unit = at_work.get()
+        about = {} if unit is None else {"run": unit.run_id, "unit": unit.id, "fence": unit.fence}
+        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line = {
+            "time": moment,
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **about,
+        }
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
 class _ToStderr(logging.StreamHandler[Any]):
     """Writes to the current stderr, which a live view replaces by its own."""
 
@@ -305,14 +329,14 @@ class _ToStderr(logging.StreamHandler[Any]):
 
 
 @contextmanager
-def plain_log() -> Generator[None]:
-    """Show the library's log in sentences, unless the program has set up logging."""
+def plain_log(formatter: logging.Formatter | None = None) -> Generator[None]:
+    """Show the library's log in sentences, unless the program has set up logging; with a formatter, in its lines."""
     logger = logging.getLogger("kairo_team")
-    if logger.hasHandlers():
+    if logger.hasHandlers() and formatter is None:
         yield
         return
     handler = _ToStderr()
-    handler.setFormatter(_OneLine())
+    handler.setFormatter(formatter or _OneLine())
     handler.addFilter(lambda record: not hasattr(record, "result"))  # the command itself shows how the run ended
     logger.addHandler(handler)
     try:

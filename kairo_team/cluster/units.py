@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -89,6 +90,10 @@ class Unit:
     def removing(self) -> list[Statement]:
         """Return the statement that deletes the unit."""
         return [("DELETE FROM unit WHERE id = ?", (self.id,))]
+
+
+at_work: Final[ContextVar[Unit | None]] = ContextVar("kairo_team_at_work", default=None)
+"""The unit that is worked on here, for the log."""
 
 
 class Claimed(NamedTuple):

@@ -19,7 +19,7 @@ from kairo_team._util.threads import poster, run_in_thread
 from kairo_team.cluster.attempt_host import AttemptHost
 from kairo_team.cluster.cluster import RUNS, Cluster, queue_of, version_of
 from kairo_team.cluster.facts import DeliveryRefused, Outcome, Report, UnitBegun, UnitEnded, ignore_fact
-from kairo_team.cluster.units import Claimed, Kind, Unit, claim, kind_of
+from kairo_team.cluster.units import Claimed, Kind, Unit, at_work, claim, kind_of
 from kairo_team.durable.processes import check_not_dead
 from kairo_team.engine.records.digests import digests_of
 from kairo_team.engine.work.runtime import Runtime, bind_runtime, runtime_of
@@ -246,9 +246,11 @@ class Worker:
     async def _work_on(self, claimed: Claimed, messages: MessageQueue, done: Future[None]) -> None:
         outcome: Outcome = "given_back"
         self._report(UnitBegun(claimed.unit.kind, claimed.waited))
+        token = at_work.set(claimed.unit)
         try:
             outcome = await self._try(claimed, messages, done)
         finally:
+            at_work.reset(token)
             self._report(UnitEnded(claimed.unit.kind, outcome))
 
     async def _try(self, claimed: Claimed, messages: MessageQueue, done: Future[None]) -> Outcome:
