@@ -174,6 +174,8 @@ class PlannedTask:
     """The map or loop that the task grew from."""
     when: str | None = None
     """The condition on which the task is taken, in words."""
+    description: str = ""
+    """What the task asks for: its first 2,000 characters."""
 
 
 @dataclass(frozen=True, slots=True)

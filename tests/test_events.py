@@ -292,3 +292,13 @@ def test_events_are_frozen_and_their_data_is_read_only() -> None:
         event.seq = 2  # type: ignore[misc]  # the mistake is the point
     with pytest.raises(TypeError):
         event.data["a"] = 1  # type: ignore[index]  # the same
+
+
+async def test_descriptions_of_tasks_are_in_the_plan_masked_and_cut() -> None:
+    recorder = EventRecorder()
+    plan = kt.TaskGraph([kt.Task("one", "x" * 1_990 + " s3cr3t-token and more")])
+    team = kt.Team("t", [kt.Member("m", lambda _: "done")])
+    runtime = kt.Runtime(subscribers=[recorder], secrets=["s3cr3t-token"])
+    await kt.run(team, "go", plan=plan, runtime=runtime)
+    [ready] = [one for one in recorder.events if isinstance(one, kt.events.PlanReady)]
+    assert ready.graph[0].description == "x" * 1_990 + " [secret] "[:10]

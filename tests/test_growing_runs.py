@@ -411,7 +411,7 @@ async def test_audit_g14_watchers_are_shown_what_was_added() -> None:
     await kt.run(team, "g", coordinator=Coordinator([task("a")], body))
     assert [event.tasks for event in recorder.of(events.PlanReady)] == [("a",)]
     (grew,) = recorder.of(events.PlanGrew)
-    assert (grew.by, grew.added) == ("a", (events.PlannedTask("b", (), 0, ("a",)),))
+    assert (grew.by, grew.added) == ("a", (events.PlannedTask("b", (), 0, ("a",), description="do"),))
 
 
 # ---------------------------------------------------------------- both: a debate

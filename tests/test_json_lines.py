@@ -44,8 +44,8 @@ async def test_the_plan_has_its_edges_and_members(tmp_path: Path) -> None:
         await run("r1", lines)
     [ready] = [one for one in read_events(tmp_path / "e") if isinstance(one, kt.events.PlanReady)]
     assert ready.graph == (
-        kt.events.PlannedTask("one", (), 0, ("m",)),
-        kt.events.PlannedTask("two", ("one",), 1, ("m",)),
+        kt.events.PlannedTask("one", (), 0, ("m",), description="Do."),
+        kt.events.PlannedTask("two", ("one",), 1, ("m",), description="Do."),
     )
 
 

@@ -25,6 +25,7 @@ from kairo_team.events import Event, PlannedTask
 from kairo_team.messages import Billing
 from kairo_team.testing import EventRecorder, FunctionModel
 from kairo_team.verdicts import CriterionResult
+from kairo_team.views.progress import RowState
 from kairo_team.views.report_html import render_report
 from kairo_team.views.report_page import Known
 from kairo_team.views.report_text import changes, cut, fair_share
@@ -115,16 +116,66 @@ def test_it_says_how_the_run_ended_why_and_what_to_do() -> None:
     _, page = page_of(story, Known("suspended", ("kairo resume run-1 --journal runs.db",)))
     for words in ("The run waits for a person.", "3 of 3 tasks accepted", "kairo resume run-1 --journal runs.db"):
         assert words in page.text
-    headings = [words.strip() for words in re.findall(r"<h2[^>]*>([^<]*)", render_report(story))]
+    headings = [words.strip() for words in re.findall(r"<h2[^>]*>([^<]*)", render_report(story, Known(output="It.")))]
     assert headings == [
-        "Why",
-        "What to do next",
+        "The output",
         "Timeline",
         "Tasks and their dependencies",
         "Budget",
         "Tasks",
         "What it cost",
     ]
+
+
+def test_the_first_line_has_the_facts() -> None:
+    story = tell(tale(100, rounds=2))
+    _, page = page_of(story, Known(limits=kt.Budget(tokens=9_000)))
+    line = "100 of 100 tasks accepted · 100 after one revision · 5,000 of 9,000 tokens · 9 s"
+    assert line in page.text
+    task = story.tasks["task-1"]
+    task.attempts[0].verdict = task.attempts[1].verdict
+    task.state = RowState.FAILED
+    assert "99 of 100 tasks accepted, 1 failed · 99 after one revision" in page_of(story)[1].text
+
+
+def test_a_completed_run_has_no_why_and_each_cause_is_told_once() -> None:
+    story = tell(tale(8))
+    assert "Why" not in re.findall(r"<h2[^>]*>([^<]*)", render_report(story))
+    for task in list(story.tasks.values())[:7]:
+        task.state, task.reason = RowState.FAILED, "no money was left"
+    _, page = page_of(story, Known("failed", error="the run halted"))
+    assert page.text.count("no money was left") == 1 + 7, "once above, once with each task"
+    assert "task-1, task-2, task-3, task-4, task-5 and 2 more: no money was left" in page.text
+
+
+def test_the_output_is_open_and_rendered() -> None:
+    text, page = page_of(tell(tale(1)), Known(output="# Tides\n\n- <b>two</b> a day"))
+    assert "<h4>Tides</h4>" in text
+    assert "<b>two</b> a day" in page.text
+    output = text[text.index('id="output"') : text.index('id="timeline"')]
+    assert "Tides" in output.partition("<details")[0], "it is not folded"
+
+
+def test_a_table_of_contents_leads_to_every_heading() -> None:
+    text, page = page_of(tell(tale(1)), Known("failed", error="x", output="y"))
+    links = [str(found["href"]) for tag, found in page.elements if tag == "a"]
+    assert links[:6] == ["#why", "#output", "#timeline", "#graph", "#budget", "#tasks"]
+    assert all(f'id="{one[1:]}"' in text for one in links)
+
+
+def test_a_sent_back_attempt_looks_sent_back() -> None:
+    _, page = page_of(tell(tale(1, rounds=2)))
+    styles = [found.get("class") for tag, found in page.elements if tag == "rect"]
+    assert styles.count("a-back") == 2, "the legend, and the first attempt"
+    assert "Attempt 1 sent back" in page.text
+    assert "Attempt 2 completed" in page.text
+
+
+def test_a_task_has_its_description() -> None:
+    story = tell(tale(1))
+    task = story.tasks["task-1"]
+    task.planned = replace(task.planned, description="Write about <tides>.")
+    assert "Write about <tides>." in page_of(story)[1].text
 
 
 def test_it_shows_budgets_criteria_and_refusals() -> None:
@@ -286,7 +337,7 @@ async def test_prompts_replies_arguments_and_results_are_shown_where_they_are_re
         "it is [secret] blue",
     ):
         assert said in words, said
-    assert words.count("Name the colour.") == 1, "the second prompt repeats the first"
+    assert words.count("Your task: Name the colour.") == 1, "the second prompt repeats the first"
     assert "s3cr3t-token" not in text
     assert "were not recorded" not in words
 
@@ -316,7 +367,7 @@ async def test_content_of_the_journal_is_shown_from_the_journal(tmp_path: Path) 
     _, of_journal = page_of(tell(journal.events_after("run-1")))
     journal.close()
     assert "are in the run's journal alone" in of_file.text
-    assert "Name the colour." not in of_file.text
+    assert "Your task: Name the colour." not in of_file.text
     assert "saw the <sky>" in of_journal.text
 
 

@@ -57,6 +57,8 @@ def visit(chromium: Any, tmp_path: Path) -> Iterator[Visit]:
 SCRIPT = "</script><script>document.title='owned'</script><img src=x onerror=document.title='owned'>"
 DRAWING = "<svg onload=document.title='owned'><script>document.title='owned'</script></svg>"
 BIDI = "\u202eesrever\u2066\u2067\u200f"
+MOST_PAPER = 12
+"""Pages of A4 for a hundred tasks."""
 FEW = 3
 """Tasks of a page with every kind of text."""
 ANSI = "\x1b[31mred\x1b]0;owned\x07\x9b31m\x00"
@@ -130,14 +132,28 @@ def test_a_browser_that_cannot_unpack_says_so(visit: Visit) -> None:
     assert page.locator("#task-3").inner_text().startswith("task-3")
 
 
-def test_paper_has_everything_unfolded(visit: Visit) -> None:
+def test_paper_has_every_task_and_what_a_reader_opened(visit: Visit) -> None:
     page = visit(hostile(2, "plain"))
-    assert page.locator("details[open]").count() == 0
+    page.locator("#task-1").evaluate("one => { one.open = true; one.querySelector('.calls details').open = true }")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert page.locator("details:not([open])").count() == 0
+    assert page.locator("details.task:not([open])").count() == 0
+    assert page.locator(".calls details[open]").count() == 1
+    page.emulate_media(media="print")
+    assert page.locator(".made .plain").first.is_visible()
+    assert page.locator(".findings").first.is_visible()
+    assert not page.locator("nav").is_visible()
     page.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert page.locator("details[open]").count() == 0
-    assert page.pdf().startswith(b"%PDF")
+    assert page.locator("details.task[open]").count() == 1
+
+
+def test_a_hundred_tasks_are_a_few_pages_of_paper(visit: Visit) -> None:
+    """Their artifacts have 3,000 characters each: paper shows how they begin."""
+    story = tell(tale(100, "a finding of a few words", rounds=2))
+    for number, task in enumerate(story.tasks.values()):
+        for attempt in task.attempts:
+            attempt.artifact = f"{number}.{attempt.number} " + "A line about the tides and the moon.\n" * 80
+    paper = visit(render_report(story, Known(output="# Tides\n" + "- two a day\n" * 20))).pdf(format="A4")
+    assert 1 < len(re.findall(rb"/Type\s*/Page\b", paper)) <= MOST_PAPER
 
 
 def test_a_run_inside_is_reached_from_its_task_and_back(visit: Visit) -> None:

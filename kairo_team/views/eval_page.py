@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from kairo_team.evals.eval_result import Comparison, EvalResult, Trial
 from kairo_team.views.eval_table import describe_eval, draw_comparison, metric_rows
-from kairo_team.views.report_html import asset, policy_of
+from kairo_team.views.report_html import page_style, policy_of
 from kairo_team.views.report_text import cut, template
 from kairo_team.views.text import count
 
@@ -25,7 +25,7 @@ _STYLES: Final = {"pass": "done", "fail": "failed", "error": "failed", "undecide
 
 def render_eval(result: EvalResult, comparison: Comparison | None = None) -> str:
     """Return the HTML page of an eval and of its comparison with an earlier one."""
-    css = asset("report.css")
+    css = page_style()
     trusted = {"policy": Markup(policy_of(css)), "css": Markup(css)}  # noqa: S704 - the library's own
     body = Markup(show_eval(result, comparison))  # noqa: S704 - a template wrote it
     return template("eval.html").render(title=describe_eval(result), run_id=result.run_id, body=body, **trusted)

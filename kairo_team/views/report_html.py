@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
@@ -26,6 +26,18 @@ from kairo_team.views.run_story import AttemptStory, RunStory, TaskStory
 if TYPE_CHECKING:
     from kairo_team.results import TaskOutcome, TeamResult
 
+_SECTIONS: Final = {
+    "why": "Why",
+    "output": "Output",
+    "timeline": "Timeline",
+    "graph": "Graph",
+    "budget": "Budget",
+    "tasks": "Tasks",
+    "planning": "Planning",
+    "cost": "Cost",
+    "notes": "Notes",
+}
+"""Headings of a report, by their ids."""
 _STATES: Final = {
     "pending": RowState.PENDING,
     "in_flight": RowState.RUNNING,
@@ -44,12 +56,21 @@ def render_report(story: RunStory, known: Known | None = None, inside: Sequence[
     page = describe(story, known or Known(), inside) | main.values
     page |= {"graph": picture, "graph_words": words, "inside": [one.values for one in parts]}
     page["inside_left_out"] = left_out(inside, parts)
-    css, js = asset("report.css"), asset("report.js")
+    page["contents"] = list(_contents(page))
+    css, js = page_style(), asset("parts.js") + asset("report.js")
     # Named by their hashes, only the page's own style and script may run, whatever a member wrote.
     policy = f"{policy_of(css)}; img-src data:; script-src {_hash_of(js)}"
     trusted = {"policy": Markup(policy), "css": Markup(css), "js": Markup(js)}  # noqa: S704 - the library's own
     rows = _pack({name: rows for one in made for name, rows in one.packed.items()})
     return template("report.html").render(page=page, rows=rows, **trusted)
+
+
+def _contents(page: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """Yield the sections that the page has: the id of the heading, and its words."""
+    always = {"timeline", "graph", "budget", "tasks", "cost"}
+    for name, words in _SECTIONS.items():
+        if name in always or page.get(name):
+            yield name, words
 
 
 def write_report(path: str | Path, page: str) -> None:
@@ -70,7 +91,9 @@ def story_of_result(result: TeamResult) -> RunStory:
     error = None if result.error is None else str(result.error)
     story.ended = TeamEnded(result.run_id, 0, datetime.now(UTC), result.status, result.duration, result.usage, error)
     for one in result.plan.tasks if result.plan else ():
-        story.task(one.id).planned = PlannedTask(one.id, tuple(one.depends_on), evaluator=one.evaluator)
+        story.task(one.id).planned = PlannedTask(
+            one.id, tuple(one.depends_on), evaluator=one.evaluator, description=one.description
+        )
     for outcome in result.outcomes:
         _fill(story.task(outcome.task_id), outcome)
     return story
@@ -113,6 +136,11 @@ def _pack(rows: Mapping[str, Sequence[Sequence[object]]]) -> Markup:
 def asset(name: str) -> str:
     """Return a file that a page contains."""
     return (resources.files("kairo_team.views") / "report_assets" / name).read_text(encoding="utf-8")
+
+
+def page_style() -> str:
+    """Return the style of reports, which begins with what the console has too."""
+    return asset("parts.css") + asset("report.css")
 
 
 def policy_of(css: str) -> str:

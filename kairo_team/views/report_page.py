@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kairo_team.views.progress import RowState
+from kairo_team.views.report_tasks import status_of
 from kairo_team.views.report_text import cut, dollars, seconds
 from kairo_team.views.run_costs import costs
 from kairo_team.views.text import count, one_line
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
-    from kairo_team.views.run_story import RunStory
+    from kairo_team.views.run_story import RunStory, TaskStory
 
 _MOST_REASONS: Final = 8
+_MOST_NAMED: Final = 5
+"""Tasks that are named with a cause."""
 _STEPS: Final = 200
 _MANY: Final = 40
 """Tasks from which the timeline has an overview above it."""
@@ -77,11 +80,13 @@ def describe(story: RunStory, known: Known, inside: Sequence[RunStory]) -> dict[
         "started": story.started_at.strftime("%Y-%m-%d %H:%M:%S UTC") if story.started_at else "",
         "verdict": _VERDICTS.get(state, f"The run: {state}."),
         "goal": " ".join(cut(story.goal, 2_000)).strip(),
+        "line": " · ".join(line_of(story, known.limits)),
         "why": list(_reasons(story, known)),
         "next": _NEXT.get(state, ""),
         "commands": known.commands,
         "facts": list(_facts(story, inside)),
-        "output": f"{output}\n{sentence}".rstrip(),
+        "output": output.rstrip(),
+        "output_cut": sentence,
         "output_name": "The partial output" if known.partial else "The output",
         "costs": [
             {
@@ -103,20 +108,50 @@ def describe(story: RunStory, known: Known, inside: Sequence[RunStory]) -> dict[
 # ---------------------------------------------------------------- verdict
 
 
+def line_of(story: RunStory, limits: Budget | None = None) -> Iterator[str]:
+    """Yield the facts of the first line: accepted tasks, revisions, cost and time."""
+    tasks = story.tasks.values()
+    states = Counter(task.state.value for task in tasks)
+    if story.tasks:
+        yield f"{states['done']:,} of {count(len(story.tasks), 'task')} accepted" + "".join(
+            f", {number:,} {state}" for state, number in states.items() if state != "done"
+        )
+    yield from sent_back(tasks)
+    usage, limit = story.usage, story.tokens_given if limits is None else limits.tokens
+    yield f"{usage.tokens:,} of {limit:,} tokens" if limit is not None else count(usage.tokens, "token")
+    if usage.dollars:
+        yield dollars(usage.dollars)
+    if story.started_at is not None or story.ended is not None:
+        yield seconds(story.ended.duration if story.ended else story.last)
+
+
+def sent_back(tasks: Iterable[TaskStory]) -> Iterator[str]:
+    """Yield how many accepted tasks took revisions: `98 after one revision, 1 after more`."""
+    back = [
+        sum(status_of(one) == "sent_back" for one in task.attempts) for task in tasks if task.state is RowState.DONE
+    ]
+    once, often = sum(one == 1 for one in back), sum(one > 1 for one in back)
+    words = [f"{once:,} after one revision"] * (once > 0) + [f"{often:,} after several revisions"] * (often > 0)
+    if words:
+        yield ", ".join(words)
+
+
 def _reasons(story: RunStory, known: Known) -> Iterator[str]:
-    states = Counter(task.state.value for task in story.tasks.values())
-    yield f"{states['done']:,} of {count(len(story.tasks), 'task')} accepted" + "".join(
-        f", {number:,} {state}" for state, number in states.items() if state != "done"
-    )
+    """Yield why the run did not complete, each cause once, and its warnings."""
     error = known.error or (story.ended.error if story.ended else None)
     if error:
         yield cut(error, 1_000)[0]
+    causes: dict[str, list[str]] = {}
     bad = [task for task in story.tasks.values() if task.state is RowState.FAILED]
     # With a single failed task the run's error already says why.
-    for task in bad[: _MOST_REASONS if len(bad) > 1 or not error else 0]:
-        yield f"{cut(task.id, 100)[0]}: {cut(task.reason or 'failed', 300)[0]}"
-    if len(bad) > _MOST_REASONS:
-        yield f"{len(bad) - _MOST_REASONS:,} more tasks failed"
+    for task in bad if len(bad) > 1 or not error else ():
+        causes.setdefault(cut(task.reason or "failed", 300)[0], []).append(cut(task.id, 100)[0])
+    for cause, names in list(causes.items())[:_MOST_REASONS]:
+        more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
+        named = ", ".join(names[:_MOST_NAMED]) + more
+        yield named if error and cause and cause in error else f"{named}: {cause}"
+    if len(causes) > _MOST_REASONS:
+        yield f"{count(len(causes) - _MOST_REASONS, 'more cause')}"
     waiting = [asked for asked in story.questions if asked.is_open]
     for asked in waiting[:_MOST_REASONS]:
         about = asked.question.task_id or "the plan"

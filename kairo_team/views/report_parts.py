@@ -154,7 +154,7 @@ def make_parts(story: RunStory, limits: Budget | None, inside: Sequence[RunStory
     for number, one in enumerate(inside, 2):
         if one.within is not None:
             words = f"run inside, of team {one_line(cut(one.team, 100)[0])}: {state_of(one)[0]}"
-            links[one.within].append((number if one.run_id in firsts else 0, words))
+            links[one.within].append((f"#run-{number}" if one.run_id in firsts else "", words))
     parts: list[Part] = []
     for number, one in enumerate(stories, 1):
         runs = {task_id: found for (run_id, task_id), found in links.items() if run_id == one.run_id}
@@ -227,6 +227,7 @@ def _legend(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
     """Return the styles of the bars in use, with their meanings."""
     means = {
         "a-ok": "attempt",
+        "a-back": "attempt that was sent back",
         "a-error": "attempt that failed",
         "a-open": "attempt without an end",
         "a-review": "review",

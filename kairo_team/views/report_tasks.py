@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kairo_team.files import MOST_SHOWN, File
+from kairo_team.verdicts import VerdictOutcome
 from kairo_team.views.report_calls import Calls, left_out
 from kairo_team.views.report_text import changes, cut, dollars, fair_share, macro, seconds
 from kairo_team.views.run_waits import waits
@@ -30,7 +31,11 @@ WAITS: Final = {
     "rate": "a rate limit",
     "retry": "the next attempt or try of a call",
 }
-_WIDE: Final = 1000.0
+_WIDE: Final = 100.0
+_ROOM: Final = 2.5
+"""Least width, in percent, of a piece with a number."""
+_STYLES: Final = {"open": "a-open", "completed": "a-ok", "suspended": "w-person", "sent_back": "a-back"}
+"""Styles of attempts, by how they ended; of any other end "a-error"."""
 _MOST_ATTEMPTS: Final = 20
 _TEXT_OF_ALL: Final = 240_000
 """Characters of all artifacts of a report together; short ones are whole."""
@@ -67,10 +72,12 @@ class _Page(NamedTuple):
     runs: Mapping[str, Sequence[Link]]
     room: list[int]
     """Bytes left for files."""
+    alone: bool = False
+    """Whether the page is about one task."""
 
 
-Link = tuple[int, str]
-"""Section number of the run inside a task (0 if it has no section) and its caption."""
+Link = tuple[str, str]
+"""The address of a run inside a task ("" if the page has none), and its caption."""
 
 
 def make_rows(story: RunStory, calls: Calls, first: int, runs: Mapping[str, Sequence[Link]]) -> list[Row]:
@@ -95,7 +102,7 @@ def _row(number: int, task: TaskStory, page: _Page) -> Row:
     worked = sum((one.end or story.last) - one.start for one in task.attempts)
     words = f"{cut(task.id, 200)[0]} {cut(task.member or '', 200)[0]}".lower()
     details = _details(number, task, page, waited)
-    line = {"number": number, "id": task.id, "bars": list(_bars(task, waits_of_it, story.last)), "waited": waited}
+    line = {"number": number, "id": task.id, "bars": list(bars(task, waits_of_it, story.last)), "waited": waited}
     return Row(
         macro("bar")(line),
         macro("plain")(details),
@@ -107,13 +114,26 @@ def _row(number: int, task: TaskStory, page: _Page) -> Row:
 # ---------------------------------------------------------------- the timeline
 
 
-def _bars(task: TaskStory, waited: tuple[Wait, ...], last: float) -> Iterator[tuple[str, int, int, str]]:
+class Piece(NamedTuple):
+    """A piece of a timeline, with its place and width in percent."""
+
+    style: str
+    x: float
+    width: float
+    words: str = ""
+    number: str = ""
+    """The number of an attempt, if the task has several and it has room."""
+
+
+def bars(task: TaskStory, waited: Sequence[Wait], last: float) -> Iterator[Piece]:
+    """Yield the attempts, reviews and waits of a task in a timeline of `last` seconds."""
     scale = _WIDE / last if last else 0.0
     for attempt in task.attempts:
         end = last if attempt.end is None else attempt.end
-        style = "a-open" if attempt.end is None else "a-error" if attempt.error else "a-ok"
-        words = f"attempt {attempt.number}: {seconds(end - attempt.start)}, {attempt.status}"
-        yield _bar(style, attempt.start, end, scale, words)
+        words = f"attempt {attempt.number}: {seconds(end - attempt.start)}, {status_of(attempt).replace('_', ' ')}"
+        piece = _bar(_STYLES.get(status_of(attempt), "a-error"), attempt.start, end, scale, words)
+        has_room = len(task.attempts) > 1 and piece.width >= _ROOM
+        yield piece._replace(number=str(attempt.number)) if has_room else piece
         if attempt.review_start is not None:
             end = last if attempt.review_end is None else attempt.review_end
             outcome = "open" if attempt.verdict is None else attempt.verdict.outcome.value
@@ -123,11 +143,19 @@ def _bars(task: TaskStory, waited: tuple[Wait, ...], last: float) -> Iterator[tu
         yield _bar(f"w-{one.why}", one.start, one.end, scale, "")
 
 
-def _bar(style: str, start: float, end: float, scale: float, words: str) -> tuple[str, int, int, str]:
-    """Return the style, place, width and words of a bar."""
-    width = max((end - start) * scale, 2.0)  # wide enough to be seen
-    x = min(start * scale, _WIDE - width)
-    return style, round(x), round(width), words
+def status_of(attempt: AttemptStory) -> str:
+    """Return how an attempt ended, in a word: "sent_back" if its review wants another version."""
+    if attempt.end is None:
+        return "open"
+    if attempt.error or attempt.status != "completed":
+        return attempt.status
+    back = attempt.verdict is not None and attempt.verdict.outcome is VerdictOutcome.REVISE
+    return "sent_back" if back else attempt.status
+
+
+def _bar(style: str, start: float, end: float, scale: float, words: str) -> Piece:
+    width = max((end - start) * scale, 0.2)  # wide enough to be seen
+    return Piece(style, round(max(min(start * scale, _WIDE - width), 0.0), 1), round(width, 1), words)
 
 
 def _waited(task: TaskStory, waited: tuple[Wait, ...], last: float) -> str:
@@ -136,7 +164,7 @@ def _waited(task: TaskStory, waited: tuple[Wait, ...], last: float) -> str:
     for one in waited:
         words = _describe_wait(task, one)
         sums[words] = sums.get(words, 0.0) + one.end - one.start
-    return ", ".join(f"{words} {seconds(amount)}" for words, amount in sums.items() if amount >= last / _WIDE * 2)
+    return ", ".join(f"{words} {seconds(amount)}" for words, amount in sums.items() if amount >= last / 500)
 
 
 def _describe_wait(task: TaskStory, wait: Wait) -> str:
@@ -176,7 +204,10 @@ def _details(number: int, task: TaskStory, page: _Page, waited: str) -> dict[str
         "cost": f"{tries} · {count(paid.tokens, 'token')} · {dollars(paid.dollars)}",
         "reason": task.reason,
         "facts": "; ".join(facts),
+        "description": cut(task.planned.description, 2_000)[0],
         "runs": page.runs.get(task.id, ()),
+        "made": _made(task, page),
+        "not_shown": "",
         "rounds": [one.number for one in reviewed],
         "criteria": _criteria(reviewed),
         "attempts": list(_attempts(task, page)),
@@ -202,14 +233,15 @@ def _cell(result: CriterionResult | None) -> dict[str, str]:
 def _attempts(task: TaskStory, page: _Page) -> Iterator[dict[str, Any]]:
     timed = page.story.started_at is not None
     before: str | None = None
-    last = next((one for one in reversed(task.attempts) if one.artifact or one.files), None)
+    last = _last_made(task)
     for attempt in task.attempts[-_MOST_ATTEMPTS:]:
-        shown, sentence = cut(attempt.artifact or "", page.most) if attempt is last else ("", "")
+        # A report has room for the last artifacts alone, with what changed before.
+        shown, sentence = cut(attempt.artifact or "", page.most) if page.alone and attempt is not last else ("", "")
         differs = before is not None and attempt.artifact is not None and before != attempt.artifact
         verdict = attempt.verdict
         yield {
             "number": attempt.number,
-            "status": attempt.status,
+            "status": status_of(attempt),
             "verdict": None if verdict is None else verdict.outcome.value,
             "facts": _attempt_facts(attempt, timed=timed),
             "error": attempt.error and cut(attempt.error, 1_000)[0],
@@ -217,8 +249,7 @@ def _attempts(task: TaskStory, page: _Page) -> Iterator[dict[str, Any]]:
             "findings": [_finding(one) for one in verdict.findings] if verdict else [],
             "calls": page.calls.shown(attempt.calls),
             "calls_left_out": left_out(attempt),
-            "artifact": shown,
-            "files": [_file(file, page) for file in attempt.files] if attempt is last else [],
+            "text": shown,
             "cut": sentence,
             "diff": changes(before, attempt.artifact, page.most_compared)
             if differs and before and attempt.artifact
@@ -226,6 +257,19 @@ def _attempts(task: TaskStory, page: _Page) -> Iterator[dict[str, Any]]:
         }
         # An attempt without an artifact does not interrupt the comparison.
         before = attempt.artifact or before
+
+
+def _last_made(task: TaskStory) -> AttemptStory | None:
+    return next((one for one in reversed(task.attempts) if one.artifact or one.files), None)
+
+
+def _made(task: TaskStory, page: _Page) -> dict[str, Any] | None:
+    """Return the artifact of the last attempt that made one."""
+    last = _last_made(task)
+    if last is None:
+        return None
+    text, sentence = cut(last.artifact or "", page.most)
+    return {"number": last.number, "text": text, "cut": sentence, "files": [_file(one, page) for one in last.files]}
 
 
 def _file(file: File, page: _Page) -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from markupsafe import Markup
 
 from kairo_team._util.terminal import clean
+from kairo_team.views.rendered import rendered
 from kairo_team.views.text import clock
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def template(name: str) -> Template:
         finalize=_harmless,
         trim_blocks=True,
     )
+    environment.filters["rendered"] = rendered
     return environment.get_template(name)
 
 

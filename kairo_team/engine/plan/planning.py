@@ -6,7 +6,7 @@ import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 
@@ -509,6 +509,10 @@ def _grown_before(graph: TaskGraph) -> Iterator[str]:
             return
 
 
+_MOST_DESCRIBED: Final = 2_000
+"""Characters of a task's description in events."""
+
+
 def _hopeless(tasks: Sequence[Task], lost: Collection[str]) -> list[str]:
     """Return a sentence on the tasks that could never start."""
     hopeless = [task.id for task in tasks if sum(name not in lost for name in task.depends_on) < task.needed]
@@ -519,6 +523,7 @@ def planned_task(task: Task, members: tuple[str, ...]) -> PlannedTask:
     """Return a task as an event shows it."""
     grows, when = task.growth, None if task.condition is None else str(task.condition)
     members = () if task.loop is not None else members
-    return PlannedTask(
-        task.id, tuple(task.depends_on), task.needed, members, task.evaluator, task.weight, grows, task.part_of, when
-    )
+    # A cut must not halve a secret, which would then not be masked.
+    asked = masked(task.description)[:_MOST_DESCRIBED]
+    needs = (tuple(task.depends_on), task.needed)
+    return PlannedTask(task.id, *needs, members, task.evaluator, task.weight, grows, task.part_of, when, asked)

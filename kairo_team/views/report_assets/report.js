@@ -1,4 +1,3 @@
-"use strict";
 // Rows are in the page, or packed in `#rows` as lists by name: [html, state, words, tokens, dollars, seconds].
 const unpack = async (packed) => {
   const bytes = Uint8Array.from(atob(packed), (one) => one.charCodeAt(0));
@@ -45,6 +44,7 @@ unpack(document.getElementById("rows").textContent).then((data) => {
   addEventListener("hashchange", follow);
   follow();
 }).catch(() => { for (const one of document.querySelectorAll("[data-failed]")) one.hidden = false; });
+// Paper has every task with its findings and its output; prompts and changes only where they were opened.
 let closed = [];
-addEventListener("beforeprint", () => { closed = [...document.querySelectorAll("details:not([open])")]; for (const one of closed) one.open = true; });
+addEventListener("beforeprint", () => { closed = [...document.querySelectorAll("details.task:not([open])")]; for (const one of closed) one.open = true; });
 addEventListener("afterprint", () => { for (const one of closed) one.open = false; });
