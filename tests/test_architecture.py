@@ -85,7 +85,8 @@ MODULES = {
         proposals review_rounds reviewers supervision supervisor task_dispatch turns""",
     "api": "",
     "views": """agreement_svg eval_page eval_progress eval_table graph_chart graph_layout graph_mermaid graph_svg
-        json_lines lines live live_notebook notebook open_tasks other_journals plain progress rendered report_calls
+        json_lines lines live live_notebook notebook open_tasks other_journals plain progress recorded_report
+        rendered report_calls
         report_graph report_html report_page report_parts report_tasks report_text risk_svg run_costs
         run_notes run_record run_story run_waits telemetry telemetry_metrics telemetry_names
         telemetry_spans text""",

@@ -24,12 +24,13 @@ from kairo_team.cli.job import Ended, Job, execute
 from kairo_team.cli.journals import command, made, quoted
 from kairo_team.cli.refusal import Refusal
 from kairo_team.cli.report import show_output, show_result, show_status
-from kairo_team.cli.report_command import page_of_run, recorded_story
+from kairo_team.cli.report_command import report_of_run
 from kairo_team.cli.run_table import show_commands
 from kairo_team.cli.sources import demo_source
 from kairo_team.results import TaskOutcome, TeamResult, TeamStatus
 from kairo_team.tasks import TaskStatus
 from kairo_team.verdicts import VerdictOutcome
+from kairo_team.views.recorded_report import recorded_story
 from kairo_team.views.report_html import write_report
 from kairo_team.views.text import count
 
@@ -205,7 +206,7 @@ class Demo:
         """Write the report of the first run."""
         place = self._folder / "report.html"
         with self._journal() as book:
-            page = page_of_run(book, book.show(self._job.request.run_id))
+            page = report_of_run(book, book.show(self._job.request.run_id))
         try:
             write_report(place, page)
         except OSError as error:

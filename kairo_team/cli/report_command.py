@@ -14,12 +14,11 @@ from kairo_team.cli.journals import command, find_run, go_on_commands, opened, q
 from kairo_team.cli.options import DatabaseOption, JournalOption
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.views.json_lines import read_events
-from kairo_team.views.other_journals import OtherJournal, record_of
 from kairo_team.views.progress import RowState
-from kairo_team.views.report_html import add_outcomes, known_of_result, render_report, write_report
+from kairo_team.views.recorded_report import page_of_run
+from kairo_team.views.report_html import render_report, write_report
 from kairo_team.views.report_page import Known
-from kairo_team.views.run_record import recorded_attempts, recorded_result, runs_inside
-from kairo_team.views.run_story import RunStory, tell
+from kairo_team.views.run_story import RunStory
 
 if TYPE_CHECKING:
     from kairo_team.cli.desk import Desk
@@ -62,7 +61,7 @@ def report(
         )
     else:
         with opened(journal, database) as book:
-            page = page_of_run(book, find_run(book, run))
+            page = report_of_run(book, find_run(book, run))
     try:
         write_report(output, page)
     except OSError as error:
@@ -114,32 +113,9 @@ def _inside(story: RunStory, stories: dict[str, RunStory]) -> list[RunStory]:
 # ---------------------------------------------------------------- a recorded run
 
 
-def page_of_run(book: Book, run: RecordedRun) -> str:
+def report_of_run(book: Book, run: RecordedRun) -> str:
     """Return the page of a recorded run, with the commands that continue it."""
-    story = recorded_story(book, run.run_id)
-    story.run_id, story.team, story.goal = run.run_id, story.team or run.team, story.goal or run.goal
-    inside: dict[str, RunStory] = {}
-    for one in () if isinstance(book, OtherJournal) else runs_inside(book, run.run_id):
-        inside[one.run_id] = recorded_story(book, one.run_id)
-        inside[one.run_id].run_id, inside[one.run_id].within = one.run_id, (one.parent, one.task_id)
-    result = book.result(run.run_id) if isinstance(book, OtherJournal) else recorded_result(book, run.run_id)
-    known = Known() if result is None else known_of_result(result)
-    if result is not None:
-        add_outcomes(story, result.outcomes)
-    limits = record_of(book, run).budget
-    known = known._replace(state=run.state, limits=limits, commands=_commands(book, run, story))
-    return render_report(story, known, list(inside.values()))
-
-
-def recorded_story(book: Book, run_id: str) -> RunStory:
-    """Return a run's story from its events, with the artifacts of its attempts."""
-    story = tell(book.events_after(run_id))
-    for made in () if isinstance(book, OtherJournal) else recorded_attempts(book, run_id):
-        task = story.tasks.get(made.task_id)
-        for attempt in task.attempts if task and made.artifact else ():
-            if attempt.number == made.number and made.artifact:
-                attempt.artifact, attempt.files = made.artifact.text, made.artifact.files
-    return story
+    return page_of_run(book, run, lambda story: _commands(book, run, story))
 
 
 def _commands(book: Book, run: RecordedRun, story: RunStory) -> tuple[str, ...]:

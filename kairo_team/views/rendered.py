@@ -86,7 +86,7 @@ def _parser() -> MarkdownIt:
 
 
 def is_web_link(address: str) -> bool:
-    """Return whether a text may link to an address: an absolute one of the web, or a mailbox."""
+    """Return whether a text may link to an address: an absolute one of the web, or one for mail."""
     try:
         parts = urlsplit(address)
     except ValueError:

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Final
 
 from markupsafe import Markup
 
+from kairo_team._util.terminal import clean
 from kairo_team.views.graph_layout import Box, Point, lay_out
 from kairo_team.views.report_text import cut, dollars
 from kairo_team.views.run_story import RunStory, TaskStory
 from kairo_team.views.text import count, one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import networkx as nx
 
 
@@ -33,14 +36,17 @@ class _Node:
     tokens: int
 
 
-def draw_run(story: RunStory) -> tuple[Markup, str]:
-    """Return the picture, and a sentence on it; no picture where it would have too many boxes."""
+def draw_run(story: RunStory, address: Callable[[str], str] | None = None) -> tuple[Markup, str]:
+    """Return the picture, and a sentence on it; no picture where it would have too many boxes.
+
+    A box of one task links to the `address` of the task.
+    """
     if not story.tasks:
         return Markup(""), "There is no plan."
     dag = _graph(story)
     if len(dag) <= MOST_BOXES:
         nodes = {task.id: _node(task.id, [task]) for task in story.tasks.values()}
-        return _draw(dag, nodes), "Stripe: state. Bar: tokens, relative to the most expensive task."
+        return _draw(dag, nodes, address), "Stripe: state. Bar: tokens, relative to the most expensive task."
     grouped, members = _grouped(story, dag)
     if len(grouped) > MOST_BOXES:
         return Markup(""), f"The graph has {count(len(dag), 'task')}, too many for a picture."
@@ -91,19 +97,28 @@ def _node(name: str, tasks: list[TaskStory]) -> _Node:
     return _Node(name, worst or states.most_common(1)[0][0], words, tokens)
 
 
-def _draw(dag: nx.DiGraph[str], nodes: dict[str, _Node]) -> Markup:
+def _draw(dag: nx.DiGraph[str], nodes: dict[str, _Node], address: Callable[[str], str] | None = None) -> Markup:
     layout = lay_out(dag, _WIDTH, dict.fromkeys(dag, _HEIGHT))
     width, height = round(layout.width + 4), round(layout.height + 4)
     head = Markup(
-        '<svg width="{0}" height="{1}" viewBox="-2 -2 {0} {1}" role="img" aria-label="{2}"><defs>'
+        '<svg width="{0}" height="{1}" viewBox="-2 -2 {0} {1}" role="{3}" aria-label="{2}"><defs>'
         '<marker id="arrow" viewBox="0 0 8 8" refX="7.5" refY="4" markerWidth="6" markerHeight="6" orient="auto">'
         '<path class="head" d="M0,0.5 L8,4 L0,7.5 z"/></marker></defs>'
-    ).format(width, height, f"Graph of {count(len(dag), 'box')[:-1] + 'es' if len(dag) != 1 else '1 box'}")
+    ).format(
+        width,
+        height,
+        f"Graph of {count(len(dag), 'box')[:-1] + 'es' if len(dag) != 1 else '1 box'}",
+        "img" if address is None else "group",
+    )
     most = max((node.tokens for node in nodes.values()), default=0)
     edge = Markup('<path class="edge" marker-end="url(#arrow)" d="{}"/>')
     edges = (edge.format(_path(route)) for route in layout.routes.values())
     boxes = (_box(nodes[name], layout.boxes[name], most) for name in dag)
-    return head + Markup("").join([*edges, *boxes]) + Markup("</svg>")
+    if address is not None:
+        link = Markup('<a href="{}" data-task="{}">{}</a>')
+        boxes = (link.format(address(name), clean(name), box) for name, box in zip(dag, boxes, strict=True))
+    # In lines, because an open page is sent the changed lines of its parts.
+    return Markup("\n").join([head, *edges, *boxes, Markup("</svg>")])
 
 
 def _path(corners: tuple[Point, ...]) -> str:

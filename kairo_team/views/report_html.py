@@ -57,10 +57,8 @@ def render_report(story: RunStory, known: Known | None = None, inside: Sequence[
     page |= {"graph": picture, "graph_words": words, "inside": [one.values for one in parts]}
     page["inside_left_out"] = left_out(inside, parts)
     page["contents"] = list(_contents(page))
-    css, js = page_style(), asset("parts.js") + asset("report.js")
-    # Named by their hashes, only the page's own style and script may run, whatever a member wrote.
-    policy = f"{policy_of(css)}; img-src data:; script-src {_hash_of(js)}"
-    trusted = {"policy": Markup(policy), "css": Markup(css), "js": Markup(js)}  # noqa: S704 - the library's own
+    css, js = page_style(), _script()
+    trusted = {"policy": Markup(report_policy()), "css": Markup(css), "js": Markup(js)}  # noqa: S704 - the library's own
     rows = _pack({name: rows for one in made for name, rows in one.packed.items()})
     return template("report.html").render(page=page, rows=rows, **trusted)
 
@@ -141,6 +139,15 @@ def asset(name: str) -> str:
 def page_style() -> str:
     """Return the style of reports, which begins with what the console has too."""
     return asset("parts.css") + asset("report.css")
+
+
+def _script() -> str:
+    return asset("parts.js") + asset("report.js")
+
+
+def report_policy() -> str:
+    """Return the policy of a report: only its own style and script may run, whatever a member wrote."""
+    return f"{policy_of(page_style())}; img-src data:; script-src {_hash_of(_script())}"
 
 
 def policy_of(css: str) -> str:

@@ -81,7 +81,7 @@ def describe(story: RunStory, known: Known, inside: Sequence[RunStory]) -> dict[
         "verdict": _VERDICTS.get(state, f"The run: {state}."),
         "goal": " ".join(cut(story.goal, 2_000)).strip(),
         "line": " · ".join(line_of(story, known.limits)),
-        "why": list(_reasons(story, known)),
+        "why": list(reasons(story, known)),
         "next": _NEXT.get(state, ""),
         "commands": known.commands,
         "facts": list(_facts(story, inside)),
@@ -136,7 +136,7 @@ def sent_back(tasks: Iterable[TaskStory]) -> Iterator[str]:
         yield ", ".join(words)
 
 
-def _reasons(story: RunStory, known: Known) -> Iterator[str]:
+def reasons(story: RunStory, known: Known) -> Iterator[str]:
     """Yield why the run did not complete, each cause once, and its warnings."""
     error = known.error or (story.ended.error if story.ended else None)
     if error:
@@ -149,14 +149,15 @@ def _reasons(story: RunStory, known: Known) -> Iterator[str]:
     for cause, names in list(causes.items())[:_MOST_REASONS]:
         more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
         named = ", ".join(names[:_MOST_NAMED]) + more
-        yield named if error and cause and cause in error else f"{named}: {cause}"
+        yield f"{named}: for the same reason" if error and cause in error else f"{named}: {cause}"
     if len(causes) > _MOST_REASONS:
         yield f"{count(len(causes) - _MOST_REASONS, 'more cause')}"
     waiting = [asked for asked in story.questions if asked.is_open]
     for asked in waiting[:_MOST_REASONS]:
         about = asked.question.task_id or "the plan"
         yield f"open question on {cut(about, 100)[0]}: {cut(asked.question.text, 300)[0]}"
-    for warning in [one for one in known.warnings if one != error][:_MOST_REASONS]:
+    told = [one for one in (error, *causes) if one]
+    for warning in [one for one in known.warnings if not any(words in one for words in told)][:_MOST_REASONS]:
         yield f"warning: {cut(warning, 300)[0]}"
 
 

@@ -90,6 +90,13 @@ def make_rows(story: RunStory, calls: Calls, first: int, runs: Mapping[str, Sequ
     return [_row(number, task, page) for number, task in enumerate(story.tasks.values(), first)]
 
 
+def task_details(story: RunStory, task: TaskStory, runs: Sequence[Link] = ()) -> dict[str, Any]:
+    """Return the values of a page about one task, with more of its texts than a report has room for."""
+    page = _Page(story, Calls(story), _MOST_TEXT, _MOST_TEXT, {task.id: runs}, [0], alone=True)
+    waits_of_it = waits(task, story.tasks, story.last)
+    return _details(0, task, page, _waited(task, waits_of_it, story.last))
+
+
 def _bounded(share: int) -> int:
     return min(max(share, _LEAST_TEXT), _MOST_TEXT)
 

@@ -70,6 +70,8 @@ class RunRecord(NamedTuple):
     questions: tuple[HumanRequest, ...]
     error: str | None
     """Why the run did not complete."""
+    result: TeamResult | None = None
+    """The result of the last session; None while the run is under way."""
 
 
 def read_record(journal: SqlJournal, run: RecordedRun) -> RunRecord:
@@ -86,6 +88,7 @@ def read_record(journal: SqlJournal, run: RecordedRun) -> RunRecord:
         in_doubt,
         journal.pending(run.run_id),
         None if result is None else result.error,
+        result,
     )
 
 

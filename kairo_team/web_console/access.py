@@ -38,7 +38,8 @@ _SIGN_IN: Final = Markup(
 _PAGE: Final = Markup(
     '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="color-scheme" content="light dark">'
     '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    '<title>{title} - kairo console</title><link rel="stylesheet" href="/static/console.css"></head>\n'
+    '<title>{title} - kairo console</title><link rel="stylesheet" href="/static/parts.css">'
+    '<link rel="stylesheet" href="/static/console.css"></head>\n'
     '<body><main><h1>{title}</h1><p role="alert" class="warning">{sentence}</p>{form}</main></body></html>\n'
 )
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:@/\[\]]+)(?::\d+)?")
@@ -58,6 +59,13 @@ HEADERS: Final[Mapping[str, str]] = {
 """Headers of every response. Without `same-origin` a form's `Origin` would be missing."""
 FILE_POLICY: Final = "default-src 'none'; sandbox; frame-ancestors 'none'"
 """The policy of a file that a member made, in place of the console's: nothing in it may run, or load anything."""
+
+
+REPORT_POLICY: Final = "{policy}; sandbox allow-scripts allow-popups allow-downloads; frame-ancestors 'none'"
+"""The policy of a report: its own, and an origin of its own, from which nothing of the console can be read."""
+_POLICY: Final = "content-security-policy"
+_OWN_POLICY: Final = "sandbox"
+"""What the policies of these pages have, and the console's has not."""
 
 
 class Failures:
@@ -169,7 +177,8 @@ class Guarded:
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                headers.update({name: word for name, word in HEADERS.items() if headers.get(name) != FILE_POLICY})
+                own = _OWN_POLICY in headers.get("content-security-policy", "")
+                headers.update({name: word for name, word in HEADERS.items() if not (own and name == _POLICY)})
             await send(message)
 
         await (self._access.refusal(Request(scope)) or self._app)(scope, receive, send_guarded)

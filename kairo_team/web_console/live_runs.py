@@ -15,6 +15,10 @@ from kairo_team.budget import NO_USAGE, Budget, Usage
 from kairo_team.errors import Misuse, RunFinished, RunNotFound
 from kairo_team.files import File
 from kairo_team.recorded import ENDED, RecordedRun
+from kairo_team.views.report_html import render_report
+from kairo_team.views.report_page import Known
+from kairo_team.views.run_record import RunInside
+from kairo_team.views.run_story import tell
 from kairo_team.web_console.made_files import MadeFile
 from kairo_team.web_console.sources import Deferral, Standing, Waiting
 
@@ -24,8 +28,9 @@ if TYPE_CHECKING:
     from kairo_team.durable.accounts import Account
     from kairo_team.engine.records.run_handle import Run
     from kairo_team.engine.work.runtime import Runtime
-    from kairo_team.events import Event, TeamEnded
+    from kairo_team.events import Content, Event, TeamEnded
     from kairo_team.human import HumanDecision
+    from kairo_team.results import Attempt, TeamResult
 
 MOST_ENDED: Final = 100
 """Ended runs that are kept, the newest ones."""
@@ -246,6 +251,38 @@ class LiveRuns:
             for one, file in shown
             if file is not None
         ]
+
+    def texts(self, run_id: str, task_id: str) -> Sequence[Content]:
+        """Return the texts of the work on a task."""
+        kept = self._find(run_id)
+        with self._lock:
+            texts = [one for one in kept.events if isinstance(one, events.Content) and one.of != "piece"]
+        return [one for one in texts if one.task_id == task_id]
+
+    def attempts(self, run_id: str, task_id: str) -> Sequence[Attempt]:
+        """Return nothing: without a journal no attempt is recorded."""
+        return ()
+
+    def result(self, run_id: str) -> TeamResult | None:
+        """Return nothing: without a journal no result is recorded."""
+        return None
+
+    def inside(self, run_id: str) -> Sequence[RunInside]:
+        """Return the runs inside the tasks of a run."""
+        with self._lock:
+            kept = [one for one in self._kept.values() if one.within == run_id and one.events]
+        return [RunInside(one.run_id, run_id, getattr(one.events[0], "within_task", None) or "") for one in kept]
+
+    def report(self, run_id: str) -> str:
+        """Return the report of a run, from its events."""
+        kept = self._find(run_id)
+        with self._lock:
+            told = list(kept.events)
+        return render_report(tell(told), Known(self._state(kept), limits=kept.budget))
+
+    def fork_hint(self, run: RecordedRun, task_id: str) -> str:
+        """Return nothing: only a recorded run can be forked."""
+        return ""
 
     def answer(self, question_id: str, decision: HumanDecision) -> None:
         """Answer a question."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
+from difflib import SequenceMatcher
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, cast
-from urllib.parse import parse_qsl, quote
+from urllib.parse import parse_qsl, quote, urlsplit
 
 import anyio
 from markupsafe import Markup
@@ -17,13 +18,15 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 
+from kairo_team._util.masking import masked
 from kairo_team._util.terminal import clean
 from kairo_team._util.threads import run_in_thread
 from kairo_team.budget import Budget
-from kairo_team.errors import Misuse, NoQuestion
+from kairo_team.errors import Misuse, NoQuestion, RunNotFound
 from kairo_team.human import HumanDecision
 from kairo_team.recorded import STATES
-from kairo_team.web_console.access import FILE_POLICY, MAX_BODY, Access
+from kairo_team.views.report_html import report_policy
+from kairo_team.web_console.access import FILE_POLICY, MAX_BODY, REPORT_POLICY, Access
 from kairo_team.web_console.open_questions import open_questions
 from kairo_team.web_console.run_page import AT_ONCE, MOST_TASKS, RunPages
 
@@ -46,6 +49,8 @@ _REST: Final = 3
 """A slow page is made less often: between two times passes this multiple of the time it took."""
 _THOROUGH: Final = 5.0
 """Seconds after which everything is read again, even if nothing seems to have changed."""
+_MOST_COMPARED: Final = 10_000_000
+"""Most pairs of lines of two texts that are compared."""
 _PING: Final = 30
 """Reads without news after which a comment is sent, to find out whether the browser is still there."""
 
@@ -104,16 +109,51 @@ class Pages:
 
     def questions(self, request: Request) -> Response:
         """Show the questions that wait for a person."""
+        return self._questions(request)
+
+    def _questions(self, request: Request, refused: str = "", status: int = 200) -> Response:
         done = request.query_params.get("done", "")
         parts = self._parts(request, "question_parts.html", {"questions": open_questions(self._source)})
-        return self._page(request, "questions.html", parts=parts, done=done)
+        return self._page(request, "questions.html", status, parts=parts, done=done, refused=refused)
 
     def run(self, request: Request) -> Response:
         """Show one run; of a long run, only its first events."""
-        page = self._pages.of(request.query_params.get("id", ""))
-        run = self._source.show(page.run_id)
-        parts = page.parts(self._look(page.run_id), partial(self._run_parts, page.run_id), AT_ONCE)
-        return self._page(request, "run.html", run=run, parts=parts, done=request.query_params.get("done", ""))
+        return self._run(request, request.query_params.get("id", ""))
+
+    def _run(self, request: Request, run_id: str, refused: str = "", status: int = 200) -> Response:
+        page = self._pages.of(run_id)
+        run = self._source.show(run_id)
+        parts = page.parts(self._look(run_id), partial(self._run_parts, run_id), AT_ONCE)
+        done = request.query_params.get("done", "")
+        return self._page(request, "run.html", status, run=run, parts=parts, done=done, refused=refused)
+
+    def task(self, request: Request) -> Response:
+        """Show one task of a run; for the script of the run's page, only the part about the task."""
+        run_id, task_id = request.query_params.get("id", ""), request.query_params.get("task", "")
+        values = self._pages.of(run_id).task(task_id)
+        if values is None:
+            raise HTTPException(404, f"Run {run_id!r} has no task {task_id!r}.")
+        shown = {"form_key": self._access.form_key, "here": _run_path(run_id), **values}
+        if "part" in request.query_params:
+            text = self._templates.get_template("task_part.html").render(shown)
+            return HTMLResponse(text.encode("utf-8", "replace"))
+        return self._page(request, "task.html", **{**values, "here": _run_path(run_id)})
+
+    def report(self, request: Request) -> Response:
+        """Show the report of a run: a page with a policy of its own, which cannot use the console's session."""
+        run_id = request.query_params.get("id", "")
+        page = self._source.report(run_id)
+        headers = {"content-security-policy": REPORT_POLICY.format(policy=report_policy())}
+        return HTMLResponse(page.encode("utf-8", "replace"), headers=headers)
+
+    def output(self, request: Request) -> Response:
+        """Return the whole output of a run, or of a task, as a file."""
+        run_id, task_id = request.query_params.get("id", ""), request.query_params.get("task", "")
+        text = self._pages.of(run_id).output(task_id)
+        if text is None:
+            raise HTTPException(404, f"Run {run_id!r} has no such output to save.")
+        headers = {"content-disposition": 'attachment; filename="output.txt"'}
+        return PlainTextResponse(masked(text).encode("utf-8", "replace"), headers=headers)
 
     def _run_parts(self, run_id: str, values: dict[str, Any]) -> dict[str, str]:
         """Render the parts of a run's page; they are the same for all browsers."""
@@ -267,6 +307,7 @@ class Pages:
         given = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
         if not self._access.is_own_form(given):
             raise HTTPException(403, "This form is from an earlier session of the console: open the page again.")
+        request.state.given = given
         return given
 
     # ------------------------------------------------------------------ what pages share
@@ -276,11 +317,11 @@ class Pages:
 
     def _common(self, request: Request) -> dict[str, Any]:
         given = dict(parse_qsl(f"name={request.cookies.get(_NAME, '')}")).get("name", "")[:_MOST_NAME]
-        path, run_id = request.url.path, request.query_params.get("id", "")
+        path, run_id = request.url.path, request.query_params.get("id", "") or _run_of(given_in(request))
         return {
             "person": given or self._person,
             "form_key": self._access.form_key,
-            "here": _run_path(run_id) if path.startswith("/run") else path.removesuffix("/stream"),
+            "here": _run_path(run_id) if run_id else path.removesuffix("/stream").removesuffix("/answer"),
             "journal": self._source.name,
             "waiting": self._source.number_open(),
         }
@@ -296,6 +337,12 @@ class Pages:
             error.status_code if isinstance(error, HTTPException) else 404 if isinstance(error, LookupError) else 409
         )
         sentence = error.detail if isinstance(error, HTTPException) else str(error)
+        given = given_in(request)
+        if isinstance(error, Misuse | ValueError) and given:  # its form is on that page
+            if given.get("back") == "/questions":
+                return self._questions(request, sentence, status)
+            with suppress(RunNotFound):
+                return self._run(request, _run_of(given), sentence, status)
         heading = "Not found" if status == 404 and request.method == "GET" else "Not done"  # noqa: PLR2004 - HTTP's number
         return self._page(request, "refused.html", status, heading=heading, sentence=sentence)
 
@@ -319,7 +366,7 @@ async def _messages(
             name = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
             if name != last:
                 last, silent = name, 0
-                news = {part: html for part, html in parts.items() if html != sent.get(part)}
+                news = {part: change_of(sent.get(part), html) for part, html in parts.items() if html != sent.get(part)}
                 yield f"retry: 1000\nid: {name}\ndata: {json.dumps(news)}\n\n"
             sent = parts
         silent += 1
@@ -329,6 +376,35 @@ async def _messages(
         next_look = anyio.current_time() + max(_LOOK, _REST * took)
         while not is_closing() and (left := next_look - anyio.current_time()) > 0:  # noqa: ASYNC110 - another thread closes it
             await anyio.sleep(min(left, _LOOK))
+
+
+def change_of(before: str | None, after: str) -> str | list[tuple[int, int, list[str]]]:
+    """Return how a text became another: its changed lines from the end on, or the new text if that is shorter.
+
+    A change is the index of its first line, how many lines go, and the lines that come.
+    """
+    if before is None:
+        return after
+    old, new = before.split("\n"), after.split("\n")
+    start = next((at for at, (one, other) in enumerate(zip(old, new, strict=False)) if one != other), 0)
+    matcher = SequenceMatcher(None, old[start:], new[start:], autojunk=False)
+    if (len(old) - start) * (len(new) - start) > _MOST_COMPARED:
+        changes = [(start, len(old) - start, new[start:])]
+    else:
+        found = [one for one in matcher.get_opcodes() if one[0] != "equal"]
+        changes = [(start + a, b - a, new[start + c : start + d]) for _, a, b, c, d in reversed(found)]
+    return changes if len(json.dumps(changes)) < len(after) else after
+
+
+def given_in(request: Request) -> Mapping[str, str]:
+    """Return the fields of the form that a request brought, if it was read."""
+    return cast("Mapping[str, str]", getattr(request.state, "given", {}))
+
+
+def _run_of(given: Mapping[str, str]) -> str:
+    """Return the run whose page has a form."""
+    back = dict(parse_qsl(urlsplit(given.get("back", "")).query))
+    return given.get("run") or back.get("id", "")
 
 
 def _run_path(run_id: str) -> str:

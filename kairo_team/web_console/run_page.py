@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter, OrderedDict, deque
-from dataclasses import dataclass, fields
+from copy import copy
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
-from itertools import zip_longest
 from sys import maxsize
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import quote
 
 from kairo_team import events
 from kairo_team.budget import NO_USAGE, Budget
 from kairo_team.recorded import ENDED
+from kairo_team.views.progress import RowState
+from kairo_team.views.recorded_report import add_attempts
 from kairo_team.views.report_graph import draw_run
+from kairo_team.views.report_html import add_outcomes, known_of_result
+from kairo_team.views.report_page import Known, line_of, reasons
+from kairo_team.views.report_tasks import WAITS, Piece, bars, task_details
+from kairo_team.views.report_text import cut, seconds
 from kairo_team.views.run_notes import describe
 from kairo_team.views.run_record import CallSum
 from kairo_team.views.run_story import RunStory
+from kairo_team.views.run_waits import waits
 from kairo_team.web_console.made_files import last_files
 from kairo_team.web_console.open_questions import open_questions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from kairo_team.budget import Usage
     from kairo_team.events import Event
@@ -30,6 +39,8 @@ if TYPE_CHECKING:
 
 MOST_TASKS: Final = 200
 """Tasks that a table shows."""
+MOST_OUTPUT: Final = 20_000
+"""Characters of an output that a page shows; all of it can be saved."""
 MOST_TEXTS: Final = 20
 """Most replies that are shown while they are written; the calls that began last are kept."""
 AT_ONCE: Final = 2_000
@@ -46,18 +57,17 @@ _WIDTH: Final = 1_000
 """Width of a picture, in its own units."""
 TAIL: Final = 4_000
 """How many of the last characters of an unfinished reply are shown."""
-_LEAST: Final = 3
-"""The width of a bar that takes no time."""
+_STEP: Final = 1.25
+"""The next span of a timeline is this multiple of the one before."""
 _SECOND: Final = 0.001
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A piece of a timeline: `x` and `width` of 1,000."""
-
-    x: float
-    width: float
-    status: str
+_MILLION: Final = 1e6
+_MOST_NAMED: Final = 3
+_OVER: Final = (RowState.DONE, RowState.FAILED, RowState.SKIPPED, RowState.CANCELLED)
+_NOT_ACCEPTED: Final = (RowState.FAILED, RowState.SKIPPED, RowState.CANCELLED)
+_NOT_SHOWN: Final = (
+    "The journal has this artifact as it was made, and secrets in it would not be masked. The console shows it when "
+    "the result of the run is recorded, or at once with kairo run --content journal, or Runtime(content='journal')."
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -153,29 +163,50 @@ class RunView:
         """The last calls, the newest first."""
         return self.story.calls[: -_SHOWN - 1 : -1]
 
-    def moment(self, seconds: float) -> datetime:
+    def set_aside(self) -> tuple[int, Sequence[str]]:
+        """Return the unused tokens that are set aside for open tasks, and these tasks, the largest share first."""
+        open_ones = [one for one in self.story.tasks.values() if one.tokens_given and one.returned is None]
+        left = {one.id: max((one.tokens_given or 0) - one.usage.tokens, 0) for one in open_ones if one.end is None}
+        return sum(left.values()), sorted((one for one in left if left[one]), key=lambda one: -left[one])
+
+    def waiting(self, task: TaskStory) -> str:
+        """Return what an open task waits for, in words; "" if it does not wait."""
+        wait = next(iter(task.open_waits.values()), None)
+        if wait is None or task.state in _OVER:
+            return ""
+        tokens, names = self.set_aside() if wait.why == "budget" else (0, ())
+        others = [one for one in names if one != task.id]
+        why = f": {tokens:,} are set aside for {', '.join(others[:_MOST_NAMED])}" if others else ""
+        return f"waits for {WAITS[wait.why]}{why}"
+
+    def moment(self, after: float) -> datetime:
         """Return the date and time of a moment, given in seconds since the run's first event."""
         assert self.story.started_at is not None, "something happened"
-        return self.story.started_at + timedelta(seconds=seconds)
+        return self.story.started_at + timedelta(seconds=after)
 
-    def bars(self, task: TaskStory) -> list[Bar]:
-        """Return the attempts of a task as pieces of the run's time; one without an end lasts until the next."""
-        unit = _WIDTH / max(self.now, self.story.last, _SECOND)
-        found: list[Bar] = []
-        for one, following in zip_longest(task.attempts, task.attempts[1:]):
-            latest = max(self.now, self.story.last) if following is None else following.start
-            end = latest if one.end is None else one.end
-            found.append(Bar(round(one.start * unit, 1), round(max((end - one.start) * unit, _LEAST), 1), one.status))
-        return found
+    @property
+    def span(self) -> float:
+        """Seconds that timelines show: of a run under way rounded up, so that bars mostly stay where they are."""
+        last = max(self.story.last, _SECOND)
+        if self.now <= 0:
+            return last
+        return _STEP ** math.ceil(math.log(max(self.now, last), _STEP))
+
+    def bars(self, task: TaskStory) -> list[Piece]:
+        """Return the attempts, reviews and waits of a task as pieces of the run's time."""
+        end = max(self.now, self.story.last)
+        scale = end / self.span
+        found = bars(task, waits(task, self.story.tasks, end) if task.attempts else (), end)
+        return [one._replace(x=round(one.x * scale, 1), width=round(one.width * scale, 1)) for one in found]
 
     def curve(self, limit: int) -> str:
         """Return the points of the curve of tokens left over time, for a picture of 1,000 by 100."""
         whole = max(self.now, self.story.last, _SECOND)
         step = max(len(self.spent) // _POINTS, 1)
         points = [(0.0, 0)]
-        for seconds, used in [*self.spent[::step], (whole, self.spent[-1][1] if self.spent else 0)]:
-            points += [(seconds, points[-1][1]), (seconds, used)]  # a step: the tokens are spent at the end of a call
-        return " ".join(f"{seconds / whole * _WIDTH:.1f},{min(used / limit, 1) * 100:.1f}" for seconds, used in points)
+        for after, used in [*self.spent[::step], (whole, self.spent[-1][1] if self.spent else 0)]:
+            points += [(after, points[-1][1]), (after, used)]  # a step: the tokens are spent at the end of a call
+        return " ".join(f"{after / whole * _WIDTH:.1f},{min(used / limit, 1) * 100:.1f}" for after, used in points)
 
 
 class Limit(NamedTuple):
@@ -185,6 +216,25 @@ class Limit(NamedTuple):
     used: float
     limit: float
     held: float
+
+    @property
+    def words(self) -> str:
+        """The amounts as people write them."""
+        if self.name == "seconds":
+            return f"{seconds(self.used)} of {seconds(self.limit)}"
+        used, limit = (f"{one:,.6g}" if one < _MILLION else f"{one:,.0f}" for one in (self.used, self.limit))
+        return f"{used} of {limit}"
+
+
+class Money(NamedTuple):
+    """The run's tokens as a bar."""
+
+    pieces: Sequence[Piece]
+
+    @property
+    def words(self) -> str:
+        """What the bar shows."""
+        return ", ".join(one.words for one in self.pieces)
 
 
 class RunPage:
@@ -196,6 +246,8 @@ class RunPage:
         self._view = RunView()
         self._started_at: float = 0.0
         self._lock = threading.Lock()
+        self._result: tuple[object, Known] = (None, Known())
+        """The state that a result was read in, and what the result says."""
         self._made: tuple[object, object] = (None, None)
         """The state that the parts were made from, and the parts."""
 
@@ -214,6 +266,49 @@ class RunPage:
         with self._lock:
             return self._read(None)
 
+    def task(self, task_id: str) -> dict[str, Any] | None:
+        """Return the values of the page about one task, with its texts; None if the run has no such task."""
+        with self._lock:
+            page = self._read(None)
+            view: RunView = page["view"]
+            if task_id not in view.story.tasks:
+                return None
+            story, task = _with_texts(view.story, task_id, self._source, self.run_id)
+            runs = [
+                (f"/run?id={quote(one.run_id)}", f"run inside: {one.run_id}")
+                for one in self._source.inside(self.run_id)
+                if one.task_id == task_id
+            ]
+            details = task_details(story, task, runs)
+        made = details["made"]
+        if made is None and any(one.status == "completed" for one in task.attempts):
+            details["not_shown"] = _NOT_SHOWN
+        files, more = last_files(one for one in self._source.files(self.run_id) if one.task_id == task_id)
+        run = page["run"]
+        return {
+            "run": run,
+            "task": details,
+            "files": files,
+            "more_files": more,
+            "fork": self._source.fork_hint(run, task_id),
+            "here_live": page["here_live"],
+            "is_open": task.state not in _OVER,
+            "lost": lost_with(view.story.tasks, task_id),
+            "after": task.planned.depends_on,
+        }
+
+    def output(self, task_id: str = "") -> str | None:
+        """Return the whole output of the run, or of one of its tasks; None if it made nothing."""
+        with self._lock:
+            if not task_id:
+                result = self._source.result(self.run_id)
+                return None if result is None else result.output or result.partial_output
+            story: RunStory = self._read(None)["view"].story
+            if task_id not in story.tasks:
+                return None
+            _, task = _with_texts(story, task_id, self._source, self.run_id)
+            return next((one.artifact for one in reversed(task.attempts) if one.artifact), None)
+
     def _read(self, most: int | None) -> dict[str, Any]:
         standing = self._source.standing(self.run_id)
         if standing.run.started_at != self._started_at:  # it was forgotten, and another run has its id now
@@ -229,16 +324,26 @@ class RunPage:
         if more > 0:
             tasks.sort(key=lambda one: _FIRST.index(one.state) if one.state in _FIRST else len(_FIRST))
         texts = list(view.writings.items())
-        picture, on_picture = draw_run(view.story)
+        bad = next((one for one in view.story.tasks.values() if one.state in _NOT_ACCEPTED), None)
+        picture, on_picture = draw_run(view.story, _task_path(self.run_id))
         files, more_files = last_files(self._source.files(self.run_id))
+        known = self._known(standing)
         return {
             "run": standing.run,
             "standing": standing,
+            "line": " · ".join(line_of(view.story, standing.budget)),
+            "why": list(reasons(view.story, known)),
+            "output": known.output,
+            "is_partial": known.partial,
+            "again": self._source.fork_hint(standing.run, bad.id) if bad is not None else "",
             "resume_hint": self._source.resume_hint(standing.run),
             "calls": view.sums if standing.calls is None else standing.calls,
             "view": view,
             "tasks": tasks[:MOST_TASKS],
             "more": more,
+            "task_path": _task_path(self.run_id),
+            "money": _money(view, standing),
+            "waiting": {one.id: view.waiting(one) for one in tasks[:MOST_TASKS]},
             "texts": texts[-MOST_TEXTS:],
             "more_texts": len(texts) - MOST_TEXTS,
             "picture": picture,
@@ -250,6 +355,24 @@ class RunPage:
             "ended": standing.run.state in ENDED,
             "here_live": self._source.live(self.run_id) is not None,
         }
+
+    def _known(self, standing: Standing) -> Known:
+        """Return what the result of an ended or waiting run says, with the output cut."""
+        run = standing.run
+        if run.state in ("queued", "running"):
+            return Known(error=standing.error)
+        key = (run.started_at, run.state, run.updated_at)
+        if self._result[0] != key:
+            result = self._source.result(self.run_id)
+            known = Known(error=standing.error) if result is None else known_of_result(result)
+            output = None if known.output is None else cut(known.output, MOST_OUTPUT)[0]
+            self._result = key, known._replace(output=output)
+        return self._result[1]
+
+
+def _task_path(run_id: str) -> Callable[[str], str]:
+    """Return the function that makes the address of a task's page."""
+    return lambda task_id: f"/run/task?id={quote(run_id, safe='')}&task={quote(task_id, safe='')}"
 
 
 class RunPages:
@@ -269,6 +392,64 @@ class RunPages:
             if len(self._pages) > _MOST_PAGES:
                 self._pages.popitem(last=False)
         return page
+
+
+def _with_texts(story: RunStory, task_id: str, source: Source, run_id: str) -> tuple[RunStory, TaskStory]:
+    """Return copies of a story and of one of its tasks, with the texts and artifacts that may be shown."""
+    kept = story.tasks[task_id]
+    task = replace(kept, attempts=[copy(one) for one in kept.attempts])
+    whole = copy(story)
+    whole.tasks, whole.texts = {**story.tasks, task_id: task}, {}
+    by_number = {one.number: one for one in task.attempts}
+    for event in source.texts(run_id, task_id):
+        if event.of != "artifact":
+            whole.texts.setdefault(event.call_id, {})[event.of] = event.body
+        elif event.attempt in by_number and event.body is not None:
+            by_number[event.attempt].artifact = str(event.body.get("text", ""))
+    add_attempts(task, source.attempts(run_id, task_id))
+    result = source.result(run_id)
+    add_outcomes(whole, [one for one in result.outcomes if one.task_id == task_id] if result is not None else ())
+    return whole, task
+
+
+def lost_with(tasks: Mapping[str, TaskStory], task_id: str) -> Sequence[str]:
+    """Return the open tasks that can no longer start if a task is not accepted, in plan order."""
+    lost = {one.id for one in tasks.values() if one.state in _NOT_ACCEPTED} | {task_id}
+    found: list[str] = []
+    changed = True
+    while changed:
+        changed = False
+        for one in tasks.values():
+            left = sum(name not in lost for name in one.planned.depends_on)
+            if one.id not in lost and one.state is RowState.PENDING and left < one.planned.needs:
+                lost.add(one.id)
+                found.append(one.id)
+                changed = True
+    return found
+
+
+def _money(view: RunView, standing: Standing) -> Money | None:
+    """Return the bar of the run's tokens; None without a limit."""
+    limit = standing.budget.tokens
+    if limit is None:
+        return None
+    (aside, names), used = view.set_aside(), standing.run.usage.tokens
+    aside = min(max(aside - standing.held, 0), max(limit - used - standing.held, 0))
+    whose = f" for {', '.join(names[:_MOST_NAMED])}" + (" and others" if len(names) > _MOST_NAMED else "")
+    amounts = [
+        ("m-spent", used, "spent"),
+        ("m-held", standing.held, "held for calls under way"),
+        ("m-aside", aside, f"set aside{whose}"),
+        ("m-free", max(limit - used - standing.held - aside, 0), "free"),
+    ]
+    whole, x = max(limit, used + standing.held) or 1, 0.0
+    pieces: list[Piece] = []
+    for style, amount, words in amounts:
+        if amount or style == "m-spent":
+            width = round(amount / whole * 100, 2)
+            pieces.append(Piece(style, round(x, 2), width, f"{amount:,} {words}"))
+            x += width
+    return Money(pieces)
 
 
 def _limits(standing: Standing) -> list[Limit]:

@@ -11,15 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import uvicorn
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from kairo_team._util.terminal import clean
 from kairo_team.errors import KairoError, Misuse
+from kairo_team.views.rendered import rendered
+from kairo_team.views.report_html import asset
 from kairo_team.views.text import clock
 from kairo_team.web_console.access import Access, Guarded
 from kairo_team.web_console.pages import Pages
@@ -27,6 +30,7 @@ from kairo_team.web_console.pages import Pages
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from starlette.requests import Request
     from starlette.types import ASGIApp
 
     from kairo_team.web_console.address import Address
@@ -51,6 +55,9 @@ def make_app(
             Route("/questions/subject", pages.subject),
             Route("/questions/answer", pages.answer, methods=["POST"]),
             Route("/run", pages.run),
+            Route("/run/task", pages.task),
+            Route("/run/report", pages.report),
+            Route("/run/output", pages.output),
             Route("/run/stream", pages.run_stream),
             Route("/run/file", pages.file),
             Route("/run/cancel", pages.cancel, methods=["POST"]),
@@ -59,11 +66,23 @@ def make_app(
             Route("/run/cancel-task", pages.cancel_task, methods=["POST"]),
             Route("/compare", pages.compare),
             Route("/name", pages.name, methods=["POST"]),
+            Route("/static/parts.css", _parts_css),
+            Route("/static/parts.js", _parts_js),
             Mount("/static", StaticFiles(directory=_HERE / "static")),
         ],
         exception_handlers={KairoError: pages.refuse, ValueError: pages.refuse, HTTPException: pages.refuse},
     )
     return Guarded(app, access)  # outermost, so that error pages get the headers too
+
+
+def _parts_css(_request: Request) -> Response:
+    """Return the style that pages share with reports."""
+    return Response(asset("parts.css"), media_type="text/css")
+
+
+def _parts_js(_request: Request) -> Response:
+    """Return the script that pages share with reports."""
+    return Response(asset("parts.js"), media_type="text/javascript")
 
 
 def _user() -> str:
@@ -78,14 +97,17 @@ def _user() -> str:
 def templates() -> Environment:
     """Return the templates: all values are escaped, and control and bidi characters are replaced."""
     made = Environment(
-        loader=FileSystemLoader(_HERE / "templates"),
+        # The templates of reports too: pages show tasks with the same macros.
+        loader=ChoiceLoader(
+            [FileSystemLoader(_HERE / "templates"), PackageLoader("kairo_team.views", "report_assets")]
+        ),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=_harmless,
     )
-    made.filters |= {"moment": _moment, "clock": clock}
+    made.filters |= {"moment": _moment, "clock": clock, "rendered": rendered}
     return made
 
 

@@ -12,8 +12,20 @@ from kairo_team.durable.codec import outline
 from kairo_team.durable.event_pages import read_pages
 from kairo_team.durable.postgres import PostgresJournal
 from kairo_team.engine.records.replay import RAISED_BUDGET
+from kairo_team.events import Content
+from kairo_team.recorded import ENDED
 from kairo_team.results import Attempt
-from kairo_team.views.run_record import call_sums, first_budget, raised_budget, recorded_error
+from kairo_team.views.progress import RowState
+from kairo_team.views.recorded_report import page_of_run
+from kairo_team.views.run_record import (
+    call_sums,
+    first_budget,
+    raised_budget,
+    recorded_attempts,
+    recorded_error,
+    recorded_result,
+    runs_inside,
+)
 from kairo_team.web_console.made_files import MadeFile
 
 if TYPE_CHECKING:
@@ -28,10 +40,14 @@ if TYPE_CHECKING:
     from kairo_team.files import File
     from kairo_team.human import HumanDecision, HumanRequest
     from kairo_team.recorded import RecordedRun
-    from kairo_team.views.run_record import CallSum
+    from kairo_team.results import TeamResult
+    from kairo_team.views.run_record import CallSum, RunInside
+    from kairo_team.views.run_story import RunStory
 
 _A_FILE: Final = '{"~":"file"'
 """How a record of a file begins."""
+_A_TEXT: Final = '{"type":"content",'
+"""How the line of an event with a text begins."""
 _REMEMBERED: Final = 64
 """Runs whose unchanging values are kept."""
 
@@ -114,12 +130,36 @@ class Source(Protocol):
         """Return the files of a run's artifacts, in the order in which they were made."""
         ...
 
+    def texts(self, run_id: str, task_id: str) -> Sequence[Content]:
+        """Return the texts of the work on a task, if the run's events have them."""
+        ...
+
+    def attempts(self, run_id: str, task_id: str) -> Sequence[Attempt]:
+        """Return the recorded attempts of a task, if this process can mask the secrets of their run."""
+        ...
+
+    def result(self, run_id: str) -> TeamResult | None:
+        """Return the result of the last session, if it is recorded."""
+        ...
+
+    def inside(self, run_id: str) -> Sequence[RunInside]:
+        """Return the runs inside the tasks of a run."""
+        ...
+
+    def report(self, run_id: str) -> str:
+        """Return the report of a run; raises `RunNotFound`."""
+        ...
+
     def answer(self, question_id: str, decision: HumanDecision) -> None:
         """Answer a question; raises `NoQuestion` if it is not open, `Misuse` for another answer than before."""
         ...
 
     def resume_hint(self, run: RecordedRun) -> str:
         """Return how to resume a run; "" if a worker resumes it by itself."""
+        ...
+
+    def fork_hint(self, run: RecordedRun, task_id: str) -> str:
+        """Return the command that does a run again from a task on; "" if it cannot be forked."""
         ...
 
     def accounts(self) -> Sequence[Account]:
@@ -231,6 +271,46 @@ class JournalSource:
         found = [(one, one.artifact) for one in made if isinstance(one, Attempt)]
         files = ((one, file) for one, artifact in found if artifact is not None for file in artifact.files)
         return [MadeFile(one.task_id, one.number, known.get(file) or _unnamed(file)) for one, file in files]
+
+    def texts(self, run_id: str, task_id: str) -> Sequence[Content]:
+        """Return the texts of the work on a task."""
+        sql = "SELECT body FROM event WHERE run_id = ? AND body LIKE ? ORDER BY last"
+        with self._journal.database.reading() as connection:
+            rows = connection.execute(sql, (run_id, f"%{_A_TEXT}%")).fetchall()
+            pages = ["\n".join(one for one in row["body"].split("\n") if one.startswith(_A_TEXT)) for row in rows]
+            found = [*read_pages(connection, run_id, filter(None, pages))]
+        return [one for one in found if isinstance(one, Content) and one.task_id == task_id and one.of != "piece"]
+
+    def attempts(self, run_id: str, task_id: str) -> Sequence[Attempt]:
+        """Return the recorded attempts of a task of a run in this process, whose secrets are masked when shown."""
+        if self.live(run_id) is None:
+            return ()
+        return [one for one in recorded_attempts(self._journal, run_id) if one.task_id == task_id]
+
+    def result(self, run_id: str) -> TeamResult | None:
+        """Return the result of the last session."""
+        return recorded_result(self._journal, run_id)
+
+    def inside(self, run_id: str) -> Sequence[RunInside]:
+        """Return the runs inside the tasks of a run."""
+        return [one for one in runs_inside(self._journal, run_id) if one.parent == run_id]
+
+    def report(self, run_id: str) -> str:
+        """Return the report of a run."""
+        run = self.show(run_id)
+        return page_of_run(self._journal, run, partial(self._commands, run), as_made=self.live(run_id) is not None)
+
+    def _commands(self, run: RecordedRun, story: RunStory) -> tuple[str, ...]:
+        if run.state in ("suspended", "interrupted"):
+            return tuple(filter(None, [self.resume_hint(run)]))
+        bad = next((one.id for one in story.tasks.values() if one.state in (RowState.FAILED, RowState.SKIPPED)), None)
+        return () if bad is None else (self.fork_hint(run, bad),)
+
+    def fork_hint(self, run: RecordedRun, task_id: str) -> str:
+        """Return the command that does an ended run again from a task on."""
+        if run.state not in ENDED or run.parent is not None:
+            return ""
+        return shlex.join(["kairo", "fork", run.run_id, "--before", task_id, *self._journal.option])
 
     def _read_names(self, run_id: str, _state: str, _updated_at: float) -> Mapping[File, File]:
         """Return the files of a result by themselves; state and last change are the cache key."""

@@ -158,7 +158,8 @@ def test_half_typed_text_is_not_lost(chromium: Any, book: Path, journal: kt.Sqli
         page.locator("textarea").last.fill("   ")
         page.get_by_role("button", name="Revise").last.click()
         page.get_by_role("alert").filter(has_text="needs feedback in words").wait_for()
-        page.get_by_role("main").get_by_role("link", name="Questions").click()
+        assert page.locator("article.question").count() == 2, "it is said where the forms are"
+        page.get_by_role("navigation").get_by_role("link", name="Questions").click()
         wait_for_value(page.locator("textarea").first, "Half of a sen")
         page.get_by_role("button", name="Revise").first.click()
         page.get_by_text("you sent it back").wait_for()

@@ -1,33 +1,15 @@
 // Keeps the parts of an open page up to date, and shows how long ago things were. Pages work without it too.
 
-import { restore } from "./drafts.js";
+import { changed, put, tellAges } from "./parts_of_page.js";
+import { refresh } from "./tasks.js";
 
-const UNITS = [[86400, "day"], [3600, "hour"], [60, "minute"], [1, "second"]];
 const AGE_SECONDS = 10;
 
-function tellAges(root) {
-  for (const time of root.querySelectorAll("time")) {
-    time.dataset.moment ??= time.textContent;
-    const seconds = Math.max(0, Math.floor((Date.now() - Date.parse(time.dateTime)) / 1000));
-    const [size, unit] = UNITS.find(([least]) => seconds >= least) ?? [1, "second"];
-    const number = Math.floor(seconds / size);
-    time.textContent = `${number} ${unit}${number === 1 ? "" : "s"} ago`;
-    time.title = time.dataset.moment;
-  }
-}
-
-// A part with typed text or the focus is not replaced.
+// A part is not changed under the hands of a person who writes in a form of it, or is about to send one.
 function isInUse(part) {
-  const typed = [...part.querySelectorAll("textarea, input")].some((one) => one.value !== one.defaultValue);
-  return typed || part.contains(document.activeElement);
-}
-
-function put(part, html) {
-  const opened = new Map([...part.querySelectorAll("details[id]")].map((one) => [one.id, one.open]));
-  part.innerHTML = html;
-  for (const one of part.querySelectorAll("details[id]")) one.open = opened.get(one.id) ?? one.open;
-  restore(part);
-  tellAges(part);
+  const forms = [...part.querySelectorAll("form[method=post]")];
+  const typed = forms.some((form) => [...form.querySelectorAll("textarea, input")].some((one) => one.value !== one.defaultValue));
+  return typed || forms.some((form) => form.contains(document.activeElement));
 }
 
 function offer(part, html) {
@@ -50,14 +32,17 @@ function offer(part, html) {
 
 function take(parts, shown) {
   for (const part of document.querySelectorAll("[data-part]")) {
-    const html = parts[part.dataset.part];
-    if (html === undefined || html === shown.get(part)) continue;
+    const change = parts[part.dataset.part];
+    if (change === undefined) continue;
+    const html = changed(shown.get(part) ?? "", change);
+    if (html === shown.get(part)) continue;
     const first = !shown.has(part);
     shown.set(part, html);
     if (first && sameText(part, html)) continue;
     if (isInUse(part)) offer(part, html);
     else put(part, html);
   }
+  refresh();
 }
 
 // The page already contains the parts: the first message mostly brings the same ones. Ages differ by when they were told.

@@ -1,0 +1,59 @@
+"""A recorded run as a story and as a report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kairo_team.views.other_journals import OtherJournal, record_of
+from kairo_team.views.report_html import add_outcomes, known_of_result, render_report
+from kairo_team.views.report_page import Known
+from kairo_team.views.run_record import recorded_attempts, recorded_result, runs_inside
+from kairo_team.views.run_story import RunStory, TaskStory, tell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from kairo_team.durable.sql_journal import SqlJournal
+    from kairo_team.recorded import RecordedRun
+    from kairo_team.results import Attempt
+
+
+def page_of_run(
+    book: SqlJournal | OtherJournal, run: RecordedRun, commands: Callable[[RunStory], tuple[str, ...]], *, as_made: bool = True
+) -> str:
+    """Return the report of a recorded run; `commands` returns the commands that continue it.
+
+    An attempt is recorded as it was made, secrets included. Without `as_made` the report has only artifacts that are in
+    the events or the result, whose secrets are masked.
+    """
+    story = recorded_story(book, run.run_id, as_made=as_made)
+    story.run_id, story.team, story.goal = run.run_id, story.team or run.team, story.goal or run.goal
+    inside: dict[str, RunStory] = {}
+    for one in () if isinstance(book, OtherJournal) else runs_inside(book, run.run_id):
+        inside[one.run_id] = recorded_story(book, one.run_id, as_made=as_made)
+        inside[one.run_id].run_id, inside[one.run_id].within = one.run_id, (one.parent, one.task_id)
+    result = book.result(run.run_id) if isinstance(book, OtherJournal) else recorded_result(book, run.run_id)
+    known = Known() if result is None else known_of_result(result)
+    if result is not None:
+        add_outcomes(story, result.outcomes)
+    limits = record_of(book, run).budget
+    known = known._replace(state=run.state, limits=limits, commands=commands(story))
+    return render_report(story, known, list(inside.values()))
+
+
+def recorded_story(book: SqlJournal | OtherJournal, run_id: str, *, as_made: bool = True) -> RunStory:
+    """Return a run's story from its events; with `as_made`, with the recorded artifacts of its attempts."""
+    story = tell(book.events_after(run_id))
+    for made in recorded_attempts(book, run_id) if as_made and not isinstance(book, OtherJournal) else ():
+        if made.task_id in story.tasks:
+            add_attempts(story.tasks[made.task_id], [made])
+    return story
+
+
+def add_attempts(task: TaskStory, attempts: Iterable[Attempt]) -> None:
+    """Add recorded artifacts to the attempts of a task; an artifact of its events stays, because it is masked."""
+    made = {one.number: one.artifact for one in attempts if one.artifact is not None}
+    for attempt in task.attempts:
+        artifact = made.get(attempt.number)
+        if artifact is not None and attempt.artifact is None:
+            attempt.artifact, attempt.files = artifact.text, artifact.files

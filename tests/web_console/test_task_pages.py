@@ -1,0 +1,250 @@
+"""What came out of a run: its output and report, and each task with its texts, without secrets."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+pytest.importorskip("starlette", reason="the console needs the extra console")
+pytest.importorskip("httpx", reason="the tests of the console need httpx")
+
+import kairo_team as kt
+from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy
+from kairo_team.testing import FunctionModel
+from kairo_team.web_console.live_runs import LiveRuns
+from kairo_team.web_console.pages import change_of
+from tests.web_console.running import HOSTILE, Browser, begin, words
+
+pytestmark = pytest.mark.real_time
+SECRET = "hunter2hunter2"
+TIDES = "# Tides\n\n- **two** a day\n\n<b>moon</b>"
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[kt.SqliteJournal]:
+    made = kt.SqliteJournal(tmp_path / "runs.db")
+    yield made
+    made.close()
+
+
+class SendsBack:
+    """Sends the first version back."""
+
+    async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
+        if context.attempt == 1:
+            return kt.EvaluationVerdict.revise("say how often", findings=[kt.Finding("often", observed="no number")])
+        return kt.EvaluationVerdict.passed(1.0)
+
+
+async def write(
+    path: Path, content: str = "journal", *, fails: str = "", secrets: tuple[str, ...] = (SECRET,)
+) -> kt.TeamResult:
+    """Record a run of two tasks whose texts have a secret; the first one is sent back once."""
+    model = FunctionModel(lambda _: f"a reply with {SECRET}", name="test:provider")
+
+    async def work(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        if assignment.task.id == fails:
+            raise ValueError(f"no {fails}")
+        await context.model(model).complete(kt.ModelRequest([kt.Message.user(f"a prompt with {SECRET}")]))
+        return f"{TIDES} {SECRET} {assignment.attempt}"
+
+    plan = kt.TaskGraph(
+        [
+            kt.Task("tides", f"Tell of the tides, not of {SECRET}."),
+            kt.Task("print.it", "Print.", depends_on=["tides"]),
+        ]
+    )
+    journal = kt.SqliteJournal(path)
+    coordinator = ExpertTeamCoordinator(evaluator=SendsBack(), failure_policy=FailurePolicy(retries=0))
+    team = kt.Team("office", [kt.Member("clerk", work)], coordinator=coordinator)
+    runtime = kt.Runtime(journal=journal, secrets=secrets, content=content)  # type: ignore[arg-type]  # one of its words
+    try:
+        return await kt.run(team, "Go.", plan=plan, run_id="run-1", runtime=runtime)
+    finally:
+        journal.close()
+
+
+async def recorded(path: Path, content: str = "journal", *, fails: str = "") -> None:
+    """Record such a run, and forget its runtime: after that nobody knows the secret."""
+    await write(path, content, fails=fails)
+    gc.collect()
+
+
+async def test_a_run_shows_its_output_rendered_and_saves_it(journal: kt.SqliteJournal, tmp_path: Path) -> None:
+    await recorded(tmp_path / "runs.db")
+    async with Browser(journal) as browser:
+        page = await browser.read("/run", id="run-1")
+        assert "<h4>Tides</h4>" in page
+        assert "&lt;b&gt;moon&lt;/b&gt;" in page
+        assert page.index("The output") < page.index(">Tasks<") < page.index(">Calls<")
+        assert "2 of 2 tasks accepted · 2 after one revision" in words(page)
+        saved = await browser.client.get("/run/output", params={"id": "run-1"})
+        assert saved.headers["content-disposition"].startswith("attachment")
+        assert saved.text.startswith("# Tides")
+        whole = await browser.client.get("/run/output", params={"id": "run-1", "task": "tides"})
+        assert whole.text.startswith("# Tides")
+        for wrong in ({"id": "run-1", "task": "none"}, {"id": "none"}):
+            assert (await browser.client.get("/run/output", params=wrong)).status_code == 404
+
+
+async def test_a_task_shows_what_it_was_asked_what_it_made_and_how(journal: kt.SqliteJournal, tmp_path: Path) -> None:
+    await recorded(tmp_path / "runs.db")
+    async with Browser(journal) as browser:
+        page = await browser.read("/run/task", id="run-1", task="tides")
+        part = await browser.read("/run/task", id="run-1", task="tides", part="1")
+        assert "<html" in page
+        assert "<html" not in part
+        shown = words(part)
+        for said in (
+            "Tell of the tides, not of [secret].",
+            "Output of attempt 2",
+            "Attempt 1 sent back",
+            "no number",
+            "a prompt with [secret]",
+            "a reply with [secret]",
+            "Changes since the round before",
+            "kairo fork run-1 --before tides --journal",
+        ):
+            assert said in shown, said
+        assert part.count("<h4>Tides</h4>") == 2, "the output, and the version before"
+        other = words(await browser.read("/run/task", id="run-1", task="print.it"))
+        assert "print.it" in other
+        missing = await browser.client.get("/run/task", params={"id": "run-1", "task": "none"})
+        assert missing.status_code == 404
+        assert "has no task" in words(missing.text)
+
+
+@pytest.mark.parametrize("content", ["none", "events", "journal"])
+async def test_no_page_has_a_secret_that_nobody_knows(journal: kt.SqliteJournal, tmp_path: Path, content: str) -> None:
+    await recorded(tmp_path / "runs.db", content)
+    async with Browser(journal) as browser:
+        for path in ("/run?id=run-1", "/run/task?id=run-1&task=tides", "/run/report?id=run-1", "/run/output?id=run-1"):
+            page = await browser.read(path)
+            assert SECRET not in page
+            assert "[secret]" in page or "report" in path
+
+
+async def test_an_artifact_that_cannot_be_masked_is_not_shown(journal: kt.SqliteJournal, tmp_path: Path) -> None:
+    await recorded(tmp_path / "runs.db", "none")
+    with journal.database.writing() as connection:
+        connection.execute("UPDATE run SET result = NULL")
+    async with Browser(journal) as browser:
+        page = await browser.read("/run/task", id="run-1", task="tides")
+        assert SECRET not in page
+        assert "secrets in it would not be masked" in words(page)
+
+
+async def test_why_a_run_failed_comes_first_with_the_command_that_does_it_again(
+    journal: kt.SqliteJournal, tmp_path: Path
+) -> None:
+    await recorded(tmp_path / "runs.db", fails="print.it")
+    async with Browser(journal) as browser:
+        page = await browser.read("/run", id="run-1")
+        assert page.index(">Why<") < page.index(">Tasks<")
+        assert words(page).count("no print") <= 3, "why, the task, and what happened"
+        assert "kairo fork run-1 --before print.it --journal" in words(page)
+
+
+async def test_the_report_is_a_page_of_its_own_origin(journal: kt.SqliteJournal, tmp_path: Path) -> None:
+    await recorded(tmp_path / "runs.db")
+    async with Browser(journal) as browser:
+        response = await browser.client.get("/run/report", params={"id": "run-1"})
+        policy = response.headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; style-src 'sha256-")
+        assert "sandbox allow-scripts" in policy
+        assert "allow-same-origin" not in policy
+        assert "unsafe" not in policy
+        assert response.headers["x-frame-options"] == "DENY"
+        assert "The run completed." in response.text
+        assert (await browser.client.get("/run/report", params={"id": "none"})).status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/run/task?id=run-1&task=letter", "/run/report?id=run-1", "/run/output?id=run-1"])
+async def test_a_stranger_gets_nothing(journal: kt.SqliteJournal, tmp_path: Path, path: str) -> None:
+    await begin(tmp_path / "runs.db")
+    async with Browser(journal, enter=False) as browser:
+        assert (await browser.client.get(path)).status_code == 401
+
+
+async def test_hostile_text_of_a_task_is_text(journal: kt.SqliteJournal, tmp_path: Path) -> None:
+    await begin(tmp_path / "runs.db", goal=HOSTILE)
+    async with Browser(journal) as browser:
+        page = await browser.read("/run/task", id="run-1", task="letter")
+        assert "<script>alert" not in page
+        assert "<svg onload" not in page
+        assert "\u202e" not in page
+
+
+async def test_texts_of_a_run_in_memory_are_shown() -> None:
+    async def work(assignment: kt.Assignment) -> str:
+        return TIDES
+
+    async with kt.Runtime(content="events") as runtime, Browser(LiveRuns(runtime)) as browser:
+        team = kt.Team("t", [kt.Member("m", work)], runtime=runtime)
+        await kt.run(team, "Go.", plan=kt.TaskGraph([kt.Task("tides", "Tell.")]), run_id="live-1")
+        assert "<h4>Tides</h4>" in await browser.read("/run/task", id="live-1", task="tides")
+        assert "The run completed." in await browser.read("/run/report", id="live-1")
+
+
+async def test_a_task_says_what_its_end_would_cost(journal: kt.SqliteJournal) -> None:
+    go = anyio.Event()
+
+    async def work(assignment: kt.Assignment) -> str:
+        await go.wait()
+        return "x"
+
+    plan = kt.TaskGraph(
+        [
+            kt.Task("first", "x"),
+            kt.Task("beside", "x"),
+            kt.Task("next", "x", depends_on=["first"]),
+            kt.Task("last", "x", depends_on=["next"]),
+        ]
+    )
+    async with kt.Runtime(journal=journal) as runtime, Browser(journal, runtime=runtime) as browser:
+        config = kt.TeamConfig(budget=kt.Budget(tokens=1_000))
+        request = kt.TeamExecutionRequest("g", plan=plan, run_id="live-1", config=config)
+        run = await runtime.start(kt.Team("t", [kt.Member("m", work)]), request)
+        while "running" not in words(await browser.read("/run", id="live-1")).partition("Tasks")[2]:
+            await anyio.sleep(0.01)
+        first = words(await browser.read("/run/task", id="live-1", task="first"))
+        assert "This skips 2 more: next, last ." in first
+        assert "No other task needs it." in words(await browser.read("/run/task", id="live-1", task="last"))
+        assert "set aside for first" in words(await browser.read("/run", id="live-1"))
+        refused = await browser.send("/run/steer", run="live-1", back="/run?id=live-1", text=" ")
+        assert refused.status_code == 409
+        assert "Not done:" in words(refused.text)
+        assert "Attempts over time" in refused.text, "it is said on the page of the run"
+        go.set()
+        await run.result()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", ""),
+        ("a\nb\nc", "a\nb\nc"),
+        ("a\nb\nc", "a\nx\nc\nd"),
+        ("a\nb\nc", "c"),
+        ("a", "a\nb"),
+        ("\n".join(map(str, range(500))), "\n".join(str(one + (one % 50 == 0)) for one in range(500))),
+        ("\n".join("x" * 9_000), "\n".join("y" * 9_000)),
+    ],
+)
+def test_a_change_of_lines_brings_the_text(before: str, after: str) -> None:
+    change = change_of(before, after)
+    if isinstance(change, str):
+        assert change == after
+        return
+    lines = before.split("\n")
+    for start, number, added in change:
+        lines[start : start + number] = added
+    assert "\n".join(lines) == after
+
+
+def test_a_text_that_the_browser_does_not_have_is_sent_as_a_whole() -> None:
+    assert change_of(None, "a\nb") == "a\nb"
