@@ -14,7 +14,7 @@ from kairo_team.cli.graph import known_plan, write_picture
 from kairo_team.cli.job import Ended, Job, check, describe_unreplaced, execute
 from kairo_team.cli.journals import place_name
 from kairo_team.cli.refusal import explain
-from kairo_team.cli.report import show_result
+from kairo_team.cli.report import folded, show_result
 from kairo_team.cli.run_table import INTERRUPTED
 from kairo_team.cli.streams import Screen, claim_stdout, silence
 from kairo_team.engine.plan.preflight import PlanCheck
@@ -90,12 +90,13 @@ class Desk:
         code = 0 if found.ok else USAGE_ERROR
         if self._write is not None:
             self._put(write_check(found, code))
-        elif found.split is not None:
-            self.screen.print_text(str(found.split))
         for problem in found.problems:
             self.print_notice(f"cannot start: {problem}")
-        if found.ok and self._write is None:
-            self.screen.print_text("\n".join([*found.notes, found.verdict]))
+        if self._write is None:
+            split = [] if found.split is None else [str(folded(found.split))]
+            lines = [found.verdict, *found.notes, *split] if found.ok else split
+            if lines:
+                self.screen.print_text("\n".join(lines))
         return code
 
     def graph(self, job: Job, svg: Path | None) -> int:

@@ -19,6 +19,7 @@ from kairo_team.cli.journals import (
     find_question,
     find_run,
     go_on_commands,
+    next_commands,
     opened,
     place_name,
     quoted,
@@ -109,10 +110,11 @@ def show(
         record = record_of(book, find_run(book, run))
         coverage = coverage_of_run(book, record.run)
         go_on = go_on_commands(book, record.run, coverage)
+        then = next_commands(book, record)
         if coverage.needs_worker:
             go_on = [worker_command(book, record.run), *go_on]
     waits = coverage.problem
-    desk.present(record_document(record, go_on, waits), lambda screen: show_record(record, go_on, screen, waits))
+    desk.present(record_document(record, go_on, waits), lambda screen: show_record(record, go_on, screen, waits, then))
     return 0
 
 

@@ -23,10 +23,13 @@ from kairo_team.views.other_journals import OtherJournal
 if TYPE_CHECKING:
     from kairo_team.durable.postgres import PostgresJournal
     from kairo_team.human import HumanRequest
+    from kairo_team.views.run_record import RunRecord
 
 _LEAST_PREFIX: Final = 4
 """Least characters of a run's id that may abbreviate it."""
 _MOST_CLOSE: Final = 3
+_NOT_ACCEPTED: Final = ("failed", "skipped", "cancelled")
+"""Statuses of tasks that a fork does again."""
 _NO_JOURNAL: Final = (
     "this command needs the journal in which runs are recorded: name its file with --journal runs.db, or in the "
     "environment variable KAIRO_JOURNAL"
@@ -150,6 +153,18 @@ def go_on_commands(journal: Book, run: RecordedRun, coverage: Coverage | None = 
         return answers
     file = [] if run.source else ["FILE.py"]
     return [*answers, command("resume", name, *file, journal=journal)]
+
+
+def next_commands(journal: Book, record: RunRecord) -> list[str]:
+    """Return the command that does the first task that was not accepted again, and the one that writes a report."""
+    if record.run.state not in ENDED:
+        return []
+    name = quoted(record.run.run_id)
+    bad = next((one.task_id for one in record.tasks if one.status in _NOT_ACCEPTED), None)
+    if bad is None or record.run.parent is not None:
+        return [command("report", name, journal=journal)]
+    fork = [command("fork", name, "--before", quoted(bad), journal=journal)]
+    return [*fork, command("report", name, journal=journal)]
 
 
 def coverage_of_run(journal: Book, run: RecordedRun) -> Coverage:

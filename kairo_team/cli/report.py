@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -43,6 +43,8 @@ _BESIDE_ID: Final = 64
 """Columns that a task's line needs in addition to its id."""
 _MOST_NODES: Final = 80
 """Lines of a budget tree beyond which the tasks in it are counted."""
+_MOST_ALIKE: Final = 4
+"""Equal shares of which each has a line."""
 _KEPT_LINES: Final = 12
 _LATER: Final = (
     "without a journal the answer cannot come later: run it with --journal runs.db, decide at the terminal with a "
@@ -186,6 +188,30 @@ def _show_budget(root: BudgetNode, screen: Screen) -> None:
         screen.show(Text(f"  {clean(line)}"), **screen.uncut)
     if left_out:
         screen.print_text(f"  and {count(left_out, 'task')} below the members (--json has them all)", "dim")
+
+
+def folded(node: BudgetNode) -> BudgetNode:
+    """Return a tree in which neighbours with equal shares and nothing below them are one row."""
+    groups: list[list[BudgetNode]] = []
+    for one in map(folded, node.children):
+        if groups and _are_alike(groups[-1][0], one):
+            groups[-1].append(one)
+        else:
+            groups.append([one])
+    return replace(node, children=tuple(one for group in groups for one in _summed(group)))
+
+
+def _are_alike(one: BudgetNode, other: BudgetNode) -> bool:
+    """Return whether two shares differ by no more than what is left of a division."""
+    rest = abs((one.guarantee.tokens or 0) - (other.guarantee.tokens or 0))
+    same = replace(one.guarantee, tokens=0) == replace(other.guarantee, tokens=0) and one.budget == other.budget
+    return same and rest <= 1 and not one.children and not other.children
+
+
+def _summed(nodes: Sequence[BudgetNode]) -> Sequence[BudgetNode]:
+    if len(nodes) <= _MOST_ALIKE:
+        return nodes
+    return [replace(nodes[0], name=f"{nodes[0].name} to {nodes[-1].name}: {len(nodes):,} alike, each")]
 
 
 def _size(node: BudgetNode) -> int:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from kairo_team._util.late_pydantic import adapter
 from kairo_team.budget import NO_USAGE, Budget, Usage
-from kairo_team.cli.journals import short_id
+from kairo_team.cli.journals import quoted, short_id
 from kairo_team.human import HumanRequest
 from kairo_team.views.text import count, one_line
 
@@ -47,6 +47,8 @@ _PROBLEM: Final = 300
 _LONGEST: Final = 24
 """Characters of a team's name in the table."""
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
+_MOST_LINES: Final = 20
+"""Lines of an output that are shown."""
 _MOST_LISTED: Final = 60
 """Tasks, and calls in doubt, that are shown each."""
 
@@ -138,17 +140,24 @@ def _plain(value: Usage | Budget) -> Any:
 # ---------------------------------------------------------------- kairo show
 
 
-def show_record(record: RunRecord, go_on: Sequence[str], screen: Screen, waits: str | None = None) -> None:
-    """Print the state of a run; the command that resumes it comes last. `waits` is why no worker continues it."""
+def show_record(
+    record: RunRecord, go_on: Sequence[str], screen: Screen, waits: str | None = None, then: Sequence[str] = ()
+) -> None:
+    """Print the state of a run; the command that resumes it comes last, or what to do with a run that has ended.
+
+    `waits` is why no worker continues it.
+    """
     _show_head(record, screen)
     if waits is not None:
         screen.print_indented(f"it waits: {waits}")
-    _show_tasks(record.tasks, screen)
+    _show_output(record, screen)
+    _show_tasks(record.tasks, screen, record.error or "")
     _show_calls(record.calls, screen)
     _show_doubts(record.in_doubt, screen)
     for question in record.questions:
         show_question(question, record.run.run_id, screen)
     show_commands(go_on, screen)
+    show_commands(then, screen, title="next:")
 
 
 def _show_head(record: RunRecord, screen: Screen) -> None:
@@ -175,15 +184,32 @@ def _limits(budget: Budget) -> str:
     return f"; limits: {', '.join(limits)}" if limits else "; no limit"
 
 
-def _show_tasks(tasks: Sequence[TaskStanding], screen: Screen) -> None:
+def _show_output(record: RunRecord, screen: Screen) -> None:
+    """Print the beginning of the output, or of the partial output."""
+    result = record.result
+    text = None if result is None else result.output or result.partial_output
+    if result is None or text is None:
+        return
+    _head("Output" if result.output else "Partial output", screen)
+    lines = text.rstrip("\n").split("\n")
+    screen.print_barred("\n".join(lines[:_MOST_LINES]))
+    if len(lines) > _MOST_LINES:
+        more = count(len(lines) - _MOST_LINES, "more line")
+        screen.print_text(f"  and {more} (kairo report {quoted(record.run.run_id)} has them)", "dim")
+
+
+def _show_tasks(tasks: Sequence[TaskStanding], screen: Screen, shown: str) -> None:
+    """Print the tasks, each cause once: not those in `shown`."""
     if not tasks:
         return
     _head("Tasks", screen)
     longest = max(len(one_line(task.task_id)) for task in tasks)
     for task in tasks[:_MOST_LISTED]:
         screen.show(_task_line(task, longest), **screen.uncut)
-        if task.outcome is not None and task.outcome.error and task.status != SUSPENDED:
-            screen.print_indented(task.outcome.error, 6, "dim")
+        cause = None if task.outcome is None or task.status == SUSPENDED else task.outcome.error
+        if cause and cause not in shown:
+            screen.print_indented(cause, 6, "dim")
+            shown += f"\n{cause}"
     if len(tasks) > _MOST_LISTED:
         screen.print_text(f"  and {count(len(tasks) - _MOST_LISTED, 'more task')} (--json has them all)", "dim")
 

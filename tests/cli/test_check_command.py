@@ -19,10 +19,21 @@ def test_it_shows_how_the_budget_would_be_split(kairo: Any, team_file: TeamFile)
     said = kairo("check", team_file(TEAM), "x", "--budget", "tokens=1000")
     assert (said.code, said.err) == (0, "")
     lines = said.out.splitlines()
-    assert lines[0].split() == ["duo", "0", "of", "1,000", "tokens", "0.0", "s"]
+    assert lines[0] == "can start; expect 0 of 2 tasks done"
+    [root] = [line for line in lines if line.startswith("duo")]
+    assert root.split() == ["duo", "0", "of", "1,000", "tokens", "0.0", "s"]
     assert any("b" in line and "0 of 300 tokens" in line for line in lines)
     assert any("reserve" in line and "100 guaranteed" in line for line in lines)
-    assert lines[-1] == "can start; expect 0 of 2 tasks done"
+
+
+def test_a_hundred_equal_shares_are_one_line(kairo: Any, team_file: TeamFile) -> None:
+    plan = (
+        "plan = kt.TaskGraph([kt.Task(f't{n}', 'x', member='a') for n in range(100)] + [kt.Task('end', 'x', weight=9)])"
+    )
+    said = kairo("check", team_file(TEAM + plan), "x", "--budget", "tokens=100000")
+    assert said.code == 0
+    assert len(said.out.splitlines()) < 12
+    assert "t0 to t99: 100 alike, each" in said.out
 
 
 def test_what_cannot_start_is_exit_2_with_a_sentence_each(kairo: Any, team_file: TeamFile) -> None:

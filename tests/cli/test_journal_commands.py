@@ -441,3 +441,25 @@ def test_a_run_that_is_refused_is_not_recorded(kairo: Any, team_file: TeamFile, 
     said = begin(kairo, team_file(ASKS.replace('kt.Task("letter", "Write.")', 'kt.Task("letter", "x", role="nobody")')))
     assert said.code == 2
     assert kairo("runs").out == f"no run is recorded in {book}\n"
+
+
+def test_show_has_the_output_each_cause_once_and_what_to_do_next(kairo: Any, team_file: TeamFile, book: Path) -> None:
+    text = """
+def make(assignment):
+    if assignment.task.id != "one":
+        raise ValueError("the printer is out of paper")
+    return "\\n".join(f"line {n}" for n in range(30))
+team = kt.Team("office", [kt.Member("a", make)])
+plan = kt.TaskGraph([kt.Task("one", "x"), kt.Task("two", "x"), kt.Task("three", "x")])
+"""
+    begin(kairo, team_file(text))
+    out = kairo("show", RUN).out
+    assert "| line 19" in out
+    assert "line 20" not in out
+    assert "more lines (kairo report" in out
+    assert out.count("out of paper") <= 2
+    assert out.index("utput") < out.index("Tasks")
+    last = out.rstrip().splitlines()[-3:]
+    assert last[0] == "next:"
+    assert last[1].startswith(f"  kairo fork {RUN} --before two --journal ")
+    assert last[2].startswith(f"  kairo report {RUN} --journal ")
