@@ -200,6 +200,10 @@ class LiveRuns:
         run = self._shown(kept)
         return Standing(run, kept.budget, None, None if kept.ended is None else kept.ended.error, kept.held)
 
+    def limit(self, run_id: str) -> int | None:
+        """Return the tokens that a run may use."""
+        return self._find(run_id).budget.tokens
+
     def events_after(self, run_id: str, seq: int, most: int) -> Sequence[Event]:
         """Return kept events with a number above `seq`, at most `most`."""
         kept = self._find(run_id)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing, suppress
 from difflib import SequenceMatcher
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from urllib.parse import parse_qsl, quote, urlsplit
 
 import anyio
@@ -39,9 +40,14 @@ if TYPE_CHECKING:
 
 _NAME: Final = "kairo-person"
 """The cookie with the name of the person at this browser."""
+_DIGITS: Final = 6
+"""Most digits of the number of a page."""
 _ANY: Final = "application/octet-stream"
 _MOST_NAME: Final = 80
-_MOST_RUNS: Final = 200
+_MOST_RUNS: Final = 50
+"""Runs of one page of the list."""
+_LOOK_AT_RUNS: Final = 2.0
+"""Seconds between two reads of the list for an open page."""
 _YEAR: Final = 365 * 86_400
 _LOOK: Final = 0.5
 """Seconds between two reads of the journal for an open page."""
@@ -60,6 +66,21 @@ _SAID: Final = {
     "reject": "you rejected it",
     "defer": "you deferred it, and it stays open",
 }
+
+
+class _Asked(NamedTuple):
+    """Which runs a list has."""
+
+    q: str
+    state: str
+    page: int
+
+    @classmethod
+    def of(cls, request: Request) -> _Asked:
+        """Return what an address asks for; an unknown state or page asks for all, from the first one on."""
+        query, state, page = (request.query_params.get(name, "").strip() for name in ("q", "state", "page"))
+        number = int(page) if page.isascii() and page.isdecimal() and len(page) <= _DIGITS else 1
+        return cls(query, state if state in STATES else "", max(number, 1))
 
 
 class Pages:
@@ -82,16 +103,49 @@ class Pages:
         """Show the recorded runs; the printed link begins a session."""
         if "token" in request.query_params:
             return self._enter(request)
-        query, state = request.query_params.get("q", "").strip(), request.query_params.get("state", "")
-        found = self._find(query, state)
-        shown: dict[str, Any] = {
-            "runs": found[:_MOST_RUNS],
-            "more": len(found) - _MOST_RUNS,
-            "q": query,
-            "state": state,
+        asked = _Asked.of(request)
+        parts = self._parts(request, "runs_parts.html", self._listed(asked))
+        return self._page(request, "runs.html", parts=parts, **asked._asdict(), asked=asked._asdict())
+
+    def runs_stream(self, request: Request) -> Response:
+        """Send the list of runs whenever it changes."""
+        asked = _Asked.of(request)
+
+        def render(_state: object) -> dict[str, str]:
+            return self._parts(request, "runs_parts.html", self._listed(asked))
+
+        return self._streamed(request, lambda: int(monotonic() / _LOOK_AT_RUNS), render)
+
+    def _listed(self, asked: _Asked) -> dict[str, Any]:
+        """Return the values of one page of the list of runs."""
+        words = asked.q.lower().split()
+        fit = [
+            run
+            for run in self._source.runs()
+            if all(word in f"{run.run_id} {run.team} {run.goal}".lower() for word in words)
+        ]
+        counts = Counter(run.state for run in fit)
+        found = [run for run in fit if asked.state in ("", run.state)]
+        first = (asked.page - 1) * _MOST_RUNS
+        shown = found[first : first + _MOST_RUNS]
+        return {
+            **asked._asdict(),
+            "runs": shown,
+            "more": len(found) - first - len(shown),
+            "total": len(fit),
+            "counts": [(state, counts[state]) for state in STATES if counts[state]],
+            "asks": Counter(one.asked.run_id for one in self._source.pending()),
+            "limits": {run.run_id: self._limit(run) for run in shown},
             "accounts": self._source.accounts(),
         }
-        return self._page(request, "runs.html", states=STATES, **shown)
+
+    def _limit(self, run: RecordedRun) -> int | None:
+        if run.problem is not None:
+            return None
+        try:
+            return self._source.limit(run.run_id)
+        except RunNotFound:  # it was forgotten just now
+            return None
 
     def _enter(self, request: Request) -> Response:
         """Set the cookie of a new session."""
@@ -101,11 +155,6 @@ class Pages:
         response = HTMLResponse(self._templates.get_template("enter.html").render())
         self._access.set_cookie(response)
         return response
-
-    def _find(self, query: str, state: str) -> list[RecordedRun]:
-        found = self._source.runs(state if state in STATES else None)
-        words = query.lower().split()
-        return [run for run in found if all(word in f"{run.run_id} {run.team} {run.goal}".lower() for word in words)]
 
     def questions(self, request: Request) -> Response:
         """Show the questions that wait for a person."""

@@ -50,6 +50,7 @@ def make_app(
     app = Starlette(
         routes=[
             Route("/", pages.runs),
+            Route("/stream", pages.runs_stream),
             Route("/questions", pages.questions),
             Route("/questions/stream", pages.questions_stream),
             Route("/questions/subject", pages.subject),

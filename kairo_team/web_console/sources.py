@@ -102,6 +102,10 @@ class Source(Protocol):
         """Return the state of a run; raises `RunNotFound`."""
         ...
 
+    def limit(self, run_id: str) -> int | None:
+        """Return the tokens that a run may use; None without a limit."""
+        ...
+
     def events_after(self, run_id: str, seq: int, most: int) -> Sequence[Event]:
         """Return about `most` events of a run with a number above `seq`, in order."""
         ...
@@ -201,6 +205,10 @@ class JournalSource:
         budget = self._raised(run_id) or self._first_budget(run_id)
         error = None if run.state in ("running", "interrupted") else self._error(run_id, run.state, run.updated_at)
         return Standing(run, budget, call_sums(self._journal, run), error, run.held.tokens)
+
+    def limit(self, run_id: str) -> int | None:
+        """Return the tokens that a run may use."""
+        return (self._raised(run_id) or self._first_budget(run_id)).tokens
 
     def _raised(self, run_id: str) -> Budget | None:
         sql = "SELECT key, value FROM step WHERE run_id = ? AND key = ?"

@@ -190,3 +190,24 @@ def test_no_page_about_tasks_has_a_barrier(chromium: Any, console: Any, axe: str
         page.evaluate(OPEN_ALL)
         found += [f"report: {one}" for one in barriers(page, axe)]
         assert found == []
+
+
+def test_the_list_of_runs_is_live_and_searched_while_typing(chromium: Any, tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    alone(begin, path, "run-1")
+    alone(begin, path, "other-2")
+    journal = kt.SqliteJournal(path)
+    with kt.console(journal, token=TOKEN) as console, person(chromium, console.link, "") as page:
+        page.get_by_label("Search").press_sequentially("run-")
+        page.wait_for_url(re.compile("q=run-"))
+        page.locator(".runs tbody tr").filter(has_text="run-1").wait_for()
+        assert page.locator(".runs tbody tr").count() == 1
+        assert page.evaluate("document.activeElement.id") == "q"
+        alone(begin, path, "run-3")
+        page.locator(".runs tbody tr").filter(has_text="run-3").wait_for()
+        page.get_by_role("link", name="suspended 2").wait_for()
+        journal.cancel("run-3", "enough")
+        page.get_by_role("link", name="cancelled 1").click()
+        page.locator(".runs tbody tr").filter(has_text="run-3").wait_for()
+        assert page.locator(".runs tbody tr").count() == 1
+    journal.close()

@@ -53,6 +53,34 @@ async def test_runs_are_listed_and_searched(browser: Browser, book: Path) -> Non
     assert "No run fits" in await browser.read("/", state="completed")
 
 
+async def test_the_list_has_a_tab_for_each_state_and_who_is_asked(
+    browser: Browser, book: Path, journal: kt.SqliteJournal
+) -> None:
+    for number in range(3):
+        await begin(book, f"run-{number}")
+    journal.cancel("run-2", "enough")
+    shown = words(await browser.read("/"))
+    assert "any 3 suspended 2 cancelled 1" in shown
+    assert re.search("run-1 suspended office Write a letter. 1 to answer .* 4 of 9,000", shown)
+    assert "run-1" not in await browser.read("/", state="cancelled")
+    assert "run-1" in await browser.read("/", state="none", page="x")
+
+
+async def test_the_list_has_pages_of_fifty(browser: Browser, book: Path, journal: kt.SqliteJournal) -> None:
+    await begin(book, "run-0")
+    with journal.database.writing() as connection:
+        [row] = connection.execute("SELECT * FROM run").fetchall()
+        for number in range(1, 60):
+            values = {**dict(row), "run_id": f"run-{number}", "started_at": row["started_at"] + number}
+            marks = ", ".join("?" * len(values))
+            connection.execute(f"INSERT INTO run ({', '.join(values)}) VALUES ({marks})", tuple(values.values()))  # noqa: S608 - the columns of the table
+    first, second = await browser.read("/"), await browser.read("/", page="2")
+    assert [page.count('<tr data-key="run-') for page in (first, second)] == [50, 10]
+    assert "Older runs" in first
+    assert "Newer runs" in second
+    assert await browser.read("/", page="999999")
+
+
 async def test_a_question_is_shown_with_all_that_helps_to_answer_it(browser: Browser, book: Path) -> None:
     await begin(book)
     shown = words(await browser.read("/questions"))

@@ -1,6 +1,7 @@
 // Keeps the parts of an open page up to date, and shows how long ago things were. Pages work without it too.
 
 import { changed, put, tellAges } from "./parts_of_page.js";
+import "./search.js";
 import { refresh } from "./tasks.js";
 
 const AGE_SECONDS = 10;
