@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing, suppress
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 _NAME: Final = "kairo-person"
 """The cookie with the name of the person at this browser."""
+_THOUSANDS: Final = re.compile(r"\d{1,3}(,\d{3})+(\.\d+)?", re.ASCII)
 _DIGITS: Final = 6
 """Most digits of the number of a page."""
 _ANY: Final = "application/octet-stream"
@@ -313,7 +315,7 @@ class Pages:
     async def top_up(self, request: Request) -> Response:
         """Raise the limits of a run in this process."""
         given = await self._form(request)
-        amounts = {name: given.get(name, "").strip() for name in ("tokens", "dollars")}
+        amounts = {name: _amount(given.get(name, "")) for name in ("tokens", "dollars")}
         if not any(amounts.values()):
             raise ValueError("say how many tokens or dollars to add")
         if amounts["tokens"] and not amounts["tokens"].isdecimal():
@@ -443,6 +445,12 @@ def change_of(before: str | None, after: str) -> str | list[tuple[int, int, list
         found = [one for one in matcher.get_opcodes() if one[0] != "equal"]
         changes = [(start + a, b - a, new[start + c : start + d]) for _, a, b, c, d in reversed(found)]
     return changes if len(json.dumps(changes)) < len(after) else after
+
+
+def _amount(text: str) -> str:
+    """Return an amount without the commas between thousands, as in `5,000`; any other text as it is."""
+    text = text.strip()
+    return text.replace(",", "") if _THOUSANDS.fullmatch(text) else text
 
 
 def given_in(request: Request) -> Mapping[str, str]:

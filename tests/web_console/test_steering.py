@@ -42,6 +42,7 @@ async def test_a_run_of_this_process_is_steered_and_gets_more_budget(journal: kt
             ("/run/steer", {"text": "mind the wind"}),
             ("/run/steer", {"text": "and the waves", "task": "next"}),
             ("/run/top-up", {"tokens": "50"}),
+            ("/run/top-up", {"tokens": "5,000"}),
             ("/run/cancel-task", {"task": "beside"}),
         ):
             sent = await browser.send(path, run="live-1", back="/run?id=live-1", **fields)
@@ -51,6 +52,7 @@ async def test_a_run_of_this_process_is_steered_and_gets_more_budget(journal: kt
             ("/run/steer", {"text": "x", "task": "no-task"}),
             ("/run/top-up", {"tokens": "-5"}),
             ("/run/top-up", {"dollars": "much"}),
+            ("/run/top-up", {"tokens": "5,00"}),
             ("/run/top-up", {}),
             ("/run/cancel-task", {"task": ""}),
         ]
