@@ -42,7 +42,8 @@ def template(name: str) -> Template:
         finalize=_harmless,
         trim_blocks=True,
     )
-    environment.filters["rendered"] = rendered
+    filters: dict[str, Any] = environment.filters
+    filters["rendered"] = rendered
     return environment.get_template(name)
 
 

@@ -188,7 +188,7 @@ class Pages:
         if "part" in request.query_params:
             text = self._templates.get_template("task_part.html").render(shown)
             return HTMLResponse(text.encode("utf-8", "replace"))
-        return self._page(request, "task.html", **{**values, "here": _run_path(run_id)})
+        return self._page(request, "task.html", here=_run_path(run_id), **values)
 
     def report(self, request: Request) -> Response:
         """Show the report of a run: a page with a policy of its own, which cannot use the console's session."""

@@ -108,7 +108,8 @@ def templates() -> Environment:
         lstrip_blocks=True,
         finalize=_harmless,
     )
-    made.filters |= {"moment": _moment, "clock": clock, "rendered": rendered}
+    filters: dict[str, Any] = made.filters
+    filters.update(moment=_moment, clock=clock, rendered=rendered)
     return made
 
 
