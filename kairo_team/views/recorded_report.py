@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 
 def page_of_run(
-    book: SqlJournal | OtherJournal, run: RecordedRun, commands: Callable[[RunStory], tuple[str, ...]], *, as_made: bool = True
+    book: SqlJournal | OtherJournal,
+    run: RecordedRun,
+    commands: Callable[[RunStory], tuple[str, ...]],
+    *,
+    as_made: bool = True,
 ) -> str:
     """Return the report of a recorded run; `commands` returns the commands that continue it.
 
