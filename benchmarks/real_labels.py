@@ -1,0 +1,337 @@
+"""Real judges' answers against people's labels: tables of docs/calibration.md and docs/strategies.md.
+
+    KAIRO_JUDGE_DATA=FOLDER python -m benchmarks.real_labels
+
+The folder has `llmbar.json` and `pandalm.json`: people's choices between two answers (LLMBar, MIT; PandaLM, Apache-2.0)
+and the recorded choices of real judges. A judge here is asked by the library as in a run, and gives the recorded
+answer: `kairo judge score FILE --judge benchmarks/real_labels.py:gpt_4 --rubric
+benchmarks/real_labels.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from kairo_team.evaluators import Criterion, LabelledArtifact, PanelEvaluationStrategy, Proportion, Rubric, score_judge
+from kairo_team.evaluators.calibration.agreement import agreement
+from kairo_team.evaluators.calibration.thresholds import Reviewed, Said, Side, choose, standing
+from kairo_team.testing import ScriptedJudge, read_question
+from kairo_team.testing.scripted_judge import CANNOT_TELL
+
+if TYPE_CHECKING:
+    from kairo_team.messages import ModelRequest
+
+VARIABLE: Final = "KAIRO_JUDGE_DATA"
+ALPHA: Final = 0.15
+DELTA: Final = 0.1
+REDRAWS: Final = 100
+LABELS: Final = 300
+"""Labels of one redraw."""
+_ROOT: Final = Path(__file__).resolve().parent.parent
+_TASK: Final = "Say whether the first of the two answers is the better one."
+_SEED: Final = 1
+rubric = Rubric([Criterion("first", "the first of the two answers is the better one", by="judge")])
+WORDINGS: Final = (
+    "Vanilla",
+    "CoT",
+    "Vanilla_NoRules",
+    "Swap",
+    "Swap_CoT",
+    "Vanilla_1shot",
+    "Vanilla_2shot",
+    "Rating",
+    "Rating_NoRules",
+)
+"""The prompts of LLMBar, in the order in which they are taken where a judge has only the first ones."""
+
+
+def folder() -> Path | None:
+    """Return the folder of the data; None where it is not there."""
+    given = os.environ.get(VARIABLE)
+    return Path(given) if given and Path(given, "llmbar.json").is_file() else None
+
+
+@cache
+def data(name: str) -> dict[str, Any]:
+    """Return one of the files."""
+    place = folder()
+    if place is None:
+        raise SystemExit(f"set {VARIABLE} to the folder with llmbar.json and pandalm.json")
+    made: dict[str, Any] = json.loads(place.joinpath(f"{name}.json").read_text("utf-8"))
+    return made
+
+
+# ---------------------------------------------------------------- judges
+
+
+def judges() -> dict[str, str]:
+    """Return the names in the data of LLMBar's judges, by their names here."""
+    return {name.lower().replace("-", "_"): name for name in data("llmbar")["judges"]}
+
+
+def votes(judge: str, pair: int, wordings: int = len(WORDINGS)) -> tuple[int, int]:
+    """Return how many of a judge's answers choose the first and the second; both orders of each wording count."""
+    answers = data("llmbar")["judges"][judge]
+    there = [one for one in WORDINGS if f"{one} True" in answers][:wordings]
+    said = [answers[f"{wording} {order}"][pair] for wording in there for order in (True, False)]
+    return said.count(1), said.count(0)
+
+
+class Recorded(ScriptedJudge):
+    """A judge that gives the recorded answer: what most of its votes say, and how many as its confidence."""
+
+    def __init__(self, judge: str, wordings: int = len(WORDINGS)) -> None:
+        super().__init__(self._says, name=f"test:{judge}")
+        self._judge, self._wordings = judge, wordings
+
+    def votes_on(self, work: str) -> tuple[int, int]:
+        """Return how many recorded answers on a pair choose the first and the second."""
+        return votes(self._judge, int(work.removeprefix("pair ")), self._wordings)
+
+    def _says(self, _: str, work: str) -> str:
+        if not work.startswith("pair "):
+            return "met"  # the library's own text
+        first, second = self.votes_on(work)
+        return CANNOT_TELL if first == second else "met" if first > second else "not met"
+
+    def reply(self, request: ModelRequest) -> dict[str, Any]:
+        """Return the reply, with the share of the votes as its confidence."""
+        work = read_question(request).work
+        first, second = self.votes_on(work) if work.startswith("pair ") else (1, 0)
+        return {**super().reply(request), "confidence": max(first, second) / max(first + second, 1)}
+
+
+def __getattr__(name: str) -> Recorded:
+    """Return a judge by its name, such as `gpt_4`; `gpt_4_x3` has the votes of its first three wordings."""
+    judge, _, wordings = name.partition("_x")
+    if name.startswith("_") or folder() is None or judge not in judges():
+        raise AttributeError(f"there is no judge {name!r}")
+    return Recorded(judges()[judge], int(wordings) if wordings else len(WORDINGS))
+
+
+# ---------------------------------------------------------------- calibration
+
+
+def labelled() -> list[LabelledArtifact]:
+    """Return LLMBar's pairs: passed where people choose the first."""
+    return [
+        LabelledArtifact(f"pair {place}", _TASK, passed=label == 1)
+        for place, label in enumerate(data("llmbar")["label"])
+    ]
+
+
+def halves() -> tuple[list[LabelledArtifact], list[LabelledArtifact]]:
+    """Return a random half to calibrate on, and the other to report on."""
+    pairs = labelled()
+    Random(_SEED).shuffle(pairs)  # noqa: S311 - a choice, not a secret
+    return pairs[: len(pairs) // 2], pairs[len(pairs) // 2 :]
+
+
+def command(*words: str) -> dict[str, Any]:
+    """Run a command of `kairo judge` and return its document."""
+    made = subprocess.run(  # noqa: S603 - this library's own command
+        [sys.executable, "-m", "kairo_team", "judge", *words, "--json"], cwd=_ROOT, capture_output=True, check=False
+    )
+    document: dict[str, Any] = json.loads(made.stdout)
+    return document
+
+
+def scored(judge: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Calibrate a judge on one half and score it on the other, on the command line; return both documents."""
+    given = ("--judge", f"benchmarks/real_labels.py:{judge}", "--rubric", "benchmarks/real_labels.py:rubric")
+    with tempfile.TemporaryDirectory() as place:
+        files = [Path(place, name) for name in ("labels.jsonl", "others.jsonl", "certificates.json")]
+        for file, half in zip(files, halves(), strict=False):
+            lines = [{"artifact": one.artifact, "task": one.task, "passed": one.passed} for one in half]
+            file.write_text("\n".join(map(json.dumps, lines)), "utf-8")
+        labels, others, certificates = map(str, files)
+        alphas = ("--alpha", str(ALPHA), "--delta", str(DELTA))
+        made = command("calibrate", labels, *given, *alphas, "--out", certificates)
+        return made, command("score", others, *given, "--certificates", certificates)
+
+
+def reviewed(judge: str) -> list[Reviewed]:
+    """Return what a judge decides on each pair, and what people do."""
+    made = __getattr__(judge)
+    found: list[Reviewed] = []
+    for one in labelled():
+        first, second = made.votes_on(one.artifact)
+        side: Side = "pass" if first > second else "revise"
+        said: Said = ((side, max(first, second) / (first + second)),) if first != second else ()
+        found.append(Reviewed(one.passed, said))
+    return found
+
+
+def promises(judge: str) -> tuple[int, int, float]:
+    """Return in how many redraws of labels all promises are true of all pairs, and how many have a promise.
+
+    The last is the mean share of all pairs that the judge then decides by itself.
+    """
+    population, lots = reviewed(judge), Random(_SEED)  # noqa: S311 - a choice, not a secret
+    kept = promised = decided = 0
+    for _ in range(REDRAWS):
+        drawn = lots.choices(population, k=LABELS)
+        walks = choose(drawn, {"pass": ALPHA, "revise": ALPHA}, DELTA)
+        thresholds: dict[Side, float] = {
+            side: walk.chosen.threshold for (_, side), walk in walks.items() if walk.chosen
+        }
+        promised += bool(thresholds)
+        decided += sum(standing(one.stages, thresholds) is not None for one in population)
+        kept += all(_wrong(population, side, least) <= ALPHA for side, least in thresholds.items())
+    return kept, promised, decided / (REDRAWS * len(population))
+
+
+def _wrong(population: Iterable[Reviewed], side: Side, least: float) -> float:
+    decided = [one for one in population if standing(one.stages, {side: least}) is not None]
+    return sum(one.passed != (side == "pass") for one in decided) / len(decided) if decided else 0.0
+
+
+ROWS: Final = ("gpt_4_x1", "gpt_4_x3", "gpt_4", "palm2", "falcon", "llama2", "chatgpt", "chatgpt_0301")
+
+
+def draw_calibration() -> str:
+    """Return the table of docs/calibration.md in Markdown."""
+    heads = (
+        "judge",
+        "agrees with people",
+        "kappa",
+        "decides by itself",
+        "wrong of these",
+        "redraws in which all promises are true",
+        "redraws with a promise",
+        "decided by itself in a redraw",
+    )
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    for judge in ROWS:
+        _, score = scored(judge)
+        report, under = score["report"], score["calibrated"]
+        n = report["coverage"]["n"]
+        right, false = _counts(under) if under else (0, 0)
+        decided, wrong = Proportion(right + false, n), Proportion(false, right + false)
+        kept, promised, mean = promises(judge)
+        agreed = _proportion(report["decisions"]["agreed"])
+        cells = (
+            _name(judge),
+            agreed,
+            f"{report['kappa']:.2f}",
+            decided,
+            wrong if wrong.n else "none",
+            kept,
+            promised,
+            f"{mean:.1%}",
+        )
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines)
+
+
+def _counts(report: dict[str, Any]) -> tuple[int, int]:
+    """Return how many decisions of a report people share, and how many they do not."""
+    false = int(report["false_pass"]["k"]) + int(report["false_revise"]["k"])
+    return int(report["coverage"]["k"]) - false, false
+
+
+def _proportion(one: dict[str, Any]) -> Proportion:
+    return Proportion(one["k"], one["n"])
+
+
+def _name(judge: str) -> str:
+    name, _, wordings = judge.partition("_x")
+    many = f", {wordings} wording{'s' if wordings != '1' else ''}" if wordings else ", all wordings"
+    return f"{judges()[name]}{many}"
+
+
+# ---------------------------------------------------------------- pairs and panels
+
+
+def draw_orders() -> str:
+    """Return the table of what the order of two answers does, with one wording, in Markdown."""
+    lines = ["| judge | flips with the order | right | wrong where both orders agree |", "|---|---|---|---|"]
+    label = data("llmbar")["label"]
+    for name in judges().values():
+        answers = data("llmbar")["judges"][name]
+        read = [
+            (one, other, people)
+            for one, other, people in zip(answers["Vanilla True"], answers["Vanilla False"], label, strict=True)
+            if one is not None and other is not None
+        ]
+        same = [(one, people) for one, other, people in read if one == other]
+        flips = Proportion(len(read) - len(same), len(read))
+        right = Proportion(sum((one == 1) == (people == 1) for one, people in same), len(read))
+        wrong = Proportion(sum((one == 1) != (people == 1) for one, people in same), len(same))
+        lines.append(f"| {name} | {flips} | {right} | {wrong} |")
+    return "\n".join(lines)
+
+
+def weights_on(half: Sequence[LabelledArtifact]) -> list[float]:
+    """Return a weight for each judge: the log-odds of its being right on some pairs, and little for one that is not."""
+    made: list[float] = []
+    for name in judges().values():
+        judge, right = Recorded(name), 1
+        for one in half:
+            first, second = judge.votes_on(one.artifact)
+            right += (first > second) == one.passed and first != second
+        share = right / (len(half) + 2)
+        made.append(round(max(math.log(share / (1 - share)), 0.01), 2))
+    return made
+
+
+async def draw_panels() -> str:
+    """Return the table of panels against the best judge, on the half that no weight was fitted on, in Markdown."""
+    fitted, other = halves()
+    panel = [Recorded(name) for name in judges().values()]
+    weights = weights_on(fitted)
+    equal = PanelEvaluationStrategy(panel, rubric, quorum=len(panel) // 2 + 1)
+    weighted = PanelEvaluationStrategy(panel, rubric, quorum=round(sum(weights) / 2, 2) + 0.01, weights=weights)
+    lines = ["| who decides | decided | right of these |", "|---|---|---|"]
+    for name in judges().values():
+        right = [_right(Recorded(name), one) for one in other]
+        decided = [one for one in right if one is not None]
+        lines.append(
+            f"| {name} alone | {Proportion(len(decided), len(right))} | {Proportion(sum(decided), len(decided))} |"
+        )
+    for name, strategy in (("all six, equal votes", equal), ("all six, weights fitted on the other half", weighted)):
+        report = (await score_judge(strategy, other)).report
+        lines.append(f"| {name} | {report.coverage} | {report.decisions.agreed} |")
+    return "\n".join(lines)
+
+
+def _right(judge: Recorded, one: LabelledArtifact) -> bool | None:
+    first, second = judge.votes_on(one.artifact)
+    return None if first == second else (first > second) == one.passed
+
+
+def draw_people() -> str:
+    """Return the table of agreement between three people and two judges on PandaLM's pairs, in Markdown."""
+    pandalm = data("pandalm")
+    people = [list(one) for one in zip(*pandalm["people"], strict=True)]
+    most = [max(sorted(set(three)), key=three.count) if len(set(three)) < 3 else None for three in pandalm["people"]]  # noqa: PLR2004 - all differ
+    lines = ["| compared | agree | kappa |", "|---|---|---|"]
+    pairs: Iterator[tuple[str, Any, Any]] = (
+        (f"person {one + 1} and person {other + 1}", people[one], people[other])
+        for one, other in combinations(range(3), 2)
+    )
+    for name, one, other in (
+        *pairs,
+        *((f"{name} and most people", answers, most) for name, answers in pandalm["judges"].items()),
+    ):
+        there = [(str(a), str(b)) for a, b in zip(other, one, strict=True) if a is not None and b is not None]
+        found = agreement("", ("0", "1", "2"), there)
+        lines.append(f"| {name} | {found.agreed} | {found.kappa:.2f} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(draw_calibration(), draw_orders(), anyio.run(draw_panels), draw_people(), sep="\n\n")
