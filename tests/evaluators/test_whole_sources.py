@@ -51,7 +51,8 @@ def unlike(size: int) -> str:
 @pytest.mark.parametrize("place", ["upstream", "task", "goal", "reference", "a file", "an example"])
 async def test_a_warning_far_down_in_any_text_is_shown(place: str) -> None:
     long = f"{unlike(40_000)}\n{WARNING}"
-    judge, asked, given = ScriptedJudge(), gate(), dict[str, Any]()
+    judge, asked = ScriptedJudge(), gate()
+    given: dict[str, Any] = {}
     match place:
         case "upstream":
             given = {"upstream": {"report": kt.Artifact(long)}}
@@ -77,8 +78,11 @@ async def test_without_the_end_of_a_text_nothing_passes_and_the_verdict_says_wha
 ) -> None:
     long = f"{unlike(MAX_SHOWN)}\n{WARNING}"
     file = kt.File(data=long.encode(), name="report.txt", media_type="text/plain")
-    given: dict[str, Any] = {"upstream": {"report": kt.Artifact(long)}, "a file": {"files": [file]}}
-    given = {"files": [file]} if place == "a file" else {place: given.get(place, long)}
+    given: dict[str, Any] = {place: long}
+    if place == "a file":
+        given = {"files": [file]}
+    elif place == "upstream":
+        given = {"upstream": {"report": kt.Artifact(long)}}
     judge = ScriptedJudge()
     verdict = await verdict_of(judge, **given)
     assert WARNING not in shown_to(judge)
