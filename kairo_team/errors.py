@@ -86,6 +86,8 @@ def known(names: Iterable[str], *, none: str = "none") -> str:
 def first_of(problems: Sequence[str], most: int = _MOST_NAMES) -> str:
     """Join sentences for an error message; of many, the first ones and how many more."""
     more = len(problems) - most
+    if more == 1:  # to count one is as long as to say it
+        return "; ".join(problems)
     return "; ".join([*problems[:most], *([f"and {more:,} more problems"] if more > 0 else [])])
 
 

@@ -197,6 +197,6 @@ def test_a_page_ends_with_cards_of_the_next_pages_of_its_section() -> None:
     )
     nested = navigation.with_next(Page("coming-from/crewai.md", "# C\n"), files)
     assert "- **[Coming from pydantic-ai](pydantic-ai.md)**: agents that stay as they are\n" in nested.text
-    last = Page("plug-ins.md", "# Plug-ins\n")
+    last = Page("ecosystem.md", "# Publish a plug-in\n")
     tutorial = Page("tutorial/budget.md", "# 2\n\nNext: [3. A review](review.md).\n")
     assert [navigation.with_next(one, files) for one in (last, tutorial)] == [last, tutorial]

@@ -91,7 +91,7 @@ def test_what_a_journal_cannot_do_is_one_sentence(kairo: Any, team_file: TeamFil
     [
         (
             "acme-lmdb",
-            "no file and no installed journal has the name 'acme-lmdb'; installed are 'acme-shelf', 'memory'",
+            "no file and no installed journal has the name 'acme-lmdb'; installed are 'acme-shelf', ",
         ),
         ("acme-lmdb:path=x", "no file and no installed journal has the name 'acme-lmdb'"),
         ("acme-shelf", "missing a required argument: 'path'; its options are 'events', 'path', 'shelf', 'source'"),
