@@ -196,6 +196,8 @@ class Attempt(NamedTuple):
     """What the member did with tools, oldest first."""
     origin_path: str | None = None
     """Path of the governor that halted, in the budget tree: others may have its name."""
+    shown: Artifact | None = None
+    """The artifact as people may see it, if it has secrets of the runtime: with these masked."""
 
     @property
     def artifact(self) -> Artifact | None:

@@ -20,19 +20,13 @@ if TYPE_CHECKING:
     Book = SqlJournal | OtherJournal
 
 
-def page_of_run(
-    book: Book, run: RecordedRun, commands: Callable[[RunStory], tuple[str, ...]], *, as_made: bool = True
-) -> str:
-    """Return the report of a recorded run; `commands` returns the commands that continue it.
-
-    An attempt is recorded as it was made, secrets included. Without `as_made` the report has only artifacts that are in
-    the events or the result, whose secrets are masked.
-    """
-    story = recorded_story(book, run.run_id, as_made=as_made)
+def page_of_run(book: Book, run: RecordedRun, commands: Callable[[RunStory], tuple[str, ...]]) -> str:
+    """Return the report of a recorded run; `commands` returns the commands that continue it."""
+    story = recorded_story(book, run.run_id)
     story.run_id, story.team, story.goal = run.run_id, story.team or run.team, story.goal or run.goal
     inside: dict[str, RunStory] = {}
     for one in () if isinstance(book, OtherJournal) else runs_inside(book, run.run_id):
-        inside[one.run_id] = recorded_story(book, one.run_id, as_made=as_made)
+        inside[one.run_id] = recorded_story(book, one.run_id)
         inside[one.run_id].run_id, inside[one.run_id].within = one.run_id, (one.parent, one.task_id)
     result = book.result(run.run_id) if isinstance(book, OtherJournal) else recorded_result(book, run.run_id)
     known = Known() if result is None else known_of_result(result)
@@ -43,17 +37,17 @@ def page_of_run(
     return render_report(story, known, list(inside.values()))
 
 
-def recorded_story(book: Book, run_id: str, *, as_made: bool = True) -> RunStory:
-    """Return a run's story from its events; with `as_made`, with the recorded artifacts of its attempts."""
+def recorded_story(book: Book, run_id: str) -> RunStory:
+    """Return a run's story from its events, with the recorded artifacts of its attempts."""
     story = tell(book.events_after(run_id))
-    for made in () if isinstance(book, OtherJournal) or not as_made else recorded_attempts(book, run_id):
+    for made in () if isinstance(book, OtherJournal) else recorded_attempts(book, run_id):
         if made.task_id in story.tasks:
             add_attempts(story.tasks[made.task_id], [made])
     return story
 
 
 def add_attempts(task: TaskStory, attempts: Iterable[Attempt]) -> None:
-    """Add recorded artifacts to the attempts of a task; an artifact of its events stays, because it is masked."""
+    """Add recorded artifacts to the attempts of a task; an artifact of its events stays."""
     made = {one.number: one.artifact for one in attempts if one.artifact is not None}
     for attempt in task.attempts:
         artifact = made.get(attempt.number)

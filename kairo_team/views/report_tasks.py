@@ -214,7 +214,6 @@ def _details(number: int, task: TaskStory, page: _Page, waited: str) -> dict[str
         "description": cut(task.planned.description, 2_000)[0],
         "runs": page.runs.get(task.id, ()),
         "made": _made(task, page),
-        "not_shown": "",
         "rounds": [one.number for one in reviewed],
         "criteria": _criteria(reviewed),
         "attempts": list(_attempts(task, page)),

@@ -104,13 +104,19 @@ def recorded_request(journal: SqlJournal, run_id: str) -> TeamExecutionRequest:
 
 
 def recorded_attempts(journal: SqlJournal, run_id: str) -> list[Attempt]:
-    """Return the ends of a run's attempts, in the order they were recorded."""
+    """Return the ends of a run's attempts, in the order they were recorded, with secrets of artifacts masked."""
     sql = "SELECT value FROM step WHERE run_id = ? AND key LIKE 'attempt:%' ORDER BY id"
     with journal.database.reading() as connection:
         rows = connection.execute(sql, (run_id,)).fetchall()
         look_at, what = journal.database.look_at, f"an attempt of run {run_id!r}"
         found = [look_at(row["value"], object, what, outline) for row in rows]
-    return [one for one in found if isinstance(one, Attempt)]
+    return [_as_shown(one) for one in found if isinstance(one, Attempt)]
+
+
+def _as_shown(made: Attempt) -> Attempt:
+    if made.shown is None or made.output is None:
+        return made
+    return made._replace(output=replace(made.output, artifact=made.shown))
 
 
 def runs_inside(journal: SqlJournal, run_id: str) -> list[RunInside]:

@@ -64,10 +64,6 @@ _MILLION: Final = 1e6
 _MOST_NAMED: Final = 3
 _OVER: Final = (RowState.DONE, RowState.FAILED, RowState.SKIPPED, RowState.CANCELLED)
 _NOT_ACCEPTED: Final = (RowState.FAILED, RowState.SKIPPED, RowState.CANCELLED)
-_NOT_SHOWN: Final = (
-    "The journal has this artifact as it was made, and secrets in it would not be masked. The console shows it when "
-    "the result of the run is recorded, or at once with kairo run --content journal, or Runtime(content='journal')."
-)
 
 
 @dataclass(slots=True, eq=False)
@@ -280,9 +276,6 @@ class RunPage:
                 if one.task_id == task_id
             ]
             details = task_details(story, task, runs)
-        made = details["made"]
-        if made is None and any(one.status == "completed" for one in task.attempts):
-            details["not_shown"] = _NOT_SHOWN
         files, more = last_files(one for one in self._source.files(self.run_id) if one.task_id == task_id)
         run = page["run"]
         return {

@@ -290,9 +290,7 @@ class JournalSource:
         return [one for one in found if isinstance(one, Content) and one.task_id == task_id and one.of != "piece"]
 
     def attempts(self, run_id: str, task_id: str) -> Sequence[Attempt]:
-        """Return the recorded attempts of a task of a run in this process, whose secrets are masked when shown."""
-        if self.live(run_id) is None:
-            return ()
+        """Return the recorded attempts of a task, with secrets masked."""
         return [one for one in recorded_attempts(self._journal, run_id) if one.task_id == task_id]
 
     def result(self, run_id: str) -> TeamResult | None:
@@ -306,7 +304,7 @@ class JournalSource:
     def report(self, run_id: str) -> str:
         """Return the report of a run."""
         run = self.show(run_id)
-        return page_of_run(self._journal, run, partial(self._commands, run), as_made=self.live(run_id) is not None)
+        return page_of_run(self._journal, run, partial(self._commands, run))
 
     def _commands(self, run: RecordedRun, story: RunStory) -> tuple[str, ...]:
         if run.state in ("suspended", "interrupted"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import stat
@@ -18,6 +19,7 @@ import kairo_team as kt
 from kairo_team.artifacts import Finding
 from tests.cli.conftest import run_in_turn
 from tests.human import DEFER, Gate, LeavesOpen, Office
+from tests.test_report import unpacked
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
 
@@ -37,6 +39,7 @@ run = journal.show("r")
 for one in (journal.runs(), run, journal.result("r"), journal.calls("r"), journal.in_doubt("r"), journal.pending()):
     print(repr(one))
 print(journal.events_after("r"), read_record(journal, run), recorded_error(journal, "r"))
+print(recorded_attempts(journal, "r"))
 """
 
 
@@ -91,7 +94,8 @@ def shown_elsewhere(path: Path, folder: Path) -> str:
     assert done.returncode == 0, done.stderr
     said = run_in_turn([[*words, "--journal", str(path)] for words in COMMANDS], cwd=folder)
     assert said.code == 0, said.err
-    return done.stdout + done.stderr + said.out + said.err + (folder / "report.html").read_text()
+    page = (folder / "report.html").read_text()
+    return done.stdout + done.stderr + said.out + said.err + page + json.dumps(unpacked(page))
 
 
 COMMANDS: Final = (
@@ -122,6 +126,26 @@ async def test_third_o21_no_view_of_another_process_shows_a_secret(tmp_path: Pat
     shown = shown_elsewhere(path, tmp_path)
     assert SECRET not in shown
     assert "the key is [secret]" in shown
+
+
+async def test_third_o21_no_view_shows_a_secret_of_a_draft(tmp_path: Path) -> None:
+    """What was sent back is in no result: the journal has a masked copy of each artifact with a secret."""
+
+    def draft(assignment: kt.Assignment) -> str:
+        return f"draft {assignment.attempt} has {SECRET}"
+
+    path = tmp_path / "runs.db"
+    journal = kt.SqliteJournal(path)
+    second = kt.Rubric([kt.Criterion("second", "it is the second draft", check=lambda made: "draft 2" in made.text)])
+    team = kt.Team("t", [kt.Member("m", draft)], coordinator=kt.ExpertTeamCoordinator(evaluator=second))
+    plan = kt.TaskGraph([kt.Task("a", "Write.")])
+    async with kt.Runtime(journal=journal, secrets=[SECRET]) as runtime:
+        result = await kt.run(team, "Go.", plan=plan, run_id="r", runtime=runtime)
+    journal.close()
+    assert result.output == "draft 2 has [secret]"
+    shown = shown_elsewhere(path, tmp_path)
+    assert SECRET not in shown
+    assert shown.count("draft 1 has [secret]") >= 2, "as the record of the attempt, and in the report"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")

@@ -130,11 +130,12 @@ class RecordedStart(Enum):
 def without_secrets(step: T) -> T:
     """Return a step with secrets masked where it is only displayed: errors, findings, reasons.
 
-    What later work reads, such as an attempt's output, is unchanged.
+    What later work reads, such as an attempt's output, is unchanged; an artifact with secrets has a masked copy.
     """
     if isinstance(step, Attempt):
-        shown = step._replace(output=None, ended_by=None)
-        return cast("T", masked(shown)._replace(output=step.output, ended_by=step.ended_by))
+        clean, made = masked(step._replace(output=None, ended_by=None)), masked(step.shown or step.artifact)
+        shown = None if made == step.artifact else made
+        return cast("T", clean._replace(output=step.output, ended_by=step.ended_by, shown=shown))
     if isinstance(step, EarlyEnd):
         return cast("T", step._replace(reason=masked(step.reason)))
     if isinstance(step, Replan):
