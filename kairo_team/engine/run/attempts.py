@@ -483,7 +483,9 @@ def _attempt_of(context: WorkContext, number: int, end: _End, failed: type[BaseE
     over = constraints is not None and constraints.exiting and end[1] is not None
     output, error, halt, (origin, path), final = end
     last = None if context.turn_ended is None or error is not None else context.turn_ended.call
-    made = (context.task_id, number, context.member, output, error, halt, origin, final or over, context.governor.usage)
+    task_id, member = cast("str", context.task_id), cast("str", context.member)  # an attempt has both
+    usage, final = context.governor.usage, final or over
+    made = (task_id, number, member, output, error, halt, origin, final, usage)
     return Attempt(*made, warnings, by, kinds, over, last, context.calls_made, path)
 
 
