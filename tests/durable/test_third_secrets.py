@@ -134,9 +134,12 @@ async def test_third_o21_no_view_shows_a_secret_of_a_draft(tmp_path: Path) -> No
     def draft(assignment: kt.Assignment) -> str:
         return f"draft {assignment.attempt} has {SECRET}"
 
+    def is_second(artifact: kt.Artifact) -> bool:
+        return "draft 2" in artifact.text
+
     path = tmp_path / "runs.db"
     journal = kt.SqliteJournal(path)
-    second = kt.Rubric([kt.Criterion("second", "it is the second draft", check=lambda made: "draft 2" in made.text)])
+    second = kt.Rubric([kt.Criterion("second", "it is the second draft", check=is_second)])
     team = kt.Team("t", [kt.Member("m", draft)], coordinator=kt.ExpertTeamCoordinator(evaluator=second))
     plan = kt.TaskGraph([kt.Task("a", "Write.")])
     async with kt.Runtime(journal=journal, secrets=[SECRET]) as runtime:
