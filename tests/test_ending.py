@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 import anyio
@@ -408,3 +409,46 @@ async def test_audit_g11_a_result_with_an_exception_is_a_value_all_the_same() ->
         assert copy.copy(value).exception is copy.deepcopy(value).exception is value.exception
         assert copy.copy(value) == copy.deepcopy(value) == value
     assert adapter(kt.TaskOutcome).validate_json(adapter(kt.TaskOutcome).dump_json(outcome)) == outcome
+
+
+class TriesForEver:
+    """A coordinator that tries each task again and again, whatever came of it."""
+
+    async def execute(self, request: kt.TeamExecutionRequest, team: kt.Team) -> kt.TeamResult:
+        async with kt.TeamRun.open(request, team) as run:
+            graph = await run.plan(kt.TaskGraph([kt.Task("a", "Do it.")]))
+
+            async def work(task: kt.Task) -> None:
+                for number in count(1):
+                    await run.attempt(task, number)
+
+            async for task in run.ready(graph):
+                run.go(work, task)
+        return run.result
+
+
+async def refuse(assignment: kt.Assignment) -> str:
+    raise ValueError("no")
+
+
+async def agree(assignment: kt.Assignment) -> str:
+    return "yes"
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("work", [refuse, agree])
+@pytest.mark.parametrize("how", ["deadline", "kill", "cancellation"])
+async def test_a_coordinator_that_tries_for_ever_is_ended_though_its_member_never_waits(work: Any, how: str) -> None:
+    """Else nothing that shares its event loop would ever have a turn: no deadline, and no other run."""
+    team = kt.Team("t", [kt.Member("m", work)])
+    config = kt.TeamConfig(budget=kt.Budget(seconds=0.3 if how == "deadline" else None))
+    request = kt.TeamExecutionRequest("Go.", config=config, run_id="r")
+    with anyio.move_on_after(0.3 if how == "cancellation" else 60) as scope:
+        async with kt.Runtime() as runtime:
+            run = await runtime.start(team, request, coordinator=TriesForEver())
+            if how == "kill":
+                await anyio.sleep(0.1)
+                run.cancel()
+            result = await run.result()
+            assert result.status is {"deadline": kt.TeamStatus.TIMEOUT, "kill": kt.TeamStatus.CANCELLED}[how]
+    assert scope.cancelled_caught is (how == "cancellation")

@@ -223,6 +223,62 @@ async def test_cancelled_while_it_waits_a_call_never_starts(monkeypatch: pytest.
     assert ran == []
 
 
+async def test_a_call_that_comes_while_the_last_one_leaves_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last one counts until its caller was woken, so that the next call lines up behind one that has ended."""
+    monkeypatch.setattr(threads, "MAX_BUSY", 1)
+    monkeypatch.setattr(threads, "_pool", threads._Pool())
+    wake, lined_up, came = threads._Call.wake, threading.Event(), list[str]()
+
+    def wake_and_wait(call: threads._Call[Any]) -> bool:
+        woken = wake(call)
+        assert lined_up.wait(60)
+        return woken
+
+    monkeypatch.setattr(threads._Call, "wake", wake_and_wait)
+
+    async def call(name: str) -> None:
+        came.append(await run_in_thread(lambda: name))
+
+    with anyio.fail_after(60):
+        await call("first")
+        async with anyio.create_task_group() as group:
+            group.start_soon(call, "second")
+            group.start_soon(call, "third")
+            await until(lambda: len(threads._pool._waiting) == 2)
+            lined_up.set()
+    assert came == ["first", "second", "third"]
+
+
+async def test_where_no_thread_can_be_started_calls_that_wait_fail_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "MAX_BUSY", 1)
+    monkeypatch.setattr(threads, "_pool", threads._Pool())
+    gate, said = Gate(), list[str]()
+
+    def refuse(_self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def call() -> None:
+        with pytest.raises(RuntimeError) as refused:
+            await run_in_thread(lambda: "never")
+        said.append(str(refused.value))
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as group:
+            with anyio.move_on_after(60) as first:
+                group.start_soon(leave_when_begun, gate, first)
+                await run_in_thread(gate)
+            monkeypatch.setattr(threading.Thread, "start", refuse)
+            for _ in range(3):
+                group.start_soon(call)
+    gate.go.set()
+    assert said == ["can't start new thread"] * 3
+
+
+async def leave_when_begun(gate: Gate, scope: anyio.CancelScope) -> None:
+    await gate.until_begun()
+    scope.cancel()
+
+
 async def test_many_at_once_all_come_back() -> None:
     came: list[int] = []
 

@@ -145,24 +145,17 @@ class _Pool:
         elif not call.wake():
             self.abandon(call)
         if not late and not goes_on:
-            with self._lock:
-                self._busy -= 1  # after it woke its caller: a clock in virtual time jumps when nothing is at work
+            self._set_off(*self._leave())  # after it woke its caller: a virtual clock jumps when nothing is at work
 
     def abandon(self, call: _Call[Any]) -> None:
         """Let the caller leave: remove a waiting call, stop counting a running one; report all but the running one."""
-        started: tuple[_Worker | None, _Call[Any]] | None = None
         with self._lock:
             before, call.state = call.state, "abandoned"
             if before == "waiting":
                 self._waiting.remove(call)
-            elif before == "running":
-                self._busy -= 1
-                if self._waiting:
-                    following = self._waiting.popleft()
-                    started = self._begin(following), following
-        if started:
-            self._set_off(*started)
-        if before != "running":
+        if before == "running":
+            self._set_off(*self._leave())
+        else:
             call.report_late()
 
     def retire(self, worker: _Worker) -> bool:
@@ -182,19 +175,28 @@ class _Pool:
             return None
         return _Worker(self, call)
 
-    def _set_off(self, worker: _Worker | None, call: _Call[Any]) -> None:
+    def _leave(self) -> tuple[_Worker | None, _Call[Any] | None]:
+        """Stop counting a call, and begin the next one that waits; return it, with the thread to start for it."""
+        with self._lock:
+            self._busy -= 1
+            if not self._waiting or self._busy >= MAX_BUSY:
+                return None, None
+            following = self._waiting.popleft()
+            return self._begin(following), following
+
+    def _set_off(self, worker: _Worker | None, call: _Call[Any] | None) -> None:
         """Start a new thread; if the system allows no more threads, the call fails with its error."""
-        if worker is None:
-            return
-        try:
-            worker.start()
-        except RuntimeError as error:
-            call.error = error
-            with self._lock:
-                call.state = "done"
-            call.wake()
-            with self._lock:
-                self._busy -= 1
+        while worker is not None and call is not None:
+            try:
+                worker.start()
+            except RuntimeError as error:
+                call.error = error
+                with self._lock:
+                    call.state = "done"
+                call.wake()
+                worker, call = self._leave()
+            else:
+                return
 
 
 def poster() -> Callable[[Callable[[], object]], object]:

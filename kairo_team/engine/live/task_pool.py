@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from contextvars import copy_context
 from typing import Any, Final, TypeVar
@@ -130,3 +130,9 @@ async def in_own_task(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     if failed:
         raise failed.pop()
     return made.pop()
+
+
+async def in_turn(work: Callable[[], Awaitable[T]]) -> T:
+    """Do some work once everything else had its turn: coordinators may try for ever, with members that never wait."""
+    await checkpoint()
+    return await work()

@@ -19,7 +19,7 @@ from kairo_team.artifacts import Artifact, Finding
 from kairo_team.budget import Budget, to_picodollars
 from kairo_team.engine.live.enforced_end import CallSupervisor
 from kairo_team.engine.live.event_bus import Around, Bus, ModelTally
-from kairo_team.engine.live.task_pool import TaskPool, background
+from kairo_team.engine.live.task_pool import TaskPool, background, in_turn
 from kairo_team.engine.plan.growth import Growth
 from kairo_team.engine.plan.planning import RunPlan, make_step, planned_task
 from kairo_team.engine.plan.preflight import able_members
@@ -653,7 +653,9 @@ class TeamRun:
         """
         assert self._attempts is not None, "a task comes from `ready`"
         asked = Asked(artifact_number, previous, findings, tuple(map(as_tool, tools)), repeat_writes)
-        return self._attempts.attempt(self._task_run(task), number, asked)
+        task_run = self._task_run(task)
+        make = partial(self._attempts.attempt, task_run, number, asked)
+        return in_turn(make) if task_run.attempts else make()
 
     def review(
         self, task: Task, attempt: Attempt, evaluator: Any, *, prior: Sequence[EvaluationVerdict] = ()
