@@ -215,6 +215,10 @@ def check_limits(world: World) -> None:
 def check_forgotten(played: Played) -> None:
     """Check that the runtime knows nothing of the run any more but its id."""
     runtime, result = played.runtime, played.sessions[-1].result
+    if result is None and played.recorder.events[-1].type == "team.suspended":
+        # Its caller was cancelled in the moment in which the session ended: it waits on, and can be resumed.
+        assert list(runtime.runs) == ["r"]
+        return
     assert list(runtime.runs) == []
     assert runtime.pending() == ()
     with pytest.raises(kt.RunFinished):
