@@ -30,9 +30,9 @@ The events of a run do not contain the text of its prompts, replies, artifacts, 
 These texts are opt-in: `Runtime(content="events")` gives them to every subscriber and the journal as `content` events;
 `content="journal"` gives them to the journal alone, and the others get these events without their `body`. `kairo run`,
 `demo` and `resume` have the option `--content` for the same setting, and `KAIRO_CONTENT` sets it for all three. Secrets
-are masked there too. Other events always contain some texts: the goal, a person's question and its subject, the
-findings of a review, directives, text that a member reports with `emit` or streams (`model.delta`), and the reasons of
-errors and refusals.
+are masked there too. Other events always contain some texts: the goal, the descriptions of planned tasks, a
+person's question and its subject, the findings of a review, directives, text that a member reports with `emit` or
+streams (`model.delta`), and the reasons of errors and refusals.
 
 This page is written by `python -m tests.events_page > docs/events.md` from the classes.
 """

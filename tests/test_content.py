@@ -25,6 +25,7 @@ pytestmark = pytest.mark.anyio
 
 MARK = "m4rk3r"
 """Stands in every prompt, reply, argument, result and artifact."""
+PLAN = kt.TaskGraph([kt.Task("one", "Do it.", inputs={"what": MARK})])
 
 
 @kt.tool(side_effect="read")
@@ -45,7 +46,7 @@ async def record(**runtime: Any) -> EventRecorder:
     recorder = EventRecorder()
     agent = kt.MiniAgent(FunctionModel(reply), tools=[look])
     team = kt.Team("t", [kt.Member("m", agent)], runtime=kt.Runtime(subscribers=[recorder], **runtime))
-    result = await kt.run(team, "go", plan=kt.TaskGraph([kt.Task("one", f"Do {MARK}.")]))
+    result = await kt.run(team, "go", plan=PLAN)
     assert result.output == f"it is {MARK}"
     return recorder
 
@@ -55,7 +56,7 @@ def without_bodies(seen: list[Event]) -> list[tuple[int, str]]:
 
 
 async def test_by_default_no_event_has_a_text_of_the_work() -> None:
-    """Reasons of errors, goals, questions and findings are no part of this; who streams a reply publishes it."""
+    """Goals, descriptions, reasons, questions and findings are no part of this; who streams a reply publishes it."""
     recorder = await record()
     assert recorder.of(Content) == []
     assert [event for event in recorder.events if MARK in event.to_json()] == []
@@ -101,7 +102,9 @@ async def test_secrets_in_content_are_masked() -> None:
     agent = kt.MiniAgent(FunctionModel(reply), tools=[look])
     runtime = kt.Runtime(subscribers=[recorder], secrets=[MARK], content="events")
     await kt.run(
-        kt.Team("t", [kt.Member("m", agent)], runtime=runtime), "go", plan=kt.TaskGraph([kt.Task("one", f"Do {MARK}.")])
+        kt.Team("t", [kt.Member("m", agent)], runtime=runtime),
+        "go",
+        plan=PLAN,
     )
     assert len(recorder.of(Content)) == 7
     assert not any(MARK in event.to_json() for event in recorder.events)
@@ -124,7 +127,7 @@ async def test_content_is_what_the_guardrails_let_through() -> None:
     recorder = EventRecorder()
     runtime = kt.Runtime(subscribers=[recorder], guardrails=[Redact()], content="events")
     team = kt.Team("t", [kt.Member("m", kt.MiniAgent(FunctionModel(lambda _: MARK)))], runtime=runtime)
-    await kt.run(team, "go", plan=kt.TaskGraph([kt.Task("one", f"Do {MARK}.")]))
+    await kt.run(team, "go", plan=PLAN)
     prompt, said, _ = recorder.of(Content)
     assert [message["text"] for message in prompt.body["messages"]] == ["redacted prompt"]
     assert said.body["text"] == "redacted reply"
@@ -143,7 +146,7 @@ async def test_content_for_the_journal_leaves_no_gap_for_the_others(tmp_path: Pa
     agent = kt.MiniAgent(FunctionModel(reply), tools=[look])
     async with kt.Runtime(subscribers=[recorder, slow], journal=journal, content="journal") as runtime:
         team = kt.Team("t", [kt.Member("m", agent)])
-        plan = kt.TaskGraph([kt.Task("one", f"Do {MARK}.")])
+        plan = PLAN
         run = await runtime.start(team, "go", plan=plan)
         watched = [event async for event in run.events()]
         await run.result()

@@ -178,6 +178,7 @@ PLACES: Final[Mapping[str, tuple[Callable[..., Any], ...]]] = {
     "Planner.plan": (test_borders.test_audit_g25_a_planner_that_raises_anything_makes_no_plan,),
     "TeamCoordinator.execute": (test_borders.test_audit_g25_a_coordinator_that_raises_anything_hurts_no_other_run,),
     "Tool.call": (test_borders.of_a_tool,),
+    "Check.call": (test_borders.of_a_check,),
 }
 """The method of each contract that a plug-in implements, and the tests in which it misbehaves."""
 

@@ -105,7 +105,8 @@ async def test_third_o7_views_and_the_journal_say_the_same(tmp_path: Path) -> No
     assert (kept.output, kept.partial_output, kept.error) == (None, "made look", LOST)
     result.report(tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "<summary>The partial output</summary><pre>made look</pre>" in page
+    _, shown = page.split(">The partial output</h2>")
+    assert "made look" in shown.partition("</section>")[0]
     assert "task &#39;write&#39; failed: RuntimeError: no ink" in page
     assert "task &#x27;write&#x27; failed: RuntimeError: no ink" in show_result(result)
 

@@ -176,7 +176,7 @@ class _Pool:
         return _Worker(self, call)
 
     def _leave(self) -> tuple[_Worker | None, _Call[Any] | None]:
-        """Stop counting a call, and begin the next one that waits; return it, with the thread to start for it."""
+        """Stop counting a call, and begin the next one that waits; return the thread to start, if any, and the call."""
         with self._lock:
             self._busy -= 1
             if not self._waiting or self._busy >= MAX_BUSY:

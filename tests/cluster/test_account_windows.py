@@ -273,6 +273,7 @@ def test_a_database_from_before_windows_gets_them_and_keeps_its_accounts(databas
             for one in ("every", "tz", "since", "until"):
                 connection.execute(f"ALTER TABLE account DROP COLUMN {one}")
             connection.execute("DROP TABLE window_hold, ended_window")
+            connection.execute("UPDATE about SET value = '1' WHERE name = 'format'")
         with closing(PostgresJournal(database, beat=BEAT)) as other:
             assert amounts(other) == (0, 400)
             assert found(other).window is None

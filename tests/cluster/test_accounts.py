@@ -448,6 +448,7 @@ def test_a_file_from_before_accounts_gets_them(tmp_path: Path) -> None:
         with journal.database.writing() as connection:
             for table in ("account", "charge", "ended_window", "window_hold"):
                 connection.execute(f"DROP TABLE {table}")
+            connection.execute("PRAGMA user_version = 1")
     with closing(SqliteJournal(tmp_path / "runs.db")) as journal:
         assert journal.accounts() == ()
         journal.recover("r", take_over=True)
