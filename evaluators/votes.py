@@ -42,9 +42,9 @@ def are_decided(given: Sequence[Judgement], criteria: Sequence[Criterion], votes
 
 
 def counted(given: Sequence[Judgement], criteria: Sequence[Criterion], votes: int, unpaid: str) -> Judgement:
-    """Return the judgement of the votes that were given, in any order; `unpaid` is why the next was not asked.
+    """Join votes, in any order; `unpaid` is why the next was not asked.
 
-    Its confidence is the share of votes for the answer to a criterion, the smallest of them.
+    The confidence is the share of votes for the answer to a criterion, the smallest share of all criteria.
     """
     told = f"{len(given)} of {votes} votes were given, because the next cannot be paid: {unpaid}" if unpaid else ""
     suspected = [one.injection_suspected for one in given if one.injection_suspected]

@@ -34,6 +34,7 @@ from kairo_team.evaluators.votes import are_decided, counted, is_decided, leadin
 from kairo_team.testing import MemoryJournal, ScriptedJudge, ScriptedModel, ScriptedPairJudge, read_question
 from tests.evaluators.judge_rig import reviewed
 from tests.evaluators.test_judge_question import LEVELS, TEXT, gate, verdict_of
+from tests.evaluators.test_slips import Slips
 
 pytestmark = pytest.mark.anyio
 LEVEL = st.sampled_from(["no", "partly", "yes", None])
@@ -188,6 +189,40 @@ async def test_a_vote_with_wrong_controls_ends_the_review() -> None:
     verdict = await verdict_of(judge, votes=5)
     assert (verdict.outcome, verdict.cause) == (kt.VerdictOutcome.ESCALATE, kt.Cause.INJECTION_SUSPECTED)
     assert len(judge.calls) == 3, "two votes, and the library's own text once, however many votes there are"
+
+
+@pytest.mark.parametrize("about", ["criterion", "control"])
+async def test_a_slip_in_a_vote_costs_one_more_question_in_that_vote(about: str) -> None:
+    judge = Slips(2, about=about)
+    verdict = await verdict_of(judge, votes=3)
+    assert (verdict.outcome, verdict.confidence) == (kt.VerdictOutcome.PASS, 1.0)
+    assert judge.seen == 3
+    assert len({read_question(call).token for call in judge.calls}) == 3
+
+
+async def test_canaries_of_ones_own_are_in_later_votes_too() -> None:
+    judge = ScriptedJudge({"blood group": "not met"})
+    for seed in range(30):
+        await verdict_of(judge, seed=seed, votes=3, canaries={"it names the blood group": "blood group"})
+    later = [call for place, call in enumerate(judge.calls) if place % 2]
+    assert any("blood group" in str(call) for call in later)
+
+
+async def test_votes_and_a_persons_criterion_await_that_person() -> None:
+    person = Criterion("legal", "it may be published", by="human")
+    verdict = await verdict_of(Wavers("met", "not met", "met"), gate(), person, votes=3)
+    assert verdict.awaits_approval
+    assert verdict.confidence == pytest.approx(2 / 3)
+
+
+async def test_very_many_votes_end_with_the_money() -> None:
+    judge = Wavers(*["met", "not met"] * 500)
+    strategy = AgentEvaluationStrategy("test:judge", Rubric([gate()]), votes=10**9)
+    verdict = await strategy.evaluate(reviewed(TEXT, judge, budget=kt.Budget(tokens=30_000)))
+    assert len(judge.calls) < 100
+    assert verdict.outcome is not kt.VerdictOutcome.REVIEW_EXCEEDED
+    assert verdict.confidence is not None
+    assert verdict.confidence < 1e-6
 
 
 async def test_panels_and_pairs_vote_too() -> None:
