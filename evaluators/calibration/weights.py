@@ -67,7 +67,8 @@ async def fit_weights(
     recorded, and nothing after the fit has ended.
 
     Raises `ValueError` for fewer than 20 examples, or fewer than 5 that a human passes or does not pass, before a judge
-    is asked; and where the judges get equal weights. Raises `NoAnswer` where the budget does not reach.
+    is asked; and where a judge decides nothing, or the judges get equal weights. Raises `NoAnswer` where the budget
+    does not reach.
     """
     if not isinstance(strategy, PanelEvaluationStrategy):
         raise ValueError(f"weights are for the judges of a PanelEvaluationStrategy, not for {strategy!r:.80}")
@@ -75,21 +76,22 @@ async def fit_weights(
         raise ValueError(f"concurrency must be a whole number >= 1, not {concurrency!r}")
     examples = checked_examples(labelled)
     _check_labels(examples)
-    subject = subject_of(strategy, None)
-    # In the name, because a run is only resumed with a team of its name: other labels or judges are refused.
-    fitted = digest_of([data_digest(examples), subject.rubric, subject.judge, str(strategy.options.votes)])[:12]
     made = await run_alone(
         _Fit(strategy, examples, models or {}, concurrency),
         "say how often each judge is right",
-        role=f"weights-{fitted}",
+        role="weights" if journal is None else f"weights-{_digest(strategy, examples)}",
         budget=budget,
         journal=journal,
         run_id=run_id,
     )
     if made.status is not AgentStatus.COMPLETED:
         raise NoAnswer("the fit of weights", made.status.value, made.error)
-    right = [Proportion(k, n) for k, n in json.loads(made.text)]
-    weights = [_weight(one) for one in right]
+    counts = json.loads(made.text)
+    right = [Proportion(k, n) for k, n, _ in counts]
+    for judge, (_, n, why) in zip(strategy.judges, counts, strict=True):
+        if not n:
+            raise ValueError(f"the judge {judge!r:.80} decided none of {len(examples)} examples, the last: {why}")
+    weights = [weight_of(one) for one in right]
     if len(set(weights)) == 1:
         shares = ", ".join(f"{one.k} of {one.n}" for one in right)
         raise ValueError(
@@ -99,7 +101,14 @@ async def fit_weights(
     return FittedWeights(tuple(weights), round(sum(weights) / 2 + 0.01, 2), tuple(right), made.usage)
 
 
-def _weight(right: Proportion) -> float:
+def _digest(strategy: PanelEvaluationStrategy, examples: Sequence[LabelledArtifact]) -> str:
+    """Return a digest of labels and judges; a team with another one in its name does not resume the fit."""
+    subject, options = subject_of(strategy, None), strategy.options
+    asked = [repr(dict(options.settings)), options.votes, options.trusted]
+    return digest_of([data_digest(examples), subject.rubric, subject.judge, asked])[:12]
+
+
+def weight_of(right: Proportion) -> float:
     """Return the log-odds of being right, as after one more right and one more wrong decision."""
     return max(round(math.log((right.k + 1) / (right.n - right.k + 1)), 2), _LEAST_WEIGHT)
 
@@ -136,8 +145,9 @@ class _Fit:
         self._concurrency = concurrency
 
     async def run(self, assignment: Assignment, context: MemberContext) -> AgentOutput:
-        """Return, as JSON, how many decisions of each judge are right, and how many there are."""
-        limiter, right = anyio.CapacityLimiter(self._concurrency), [[0, 0] for _ in self._strategies]
+        """Return JSON, for each judge: right decisions, all decisions, and why it left the last example open."""
+        limiter, right = anyio.CapacityLimiter(self._concurrency), list[list[Any]]()
+        right += [[0, 0, ""] for _ in self._strategies]
         short: list[str] = []
 
         async def review(one: LabelledArtifact) -> None:
@@ -149,6 +159,7 @@ class _Fit:
                     side = decided_by_itself(verdict)
                     counts[0] += side == ("pass" if one.passed else "revise")
                     counts[1] += side is not None
+                    counts[2] = verdict.feedback if side is None else counts[2]
                     short.extend([verdict.feedback] if verdict.cause is Cause.JUDGE_BUDGET else [])
 
         async with anyio.create_task_group() as group:

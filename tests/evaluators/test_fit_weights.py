@@ -23,8 +23,8 @@ from kairo_team.evaluators import (
     fit_weights,
     score_judge,
 )
-from kairo_team.evaluators.calibration.weights import _weight  # type: ignore[attr-defined,unused-ignore]
-from kairo_team.testing import MemoryJournal, ScriptedJudge
+from kairo_team.evaluators.calibration.weights import weight_of
+from kairo_team.testing import FunctionModel, MemoryJournal, ScriptedJudge
 from tests.evaluators.test_judge_question import TEXT, gate
 
 pytestmark = pytest.mark.anyio
@@ -74,7 +74,7 @@ async def test_a_judge_that_is_right_more_often_counts_more() -> None:
 @settings(max_examples=30)
 @given(st.integers(0, 200), st.integers(0, 200), st.integers(1, 200))
 def test_a_weight_grows_with_what_is_right_and_is_above_zero(right: int, more: int, wrong: int) -> None:
-    one, other = (_weight(Proportion(k, right + more + wrong)) for k in (right, right + more))
+    one, other = (weight_of(Proportion(k, right + more + wrong)) for k in (right, right + more))
     assert 0 < one <= other
 
 
@@ -102,6 +102,15 @@ async def test_equal_judges_are_refused(each: int) -> None:
     shares = "20 of 20" if each == 0 else "0 of 20"
     with pytest.raises(ValueError, match=f"the judges get equal weights.*they are right in {shares}, {shares}"):
         await fit_weights(panel(Errs(each, "test:a"), Errs(each, "test:b")), labels(20))
+
+
+async def test_a_judge_that_never_answers_is_refused_with_its_reason() -> None:
+    broken = FunctionModel(lambda _: "hm", name="test:broken")
+    with pytest.raises(ValueError, match=r"the judge .* decided none of 20 examples, the last: .*no JSON object"):
+        await fit_weights(panel(Errs(0, "test:a"), broken), labels(20))
+    unknown: Any = "nowhere:model"
+    with pytest.raises(ValueError, match=r"the judge 'nowhere:model' decided none of 20 examples, the last: .*nowhere"):
+        await fit_weights(panel(Errs(0, "test:a"), unknown), labels(20))
 
 
 async def test_it_stays_within_the_budget() -> None:
