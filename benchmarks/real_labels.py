@@ -356,9 +356,9 @@ def voted(judge: str, number: int) -> list[Reviewed]:
     """Return what a judge decides on each pair with so many votes, and what people do."""
     found: list[Reviewed] = []
     for one in labelled():
-        given = list[int | None]()
+        given = list[bool | None]()
         for answer in drawn_answers(judge, one.artifact):
-            given.append(answer)
+            given.append(None if answer is None else answer == 1)
             if is_decided(given, number):
                 break
         leads, most = leading(given)
