@@ -11,11 +11,11 @@ benchmarks/real_labels.py`.
 from __future__ import annotations
 
 import json
-import math
 import os
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import combinations
@@ -25,9 +25,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from kairo_team.evaluators import Criterion, LabelledArtifact, PanelEvaluationStrategy, Proportion, Rubric, score_judge
+from kairo_team.evaluators import (
+    AgentEvaluationStrategy,
+    Criterion,
+    LabelledArtifact,
+    PanelEvaluationStrategy,
+    Proportion,
+    Rubric,
+    calibrate,
+    fit_weights,
+    score_judge,
+)
 from kairo_team.evaluators.calibration.agreement import agreement
 from kairo_team.evaluators.calibration.thresholds import Reviewed, Said, Side, choose, standing
+from kairo_team.evaluators.votes import is_decided, leading, share
 from kairo_team.testing import ScriptedJudge, read_question
 from kairo_team.testing.scripted_judge import CANNOT_TELL
 
@@ -84,10 +95,15 @@ def judges() -> dict[str, str]:
 
 def votes(judge: str, pair: int, wordings: int = len(WORDINGS)) -> tuple[int, int]:
     """Return how many of a judge's answers choose the first and the second; both orders of each wording count."""
-    answers = data("llmbar")["judges"][judge]
-    there = [one for one in WORDINGS if f"{one} True" in answers][:wordings]
-    said = [answers[f"{wording} {order}"][pair] for wording in there for order in (True, False)]
+    said = answers(judge, pair, wordings)
     return said.count(1), said.count(0)
+
+
+def answers(judge: str, pair: int, wordings: int = len(WORDINGS)) -> list[int | None]:
+    """Return a judge's answers on a pair: 1 chooses the first, 0 the second, None neither."""
+    given = data("llmbar")["judges"][judge]
+    there = [one for one in WORDINGS if f"{one} True" in given][:wordings]
+    return [given[f"{wording} {order}"][pair] for wording in there for order in (True, False)]
 
 
 class Recorded(ScriptedJudge):
@@ -180,7 +196,12 @@ def promises(judge: str) -> tuple[int, int, float]:
 
     The last is the mean share of all pairs that the judge then decides by itself.
     """
-    population, lots = reviewed(judge), Random(_SEED)  # noqa: S311 - a choice, not a secret
+    return redrawn(reviewed(judge))
+
+
+def redrawn(population: Sequence[Reviewed]) -> tuple[int, int, float]:
+    """Return the same of what was decided on all pairs."""
+    lots = Random(_SEED)  # noqa: S311 - a choice, not a secret
     kept = promised = decided = 0
     for _ in range(REDRAWS):
         drawn = lots.choices(population, k=LABELS)
@@ -275,26 +296,18 @@ def draw_orders() -> str:
     return "\n".join(lines)
 
 
-def weights_on(half: Sequence[LabelledArtifact]) -> list[float]:
-    """Return a weight for each judge: the log-odds of its being right on some pairs, and little for one that is not."""
-    made: list[float] = []
-    for name in judges().values():
-        judge, right = Recorded(name), 1
-        for one in half:
-            first, second = judge.votes_on(one.artifact)
-            right += (first > second) == one.passed and first != second
-        share = right / (len(half) + 2)
-        made.append(round(max(math.log(share / (1 - share)), 0.01), 2))
-    return made
+async def fitted_panel(panel: PanelEvaluationStrategy, some: Sequence[LabelledArtifact]) -> PanelEvaluationStrategy:
+    """Return a panel with weights fitted on some pairs."""
+    found = await fit_weights(panel, some)
+    return PanelEvaluationStrategy(panel.judges, panel.rubric, found.quorum, weights=found.weights)
 
 
 async def draw_panels() -> str:
     """Return the table of panels against the best judge, on the half that no weight was fitted on, in Markdown."""
     fitted, other = halves()
     panel = [Recorded(name) for name in judges().values()]
-    weights = weights_on(fitted)
     equal = PanelEvaluationStrategy(panel, rubric, quorum=len(panel) // 2 + 1)
-    weighted = PanelEvaluationStrategy(panel, rubric, quorum=round(sum(weights) / 2, 2) + 0.01, weights=weights)
+    weighted, few = [await fitted_panel(equal, some) for some in (fitted, fitted[:60])]
     lines = ["| who decides | decided | right of these |", "|---|---|---|"]
     for name in judges().values():
         right = [_right(Recorded(name), one) for one in other]
@@ -302,9 +315,89 @@ async def draw_panels() -> str:
         lines.append(
             f"| {name} alone | {Proportion(len(decided), len(right))} | {Proportion(sum(decided), len(decided))} |"
         )
-    for name, strategy in (("all six, equal votes", equal), ("all six, weights fitted on the other half", weighted)):
+    for name, strategy in (
+        ("all six, equal votes", equal),
+        ("all six, weights fitted on the other half", weighted),
+        ("all six, weights fitted on 60 of the other half", few),
+    ):
         report = (await score_judge(strategy, other)).report
         lines.append(f"| {name} | {report.coverage} | {report.decisions.agreed} |")
+    return "\n".join(lines)
+
+
+class Voter(Recorded):
+    """A judge that gives its recorded answers one after the other: each vote on a pair gets the next."""
+
+    def __init__(self, judge: str) -> None:
+        super().__init__(judge)
+        self._given: Counter[str] = Counter()
+
+    def votes_on(self, work: str) -> tuple[int, int]:
+        """Return one vote for what the next answer chooses, in an order that is drawn for each pair."""
+        said = drawn_answers(self._judge, work)
+        now = said[self._given[work] % len(said)]
+        return (now == 1, now == 0)
+
+    def reply(self, request: ModelRequest) -> dict[str, Any]:
+        """Return the reply, and go on to the next answer."""
+        made = super().reply(request)
+        self._given[read_question(request).work] += 1
+        return made
+
+
+def drawn_answers(judge: str, work: str) -> list[int | None]:
+    """Return a judge's answers on a pair, in an order that is drawn for it."""
+    said = answers(judge, int(work.removeprefix("pair ")))
+    Random(work).shuffle(said)  # noqa: S311 - a choice, not a secret
+    return said
+
+
+def voted(judge: str, number: int) -> list[Reviewed]:
+    """Return what a judge decides on each pair with so many votes, and what people do."""
+    found: list[Reviewed] = []
+    for one in labelled():
+        given = list[bool | None]()
+        for answer in drawn_answers(judge, one.artifact):
+            given.append(None if answer is None else answer == 1)
+            if is_decided(given, number):
+                break
+        leads, most = leading(given)
+        side: Side = "pass" if most else "revise"
+        said: Said = ((side, share(given, number)),) if leads and most is not None else ()
+        found.append(Reviewed(one.passed, said))
+    return found
+
+
+async def draw_votes() -> str:
+    """Return the table of what more votes of GPT-4 gain, on the half that it was not calibrated on, in Markdown."""
+    fitted, other = halves()
+    heads = (
+        "votes at most",
+        "questions for one pair",
+        "agrees with people",
+        "decides by itself",
+        "wrong of these",
+        "redraws in which all promises are true",
+        "redraws with a promise",
+        "decided by itself in a redraw",
+    )
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    for number in (1, 3, 5, 9, 17):
+        made = await calibrate(
+            AgentEvaluationStrategy(Voter("GPT-4"), rubric, votes=number), fitted, ALPHA, DELTA, concurrency=1
+        )
+        judge = Voter("GPT-4")
+        score = await score_judge(
+            AgentEvaluationStrategy(judge, rubric, votes=number), other, made.certificates, concurrency=1
+        )
+        under = score.calibrated
+        decided = Proportion(0, len(other)) if under is None else under.coverage
+        right = 0 if under is None else under.decisions.agreed.k
+        wrong = Proportion(decided.k - right, decided.k) if decided.k else "none"
+        asked = f"{len(judge.calls) / len(other):.1f}"
+        kept, promised, mean = redrawn(voted("GPT-4", number))
+        redraws = f"{kept} | {promised} | {mean:.1%}"
+        lines.append(f"| {number} | {asked} | {score.report.decisions.agreed} | {decided} | {wrong} | {redraws} |")
     return "\n".join(lines)
 
 
@@ -334,4 +427,4 @@ def draw_people() -> str:
 
 
 if __name__ == "__main__":
-    print(draw_calibration(), draw_orders(), anyio.run(draw_panels), draw_people(), sep="\n\n")
+    print(draw_calibration(), draw_orders(), anyio.run(draw_panels), anyio.run(draw_votes), draw_people(), sep="\n\n")

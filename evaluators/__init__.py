@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kairo_team.evaluators.calibration.confidence_bounds import Proportion, labels_needed
     from kairo_team.evaluators.calibration.judge_report import JudgeReport
     from kairo_team.evaluators.calibration.labelled import LabelledArtifact, read_labelled
+    from kairo_team.evaluators.calibration.weights import FittedWeights, fit_weights
     from kairo_team.evaluators.combined import CascadeEvaluationStrategy, all_of, any_of
     from kairo_team.evaluators.criterion import Answer, Applies, Check, Criterion, Example
     from kairo_team.evaluators.installed_evaluators import load_evaluator
@@ -38,6 +39,7 @@ __all__ = [
     "CriterionResult",
     "Decision",
     "Example",
+    "FittedWeights",
     "JudgeCall",
     "JudgeReport",
     "JudgeScore",
@@ -55,6 +57,7 @@ __all__ = [
     "calibrate",
     "checks",
     "fit_path",
+    "fit_weights",
     "labels_needed",
     "load_evaluator",
     "load_rubric",
@@ -78,6 +81,7 @@ if not TYPE_CHECKING:  # with __getattr__ a type checker would accept any name
         "score_range": "Decision",
         "calibration.judge_report": "JudgeReport",
         "calibration.labelled": "LabelledArtifact read_labelled",
+        "calibration.weights": "FittedWeights fit_weights",
         "pairwise": "PairwiseStrategy Preference",
         "panel": "PanelEvaluationStrategy",
         "installed_evaluators": "load_evaluator",

@@ -44,6 +44,12 @@ class AgentEvaluationStrategy(JudgedStrategy):
     expressions, by name, for text that talks to its judge: None takes the built-in ones (`JUDGE_SIGNS`), `{}` none.
     `seed` makes the random ids and marks the same in each run, for recorded replies in tests; None draws new ones for
     each call.
+
+    With `votes` above 1 (None: as the rubric says) the judge is asked up to so often, each time with other marks, order
+    and wording, until no vote that is left could change an answer. The answer that most votes give counts, none where
+    two lead; the confidence is its share of the votes, not what the judge states. A vote that cannot be paid is not
+    asked: it counts against the answer in the confidence unless that was decided, and the criterion's reason says so.
+    `timeout` is for all votes together, and a vote in which the judge fails ends the review as above.
     """
 
     def __init__(
@@ -57,6 +63,7 @@ class AgentEvaluationStrategy(JudgedStrategy):
         signs: Mapping[str, str | re.Pattern[str]] | None = None,
         canaries: Mapping[str, str | re.Pattern[str]] = EMPTY,
         seed: int | None = None,
+        votes: int | None = None,
     ) -> None:
         if not isinstance(judge, str) and not any(callable(getattr(judge, name, None)) for name in ("complete", "run")):
             raise ValueError(f"the judge must be a model's name, a chat model or an agent, not {judge!r}")
@@ -64,7 +71,8 @@ class AgentEvaluationStrategy(JudgedStrategy):
             raise ValueError(f"AgentEvaluationStrategy takes a Rubric, not {rubric!r}")
         if not rubric.decided_by("judge"):
             raise ValueError("no criterion of the rubric asks for a judge: say by='judge', or take the rubric alone")
-        options = asking_options(settings, trusted=trusted, signs=signs, canaries=canaries, seed=seed)
+        several = rubric.votes if votes is None else votes
+        options = asking_options(settings, trusted=trusted, signs=signs, canaries=canaries, seed=seed, votes=several)
         super().__init__(f"the judge {judge!r}", (judge,), rubric, timeout, options)
         self.judge = judge
 

@@ -8,7 +8,7 @@ import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kairo_team._util.frozen import EMPTY
 from kairo_team.evaluators.canaries import Canaries, draw_canaries
@@ -25,6 +25,42 @@ _TRIES: Final = 100
 _LONGEST_WORDS: Final = 200
 """Most characters of one text in a judge's answer; an answer has four texts, which must fit into a small model's
 reply."""
+
+
+class Words(NamedTuple):
+    """The words that ask about a criterion."""
+
+    meets: str
+    violates: str
+    level: str
+    lowest: str
+    better: str
+
+
+WORDINGS: Final = (
+    Words(
+        "meets",
+        "violates",
+        "The level of the work in this",
+        "The lowest level that the work does not reach in this",
+        "Which work is better in this:",
+    ),
+    Words(
+        "fulfils",
+        "breaks",
+        "The level that the work has in this",
+        "The lowest level that the work fails to reach in this",
+        "Which work does better in this:",
+    ),
+    Words(
+        "satisfies",
+        "fails",
+        "The level that the work reaches in this",
+        "The lowest level that the work is below in this",
+        "Which work is the better one in this:",
+    ),
+)
+"""The first asks where a judge has one vote, and in the first of several; one is drawn for each later vote."""
 Mark = Callable[[], str]
 """Makes a random mark that occurs nowhere in the judge's texts."""
 
@@ -159,18 +195,19 @@ def question_for(
     task: str = "",
     canaries: Canaries = EMPTY,
     trusted: bool = False,
+    reworded: bool = False,
 ) -> Question:
     """Make a question; `size` is the work's length in characters, `texts` all texts that the judge is shown.
 
     Token, ids, marks and order are derived from `seed` and `texts`. Unless the texts are `trusted`, each criterion that
     can affect the outcome is asked about both ways round, and controls are mixed in: `canaries` are the user's own,
-    `task` is what the built-in ones are about.
+    `task` is what the built-in ones are about. `reworded`: the words of the statements are drawn too.
     """
     digest = hashlib.sha256(f"{seed}\n{texts}".encode("utf-8", "surrogatepass")).hexdigest()
     lots = random.Random(digest)  # noqa: S311 - as secret as the seed, and the same in a resumed review
     mark = _marks(lots, texts)
     yes, no, unknown, label = mark(), mark(), mark(), mark()
-    wording = _Wording(mark, yes, no, unknown)
+    wording = _Wording(mark, yes, no, unknown, _words(lots, reworded=reworded))
     statements: list[Statement] = []
     for criterion in criteria:
         statements.append(wording.of(criterion, turned=False))
@@ -196,7 +233,7 @@ class PairQuestion(Question):
 
 
 def pair_question_for(
-    criterion: Criterion, texts: str, seed: str, *, task: str = "", canaries: Canaries = EMPTY
+    criterion: Criterion, texts: str, seed: str, *, task: str = "", canaries: Canaries = EMPTY, reworded: bool = False
 ) -> PairQuestion:
     """Make a question about which of two works is better; the levels of the criterion are second, equal and first.
 
@@ -209,7 +246,7 @@ def pair_question_for(
     mark = _marks(lots, texts)
     first, second, equal, unknown, label, second_label = (mark() for _ in range(6))
     answers = {first: 2, equal: 1, second: 0, unknown: None}
-    asked = "Which work is better in this:"
+    asked = _words(lots, reworded=reworded).better
     statements = [Statement(mark(), f"{asked} {one_line(criterion.text)}", answers, criterion)]
     [false] = draw_canaries(1, task, texts, canaries, lots)
     statements.append(Statement(mark(), f"{asked} {false}", answers, right=1, canary=True))
@@ -228,6 +265,7 @@ class _Wording:
     yes: str
     no: str
     unknown: str
+    words: Words
 
     def of(self, criterion: Criterion, *, turned: bool) -> Statement:
         """Word a criterion; `turned`: the other way round."""
@@ -238,23 +276,26 @@ class _Wording:
     def about(self, text: str, *, turned: bool) -> Statement:
         """Word a requirement that is met or not."""
         answers = {self.yes: 0, self.no: 1} if turned else {self.yes: 1, self.no: 0}
-        return Statement(
-            self.mark(), f"The work {'violates' if turned else 'meets'} this: {text}", {**answers, self.unknown: None}
-        )
+        does = self.words.violates if turned else self.words.meets
+        return Statement(self.mark(), f"The work {does} this: {text}", {**answers, self.unknown: None})
 
     def _levels(self, criterion: Criterion, *, turned: bool) -> Statement:
         """Word a criterion with several levels: which one the work reaches, or the lowest that it does not reach."""
         names = [json.dumps(name, ensure_ascii=False) for name in criterion.levels]
         if turned:
-            ask, menu = "The lowest level that the work does not reach in this", f"Levels above {names[0]}"
+            ask, menu = self.words.lowest, f"Levels above {names[0]}"
             names = [*names[1:], "it reaches them all"]
         else:
-            ask, menu = "The level of the work in this", "Levels, the worst first"
+            ask, menu = self.words.level, "Levels, the worst first"
         marks = [self.mark() for _ in names]
         listed = ", ".join(f"{mark} = {name}" for mark, name in zip(marks, names, strict=True))
         answers: dict[str, int | None] = {mark: level for level, mark in enumerate(marks)}
         text = f"{ask}: {one_line(criterion.text)} {menu}: {listed}."
         return Statement(self.mark(), text, {**answers, self.unknown: None})
+
+
+def _words(lots: random.Random, *, reworded: bool) -> Words:
+    return lots.choice(WORDINGS) if reworded else WORDINGS[0]
 
 
 def _marks(lots: random.Random, texts: str) -> Mark:

@@ -18,6 +18,8 @@ from kairo_team.evaluators.judge_injection import JUDGE_SIGNS, Signs, read_signs
 from kairo_team.evaluators.judge_question import Question, question_for
 from kairo_team.evaluators.judge_reply import Judgement, read_judgement
 from kairo_team.evaluators.judge_texts import WORK, JudgeTexts, files_given, of_conversation, text_of, texts_of
+from kairo_team.evaluators.rubric import checked_votes
+from kairo_team.evaluators.votes import are_decided, counted
 from kairo_team.files import Offered, offered_to, unique
 from kairo_team.messages import Message, ModelRequest, ModelResponse
 from kairo_team.prompts.quoting import fence, mark_of
@@ -53,6 +55,8 @@ class AskingOptions:
     """The user's own canaries, in addition to the built-in ones."""
     seed: int | None = None
     """Seed of the random marks; None: drawn for each call, and recorded."""
+    votes: int = 1
+    """How often a judge is asked at most; with 1 its own confidence counts, with more the share of votes."""
 
 
 def asking_options(
@@ -62,6 +66,7 @@ def asking_options(
     signs: Mapping[str, str | re.Pattern[str]] | None,
     canaries: Mapping[str, str | re.Pattern[str]],
     seed: int | None,
+    votes: int,
 ) -> AskingOptions:
     """Check the options of a strategy; `signs` are regular expressions by name, None takes the built-in ones."""
     if not isinstance(trusted, bool):
@@ -69,7 +74,8 @@ def asking_options(
     if seed is not None and type(seed) is not int:
         raise ValueError(f"seed must be a whole number or None, not {seed!r}")
     found = JUDGE_SIGNS if signs is None else read_signs(signs)
-    return AskingOptions({"temperature": 0.0, **(settings or {})}, trusted, found, read_canaries(canaries), seed)
+    sampling, several = {"temperature": 0.0, **(settings or {})}, checked_votes("votes", votes)
+    return AskingOptions(sampling, trusted, found, read_canaries(canaries), seed, several)
 
 
 LATE: Final = "a judge that is late each time is not fit to judge: name a faster model, or give a longer timeout"
@@ -103,6 +109,7 @@ class Judge:
             "The work could use these files": files_given(context),
         }
         self._suspicious = self._signs()
+        self._vote = 1
 
     async def ask(self, criteria: Sequence[Criterion]) -> Judgement:
         """Ask about some criteria, all with the same `on`.
@@ -135,14 +142,25 @@ class Judge:
         return True
 
     async def _ask_about_own(self, about: EvaluationContext) -> None:
-        await Judge(self._judge, about, self._options).ask_about_work([_OWN_CRITERION])
+        await Judge(self._judge, about, replace(self._options, votes=1)).ask_about_work([_OWN_CRITERION])
 
     async def ask_about_work(self, criteria: Sequence[Criterion]) -> Judgement:
-        """Ask about some criteria, and once more where one answer may be a slip.
+        """Ask about some criteria until the votes are decided; a vote that cannot be paid is not asked."""
+        given, votes, unpaid = [await self._vote_on(criteria, 1)], self._options.votes, ""
+        while not unpaid and not are_decided(given, criteria, votes):
+            try:
+                given.append(await self._vote_on(criteria, len(given) + 1))
+            except (HaltError, InsufficientBudget) as short:
+                unpaid = str(short)
+        return given[0] if votes == 1 else counted(given, criteria, votes, unpaid)
+
+    async def _vote_on(self, criteria: Sequence[Criterion], number: int) -> Judgement:
+        """Give one vote: ask about some criteria, and once more where one answer may be a slip.
 
         A contradiction and one wrong control that nothing explains may be slips. The second question has new marks and
         controls, and asks again only about what was contradicted: a text that guesses is not given the whole again.
         """
+        self._vote = number
         first = await self._asked(criteria)
         if not first.asks_again:
             return first
@@ -183,14 +201,14 @@ class Judge:
         texts = "\n".join([*asked, *shown, given.all, *self._file_lines(given)])
         drawn = await self._draw(texts, last=last)
         task, own = self._context.task.description, self._options.canaries
-        return question_for(
-            criteria, given.work.size, texts, drawn, task=task, canaries=own, trusted=self._options.trusted
-        )
+        trusted, again = self._options.trusted, self._vote > 1
+        size = given.work.size
+        return question_for(criteria, size, texts, drawn, task=task, canaries=own, trusted=trusted, reworded=again)
 
     async def _draw(self, texts: str, *, last: bool) -> str:
         """Return the seed for the marks of a question about these texts; `last`: the second about the same work."""
         seed, name = self._options.seed, f"judge:{getattr(self._model, 'name', '')}:{mark_of(texts)}"
-        again = ":again" if last else ""
+        again = f"{f':vote {self._vote}' if self._vote > 1 else ''}{':again' if last else ''}"
         if seed is not None:
             return f"{seed}{again}"
         drawn: str = await self._member.recorded(f"{name}{again}", secrets.token_hex)

@@ -85,11 +85,13 @@ class PairwiseStrategy(AgentEvaluationStrategy):
         signs: Mapping[str, str | re.Pattern[str]] | None = None,
         canaries: Mapping[str, str | re.Pattern[str]] = EMPTY,
         seed: int | None = None,
+        votes: int = 1,
     ) -> None:
         levels = ("worse", "as good", "better")
         criterion = Criterion(_BETTER.id, text, by="judge", kind="graded", levels=levels, reference=True)
         rubric = Rubric([criterion], 0.5)
-        super().__init__(judge, rubric, timeout=timeout, settings=settings, signs=signs, canaries=canaries, seed=seed)
+        asking: dict[str, Any] = {"signs": signs, "canaries": canaries, "seed": seed, "votes": votes}
+        super().__init__(judge, rubric, timeout=timeout, settings=settings, **asking)
         self.text = text
         self._asked = replace(_BETTER, text=text)
 
@@ -185,7 +187,7 @@ class _PairJudge(Judge):
         self._suspicious = self._signs() or talks_to_judge(second.text, options.signs)
 
     async def _ask_about_own(self, about: EvaluationContext) -> None:
-        await _PairJudge(self._judge, about, self._options, _OWN_SECOND).ask_about_work([_BETTER])
+        await _PairJudge(self._judge, about, replace(self._options, votes=1), _OWN_SECOND).ask_about_work([_BETTER])
 
     def _texts(self, criteria: Sequence[Criterion]) -> JudgeTexts:
         return texts_of(self._context, criteria, self._second)
@@ -196,7 +198,8 @@ class _PairJudge(Judge):
     async def _question(self, criteria: Sequence[Criterion], given: JudgeTexts, *, last: bool) -> Question:
         texts = "\n".join([criteria[0].text, given.all, *self._file_lines(given)])
         task, own = self._context.task.description, self._options.canaries
-        return pair_question_for(criteria[0], texts, await self._draw(texts, last=last), task=task, canaries=own)
+        drawn, again = await self._draw(texts, last=last), self._vote > 1
+        return pair_question_for(criteria[0], texts, drawn, task=task, canaries=own, reworded=again)
 
     def _messages(self, question: Question, texts: JudgeTexts) -> list[Message]:
         assert isinstance(question, PairQuestion), "it makes no others"

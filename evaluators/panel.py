@@ -52,6 +52,7 @@ class PanelEvaluationStrategy(JudgedStrategy):
         signs: Mapping[str, str | re.Pattern[str]] | None = None,
         canaries: Mapping[str, str | re.Pattern[str]] = EMPTY,
         seed: int | None = None,
+        votes: int | None = None,
     ) -> None:
         if isinstance(judges, str) or len(judges) < 2:  # noqa: PLR2004 - one is an AgentEvaluationStrategy
             raise ValueError(f"a panel needs at least two judges, not {judges!r}; one is an AgentEvaluationStrategy")
@@ -61,7 +62,8 @@ class PanelEvaluationStrategy(JudgedStrategy):
             raise ValueError(f"the quorum is at most {sum(self.weights)}, the weight of all judges, not {quorum!r}")
         if not isinstance(rubric, Rubric) or not rubric.decided_by("judge"):
             raise ValueError(f"a panel takes a Rubric with criteria by='judge', not {rubric!r}")
-        options = asking_options(settings, trusted=trusted, signs=signs, canaries=canaries, seed=seed)
+        several = rubric.votes if votes is None else votes
+        options = asking_options(settings, trusted=trusted, signs=signs, canaries=canaries, seed=seed, votes=several)
         super().__init__("the panel", tuple(judges), rubric, timeout, options)
         self.judges = self.models
 

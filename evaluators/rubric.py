@@ -50,6 +50,7 @@ class Rubric:
     Every gate must be met, and the graded criteria together, less the penalties, must reach `threshold`: a share of
     their weights, above 0 and at most 1. As a strategy it runs all checks, so that a revision knows everything that is
     wrong; `check_timeout` is in seconds, for each check. Deterministic: the same artifact gets an equal verdict.
+    `votes` is how often its judge is asked at most; see `AgentEvaluationStrategy`.
 
     The verdict is REVISE if the artifact certainly fails, PASS if it certainly passes, else ESCALATE, with the cause
     `human_required` if a human criterion is open and `undecided` if not. If only human criteria are open, a person's
@@ -65,11 +66,17 @@ class Rubric:
     """The judges that the strategy asks: none."""
 
     def __init__(
-        self, criteria: Sequence[Criterion], threshold: Number = 1.0, *, check_timeout: float = CHECK_TIMEOUT
+        self,
+        criteria: Sequence[Criterion],
+        threshold: Number = 1.0,
+        *,
+        check_timeout: float = CHECK_TIMEOUT,
+        votes: int = 1,
     ) -> None:
         self.criteria = tuple(criteria)
         self.threshold = threshold
         self.check_timeout = check_timeout
+        self.votes = checked_votes("Rubric.votes", votes)
         _check_criteria(self.criteria)
         check_positive("Rubric.check_timeout", check_timeout)
         self._threshold = exact(threshold)
@@ -182,7 +189,7 @@ class Rubric:
         """
         from kairo_team.evaluators.rubric_data import write_rubric
 
-        return write_rubric(self.criteria, self.threshold, self.check_timeout)
+        return write_rubric(self.criteria, self.threshold, self.check_timeout, self.votes)
 
     @staticmethod
     def json_schema() -> dict[str, Any]:
@@ -228,7 +235,7 @@ class Rubric:
 
     @property
     def digest(self) -> str | None:
-        """SHA-256, in hex, of the threshold and every criterion, independent of their order.
+        """SHA-256, in hex, of the threshold, the votes and every criterion, independent of their order.
 
         A check enters it with its source, arguments and state, and the globals of its own module that it uses, but not
         with files and services that it reads. None where a state cannot be read (`no_digest` names it): then no
@@ -250,7 +257,8 @@ class Rubric:
             why = f"the rubric has no digest, so its criteria are not frozen and no certificate is made for it: {error}"
             _logger.warning("%s", why)
             return None, why
-        return digest_of({"threshold": str(self._threshold), "criteria": criteria}), ""
+        votes = {} if self.votes == 1 else {"votes": self.votes}
+        return digest_of({"threshold": str(self._threshold), **votes, "criteria": criteria}), ""
 
     def __repr__(self) -> str:
         return f"Rubric({[criterion.id for criterion in self.criteria]})"
@@ -274,6 +282,13 @@ def load_rubric(file: str | os.PathLike[str], *, trusted: bool = False) -> Rubri
     path = pathlib.Path(file)
     data = read_data(path)
     return read_rubric(Rubric, data.value, Reading(path.resolve().parent, trusted), str(file), data.line_of)
+
+
+def checked_votes(name: str, votes: int) -> int:
+    """Return a number of votes; `ValueError` for anything but a whole number >= 1."""
+    if type(votes) is not int or votes < 1:
+        raise ValueError(f"{name} must be a whole number >= 1, such as 3, not {votes!r}")
+    return votes
 
 
 def _check_criteria(criteria: tuple[Any, ...]) -> None:

@@ -273,6 +273,7 @@ class RubricData(Closed):
     criteria: Annotated[list[Annotated[CriterionData, AfterValidator(_criterion)]], Field(min_length=1)]
     threshold: Annotated[float, Field(gt=0, le=1)] = 1.0
     check_timeout: Annotated[float, Field(gt=0, description="Seconds, for each check.")] = CHECK_TIMEOUT
+    votes: Annotated[int, Field(ge=1, description="How often the judge is asked at most.")] = 1
 
 
 @cache
@@ -322,7 +323,7 @@ def rubric_of(kind: Callable[..., R], plain: Any, reading: Reading) -> tuple[R |
     if made is None or mistakes:
         return None, mistakes
     try:
-        return kind(cast("Any", made.criteria), made.threshold, check_timeout=made.check_timeout), []
+        return kind(cast("Any", made.criteria), made.threshold, check_timeout=made.check_timeout, votes=made.votes), []
     except ValueError as error:
         return None, [Mistake((), str(error))]
 
@@ -496,14 +497,15 @@ def _without_nulls(node: Any) -> Any:
 # ---------------------------------------------------------------- writing
 
 
-def write_rubric(criteria: Iterable[Criterion], threshold: Number, check_timeout: float) -> dict[str, Any]:
+def write_rubric(criteria: Iterable[Criterion], threshold: Number, check_timeout: float, votes: int) -> dict[str, Any]:
     """Return a rubric as data; `ValueError` has one line for each thing that data cannot express."""
     problems: list[str] = []
     written_criteria = [_written_criterion(criterion, problems) for criterion in criteria]
     share = _number("Rubric.threshold", threshold, problems)
     if problems:
         raise ValueError("\n".join(problems))
-    return {"threshold": share, "check_timeout": check_timeout, "criteria": written_criteria}
+    several = {} if votes == 1 else {"votes": votes}
+    return {"threshold": share, "check_timeout": check_timeout, **several, "criteria": written_criteria}
 
 
 def _written_criterion(criterion: Criterion, problems: list[str]) -> dict[str, Any]:

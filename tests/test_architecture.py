@@ -77,9 +77,9 @@ MODULES = {
     "evaluators": """agent_judge artifact_view attacks calibration canaries check_calls checks combined criterion
         fingerprint installed_evaluators judge_injection judge_question judge_texts
         judge_reply judged judging look_alikes pair_report pairwise panel quotes review rubric
-        rubric_data score_range transcripts tried wired""",
+        rubric_data score_range transcripts tried votes wired""",
     "evaluators/calibration": """agreement calibrated calibration certificates confidence_bounds judge_report
-        labelled thresholds""",
+        labelled thresholds weights""",
     "evaluators/attacks": "corpus trial",
     "coordinators": """agent_planner best_of expert_team failure_policy group_chat handoff moderators planners
         proposals review_rounds reviewers supervision supervisor task_dispatch turns""",

@@ -112,7 +112,7 @@ async def calibrate(
     """
     alphas = _alphas(alpha, delta)
     strategy, runtime = _chosen(strategy, evaluator)
-    labelled = _checked(labelled)
+    labelled = checked_examples(labelled)
     stages = stages_of(strategy)
     _check_path(path, len(stages))
     async with work_alone("judge", budget=budget, models=models, templates=templates, runtime=runtime) as context:
@@ -143,7 +143,7 @@ async def score_judge(
     Give examples that it was not calibrated on. Takes the same arguments as `calibrate`.
     """
     strategy, runtime = _chosen(strategy, evaluator)
-    labelled = _checked(labelled)
+    labelled = checked_examples(labelled)
     async with work_alone("judge", budget=budget, models=models, templates=templates, runtime=runtime) as context:
         subject, stages = subject_of(strategy, context), len(stages_of(strategy))
         path = next((one.path for one in certificates if one.subject == subject), ())
@@ -182,7 +182,7 @@ async def fit_path(
     overstate their confidence in different ways.
     """
     strategy, runtime = _chosen(strategy, evaluator)
-    number, artifacts = len(stages_of(strategy)), _checked(artifacts)
+    number, artifacts = len(stages_of(strategy)), checked_examples(artifacts)
     async with work_alone("judge", budget=budget, models=models, templates=templates, runtime=runtime) as context:
         kept = await ask_all(strategy, artifacts, context, path=(), repeats=1, concurrency=concurrency)
     return tuple(
@@ -266,7 +266,7 @@ def _check_path(path: Path, stages: int) -> None:
         raise ValueError("a stage of the path has no confidences: fit it on more examples, or leave it out")
 
 
-def _checked(labelled: Sequence[LabelledArtifact]) -> list[LabelledArtifact]:
+def checked_examples(labelled: Sequence[LabelledArtifact]) -> list[LabelledArtifact]:
     """Return each example once; `ValueError` for anything but labelled examples."""
     several = isinstance(labelled, Iterable) and not isinstance(labelled, str)
     examples: list[Any] = list(cast("Iterable[Any]", labelled)) if several else []
@@ -330,6 +330,18 @@ async def ask_all(
     return heard
 
 
+def asked_about(one: LabelledArtifact, context: MemberContext) -> EvaluationContext:
+    """Return what a strategy is given for a labelled example."""
+    return EvaluationContext(
+        Task("task", one.task, reference=one.reference),
+        Artifact(one.artifact),
+        one.attempt,
+        goal=one.goal or one.task,
+        upstream={task_id: Artifact(text) for task_id, text in one.upstream.items()},
+        context=context,
+    )
+
+
 class Heard:
     """The stages' decisions on one artifact."""
 
@@ -347,16 +359,8 @@ class Heard:
 
     async def listen(self, stages: Sequence[EvaluationStrategy], one: LabelledArtifact, context: MemberContext) -> None:
         """Ask the stages one after the other and keep their decisions."""
-        asked = EvaluationContext(
-            Task("task", one.task, reference=one.reference),
-            Artifact(one.artifact),
-            one.attempt,
-            goal=one.goal or one.task,
-            upstream={task_id: Artifact(text) for task_id, text in one.upstream.items()},
-            context=context,
-        )
         cascade = CascadeEvaluationStrategy([_Recorded(stage, number, self) for number, stage in enumerate(stages)])
-        verdict = await cascade.evaluate(asked)
+        verdict = await cascade.evaluate(asked_about(one, context))
         self.cause, self.why = verdict.cause, verdict.feedback
 
     @property

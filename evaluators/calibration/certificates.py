@@ -16,7 +16,7 @@ from kairo_team.evaluators.calibration.labelled import Bucket
 from kairo_team.evaluators.calibration.thresholds import SIDES, Side
 from kairo_team.evaluators.combined import CascadeEvaluationStrategy
 from kairo_team.evaluators.fingerprint import digest_of, fingerprint
-from kairo_team.evaluators.judge_question import question_for
+from kairo_team.evaluators.judge_question import WORDINGS, question_for
 from kairo_team.evaluators.judging import AskingOptions
 from kairo_team.evaluators.rubric import Rubric
 from kairo_team.messages import Json
@@ -133,6 +133,8 @@ def _parameters_of(stage: Any) -> dict[str, Any]:
         for name, patterns in (("signs", options.signs), ("canaries", options.canaries)):
             made[name] = digest_of({text: pattern.pattern for text, pattern in patterns.items()})
         made["trusted"] = options.trusted
+        if options.votes > 1:
+            made["votes"] = [options.votes, digest_of(WORDINGS)]
     return made
 
 

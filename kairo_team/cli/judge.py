@@ -58,6 +58,14 @@ BudgetOption = Annotated[
 RepeatsOption = Annotated[
     int, typer.Option(metavar="N", min=1, help="Ask about each example this many times, to count flips.")
 ]
+VotesOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="Ask up to N times; the share of votes is the confidence. Default: as the rubric says.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
 
 
@@ -76,6 +84,7 @@ def calibrate_command(
     delta: Annotated[float, typer.Option(metavar="SHARE", help="How often the promise may fail.")] = 0.1,
     budget: BudgetOption = None,
     repeats: RepeatsOption = 1,
+    votes: VotesOption = None,
     out: Annotated[Path | None, typer.Option(metavar="PATH", help="Write the certificates there.")] = None,
     svg: Annotated[Path | None, typer.Option(metavar="PATH", help="Draw coverage against risk there.")] = None,
     json: JsonOption = False,
@@ -86,7 +95,7 @@ def calibrate_command(
     for option, place in (("--out", out), ("--svg", svg)):
         check_output(option, place, [file, rubric, *judge])
     with ExitStack() as stack:
-        job = judge_job(stack, file, judge, rubric, budget, repeats)
+        job = judge_job(stack, file, judge, rubric, budget, repeats, votes)
         alphas = _alphas(alpha, alpha_revise)
         found = _ask(job, partial(calibrate, job.strategy, job.labelled, alphas, delta), lambda made: made.report)
     code = 0 if found.certificates else NO_ANSWER
@@ -111,6 +120,7 @@ def score_command(
     ] = None,
     budget: BudgetOption = None,
     repeats: RepeatsOption = 1,
+    votes: VotesOption = None,
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE.svg", help="Draw the judge's answers against the human's there.")
     ] = None,
@@ -122,7 +132,7 @@ def score_command(
     check_output("--picture", picture, [file, rubric, *judge, *([] if certificates is None else [str(certificates)])])
     given = [] if certificates is None else _certificates(certificates)
     with ExitStack() as stack:
-        job = judge_job(stack, file, judge, rubric, budget, repeats)
+        job = judge_job(stack, file, judge, rubric, budget, repeats, votes)
         found = _ask(job, partial(score_judge, job.strategy, job.labelled, given), lambda made: made.report)
     if picture is not None:
         write_output("--picture", picture, draw_agreement(_panels(found.report)))

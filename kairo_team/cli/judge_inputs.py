@@ -38,13 +38,13 @@ class JudgeJob:
 
 
 def judge_job(
-    stack: ExitStack, file: str, judges: Sequence[str], rubric: str, budget: str | None, repeats: int
+    stack: ExitStack, file: str, judges: Sequence[str], rubric: str, budget: str | None, repeats: int, votes: int | None
 ) -> JudgeJob:
     """Build the job that the command line describes; the files' own imports work until the stack is closed."""
     labelled = read_labels(Path(file))
     found = read_rubric(stack, rubric)
     try:
-        stages = [AgentEvaluationStrategy(read_judge(stack, one), found) for one in judges]
+        stages = [AgentEvaluationStrategy(read_judge(stack, one), found, votes=votes) for one in judges]
         limits: dict[str, Any] = {} if budget is None else parse_limits(budget)
         strategy = stages[0] if len(stages) == 1 else CascadeEvaluationStrategy(stages)
         return JudgeJob(strategy, labelled, judges, Budget(**limits), repeats)

@@ -288,7 +288,8 @@ class _EvalCoordinator:
 def _joined(case: str, shared: Rubric, own: Rubric) -> Rubric:
     """Return a rubric with the criteria of both, and the threshold of the shared one."""
     try:
-        return Rubric([*shared.criteria, *own.criteria], shared.threshold, check_timeout=shared.check_timeout)
+        how: dict[str, Any] = {"check_timeout": shared.check_timeout, "votes": max(shared.votes, own.votes)}
+        return Rubric([*shared.criteria, *own.criteria], shared.threshold, **how)
     except ValueError as error:
         raise ValueError(f"the criteria of case {case!r} cannot be added to the rubric: {error}") from None
 

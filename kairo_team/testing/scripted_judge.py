@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kairo_team._util.frozen import EMPTY
 from kairo_team.errors import known
 from kairo_team.evaluators.canaries import is_canary
+from kairo_team.evaluators.judge_question import WORDINGS
 from kairo_team.testing.scripted import FunctionModel
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ MARK: Final = r"([a-z]{2}\d{2,})"
 """An id, or a mark for an answer."""
 _LEGEND: Final = re.compile(rf"(?m)^{MARK} = the (?:statement is|work does not)")
 _STATEMENT: Final = re.compile(rf"(?m)^- {MARK}: (The .*)$")
-_PLAIN: Final = re.compile(r"The work (meets|violates) this: (.*)")
+_PLAIN: Final = re.compile(rf"The work ({'|'.join(f'{one.meets}|{one.violates}' for one in WORDINGS)}) this: (.*)")
 _LEVELS: Final = re.compile(
     r"The (?:lowest )?level .*? in this: (.*) Levels(?:, the worst first| above (\".*?\")): (.*)\."
 )
@@ -105,7 +106,7 @@ def _character(escape: re.Match[str]) -> str:
 def _statement(name: str, text: str, yes: str, no: str, unknown: str) -> AskedStatement:
     plain, levels = _PLAIN.fullmatch(text), _LEVELS.fullmatch(text)
     if plain is not None:
-        turned = plain[1] == "violates"
+        turned = plain[1] in {one.violates for one in WORDINGS}
         marks = {"not met": yes, "met": no} if turned else {"not met": no, "met": yes}
         return AskedStatement(name, plain[2], turned, {**marks, CANNOT_TELL: unknown})
     if levels is None:

@@ -69,6 +69,24 @@ def test_the_json_document_holds_certificates_curves_and_report(kairo_json: Kair
     assert document["usage"]["tokens"] > 0
 
 
+def test_votes_are_asked_for_and_certified(kairo: Kairo, tmp_path: Path) -> None:
+    place = tmp_path / "certificates.json"
+    made = kairo("judge", "calibrate", LABELLED, *BY_EXAMPLE, "--votes", "3", "--out", place)
+    assert (made.code, made.err) == (0, "")
+    found = read_certificates(place.read_text())
+    assert {one.threshold for one in found} == {1.0}, "the example's judge does not waver"
+    assert {one.subject.parameters["stages"][0]["votes"][0] for one in found} == {3}
+    given = ("judge", "score", LABELLED, *BY_EXAMPLE, "--certificates", place)
+    assert "it was made for another parameters" in kairo(*given).out
+    assert "it was made for another" not in kairo(*given, "--votes", 3).out
+
+
+def test_no_votes_are_refused(kairo: Kairo) -> None:
+    said = kairo("judge", "score", LABELLED, *BY_EXAMPLE, "--votes", "0")
+    assert said.code == 2
+    assert "--votes" in said.err
+
+
 @pytest.fixture
 def few(tmp_path: Path) -> Path:
     """The first twenty of the labelled examples."""

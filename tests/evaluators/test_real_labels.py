@@ -35,6 +35,7 @@ async def test_the_tables_of_panels_orders_and_people_are_what_is_counted() -> N
     strategies = DOCS.joinpath("strategies.md").read_text("utf-8")
     assert real_labels.draw_orders() in strategies
     assert await real_labels.draw_panels() in strategies
+    assert await real_labels.draw_votes() in strategies
     assert real_labels.draw_people() in DOCS.joinpath("calibration.md").read_text("utf-8")
 
 

@@ -171,7 +171,7 @@ def test_all_mistakes_are_said_at_once_each_with_what_is_allowed() -> None:
         }
     )
     expected = [
-        "takes no 'treshold'; did you mean 'threshold'? it takes criteria, threshold, check_timeout",
+        "takes no 'treshold'; did you mean 'threshold'? it takes criteria, threshold, check_timeout, votes",
         "criteria[0].check names 'max_word', which is not a check; did you mean 'max_words'? there are avoids_tool",
         "criteria[0].text must not be blank, not ' '",
         "criteria[1] takes no 'wieght'; did you mean 'weight'? it takes id, text, check, by, kind, weight, levels",
@@ -337,7 +337,9 @@ def rubrics(draw: st.DrawFn) -> Rubric:
         )
 
     criteria = [criterion(number) for number in range(draw(st.integers(1, 3)))]
-    return Rubric(criteria, draw(st.floats(0.01, 1)), check_timeout=draw(st.floats(0.1, 60)))
+    return Rubric(
+        criteria, draw(st.floats(0.01, 1)), check_timeout=draw(st.floats(0.1, 60)), votes=draw(st.integers(1, 9))
+    )
 
 
 @settings(max_examples=150, deadline=None)

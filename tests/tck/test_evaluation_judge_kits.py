@@ -60,6 +60,15 @@ class TestAgent(OfAJudge):
         return AgentEvaluationStrategy(judge, judged(evidence="quote"))
 
 
+@variant("asyncio")
+class TestVotes(OfAJudge):
+    judge_calls = 6
+
+    @classmethod
+    def make_judged_strategy(cls, judge: ChatModel) -> EvaluationStrategy:
+        return AgentEvaluationStrategy(judge, judged(evidence="quote"), votes=3)
+
+
 class TestPanel(OfAJudge):
     judge_calls = 6
     has_parts = True

@@ -63,7 +63,7 @@ _IMPORT_SCHEMA: Final[Schema] = {
     "description": "module:name, code of your own. Data that is not trusted may not name any.",
 }
 _STARTS_PROGRAMS: Final = ("mcp-stdio",)
-_RUBRIC_KEYS: Final = ("criteria", "threshold", "check_timeout")
+_RUBRIC_KEYS: Final = ("criteria", "threshold", "check_timeout", "votes")
 _PLACED: Final = {"id": Argument(Json(), required=False), "phase": Argument(Json(), required=False)}
 """Arguments of a guardrail besides its own options; see `GuardrailChain.from_config`."""
 
