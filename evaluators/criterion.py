@@ -35,7 +35,7 @@ class Answer:
     quote: str | None = None
     """The place in the artifact that shows it, word for word."""
     finding: Finding | None = None
-    """What is wrong; None takes the criterion's text."""
+    """A finding of the check or the judge; None takes the criterion's text."""
     others: Sequence[Finding] = ()
     """Further findings, where several places of the artifact are wrong."""
 
