@@ -26,9 +26,9 @@ class AgentEvaluationStrategy(JudgedStrategy):
 
     `judge` is a model's name, a chat model or an agent; the member's own model judges only if it is given here. The
     judge is asked only about what the outcome still depends on, a few criteria at a time. It sees the artifact as data
-    and answers from a menu; a quote it gives must be in the artifact (`Criterion.evidence`). A failure of the judge is
-    never a verdict about the artifact: it is REVIEW_EXCEEDED with `evaluator_error`, `evaluator_timeout` after
-    `timeout` seconds, or `judge_budget`. An artifact that seems to talk to its judge never passes:
+    and answers from a menu; a quote it gives must be in the artifact or a source (`Criterion.evidence`). A failure of
+    the judge is never a verdict about the artifact: it is REVIEW_EXCEEDED with `evaluator_error`, `evaluator_timeout`
+    after `timeout` seconds, or `judge_budget`. An artifact that seems to talk to its judge never passes:
     ESCALATE(injection_suspected). `settings` are the model's sampling settings.
 
     Each call contains controls, which are statements whose answer is known: on its labels and its length, and canaries,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from random import Random
 from typing import Any, Final, cast
@@ -66,6 +66,19 @@ _BY_NUMBER: Final = (
     "it gives the length of {topic} as {number} nautical miles",
 )
 """Statements that a text without the number cannot meet."""
+_CLAIMS: Final = (
+    "A museum keeps {number} old pictures of {topic}.",
+    "A vote on {topic} ended with {number} votes against.",
+    "The first book about {topic} has {number} pages.",
+    "A town {number} kilometres away is known for {topic}.",
+    "A painting of {topic} was insured for {number} gold coins.",
+    "A choir of {number} singers once sang about {topic}.",
+    "A survey on {topic} had {number} answers in one week.",
+    "A patent on {topic} has the number {number}.",
+    "A ship of {number} tonnes was named after {topic}.",
+    "A poem about {topic} has {number} verses in all.",
+)
+"""Claims that no source without the number supports."""
 _WORDS: Final = 10
 """Number of words of a canary: the cost of a question does not depend on chance."""
 _MOST: Final = 200
@@ -113,6 +126,19 @@ def draw_canaries(count: int, task: str, shown: str, own: Canaries, lots: Random
     return [lots.choice(mine), *texts[1:]] if mine else texts
 
 
+def draw_false_claims(count: int, task: str, shown: str, lots: Random) -> list[str]:
+    """Draw different claims that no text supports that a judge is shown."""
+    return [
+        one.replace(_TOPIC, _topic(task, lots)).replace(_NUMBER, _number(shown, lots))
+        for one in lots.sample(_CLAIMS, count)
+    ]
+
+
+def is_false_claim(text: str) -> bool:
+    """Return whether a claim is one of the library's own, which no source supports."""
+    return any(frame.fullmatch(text) for frame in _claim_frames())
+
+
 def is_canary(text: str) -> bool:
     """Return whether a statement is one of the built-in canaries."""
     return any(frame.fullmatch(text) for frame in _frames())
@@ -142,8 +168,16 @@ def _signs() -> tuple[tuple[str, re.Pattern[str]], ...]:
 
 @cache
 def _frames() -> tuple[re.Pattern[str], ...]:
-    frames = (re.escape(text) for text in (*_BY_SIGN, *_BY_NUMBER))
+    return _frames_of((*_BY_SIGN, *_BY_NUMBER))
+
+
+@cache
+def _claim_frames() -> tuple[re.Pattern[str], ...]:
+    return _frames_of(_CLAIMS)
+
+
+def _frames_of(texts: Iterable[str]) -> tuple[re.Pattern[str], ...]:
     return tuple(
         re.compile(text.replace(re.escape(_TOPIC), _WORD.pattern).replace(re.escape(_NUMBER), r"\d{4,}"))
-        for text in frames
+        for text in map(re.escape, texts)
     )

@@ -18,7 +18,8 @@ from kairo_team.verdicts import APPROVED, NOT_APPLICABLE, UNKNOWN
 
 By = Literal["check", "judge", "human"]
 BY: Final[tuple[By, ...]] = ("check", "judge", "human")
-Evidence = Literal["none", "quote"]
+Evidence = Literal["none", "quote", "sources"]
+EVIDENCE: Final[tuple[Evidence, ...]] = ("none", "quote", "sources")
 On = Literal["artifact", "transcript"]
 ON: Final[tuple[On, ...]] = ("artifact", "transcript")
 RESERVED: Final = frozenset({UNKNOWN, NOT_APPLICABLE, APPROVED})
@@ -34,7 +35,9 @@ class Answer:
     quote: str | None = None
     """The place in the artifact that shows it, word for word."""
     finding: Finding | None = None
-    """What is wrong; None takes the criterion's text."""
+    """A finding of the check or the judge; None takes the criterion's text."""
+    others: Sequence[Finding] = ()
+    """Further findings, where several places of the artifact are wrong."""
 
 
 @known_arguments
@@ -104,7 +107,9 @@ class Criterion:
     levels: tuple[str, ...] = ("not met", "met")
     """Names of the levels, worst first. A gate is met at the best one; a graded criterion earns a share per level."""
     evidence: Evidence = "none"
-    """"quote": a judge's answer above the worst level counts only with a quote that is in the artifact."""
+    """"quote": a judge's answer above the worst level counts only with a quote that is in the artifact. "sources"
+    (faithfulness, groundedness): a judge splits the artifact into claims, and each needs a quote of a source: a result
+    of a task before, a file that is a text or, with `reference`, the reference."""
     applies: Applies | None = None
     """Decides, before the criterion is checked, whether it applies to this artifact. None: always."""
     version: str | None = None
@@ -150,9 +155,9 @@ class Criterion:
                 )
         if self.version is not None and (not isinstance(self.version, str) or not self.version.strip()):
             raise ValueError(f"{owner}: version must be a text that is not blank, or None, not {self.version!r}")
-        if self.evidence not in ("none", "quote"):
-            raise ValueError(f"{owner}: evidence must be 'none' or 'quote', not {self.evidence!r}")
-        if self.evidence == "quote" and self.by != "judge":
+        if self.evidence not in EVIDENCE:
+            raise ValueError(f"{owner}: evidence must be one of {known(EVIDENCE)}, not {self.evidence!r}")
+        if self.evidence != "none" and self.by != "judge":
             raise ValueError(f"{owner}: only a judge gives quotes, and a {self.by} decides it: take evidence='none'")
 
     def _check_shown(self, owner: str) -> None:
@@ -163,10 +168,22 @@ class Criterion:
                 raise ValueError(f"{owner}: {what} are about its levels, {known(self.levels)}, not {strange[0]!r}")
         if self.examples and self.by != "judge":
             raise ValueError(f"{owner}: examples are for a judge, and a {self.by} decides it: leave them out")
+        if self.evidence == "sources":
+            self._check_of_sources(owner)
         if self.reference is not True and self.reference is not False:
             raise ValueError(f"{owner}: reference must be True or False, not {self.reference!r}; see Task.reference")
         if self.reference and self.by == "human":
             raise ValueError(f"{owner}: a person is not shown Task.reference: take by='judge', or reference=False")
+
+    def _check_of_sources(self, owner: str) -> None:
+        """Reject what a judge is not shown when it is asked about single claims."""
+        if self.on != "artifact":
+            raise ValueError(f"{owner}: with evidence='sources' it is about claims of the artifact: take on='artifact'")
+        if self.top != 1:
+            raise ValueError(f"{owner}: with evidence='sources' it takes two levels, not {known(self.levels)}")
+        for name in ("level_texts", "examples"):
+            if getattr(self, name):
+                raise ValueError(f"{owner}: with evidence='sources' no judge is shown its {name}: leave them out")
 
     def _check_weight(self, owner: str) -> None:
         try:

@@ -194,6 +194,7 @@ def question_for(
     *,
     task: str = "",
     canaries: Canaries = EMPTY,
+    false: Sequence[str] = (),
     trusted: bool = False,
     reworded: bool = False,
 ) -> Question:
@@ -201,7 +202,8 @@ def question_for(
 
     Token, ids, marks and order are derived from `seed` and `texts`. Unless the texts are `trusted`, each criterion that
     can affect the outcome is asked about both ways round, and controls are mixed in: `canaries` are the user's own,
-    `task` is what the built-in ones are about. `reworded`: the words of the statements are drawn too.
+    `task` is what the built-in ones are about, and `false` are two statements that take the place of canaries.
+    `reworded`: the words of the statements are drawn too.
     """
     digest = hashlib.sha256(f"{seed}\n{texts}".encode("utf-8", "surrogatepass")).hexdigest()
     lots = random.Random(digest)  # noqa: S311 - as secret as the seed, and the same in a resumed review
@@ -214,7 +216,7 @@ def question_for(
         if not trusted and criterion.kind != "info":
             statements.append(wording.of(criterion, turned=True))
     if not trusted:
-        false = draw_canaries(2, task, texts, canaries, lots)
+        false = false or draw_canaries(2, task, texts, canaries, lots)
         for one in controls_for(len(criteria), size, label, false, mark, lots):
             worded = wording.about(one.text, turned=one.turned)
             statements.append(replace(worded, right=int(one.holds), canary=one.canary))

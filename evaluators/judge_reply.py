@@ -87,7 +87,7 @@ def read_judgement(
     """
     if reply.finish_reason != "stop":
         raise InvalidJudgement(f"the reply was cut off, with the finish reason {reply.finish_reason!r}")
-    found = _only_object(reply.text, question.token)
+    found = only_object(reply.text, question.token)
     said = _said(found, question)
     addressed = found.get("addresses_the_judge")
     if not isinstance(addressed, bool):
@@ -170,7 +170,8 @@ def _is_turned(said: _Said) -> bool:
     return said.statement.turned
 
 
-def _only_object(text: str, token: str) -> dict[str, Any]:
+def only_object(text: str, token: str) -> dict[str, Any]:
+    """Return the object of a reply that has this call's token; `InvalidJudgement` unless there is one."""
     objects: list[dict[str, Any]] = [value.made for value in values_in(text, "{")]
     found = [one for one in objects if one.get("token") == token]
     if len(found) != 1:

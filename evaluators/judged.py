@@ -11,6 +11,7 @@ import anyio
 
 from kairo_team.budget import difference
 from kairo_team.evaluators.artifact_view import obvious_defect
+from kairo_team.evaluators.claims import ClaimsJudge
 from kairo_team.evaluators.judge_texts import BATCH, texts_not_shown
 from kairo_team.evaluators.judging import LATE, AskingOptions, Judge, files_not_shown
 from kairo_team.team import check_positive
@@ -29,7 +30,7 @@ class JudgedStrategy(ABC):
     """The judges that the strategy asks."""
     vacuous = False
     """False: judges can fail more than a blank artifact."""
-    asks: ClassVar[type[Judge]] = Judge
+    asks: ClassVar[type[Judge]] = ClaimsJudge
     """The class that asks one judge about one artifact."""
 
     def __init__(
@@ -72,9 +73,14 @@ class JudgedStrategy(ABC):
         return replace(verdict, feedback="; ".join(filter(None, [verdict.feedback, *told]))) if told else verdict
 
     def _next(self, review: Review) -> Sequence[Criterion]:
-        """Return the criteria of the next question: the first that are left and have the same `on`."""
+        """Return the criteria of the next question: the first that are left and have the same `on`.
+
+        A criterion about claims has questions of its own.
+        """
         left = self._left(review)
-        return [criterion for criterion in left if criterion.on == left[0].on][:BATCH]
+        if not left or left[0].evidence == "sources":
+            return left[:1]
+        return [one for one in left if one.on == left[0].on and one.evidence != "sources"][:BATCH]
 
     def _left(self, review: Review) -> Sequence[Criterion]:
         """Return the criteria to ask a judge about, in the order to ask them."""

@@ -175,7 +175,7 @@ class Judge:
         texts = self._texts(criteria)
         question = await self._question(criteria, texts, last=last)
         messages = self._messages(question, texts)
-        reply = await self._reply(messages, question)
+        reply = await self._reply(messages, question.schema())
         try:
             return self._read(reply, question, texts, last=last)
         except InvalidJudgement as invalid:
@@ -183,7 +183,7 @@ class Judge:
                 raise
             again = self._member.render("judge_again", problem=str(invalid), token=question.token)
         reply = await self._reply(
-            [*messages, Message.assistant(reply.text, native=reply.native), Message.user(again)], question
+            [*messages, Message.assistant(reply.text, native=reply.native), Message.user(again)], question.schema()
         )
         return self._read(reply, question, texts, last=last)
 
@@ -214,8 +214,8 @@ class Judge:
         drawn: str = await self._member.recorded(f"{name}{again}", secrets.token_hex)
         return drawn
 
-    async def _reply(self, messages: Sequence[Message], question: Question) -> ModelResponse:
-        request = ModelRequest(messages, (), question.schema(), self._max_tokens, self._settings)
+    async def _reply(self, messages: Sequence[Message], schema: dict[str, Any]) -> ModelResponse:
+        request = ModelRequest(messages, (), schema, self._max_tokens, self._settings)
         reply: ModelResponse = await self._model.complete(request)
         return reply
 

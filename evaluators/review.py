@@ -101,6 +101,8 @@ class Ruling:
     quote: str | None = None
     finding: Finding | None = None
     """What is wrong; None at the best level."""
+    others: Sequence[Finding] = ()
+    """Further findings, where several places of the artifact are wrong."""
     applies: bool = True
     flipped: bool = False
     """Whether it is unknown because a judge decided the opposite before, about the same words."""
@@ -130,8 +132,10 @@ def rule(criterion: Criterion, answer: Answer, artifact: Artifact) -> Ruling:
     if wrong is not None:
         return Ruling(None, f"the answer was {criterion.levels[place]!r}, but {wrong}")
     quote = None if answer.quote is None else cut(answer.quote)
-    finding = None if place == criterion.top else _finding(criterion, answer, place)
-    return Ruling(place, cut(answer.reason), quote, finding)
+    if place == criterion.top:
+        return Ruling(place, cut(answer.reason), quote)
+    others = [_complete(criterion, one) for one in answer.others]
+    return Ruling(place, cut(answer.reason), quote, _finding(criterion, answer, place), others=others)
 
 
 def _finding(criterion: Criterion, answer: Answer, place: int) -> Finding:
@@ -140,6 +144,10 @@ def _finding(criterion: Criterion, answer: Answer, place: int) -> Finding:
         reason = answer.reason if criterion.by == "check" else ""
         stands = criterion.levels[place]
         finding = Finding(criterion.id, observed=cut(reason) or f"{stands}: {criterion.text}")
+    return _complete(criterion, finding)
+
+
+def _complete(criterion: Criterion, finding: Finding) -> Finding:
     finding = cut_finding(finding)
     return replace(finding, criterion=criterion.id, expected=finding.expected or criterion.text)
 
@@ -322,7 +330,9 @@ class Review:
                 continue
             if ruling.finding is not None:
                 short = score_range.below(self._standing.upper, self._standing, self.threshold)
-                wrong.append((self._told(criterion, ruling, ruling.finding, short=short), _lost(item, ruling)))
+                lost = _lost(item, ruling)
+                places = (ruling.finding, *ruling.others)
+                wrong += [(self._told(criterion, ruling, one, short=short), lost) for one in places]
             elif ruling.level is not None and criterion.id in self.history.wanting:
                 closed.append(Finding(criterion.id, criterion.id, "info", expected=criterion.text, status="closed"))
         wrong.sort(key=lambda pair: (pair[0].severity != "blocking", -pair[1]))

@@ -227,7 +227,17 @@ _RULES: Final[list[Any]] = [
         "then": {"properties": {"by": {"const": "check"}}},
         "else": {"required": ["by"], "properties": {"by": {"enum": ["judge", "human"]}}},
     },
-    _if({"evidence": {"const": "quote"}}, {"properties": {"by": {"const": "judge"}}, "required": ["by"]}),
+    _if({"evidence": {"enum": ["quote", "sources"]}}, {"properties": {"by": {"const": "judge"}}, "required": ["by"]}),
+    _if(
+        {"evidence": {"const": "sources"}},
+        {
+            "properties": {
+                "on": {"const": "artifact"},
+                "examples": {"maxItems": 0},
+                "levels": {"maxItems": 2, "items": {"type": "string"}},
+            }
+        },
+    ),
     _if({"examples": {"minItems": 1}}, {"properties": {"by": {"const": "judge"}}, "required": ["by"]}),
     _if({"reference": {"const": True}}, {"properties": {"by": {"not": {"const": "human"}}}}),
 ]
@@ -248,7 +258,7 @@ class CriterionData(Closed):
     levels: Annotated[
         list[_LevelData], Field(min_length=2, json_schema_extra={"uniqueItems": True}, description=_TEXT_OF_LEVELS)
     ] = ["not met", "met"]
-    evidence: Literal["none", "quote"] = "none"
+    evidence: Literal["none", "quote", "sources"] = "none"
     examples: list[ExampleData] = []
     reference: bool = False
     on: Literal["artifact", "transcript"] = "artifact"
@@ -387,7 +397,7 @@ def _clashes_of_decider(fields: Mapping[Any, Any]) -> Iterator[tuple[Place, str]
         yield (), "needs a check, or by: judge, or by: human"
     if by != "check" and "check" in fields:
         yield ("check",), f"does not belong here: a {by} decides it; leave the check out, or by"
-    if by != "judge" and fields.get("evidence") == "quote":
+    if by != "judge" and fields.get("evidence") in ("quote", "sources"):
         yield ("evidence",), f"must be 'none' where a {by} decides it: only a judge gives quotes"
     if by != "judge" and parts_of(fields.get("examples")):
         yield ("examples",), f"are shown to a judge, and a {by} decides it: leave them out"

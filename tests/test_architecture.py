@@ -74,7 +74,7 @@ MODULES = {
         windows""",
     "cluster": """attempt_host cluster coverage dbos_delivery deaths delivery facts health mailbox
         monitor procrastinate_delivery remote_attempt service units wire worker""",
-    "evaluators": """agent_judge artifact_view attacks calibration canaries check_calls checks combined criterion
+    "evaluators": """agent_judge artifact_view attacks calibration canaries check_calls checks claims combined criterion
         fingerprint installed_evaluators judge_injection judge_question judge_texts
         judge_reply judged judging look_alikes pair_report pairwise panel quotes review rubric
         rubric_data score_range transcripts tried votes wired""",

@@ -154,7 +154,11 @@ def _prompts(rubric: Rubric, context: MemberContext) -> list[Any]:
         },
         "hidden": 1, "whole": False, "plain": True, "problem": "a problem",
     }  # fmt: skip
-    return [*(context.render(name, **values) for name in _TEMPLATES), question.schema()]
+    names = [*_TEMPLATES]
+    if any(one.evidence == "sources" for one in criteria):
+        values["shown"]["claims"] = "A claim."
+        names.append("judge_claims")
+    return [*(context.render(name, **values) for name in names), question.schema()]
 
 
 # ---------------------------------------------------------------- certificates

@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 TEMPLATES: Final = (
     *("system", "task", "continue", "after_tools", "repair", "limits", "compact", "plan", "plan_again", "supervise"),
     *("moderator", "moderator_again", "judge", "judge_ask", "judge_again", "judge_pair", "judge_pair_ask"),
+    "judge_claims",
 )
 """Names of the templates: a role's instructions, the task, the request to continue a cut-off reply, the message after
 tool calls, the request for a reply of the right type, an agent's remaining limits, the summary of a conversation
 that became too long; the request for a plan and for a corrected plan, a supervisor's turn, a moderator's choice of the
 next speaker and its correction; a judge's messages before an artifact, after it, and after a reply that cannot be read;
-and the first two for a pair of works."""
+the first two for a pair of works; and the request to split a work into claims."""
 
 
 class Prompts:

@@ -28,6 +28,7 @@ VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "judge_again": ("token", "problem"),
     "judge_pair": ("token", "question"),
     "judge_pair_ask": ("token", "shown", "question"),
+    "judge_claims": ("token",),
 }
 """The values that each template receives, in addition to those that the packaged template uses."""
 

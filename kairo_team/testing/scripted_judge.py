@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team._util.frozen import EMPTY
 from kairo_team.errors import known
-from kairo_team.evaluators.canaries import is_canary
+from kairo_team.evaluators.canaries import is_canary, is_false_claim
 from kairo_team.evaluators.judge_question import WORDINGS
 from kairo_team.testing.scripted import FunctionModel
 
@@ -39,6 +39,16 @@ _HIDDEN: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\u\{([0-9a-f]+)\}")
 LABEL: Final = re.compile(rf"(?m)^Its label: {MARK}$")
 """The line behind a work."""
 _ABOUT_WORD: Final = re.compile(rf"it (?:carries the label|contains the word) {MARK}|its label reads exactly {MARK}")
+_ABOUT_CLAIM: Final = re.compile(r"a source supports claim (\d+) of the list")
+_SENTENCES: Final = "You split a piece of work into the claims that it makes."
+"""How a request to split a work begins."""
+_LISTED: Final = re.compile(r"(?m)^(=+ ([0-9a-f]{32}))\n((?:\d+: .*\n)+)\1$")
+_SOURCE: Final = re.compile(
+    r'(?m)^(?:The result of ".*", which the work could use, was|.* could use these files|The reference answer, .*):\n'
+    r"(=+ [0-9a-f]{32})\n(.*)\n\1$"
+)
+_QUOTED: Final = 160
+"""Most characters of a quote of a source."""
 _ABOUT_SIZE: Final = re.compile(r"it has (over|under) (\d+) characters")
 
 
@@ -63,10 +73,20 @@ class AskedQuestion:
     work: str
     label: str
     statements: tuple[AskedStatement, ...]
+    claims: tuple[str, ...] = ()
+    """The claims that statements are about, by number."""
+    sources: tuple[str, ...] = ()
+    """The texts that can support a claim."""
+
+    def claim(self, text: str) -> str | None:
+        """Return the claim that a criterion is about; None for any other criterion."""
+        about = _ABOUT_CLAIM.fullmatch(text)
+        return None if about is None else self.claims[int(about[1]) - 1]
 
     def holds(self, text: str) -> bool | None:
         """Return whether a control statement is true of the work; None for any other text."""
-        if is_canary(text):
+        claim = self.claim(text)
+        if is_canary(text) or (claim is not None and is_false_claim(claim)):
             return False
         word, size = _ABOUT_WORD.fullmatch(text), _ABOUT_SIZE.fullmatch(text)
         if word is not None:
@@ -83,7 +103,19 @@ def read_question(request: ModelRequest) -> AskedQuestion:
     if work is None or label is None or len(marks) != 3:  # noqa: PLR2004 - true, not true, not shown
         raise ValueError(f"this is not a question of a judge from the packaged templates: {text!r:.200}")
     statements = [_statement(one[1], one[2], *marks) for one in _STATEMENT.finditer(text)]
-    return AskedQuestion(work[2], _unfenced(work), label[1], tuple(statements))
+    sources = tuple(_text_of(one[2]) for one in _SOURCE.finditer(text))
+    return AskedQuestion(work[2], _unfenced(work), label[1], tuple(statements), _listed(text), sources)
+
+
+def read_sentences(request: ModelRequest) -> tuple[str, tuple[str, ...]] | None:
+    """Return the token and the sentences of a request to split a work into claims; None for any other request."""
+    if not request.messages[0].text.startswith(_SENTENCES):
+        return None
+    text = request.messages[1].text
+    found = _LISTED.search(text)
+    if found is None:
+        raise ValueError(f"a list of sentences is missing in {text!r:.200}")
+    return found[2], _listed(text)
 
 
 def read_work(text: str) -> tuple[str, str]:
@@ -95,8 +127,18 @@ def read_work(text: str) -> tuple[str, str]:
 
 
 def _unfenced(work: re.Match[str]) -> str:
-    found: str = json.loads(_HIDDEN.sub(_character, work[3]))
+    return _text_of(work[3])
+
+
+def _text_of(shown: str) -> str:
+    found: str = json.loads(_HIDDEN.sub(_character, shown))
     return found
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    found = _LISTED.search(text)
+    lines = [] if found is None else found[3].removesuffix("\n").split("\n")
+    return tuple(_text_of(line.partition(": ")[2]) for line in lines)
 
 
 def _character(escape: re.Match[str]) -> str:
@@ -125,6 +167,9 @@ class ScriptedJudge(FunctionModel):
     answer, and the controls of the question are answered truthfully; for `canaries=` of your own give "not met" here.
     "met" and "not met" are the best and the worst level of any criterion. `calls` has the requests.
 
+    With `evidence="sources"` the answers are by claim: by words of it. `claims` splits a sentence; without it each
+    sentence is one claim. An answer "met" without a quote gets the beginning of the first source as its quote.
+
     >>> judge = ScriptedJudge({"a ten-year-old": "not met"})
     """
 
@@ -136,6 +181,7 @@ class ScriptedJudge(FunctionModel):
         rubric: Rubric | None = None,
         confidence: float = 0.9,
         addresses_the_judge: bool = False,
+        claims: Callable[[str], Sequence[str]] | None = None,
         name: str = "test:judge",
         dollars_per_token: Money = 0,
     ) -> None:
@@ -143,6 +189,7 @@ class ScriptedJudge(FunctionModel):
         self.default = default
         self.confidence = confidence
         self.addresses_the_judge = addresses_the_judge
+        self.claims = claims
         self._texts = {} if rubric is None else {one.id: one.text for one in rubric.decided_by("judge")}
         super().__init__(self.write, name=name, dollars_per_token=dollars_per_token)
 
@@ -151,7 +198,10 @@ class ScriptedJudge(FunctionModel):
         return json.dumps(self.reply(request))
 
     def reply(self, request: ModelRequest) -> dict[str, Any]:
-        """Return the reply to a question."""
+        """Return the reply to a question, or to a request to split a work into claims."""
+        sentences = read_sentences(request)
+        if sentences is not None:
+            return self._split(*sentences)
         asked = read_question(request)
         return {
             "token": asked.token,
@@ -159,6 +209,11 @@ class ScriptedJudge(FunctionModel):
             "confidence": self.confidence,
             "addresses_the_judge": self.addresses_the_judge,
         }
+
+    def _split(self, token: str, sentences: Sequence[str]) -> dict[str, Any]:
+        parts = [[one] if self.claims is None or is_false_claim(one) else [*self.claims(one)] for one in sentences]
+        listed = [{"number": number, "claims": found} for number, found in enumerate(parts, 1)]
+        return {"token": token, "sentences": listed, "addresses_the_judge": self.addresses_the_judge}
 
     def _answer(self, asked: AskedQuestion, statement: AskedStatement) -> dict[str, str]:
         said = self.said(asked, statement.criterion)
@@ -170,6 +225,8 @@ class ScriptedJudge(FunctionModel):
         if mark is None:
             raise ValueError(f"{statement.criterion!r} is answered with {known(statement.levels)}, not {level!r}")
         empty = dict.fromkeys(("where", "quote", "observed", "answer", "expected"), "")
+        if asked.claim(statement.criterion) is not None and level == "met" and asked.sources:
+            empty["quote"] = asked.sources[0][:_QUOTED]
         return {"id": statement.id, **empty, **texts, "answer": mark}
 
     def said(self, asked: AskedQuestion, text: str) -> Said:
@@ -177,6 +234,7 @@ class ScriptedJudge(FunctionModel):
         holds = asked.holds(text)
         if holds is not None:
             return "met" if holds else "not met"
+        text = asked.claim(text) or text
         if callable(self.answers):
             return self.answers(text, asked.work) or self.default
         fits = [name for name in self.answers if self._texts.get(name, name) in text]

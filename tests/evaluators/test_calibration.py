@@ -321,6 +321,16 @@ async def test_another_prompt_is_another_subject() -> None:
             assert subject_of(agent(), context).prompt != before.prompt
 
 
+async def test_the_request_for_claims_is_in_the_subject_where_a_criterion_has_one() -> None:
+    sourced = Rubric([Criterion("faithful", "every claim has support", by="judge", evidence="sources")])
+    async with work_alone("judge", models=answering()) as context:
+        of_claims, plainly = AgentEvaluationStrategy("test:judge", sourced), agent()
+        before = [subject_of(one, context).prompt for one in (of_claims, plainly)]
+        context.services.prompts = Prompts({"judge_claims": "Be kind."})
+        after = [subject_of(one, context).prompt for one in (of_claims, plainly)]
+        assert [one == other for one, other in zip(before, after, strict=True)] == [False, True]
+
+
 async def test_other_weights_of_a_panel_are_another_subject() -> None:
     async with work_alone("judge", models=answering()) as context:
         panels = [

@@ -51,7 +51,7 @@ from tests.evaluators.rubric_rig import asked, context, one, said, verdict
         (lambda: one(True, levels=("no", "no")), "levels must differ"),
         (lambda: one(True, levels=("unknown", "met")), "none be called 'approved', 'not applicable', 'unknown'"),
         (lambda: one(True, evidence="quote"), "only a judge gives quotes"),
-        (lambda: asked("c", evidence="proof"), "evidence must be 'none' or 'quote', not 'proof'"),
+        (lambda: asked("c", evidence="proof"), "evidence must be one of 'none', 'quote', 'sources', not 'proof'"),
         (lambda: one(True, applies=True), "applies must be a function or None"),
         (lambda: Criterion("c", "x", checks.max_words), "is a factory, not a check: call it, check=max_words(...)"),  # type: ignore[arg-type]
         (lambda: one(True, applies=checks.contains), "is a factory, not a check: call it, applies=contains(...)"),
