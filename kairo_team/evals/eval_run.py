@@ -5,15 +5,15 @@ Its trials therefore run side by side under one budget, a journal can resume it,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team import api
-from kairo_team._util.frozen import check_kind, thaw
+from kairo_team._util.frozen import EMPTY, check_kind, thaw
 from kairo_team._util.plugin_shapes import check_plug_in
 from kairo_team.agents.team_agent import TeamAgent
-from kairo_team.budget import Budget, check_count
+from kairo_team.budget import Budget, BudgetPolicy, check_count
 from kairo_team.coordinators.reviewers import Reviewers
 from kairo_team.engine.records.digests import criteria_digest
 from kairo_team.engine.run.team_run import TeamRun
@@ -30,6 +30,7 @@ from kairo_team.verdicts import VerdictOutcome
 if TYPE_CHECKING:
     from kairo_team.contracts import Agent, ChatModel, EvaluationStrategy, MemberContext, TeamCoordinator
     from kairo_team.engine.work.runtime import Runtime
+    from kairo_team.files import File
     from kairo_team.results import TaskOutcome, TeamResult
 
 _SUBJECT: Final = "team"
@@ -112,21 +113,51 @@ def prepare_eval(
     if coordinator is not None:
         coordinator = resolve("run_eval: coordinator", "coordinator", coordinator)
     evaluators = _evaluators(dataset, rubric if rubric is not None else dataset.rubric)
-    work = _EvalCoordinator(_plan(dataset, repeat), judge)
     # Without a runtime of its own the team under test takes the eval's.
     subject = _Subject(replace(team, runtime=None), coordinator=coordinator, plan=plan, config=config or TeamConfig())
+    return job_of(
+        subject,
+        team.name,
+        dataset,
+        evaluators,
+        judge=judge,
+        repeat=repeat,
+        parallel=parallel,
+        budget=budget,
+        runtime=team.runtime,
+        run_id=run_id,
+    )
+
+
+def job_of(
+    subject: Agent,
+    name: str,
+    dataset: Dataset,
+    evaluators: Mapping[str, Any],
+    *,
+    judge: str | ChatModel | Agent | None = None,
+    repeat: int = 1,
+    parallel: int = 4,
+    budget: Budget | None = None,
+    runtime: Runtime | None = None,
+    run_id: str | None = None,
+    files: Mapping[str, Sequence[File]] = EMPTY,
+    policy: BudgetPolicy | None = None,
+) -> EvalJob:
+    """Return the run in which an agent does every case; `files` has the files of tasks, by the task's id."""
+    work = _EvalCoordinator(_plan(dataset, repeat, files), judge)
     by = "" if judge is None else f".by-{_name_of(judge)}"
     role = id_of(f"{dataset.name}.{dataset.digest[:_SHOWN]}.x{repeat}{by}")  # so no journal mixes two evals
-    outer = Team(
-        f"eval of {team.name}", [Member(role, subject, name=_SUBJECT)], evaluators=evaluators, runtime=team.runtime
-    )
+    outer = Team(f"eval of {name}", [Member(role, subject, name=_SUBJECT)], evaluators=evaluators, runtime=runtime)
     work.judges(None, outer)  # raises for what cannot be a judge
     # No timeout for a trial: the team's own config has its timeouts.
-    limits = TeamConfig(budget or Budget(), max_parallel_tasks=parallel, task_timeout=None)
-    goal = f"Evaluate {team.name} on {dataset.name}: {len(dataset)} cases, {repeat} x."
+    limits = TeamConfig(
+        budget or Budget(), max_parallel_tasks=parallel, task_timeout=None, budget_policy=policy or BudgetPolicy()
+    )
+    goal = f"Evaluate {name} on {dataset.name}: {len(dataset)} cases, {repeat} x."
     request = TeamExecutionRequest(goal, plan=work.graph, config=limits)
     request = request if run_id is None else replace(request, run_id=run_id)
-    return EvalJob(outer, request, work, dataset, repeat, team.name, recorded=run_id is not None)
+    return EvalJob(outer, request, work, dataset, repeat, name, recorded=run_id is not None)
 
 
 async def _run(job: EvalJob, runtime: Runtime | None, *, take_over: bool) -> TeamResult:
@@ -206,7 +237,7 @@ def _evaluators(dataset: Dataset, rubric: Any) -> Mapping[str, Any]:
     return shared | {f"case.{name}": one if rubric is None else _joined(name, rubric, one) for name, one in own.items()}
 
 
-def _plan(dataset: Dataset, repeat: int) -> TaskGraph:
+def _plan(dataset: Dataset, repeat: int, files: Mapping[str, Sequence[File]]) -> TaskGraph:
     """Return a task for each trial: first all cases once, then all again."""
     return TaskGraph(
         [
@@ -215,6 +246,7 @@ def _plan(dataset: Dataset, repeat: int) -> TaskGraph:
                 case.input,
                 inputs=thaw(case.context),
                 reference=case.reference,
+                files=files.get(_task_id(case, number), ()),
                 evaluator=_ALL if case.rubric is None else f"case.{case.id}",
             )
             for number in range(1, repeat + 1)
