@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from kairo_team.messages import Message
     from kairo_team.verdicts import EvaluationContext
 
+OF_CALLS: Final = ("avoids_tool", "calls_in_order", "calls_tool", "calls_with", "max_tool_calls")
+"""The checks that read a transcript, whatever their criterion is about."""
 _LEAST_ORDERED: Final = 2
 
 

@@ -37,7 +37,7 @@ from kairo_team.engine.records.digests import check_unchanged, digests_of
 from kairo_team.errors import JournalError, KairoError, PlanMismatch, RunNotFound, known
 from kairo_team.evals.dataset import Dataset
 from kairo_team.evals.eval_result import OUTCOMES, Comparison, EvalResult
-from kairo_team.evals.eval_run import EvalJob, prepare_eval
+from kairo_team.evals.eval_run import EvalJob, check_recorded, prepare_eval
 from kairo_team.evals.recorded_runs import RejudgedRuns, RunsJob, prepare_runs_eval
 from kairo_team.recorded import ENDED
 from kairo_team.views.eval_junit import draw_junit
@@ -184,6 +184,7 @@ def eval_command(
             )
             file = file_of(journal)
             book = None if file is None else stack.enter_context(made(file))
+            _check_recorded(job, book)
         required = [
             _requirement(one, job, compared=earlier is not None, runs=again is not None) for one in require or ()
         ]
@@ -287,6 +288,14 @@ def _both(dataset: Path | None, team: str | None) -> tuple[Path, str]:
     if team is None:
         raise Refusal("an eval runs a team: give --team FILE.py, or --runs to judge what was run")
     return dataset, team
+
+
+def _check_recorded(job: EvalJob, book: SqlJournal | None) -> None:
+    own = job.team.runtime
+    try:
+        check_recorded(job, own.store if book is None and own is not None else book)
+    except ValueError as error:
+        raise Refusal(str(error)) from None
 
 
 def _check_alone(runs: str, dataset: Path | None, given: Mapping[str, object]) -> None:

@@ -15,14 +15,18 @@ from kairo_team._util.plugin_shapes import check_plug_in
 from kairo_team.agents.team_agent import TeamAgent
 from kairo_team.budget import Budget, BudgetPolicy, check_count
 from kairo_team.coordinators.reviewers import Reviewers
+from kairo_team.durable.sql_journal import SqlJournal
 from kairo_team.engine.records.digests import criteria_digest
 from kairo_team.engine.run.team_run import TeamRun
 from kairo_team.errors import HaltError, InsufficientBudget, Misuse, RunExists, RunFinished, known
 from kairo_team.evals.dataset import Case, Dataset, id_of
 from kairo_team.evals.eval_result import EvalResult, Outcome, Trial
+from kairo_team.evaluators.checks.tool_calls import OF_CALLS
 from kairo_team.evaluators.fingerprint import digest_of
 from kairo_team.evaluators.rubric import Rubric
+from kairo_team.messages import Message
 from kairo_team.plugins import resolve
+from kairo_team.results import Attempt
 from kairo_team.tasks import Assignment, Task, TaskGraph, TaskStatus
 from kairo_team.team import Member, Team, TeamConfig, TeamExecutionRequest
 from kairo_team.verdicts import VerdictOutcome
@@ -31,7 +35,7 @@ if TYPE_CHECKING:
     from kairo_team.contracts import Agent, ChatModel, EvaluationStrategy, MemberContext, TeamCoordinator
     from kairo_team.engine.work.runtime import Runtime
     from kairo_team.files import File
-    from kairo_team.results import TaskOutcome, TeamResult
+    from kairo_team.results import AgentOutput, TaskOutcome, TeamResult
 
 _SUBJECT: Final = "team"
 """Name of the member that is the team under test."""
@@ -82,7 +86,9 @@ async def run_eval(
         run_id=run_id,
     )
     bound = job if runtime is None else replace(job, team=replace(job.team, runtime=None))
-    result = await _run(bound, runtime or team.runtime, take_over=take_over)
+    around = runtime or team.runtime
+    check_recorded(bound, None if around is None else around.store)
+    result = await _run(bound, around, take_over=take_over)
     if result.refused:
         raise Misuse(f"nothing was evaluated: {result.error}")
     return job.result(result)
@@ -228,11 +234,6 @@ def _evaluators(dataset: Dataset, rubric: Any) -> Mapping[str, Any]:
         raise ValueError(f"nothing decides about the cases {bare}: give run_eval a rubric, or the dataset one")
     if own and rubric is not None and not isinstance(rubric, Rubric):
         raise ValueError(f"the cases {known(own)} add criteria to a rubric, and {rubric!r:.80} is not a Rubric")
-    if any(getattr(one, "reads_transcript", False) for one in (rubric, *own.values())):
-        raise ValueError(
-            "an eval reviews what a team returns, and a team keeps no transcript: "
-            'leave out the criteria with on="transcript"'
-        )
     shared = {} if rubric is None else {_ALL: rubric}
     return shared | {f"case.{name}": one if rubric is None else _joined(name, rubric, one) for name, one in own.items()}
 
@@ -259,8 +260,68 @@ def _task_id(case: Case, number: int) -> str:
     return f"{case.id}.{number}"
 
 
+def reads_transcript(evaluator: Any) -> bool:
+    """Return whether an evaluator decides about what members did: by a conversation as a text, or by its tool calls."""
+    made = [getattr(one.check, "made", None) for one in getattr(evaluator, "criteria", ())]
+    return bool(getattr(evaluator, "reads_transcript", False)) or any(one and one.name in OF_CALLS for one in made)
+
+
+def check_recorded(job: EvalJob, store: Any) -> None:
+    """Raise `ValueError` if the evaluators read what members did and `store`, the journal, does not record it."""
+    if any(map(reads_transcript, job.team.evaluators.values())) and not isinstance(store, SqlJournal):
+        raise ValueError(
+            'checks of tool calls and criteria with on="transcript" need a record of what the members did: give '
+            'run_eval runtime=kt.Runtime(journal=kt.SqliteJournal("runs.db")), or kairo eval --journal runs.db'
+        )
+
+
+def transcript_of(journal: SqlJournal, run_id: str) -> tuple[Message, ...]:
+    """Return the conversations of a recorded run's attempts, in the order in which the attempts ended.
+
+    A line before each names the task and the member, so hand-offs between members show. Runs inside it are left out.
+    """
+    sql = "SELECT value FROM step WHERE run_id = ? AND key LIKE 'attempt:%' ORDER BY id"
+    with journal.database.reading() as connection:
+        rows = connection.execute(sql, (run_id,)).fetchall()
+        found = [journal.database.look_at(one["value"], object, f"an attempt of run {run_id!r}") for one in rows]
+    messages: list[Message] = []
+    for place, attempt in enumerate(one for one in found if isinstance(one, Attempt)):
+        if attempt.output is not None and attempt.output.transcript:
+            messages.append(
+                Message.system(f"Task {attempt.task_id}, attempt {attempt.number}: member {attempt.member}")
+            )
+            messages += [_renumbered(one, place) for one in attempt.output.transcript]
+    return tuple(messages)
+
+
+def _renumbered(message: Message, place: int) -> Message:
+    """Return a message whose calls have ids that no other attempt has."""
+    answered = message.tool_call_id
+    return replace(
+        message,
+        tool_calls=[replace(call, id=f"{place}.{call.id}") for call in message.tool_calls],
+        tool_call_id=None if answered is None else f"{place}.{answered}",
+    )
+
+
 class _Subject(TeamAgent):
     """The team under test: it gets a case as from a person, and nothing of the eval around it."""
+
+    def __init__(self, team: Team, **options: Any) -> None:
+        super().__init__(team, **options)
+        self._transcripts: dict[str, tuple[Message, ...]] = {}
+
+    async def _execute(self, team: Team, request: TeamExecutionRequest, budget: Budget | None) -> TeamResult:
+        result = await super()._execute(team, request, budget)
+        store = None if team.runtime is None else team.runtime.store
+        if isinstance(store, SqlJournal):
+            self._transcripts[result.run_id] = transcript_of(store, result.run_id)
+        return result
+
+    def output_of(self, result: TeamResult) -> AgentOutput:
+        """Return the output of an inner run, with what its members did if a journal recorded it."""
+        transcript = self._transcripts.pop(result.run_id, ())
+        return replace(super().output_of(result), transcript=transcript)
 
     def request_for(self, assignment: Assignment | str, context: MemberContext | None) -> TeamExecutionRequest:
         """Return the request of an inner run."""

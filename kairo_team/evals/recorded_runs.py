@@ -21,7 +21,7 @@ from kairo_team.durable.codec import CorruptRecord
 from kairo_team.errors import JournalError, Misuse, RunNotFound, known
 from kairo_team.evals.dataset import Case, Dataset
 from kairo_team.evals.eval_result import VERSION, EvalResult, Trial
-from kairo_team.evals.eval_run import EvalJob, job_of
+from kairo_team.evals.eval_run import EvalJob, job_of, transcript_of
 from kairo_team.evaluators.calibration.agreement import Agreement
 from kairo_team.evaluators.calibration.confidence_bounds import Proportion
 from kairo_team.recorded import ENDED, RecordedRun
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from kairo_team.engine.work.runtime import Runtime
     from kairo_team.evaluators.rubric import Rubric
     from kairo_team.files import File
+    from kairo_team.messages import Message
     from kairo_team.results import TeamResult
     from kairo_team.tasks import Assignment
 
@@ -295,7 +296,7 @@ def prepare_runs_eval(
         raise ValueError(f"judge_runs: since must be a number of seconds from 0, not {since!r:.80}")
     drawn = _draw(journal, team, since, sample, seed)
     dataset = Dataset([Case(one.run.run_id, one.goal, one.context) for one in drawn.works], f"runs of {team}"[:80])
-    replay = _Replay({f"{one.run.run_id}.1": one.artifact for one in drawn.works})
+    replay = _Replay({f"{one.run.run_id}.1": one for one in drawn.works})
     files = {f"{one.run.run_id}.1": one.files for one in drawn.works}
     inner = job_of(
         replay,
@@ -324,11 +325,12 @@ class _Replay:
     reentrant = True
     own_loop = True
 
-    def __init__(self, works: Mapping[str, Artifact]) -> None:
+    def __init__(self, works: Mapping[str, _Work]) -> None:
         self._works = works
 
     async def run(self, assignment: Assignment, _context: object) -> AgentOutput:
-        return AgentOutput(self._works[assignment.task.id], turns_completed=0)
+        work = self._works[assignment.task.id]
+        return AgentOutput(work.artifact, turns_completed=0, transcript=work.transcript)
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,6 +340,7 @@ class _Work:
     context: Mapping[str, Any]
     files: Sequence[File]
     artifact: Artifact
+    transcript: Sequence[Message]
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,6 +398,7 @@ def _work_of(journal: SqlJournal, run: RecordedRun) -> _Work | str:
     """Return what a run was asked for and returned, or why it is skipped."""
     try:
         result = journal.result(run.run_id)
+        transcript = transcript_of(journal, run.run_id)
         with journal.database.reading() as connection:
             row = connection.execute("SELECT request FROM run WHERE run_id = ?", (run.run_id,)).fetchone()
             what = f"the request of run {run.run_id!r}"
@@ -407,7 +411,7 @@ def _work_of(journal: SqlJournal, run: RecordedRun) -> _Work | str:
     if result is None or request is None or artifact is None:
         return _NO_RESULT
     past = PastRun(run.run_id, run.started_at, run.state, accepted=result.artifact is not None)
-    return _Work(past, request.goal, request.context, request.files, artifact)
+    return _Work(past, request.goal, request.context, request.files, artifact, transcript)
 
 
 def _judged_of(result: TeamResult) -> Artifact | None:
