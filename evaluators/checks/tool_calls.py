@@ -101,7 +101,7 @@ def calls_with(tool: str, arguments: Mapping[str, Any]) -> NamedCheck:
     def check(transcript: Sequence[Message]) -> CheckAnswer:
         found = named(transcript, tool)
         for call in found:
-            given = call.arguments if isinstance(call.arguments, Mapping) else {}
+            given: Mapping[str, Any] = {} if isinstance(call.arguments, str) else call.arguments
             if all(name in given and _as_json(given[name]) == value for name, value in wanted.items()):
                 return True
         if not found:

@@ -31,7 +31,7 @@ from kairo_team.verdicts import Cause
 
 if TYPE_CHECKING:
     from kairo_team.artifacts import Artifact
-    from kairo_team.contracts import Agent, ChatModel, EvaluationStrategy
+    from kairo_team.contracts import Agent, ChatModel, EvaluationStrategy, MemberContext
     from kairo_team.durable.sql_journal import SqlJournal
     from kairo_team.engine.work.runtime import Runtime
     from kairo_team.evaluators.rubric import Rubric
@@ -328,7 +328,7 @@ class _Replay:
     def __init__(self, works: Mapping[str, _Work]) -> None:
         self._works = works
 
-    async def run(self, assignment: Assignment, _context: object) -> AgentOutput:
+    async def run(self, assignment: Assignment, context: MemberContext) -> AgentOutput:
         work = self._works[assignment.task.id]
         return AgentOutput(work.artifact, turns_completed=0, transcript=work.transcript)
 
