@@ -62,7 +62,9 @@ TAKES: Final[Mapping[str, Mapping[str, Any]]] = {
     "equals": {"text": str},
     "calls_tool": {"tool": Text, "least": _Count},
     "avoids_tool": {"tool": Text},
-    "max_tool_calls": {"limit": Annotated[int, Field(ge=0)]},
+    "calls_in_order": {"tools": Text},
+    "calls_with": {"tool": Text, "arguments": dict[str, Any]},
+    "max_tool_calls": {"limit": Annotated[int, Field(ge=0)], "tool": Text},
     "forbidden": {"phrases": Text},
     "regex": {"pattern": _Pattern, "says": str},
     "forbidden_regex": {"pattern": _Pattern, "says": str},
@@ -74,8 +76,8 @@ TAKES: Final[Mapping[str, Mapping[str, Any]]] = {
     "diff_applies": {"files": _Texts},
     "language": {"codes": _Code, "sure": Annotated[float, Field(gt=0, le=1)]},
 }
-"""The arguments of each check, with the type of one value: `phrases`, `outline` and `codes` take several."""
-_SEVERAL: Final = ("phrases", "outline", "codes")
+"""The arguments of each check, with the type of one value: `phrases`, `outline`, `codes` and `tools` take several."""
+_SEVERAL: Final = ("phrases", "outline", "codes", "tools")
 PLAIN: Final = ("changed", "equals_reference", "json_valid", "not_blank", "python_parses")
 """Checks without arguments."""
 BARE: Final = (*PLAIN, "citations", "diff_applies", "numbers", "quotations")

@@ -510,7 +510,8 @@ _JOURNALS: Final = {
 _PLAIN_CHECKS: Final = ("changed", "equals_reference", "json_valid", "not_blank", "python_parses")
 """Checks without options."""
 _MAKERS_OF_CHECKS: Final = (
-    *("avoids_tool", "calls_tool", "citations", "contains", "diff_applies", "equals", "forbidden", "forbidden_regex"),
+    *("avoids_tool", "calls_in_order", "calls_tool", "calls_with", "citations", "contains", "diff_applies", "equals"),
+    *("forbidden", "forbidden_regex"),
     *("json_schema", "language", "markdown_outline", "max_chars", "max_tool_calls", "max_words", "min_chars"),
     *("min_words", "numbers", "quotations", "regex"),
 )

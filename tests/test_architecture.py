@@ -94,7 +94,7 @@ MODULES = {
         serving""",
     "data": "files mistakes reading teams",
     "data/teams": "hints loading shapes",
-    "evals": "dataset eval_result eval_run",
+    "evals": "dataset eval_result eval_run recorded_runs",
     "cli": """account_commands app budgets cluster_commands commands console_command databases
         defaults demo_command demo_scenes desk eval_command exits graph init_command interrupts job
         journal_commands journals judge judge_attack judge_compare judge_inputs judge_report judge_try

@@ -27,7 +27,13 @@ if TYPE_CHECKING:
         min_words,
         not_blank,
     )
-    from kairo_team.evaluators.checks.tool_calls import avoids_tool, calls_tool, max_tool_calls
+    from kairo_team.evaluators.checks.tool_calls import (
+        avoids_tool,
+        calls_in_order,
+        calls_tool,
+        calls_with,
+        max_tool_calls,
+    )
 
 __all__ = [
     "NamedCheck",
@@ -35,7 +41,9 @@ __all__ = [
     "Sandbox",
     "accepted_by",
     "avoids_tool",
+    "calls_in_order",
     "calls_tool",
+    "calls_with",
     "changed",
     "citations",
     "command",
@@ -76,7 +84,7 @@ if not TYPE_CHECKING:  # with __getattr__ a type checker would accept any name
         "sources": "citations numbers quotations",
         "structured": "json_schema json_valid pydantic_model",
         "text": "contains equals equals_reference forbidden max_chars max_words min_chars min_words not_blank",
-        "tool_calls": "avoids_tool calls_tool max_tool_calls",
+        "tool_calls": "avoids_tool calls_in_order calls_tool calls_with max_tool_calls",
     }
     """Where the names live. Each is imported when it is first used: most rubrics take a few checks."""
     __getattr__, __dir__ = lazy_names(__name__, _HOMES)

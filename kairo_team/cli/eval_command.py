@@ -18,6 +18,7 @@ from kairo_team.cli.budgets import parse_limits
 from kairo_team.cli.databases import file_of
 from kairo_team.cli.exits import INCOMPLETE, LEFT, NOT_MET, exit_codes
 from kairo_team.cli.job import Ended, GoOn, Job, execute, warn_at_once
+from kairo_team.cli.journal_commands import read_age
 from kairo_team.cli.journals import made, place_name
 from kairo_team.cli.judge_inputs import check_output, read_judge, read_rubric, write_output
 from kairo_team.cli.loading import importable, load_subject, read_team_spec
@@ -31,16 +32,18 @@ from kairo_team.cli.options import (
 )
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.cli.sources import named_coordinator
+from kairo_team.durable.journal import format_of_file
 from kairo_team.engine.records.digests import check_unchanged, digests_of
-from kairo_team.errors import KairoError, PlanMismatch, RunNotFound, known
+from kairo_team.errors import JournalError, KairoError, PlanMismatch, RunNotFound, known
 from kairo_team.evals.dataset import Dataset
 from kairo_team.evals.eval_result import OUTCOMES, Comparison, EvalResult
-from kairo_team.evals.eval_run import EvalJob, prepare_eval
+from kairo_team.evals.eval_run import EvalJob, check_recorded, prepare_eval
+from kairo_team.evals.recorded_runs import RejudgedRuns, RunsJob, prepare_runs_eval
 from kairo_team.recorded import ENDED
 from kairo_team.views.eval_junit import draw_junit
 from kairo_team.views.eval_page import render_eval
 from kairo_team.views.eval_progress import EvalProgress
-from kairo_team.views.eval_table import draw_comparison, draw_eval
+from kairo_team.views.eval_table import draw_comparison, draw_eval, draw_runs
 
 if TYPE_CHECKING:
     from kairo_team.cli.desk import Desk
@@ -53,6 +56,11 @@ _METRICS: Final = (
     *("awaits_person_rate", "score", "flip_rate", "dollars", "tokens", "seconds", "seconds_p95"),
 )
 _COMPARED: Final = ("change", "change_low", "p_value")
+_OF_RUNS: Final = ("agreement", "kappa", "accepted_pass_rate", "refused_pass_rate", "drift", "drift_p_value")
+"""Metrics that only an eval of finished runs has."""
+_NOT_OF_RUNS: Final = ("flip_rate", "seconds", "seconds_p95")
+_SELECTS: Final = ("team", "since", "sample", "seed")
+"""Names that --runs may have."""
 _REQUIREMENT: Final = re.compile(r"\s*([A-Za-z0-9_.-]+)\s*(>=|<=|>|<)\s*([0-9.eE+-]+)\s*(%?)\s*")
 
 eval_app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -90,12 +98,21 @@ class Requirement:
 def eval_command(
     context: typer.Context,
     dataset: Annotated[
-        Path, typer.Argument(metavar="DATASET", help="Cases: JSON Lines, or a JSON or YAML dataset of pydantic-evals.")
-    ],
+        Path | None,
+        typer.Argument(metavar="[DATASET]", help="Cases: JSON Lines, or a JSON or YAML dataset of pydantic-evals."),
+    ] = None,
     *,
     team: Annotated[
-        str, typer.Option(metavar="FILE[:TEAM]", help="A Python file that builds the kt.Team, or a team as data.")
-    ],
+        str | None,
+        typer.Option(metavar="FILE[:TEAM]", help="A Python file that builds the kt.Team, or a team as data."),
+    ] = None,
+    runs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SELECTION",
+            help="Judge finished runs of --journal again, and run no team: team=desk,since=7d,sample=50,seed=1.",
+        ),
+    ] = None,
     rubric: Annotated[
         str | None,
         typer.Option(metavar="FILE[:NAME]", help="The rubric that decides; default: the dataset's evaluators."),
@@ -132,37 +149,62 @@ def eval_command(
     content: ContentOption = None,
     json: JsonOption = False,
 ) -> int:
-    """Run a team on every case of a dataset, review each result, and print what share passed."""
+    """Run a team on every case of a dataset, review each result, and print what share passed.
+
+    With --runs no team runs: what finished runs of a journal returned is judged by --rubric, and compared with what was
+    accepted then.
+    """
     desk = cast("Desk", context.obj)
     desk.begin(json=json)
-    inputs = [str(dataset), team, *filter(None, [rubric, judge]), *([str(compare)] if compare else [])]
+    source = [str(dataset)] if dataset else []
+    inputs = [*source, *filter(None, [team, rubric, judge, journal]), *([str(compare)] if compare else [])]
     check_output("--output", output, [one for one in inputs if compare is None or one != str(compare)])
     check_output("--html", html, inputs)
     check_output("--junit", junit, inputs)
     earlier = None if compare is None else _earlier(compare)
+    again: RunsJob | None = None
     with ExitStack() as stack:
-        job = _job(
-            stack, dataset, team, rubric, judge, budget, coordinator, repeat=repeat, parallel=parallel, run_id=run_id
-        )
-        required = [_requirement(one, job, compared=earlier is not None) for one in require or ()]
-        file = file_of(journal)
-        book = None if file is None else stack.enter_context(made(file))
+        book: SqlJournal | None = None
+        if runs is not None:
+            given = {"--team": team, "--run-id": run_id, "--coordinator": coordinator, "--repeat": repeat > 1}
+            _check_alone(runs, dataset, {**given, "--take-over": take_over})
+            again = _runs_job(stack, runs, rubric, judge, budget, journal, parallel=parallel)
+            job = again.inner
+        else:
+            job = _job(
+                stack,
+                *_both(dataset, team),
+                rubric,
+                judge,
+                budget,
+                coordinator,
+                repeat=repeat,
+                parallel=parallel,
+                run_id=run_id,
+            )
+            file = file_of(journal)
+            book = None if file is None else stack.enter_context(made(file))
+            _check_recorded(job, book)
+        required = [
+            _requirement(one, job, compared=earlier is not None, runs=again is not None) for one in require or ()
+        ]
         ended = _run(job, desk, model, book, take_over=take_over, events=events, content=content)
     if ended.result.refused:
         raise Refusal(f"nothing was evaluated: {ended.result.error}")
-    result = job.result(ended.result)
+    found = job.result(ended.result) if again is None else again.result(ended.result)
+    result = found.result if isinstance(found, RejudgedRuns) else found
     compared = None if earlier is None else _compared(result, earlier)
-    metrics = {**result.metrics, **_compared_metrics(compared)}
+    metrics = {**found.metrics, **_compared_metrics(compared)}
     unmet = [one.text for one in required if not one.holds(metrics)]
     if output is not None:
-        write_output("--output", output, result.to_json())
+        write_output("--output", output, found.to_json())
     if html is not None:
         write_output("--html", html, render_eval(result, compared))
     if junit is not None:
         write_output("--junit", junit, draw_junit(result))
     code = ended.code if ended.interrupted else NOT_MET if unmet else INCOMPLETE if result.error else 0
-    document = json_format.dumps(json_format.loads(result.to_json()) | {"unmet": unmet, "exit_code": code}, indent=1)
-    desk.present(document + "\n", partial(_show, result, compared, unmet))
+    document = json_format.dumps(json_format.loads(found.to_json()) | {"unmet": unmet, "exit_code": code}, indent=1)
+    desk.present(document + "\n", partial(_show, found, compared, unmet))
     return code
 
 
@@ -239,6 +281,99 @@ def _job(
         raise Refusal(explain(error) if isinstance(error, KairoError) else str(error)) from None
 
 
+def _both(dataset: Path | None, team: str | None) -> tuple[Path, str]:
+    """Return what an eval of a team cannot do without."""
+    if dataset is None:
+        raise Refusal("nothing is evaluated: give a dataset, or --runs with a journal")
+    if team is None:
+        raise Refusal("an eval runs a team: give --team FILE.py, or --runs to judge what was run")
+    return dataset, team
+
+
+def _check_recorded(job: EvalJob, book: SqlJournal | None) -> None:
+    own = job.team.runtime
+    try:
+        check_recorded(job, own.store if book is None and own is not None else book)
+    except ValueError as error:
+        raise Refusal(str(error)) from None
+
+
+def _check_alone(runs: str, dataset: Path | None, given: Mapping[str, object]) -> None:
+    if dataset is not None:
+        raise Refusal(
+            f"--runs {runs!r:.200} takes its cases from a journal: leave out {str(dataset)!r:.200}, a dataset"
+        )
+    for option, value in given.items():
+        if value:
+            raise Refusal(f"{option} runs a team, and --runs judges what was run: leave it out")
+
+
+def _runs_job(
+    stack: ExitStack,
+    runs: str,
+    rubric: str | None,
+    judge: str | None,
+    budget: str | None,
+    journal: str | None,
+    *,
+    parallel: int,
+) -> RunsJob:
+    selected = _read_selection(runs)
+    file = file_of(journal)
+    if file is None:
+        raise Refusal("--runs needs the journal in which runs are recorded: name its file with --journal runs.db")
+    if rubric is None:
+        raise Refusal("--runs judges by a rubric: give --rubric FILE")
+    limits: dict[str, Any] = {} if budget is None else parse_limits(budget)
+    by = None if judge is None else read_judge(stack, judge)
+    criteria = read_rubric(stack, rubric)
+    with made(_existing(file)) as book:
+        try:
+            return prepare_runs_eval(book, criteria, judge=by, parallel=parallel, budget=Budget(**limits), **selected)
+        except (KairoError, ValueError) as error:
+            raise Refusal(explain(error) if isinstance(error, KairoError) else str(error)) from None
+
+
+def _existing(file: Path) -> Path:
+    """Return the file of a journal with runs that can be opened without a change; `Refusal` for any other."""
+    if not file.is_file():
+        raise Refusal(f"there is no journal {str(file)!r:.200}: name the file in which runs are recorded")
+    try:
+        found = format_of_file(file)
+    except JournalError as error:
+        raise Refusal(explain(error)) from None
+    if not found.number:
+        raise Refusal(f"journal {str(file)!r:.200}: it has no runs")
+    if found.is_old:
+        raise Refusal(
+            f"journal {str(file)!r:.200} has an earlier format, and --runs changes nothing: kairo migrate first"
+        )
+    return file
+
+
+def _read_selection(text: str) -> dict[str, Any]:
+    """Read `team=desk,since=7d,sample=50,seed=1`; a team's name may contain a comma."""
+    found: dict[str, str] = {}
+    for part in re.split(r",(?=\s*[a-z]+\s*=)", text):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or name not in _SELECTS:
+            raise Refusal(f"--runs {text!r:.200}: it may have {known(_SELECTS)}, not {name!r:.80}")
+        if name in found:
+            raise Refusal(f"--runs {text!r:.200} names {name!r} twice")
+        found[name] = value
+    if not found.get("team"):
+        raise Refusal(f"--runs {text!r:.200} names no team: write team=NAME, the name that kairo runs shows")
+    selected: dict[str, Any] = {"team": found["team"]}
+    if "since" in found:
+        selected["since"] = read_age(found["since"], "--runs: since")
+    for name, least, allowed in (("sample", 1, "a whole number from 1"), ("seed", 0, "a whole number from 0")):
+        if name in found:
+            if not re.fullmatch(r"[0-9]{1,18}", found[name]) or int(found[name]) < least:
+                raise Refusal(f"--runs: {name} is {allowed}, not {found[name]!r:.80}")
+            selected[name] = int(found[name])
+    return selected
+
+
 def _dataset(file: Path, *, with_rubric: bool) -> Dataset:
     if not file.is_file():
         raise Refusal(f"there is no file {str(file)!r}: give a dataset, JSON Lines with a case a line")
@@ -269,7 +404,7 @@ def _compared_metrics(found: Comparison | None) -> dict[str, float]:
     return dict(zip(_COMPARED, (found.passed.change, found.passed.low, found.p_value), strict=True))
 
 
-def _requirement(text: str, job: EvalJob, *, compared: bool) -> Requirement:
+def _requirement(text: str, job: EvalJob, *, compared: bool, runs: bool) -> Requirement:
     """Read a requirement; `Refusal` for a metric that the eval will not have."""
     match = _REQUIREMENT.fullmatch(text)
     try:
@@ -281,15 +416,16 @@ def _requirement(text: str, job: EvalJob, *, compared: bool) -> Requirement:
     rubrics = job.team.evaluators.values()
     criteria = [f"criterion.{one.id}" for rubric in rubrics for one in getattr(rubric, "criteria", ())]
     tries = [f"pass_{how}_{k}" for how in ("any", "all") for k in range(2, job.repeat + 1)]
-    metrics = [*_METRICS, *tries, *criteria, *(_COMPARED if compared else ())]
+    own = [one for one in (*_METRICS, *_OF_RUNS) if one not in (_NOT_OF_RUNS if runs else _OF_RUNS)]
+    metrics = [*own, *tries, *criteria, *(_COMPARED if compared else ())]
     if match[1] not in metrics:
         hint = "" if compared or match[1] not in _COMPARED else "; that one needs --compare"
         raise Refusal(f"--require {text!r}: there is no metric {match[1]!r}; there are {known(metrics)}{hint}")
     return Requirement(text.strip(), match[1], match[2], bound / 100 if match[4] else bound)
 
 
-def _show(result: EvalResult, compared: Comparison | None, unmet: Sequence[str], screen: Screen) -> None:
-    screen.print_text(draw_eval(result))
+def _show(found: EvalResult | RejudgedRuns, compared: Comparison | None, unmet: Sequence[str], screen: Screen) -> None:
+    screen.print_text(draw_eval(found) if isinstance(found, EvalResult) else draw_runs(found))
     if compared is not None:
         screen.print_text()
         screen.print_text(draw_comparison(compared))

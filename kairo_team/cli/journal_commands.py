@@ -286,7 +286,7 @@ def forget(
     desk = cast("Desk", context.obj)
     if (run is None) == (older_than is None):
         raise Refusal("name a run, or give an age: kairo forget RUN, or kairo forget --older-than 30d")
-    seconds = None if older_than is None else _read_age(older_than)
+    seconds = None if older_than is None else read_age(older_than, "--older-than")
     with opened(journal, database) as book:
         name = None if run is None else find_run(book, run).run_id
         number = book.forget(name, older_than=seconds)
@@ -294,15 +294,15 @@ def forget(
     return 0
 
 
-def _read_age(text: str) -> float:
-    """Read `30d`, `12h`, `90m` or `45s` as seconds."""
+def read_age(text: str, option: str) -> float:
+    """Read `30d`, `12h`, `90m` or `45s` as seconds; `option` names the age in errors."""
     unit = _UNITS.get(text[-1:])
     try:
         amount = float(text[:-1])
     except ValueError:
         amount = -1.0
     if unit is None or not 0 <= amount < float("inf"):
-        raise Refusal(f"--older-than is a number with d, h, m or s, such as 30d, not {text!r}")
+        raise Refusal(f"{option} is a number with d, h, m or s, such as 30d, not {text!r}")
     return amount * unit
 
 

@@ -179,7 +179,7 @@ class EvalResult:
             raise ValueError(f"it is not JSON ({str(error).partition(':')[0]})") from None
         if not isinstance(found, dict) or found.get("version") != VERSION:  # pyright: ignore[reportUnknownMemberType] - JSON
             raise ValueError(f"it is not a result of an eval, version {VERSION}, as kairo eval --output writes it")
-        fields = {name: one for name, one in found.items() if name not in ("version", "metrics")}  # pyright: ignore[reportUnknownVariableType] - JSON
+        fields = {name: one for name, one in found.items() if name not in ("version", "metrics", "runs")}  # pyright: ignore[reportUnknownVariableType] - JSON
         return read(cls, fields)
 
     def _repr_html_(self) -> str:

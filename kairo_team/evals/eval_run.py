@@ -5,24 +5,28 @@ Its trials therefore run side by side under one budget, a journal can resume it,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team import api
-from kairo_team._util.frozen import check_kind, thaw
+from kairo_team._util.frozen import EMPTY, check_kind, thaw
 from kairo_team._util.plugin_shapes import check_plug_in
 from kairo_team.agents.team_agent import TeamAgent
-from kairo_team.budget import Budget, check_count
+from kairo_team.budget import Budget, BudgetPolicy, check_count
 from kairo_team.coordinators.reviewers import Reviewers
+from kairo_team.durable.sql_journal import SqlJournal
 from kairo_team.engine.records.digests import criteria_digest
 from kairo_team.engine.run.team_run import TeamRun
 from kairo_team.errors import HaltError, InsufficientBudget, Misuse, RunExists, RunFinished, known
 from kairo_team.evals.dataset import Case, Dataset, id_of
 from kairo_team.evals.eval_result import EvalResult, Outcome, Trial
+from kairo_team.evaluators.checks.tool_calls import OF_CALLS
 from kairo_team.evaluators.fingerprint import digest_of
 from kairo_team.evaluators.rubric import Rubric
+from kairo_team.messages import Message
 from kairo_team.plugins import resolve
+from kairo_team.results import Attempt
 from kairo_team.tasks import Assignment, Task, TaskGraph, TaskStatus
 from kairo_team.team import Member, Team, TeamConfig, TeamExecutionRequest
 from kairo_team.verdicts import VerdictOutcome
@@ -30,7 +34,8 @@ from kairo_team.verdicts import VerdictOutcome
 if TYPE_CHECKING:
     from kairo_team.contracts import Agent, ChatModel, EvaluationStrategy, MemberContext, TeamCoordinator
     from kairo_team.engine.work.runtime import Runtime
-    from kairo_team.results import TaskOutcome, TeamResult
+    from kairo_team.files import File
+    from kairo_team.results import AgentOutput, TaskOutcome, TeamResult
 
 _SUBJECT: Final = "team"
 """Name of the member that is the team under test."""
@@ -81,7 +86,9 @@ async def run_eval(
         run_id=run_id,
     )
     bound = job if runtime is None else replace(job, team=replace(job.team, runtime=None))
-    result = await _run(bound, runtime or team.runtime, take_over=take_over)
+    around = runtime or team.runtime
+    check_recorded(bound, None if around is None else around.store)
+    result = await _run(bound, around, take_over=take_over)
     if result.refused:
         raise Misuse(f"nothing was evaluated: {result.error}")
     return job.result(result)
@@ -112,21 +119,51 @@ def prepare_eval(
     if coordinator is not None:
         coordinator = resolve("run_eval: coordinator", "coordinator", coordinator)
     evaluators = _evaluators(dataset, rubric if rubric is not None else dataset.rubric)
-    work = _EvalCoordinator(_plan(dataset, repeat), judge)
     # Without a runtime of its own the team under test takes the eval's.
     subject = _Subject(replace(team, runtime=None), coordinator=coordinator, plan=plan, config=config or TeamConfig())
+    return job_of(
+        subject,
+        team.name,
+        dataset,
+        evaluators,
+        judge=judge,
+        repeat=repeat,
+        parallel=parallel,
+        budget=budget,
+        runtime=team.runtime,
+        run_id=run_id,
+    )
+
+
+def job_of(
+    subject: Agent,
+    name: str,
+    dataset: Dataset,
+    evaluators: Mapping[str, Any],
+    *,
+    judge: str | ChatModel | Agent | None = None,
+    repeat: int = 1,
+    parallel: int = 4,
+    budget: Budget | None = None,
+    runtime: Runtime | None = None,
+    run_id: str | None = None,
+    files: Mapping[str, Sequence[File]] = EMPTY,
+    policy: BudgetPolicy | None = None,
+) -> EvalJob:
+    """Return the run in which an agent does every case; `files` has the files of tasks, by the task's id."""
+    work = _EvalCoordinator(_plan(dataset, repeat, files), judge)
     by = "" if judge is None else f".by-{_name_of(judge)}"
     role = id_of(f"{dataset.name}.{dataset.digest[:_SHOWN]}.x{repeat}{by}")  # so no journal mixes two evals
-    outer = Team(
-        f"eval of {team.name}", [Member(role, subject, name=_SUBJECT)], evaluators=evaluators, runtime=team.runtime
-    )
+    outer = Team(f"eval of {name}", [Member(role, subject, name=_SUBJECT)], evaluators=evaluators, runtime=runtime)
     work.judges(None, outer)  # raises for what cannot be a judge
     # No timeout for a trial: the team's own config has its timeouts.
-    limits = TeamConfig(budget or Budget(), max_parallel_tasks=parallel, task_timeout=None)
-    goal = f"Evaluate {team.name} on {dataset.name}: {len(dataset)} cases, {repeat} x."
+    limits = TeamConfig(
+        budget or Budget(), max_parallel_tasks=parallel, task_timeout=None, budget_policy=policy or BudgetPolicy()
+    )
+    goal = f"Evaluate {name} on {dataset.name}: {len(dataset)} cases, {repeat} x."
     request = TeamExecutionRequest(goal, plan=work.graph, config=limits)
     request = request if run_id is None else replace(request, run_id=run_id)
-    return EvalJob(outer, request, work, dataset, repeat, team.name, recorded=run_id is not None)
+    return EvalJob(outer, request, work, dataset, repeat, name, recorded=run_id is not None)
 
 
 async def _run(job: EvalJob, runtime: Runtime | None, *, take_over: bool) -> TeamResult:
@@ -197,16 +234,11 @@ def _evaluators(dataset: Dataset, rubric: Any) -> Mapping[str, Any]:
         raise ValueError(f"nothing decides about the cases {bare}: give run_eval a rubric, or the dataset one")
     if own and rubric is not None and not isinstance(rubric, Rubric):
         raise ValueError(f"the cases {known(own)} add criteria to a rubric, and {rubric!r:.80} is not a Rubric")
-    if any(getattr(one, "reads_transcript", False) for one in (rubric, *own.values())):
-        raise ValueError(
-            "an eval reviews what a team returns, and a team keeps no transcript: "
-            'leave out the criteria with on="transcript"'
-        )
     shared = {} if rubric is None else {_ALL: rubric}
     return shared | {f"case.{name}": one if rubric is None else _joined(name, rubric, one) for name, one in own.items()}
 
 
-def _plan(dataset: Dataset, repeat: int) -> TaskGraph:
+def _plan(dataset: Dataset, repeat: int, files: Mapping[str, Sequence[File]]) -> TaskGraph:
     """Return a task for each trial: first all cases once, then all again."""
     return TaskGraph(
         [
@@ -215,6 +247,7 @@ def _plan(dataset: Dataset, repeat: int) -> TaskGraph:
                 case.input,
                 inputs=thaw(case.context),
                 reference=case.reference,
+                files=files.get(_task_id(case, number), ()),
                 evaluator=_ALL if case.rubric is None else f"case.{case.id}",
             )
             for number in range(1, repeat + 1)
@@ -227,8 +260,68 @@ def _task_id(case: Case, number: int) -> str:
     return f"{case.id}.{number}"
 
 
+def reads_transcript(evaluator: Any) -> bool:
+    """Return whether an evaluator decides about what members did: by a conversation as a text, or by its tool calls."""
+    made = [getattr(one.check, "made", None) for one in getattr(evaluator, "criteria", ())]
+    return bool(getattr(evaluator, "reads_transcript", False)) or any(one and one.name in OF_CALLS for one in made)
+
+
+def check_recorded(job: EvalJob, store: Any) -> None:
+    """Raise `ValueError` if the evaluators read what members did and `store`, the journal, does not record it."""
+    if any(map(reads_transcript, job.team.evaluators.values())) and not isinstance(store, SqlJournal):
+        raise ValueError(
+            'checks of tool calls and criteria with on="transcript" need a record of what the members did: give '
+            'run_eval runtime=kt.Runtime(journal=kt.SqliteJournal("runs.db")), or kairo eval --journal runs.db'
+        )
+
+
+def transcript_of(journal: SqlJournal, run_id: str) -> tuple[Message, ...]:
+    """Return the conversations of a recorded run's attempts, in the order in which the attempts ended.
+
+    A line before each names the task and the member, so hand-offs between members show. Runs inside it are left out.
+    """
+    sql = "SELECT value FROM step WHERE run_id = ? AND key LIKE 'attempt:%' ORDER BY id"
+    with journal.database.reading() as connection:
+        rows = connection.execute(sql, (run_id,)).fetchall()
+        found = [journal.database.look_at(one["value"], object, f"an attempt of run {run_id!r}") for one in rows]
+    messages: list[Message] = []
+    for place, attempt in enumerate(one for one in found if isinstance(one, Attempt)):
+        if attempt.output is not None and attempt.output.transcript:
+            messages.append(
+                Message.system(f"Task {attempt.task_id}, attempt {attempt.number}: member {attempt.member}")
+            )
+            messages += [_renumbered(one, place) for one in attempt.output.transcript]
+    return tuple(messages)
+
+
+def _renumbered(message: Message, place: int) -> Message:
+    """Return a message whose calls have ids that no other attempt has."""
+    answered = message.tool_call_id
+    return replace(
+        message,
+        tool_calls=[replace(call, id=f"{place}.{call.id}") for call in message.tool_calls],
+        tool_call_id=None if answered is None else f"{place}.{answered}",
+    )
+
+
 class _Subject(TeamAgent):
     """The team under test: it gets a case as from a person, and nothing of the eval around it."""
+
+    def __init__(self, team: Team, **options: Any) -> None:
+        super().__init__(team, **options)
+        self._transcripts: dict[str, tuple[Message, ...]] = {}
+
+    async def _execute(self, team: Team, request: TeamExecutionRequest, budget: Budget | None) -> TeamResult:
+        result = await super()._execute(team, request, budget)
+        store = None if team.runtime is None else team.runtime.store
+        if isinstance(store, SqlJournal):
+            self._transcripts[result.run_id] = transcript_of(store, result.run_id)
+        return result
+
+    def output_of(self, result: TeamResult) -> AgentOutput:
+        """Return the output of an inner run, with what its members did if a journal recorded it."""
+        transcript = self._transcripts.pop(result.run_id, ())
+        return replace(super().output_of(result), transcript=transcript)
 
     def request_for(self, assignment: Assignment | str, context: MemberContext | None) -> TeamExecutionRequest:
         """Return the request of an inner run."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from kairo_team.evals.eval_result import OUTCOMES, Comparison, EvalResult, Trial
+from kairo_team.evals.recorded_runs import RejudgedRuns
 from kairo_team.views.text import count, one_line
 
 MOST_CASES: Final = 20
@@ -20,7 +21,11 @@ _MOST_REASONS: Final = 3
 
 def draw_eval(result: EvalResult, *, full: bool = False) -> str:
     """Return the table of an eval; `full` names every case that did not pass."""
-    lines = [describe_eval(result), "", *draw_table(metric_rows(result))]
+    return "\n".join([describe_eval(result), "", *_metrics_and_cases(result, metric_rows(result), full=full)])
+
+
+def _metrics_and_cases(result: EvalResult, rows: Iterable[tuple[str, str]], *, full: bool = False) -> list[str]:
+    lines = draw_table(rows)
     criteria = [(name, str(met)) for name, met in result.criteria.items()]
     if criteria:
         lines += ["", "Criteria, met where decided", *draw_table(criteria)]
@@ -35,7 +40,31 @@ def draw_eval(result: EvalResult, *, full: bool = False) -> str:
         lines += ["", "Why a judge left trials undecided", *draw_table(rows)]
     if result.error:
         lines += ["", one_line(result.error)]
-    return "\n".join(lines)
+    return lines
+
+
+def draw_runs(found: RejudgedRuns) -> str:
+    """Return the table of finished runs that were judged again."""
+    by = f", judged by {found.result.judge}" if found.result.judge else ""
+    left = f", {found.not_drawn:,} not drawn" if found.not_drawn else ""
+    lines = [one_line(f"{found.result.name}: {count(len(found.runs), 'run')}, seed {found.seed}{left}{by}"), ""]
+    decided = [one for one in found.weeks if one.passed.n]
+    rows = [
+        ("agreement", str(found.agreement)),
+        ("  accepted then", f"pass now: {found.accepted}" if found.accepted.n else "none was decided"),
+        ("  refused then", f"pass now: {found.refused}" if found.refused.n else "none was decided"),
+    ]
+    if "kappa" in found.metrics:
+        rows.append(("  beyond chance", f"kappa {found.metrics['kappa']:.2f}"))
+    if "drift" in found.metrics:
+        chance = f"chance alone: {found.metrics['drift_p_value']:.2g}"
+        rows.append(("drift", f"{found.metrics['drift']:+.1%} passed in {decided[-1].week}, {chance}"))
+    rows += [(f"skipped {why}", f"{many:,}") for why, many in found.skipped.items()]
+    lines += draw_table(rows)
+    weeks = [(one.week, f"passed {one.passed}", f"agreed {one.agreed}") for one in decided]
+    lines += ["", "Weeks in which the runs began", *draw_table(weeks)] if weeks else []
+    metrics = [row for row in metric_rows(found.result) if row[0] != "time"]  # no team ran
+    return "\n".join([*lines, "", *_metrics_and_cases(found.result, metrics)])
 
 
 def describe_eval(result: EvalResult) -> str:

@@ -144,6 +144,39 @@ def test_what_cannot_be_evaluated_is_a_sentence(
     assert "Traceback" not in said.err
 
 
+CALLS = """
+from kairo_team.agents import MiniAgent
+from kairo_team.evaluators import Criterion, Rubric, checks
+from kairo_team.testing import FunctionModel
+
+@kt.tool
+async def look(word: str) -> str:
+    "Look a word up."
+    return "The moon."
+
+def reply(request):
+    if any(one.role == "tool" for one in request.messages):
+        return "Found."
+    return kt.ModelResponse("", [kt.ToolCall("1", "look", {"word": "tide"})])
+
+team = kt.Team("desk", [kt.Member("writer", MiniAgent(FunctionModel(reply, name="test:model"), tools=[look]))])
+rubric = Rubric([Criterion("looks", "it looks things up", checks.calls_with("look", {"word": "tide"}))])
+"""
+
+
+def test_what_members_did_is_judged_where_a_journal_records_it(
+    kairo: Kairo, team_file: Callable[..., Path], cases: Path, tmp_path: Path
+) -> None:
+    file = team_file(CALLS)
+    said = kairo("eval", cases, "--team", file, "--rubric", file)
+    assert said.code == 2
+    assert "need a record of what the members did" in said.err
+    assert "kairo eval --journal runs.db" in said.err
+    said = kairo("eval", cases, "--team", file, "--rubric", file, "--journal", tmp_path / "r.db")
+    assert (said.code, said.err) == (0, "")
+    assert "passed  2 of 2" in said.out
+
+
 def test_the_inputs_are_not_overwritten(kairo: Kairo, team: Path, cases: Path) -> None:
     said = kairo("eval", cases, "--team", team, "--rubric", team, "-o", cases)
     assert said.code == 2

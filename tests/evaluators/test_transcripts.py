@@ -48,6 +48,16 @@ async def level(criterion: Criterion, *transcript: kt.Message) -> tuple[str, str
         (checks.avoids_tool("buy"), "met"),
         (checks.max_tool_calls(2), "met"),
         (checks.max_tool_calls(1), "not met"),
+        (checks.max_tool_calls(1, "delete_*"), "met"),
+        (checks.max_tool_calls(0, "sea*"), "not met"),
+        (checks.calls_in_order("search", "delete_*"), "met"),
+        (checks.calls_in_order("delete_*", "search"), "not met"),
+        (checks.calls_in_order("search", "search"), "not met"),
+        (checks.calls_with("search", {"query": "tides"}), "met"),
+        (checks.calls_with("sea*", {}), "met"),
+        (checks.calls_with("search", {"query": "wind"}), "not met"),
+        (checks.calls_with("search", {"query": "tides", "most": 3}), "not met"),
+        (checks.calls_with("delete_*", {"query": "tides"}), "not met"),
         (checks.contains("query", "{broken", "[result of search]"), "met"),
         (checks.forbidden("the moon"), "not met"),
     ],
@@ -81,11 +91,56 @@ def test_the_text_of_a_conversation_says_whose_each_part_is() -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: checks.calls_tool(" "), lambda: checks.calls_tool("a", 0), lambda: checks.max_tool_calls(-1)]
+    "make",
+    [
+        lambda: checks.calls_tool(" "),
+        lambda: checks.calls_tool("a", 0),
+        lambda: checks.max_tool_calls(-1),
+        lambda: checks.max_tool_calls(1, ""),
+        lambda: checks.calls_in_order("a"),
+        lambda: checks.calls_in_order("a", " "),
+        lambda: checks.calls_with("", {}),
+        lambda: checks.calls_with("a", []),  # type: ignore[arg-type]  # on purpose
+        lambda: checks.calls_with("a", {"x": object()}),
+    ],
 )
 def test_checks_of_nothing_are_refused(make: Any) -> None:
-    with pytest.raises(ValueError, match=r"tool's name|whole number"):
+    with pytest.raises(ValueError, match=r"tool's name|whole number|two tools|arguments by name"):
         make()
+
+
+@pytest.mark.parametrize(
+    ("check", "data", "said"),
+    [
+        (
+            checks.calls_in_order("search", "buy"),
+            {"calls_in_order": {"tools": ["search", "buy"]}},
+            "buy was not called after search",
+        ),
+        (
+            checks.calls_in_order("buy", "search"),
+            {"calls_in_order": {"tools": ["buy", "search"]}},
+            "buy was not called",
+        ),
+        (
+            checks.calls_with("search", {"query": "x"}),
+            {"calls_with": {"tool": "search", "arguments": {"query": "x"}}},
+            """search was called 1 times, never with {"query": "x"}; last with {"query": "tides"}""",
+        ),
+        (
+            checks.max_tool_calls(0, "search"),
+            {"max_tool_calls": {"limit": 0, "tool": "search"}},
+            "1 tool calls of search were made, at most 0 are allowed",
+        ),
+    ],
+)
+async def test_checks_of_calls_are_data_and_say_what_is_wrong(check: Any, data: Any, said: str) -> None:
+    rubric = Rubric([Criterion("c", "c", check, on="transcript")])
+    assert rubric.to_data()["criteria"][0]["check"] == data
+    again = Rubric.from_data(rubric.to_data())
+    assert again.digest == rubric.digest
+    verdict = await again.evaluate(reviewed(*TALK))
+    assert verdict.findings[0].observed == said
 
 
 def test_a_criterion_is_about_the_artifact_or_the_transcript() -> None:
