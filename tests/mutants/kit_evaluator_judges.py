@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -11,6 +12,7 @@ import anyio
 import kairo_team as kt
 from kairo_team.contracts import ChatModel, EvaluationStrategy
 from kairo_team.evaluators import AgentEvaluationStrategy, Answer, Criterion, Rubric
+from kairo_team.evaluators.artifact_view import as_data
 from kairo_team.evaluators.judge_question import Question
 from kairo_team.evaluators.judge_reply import Judgement
 from kairo_team.evaluators.judge_texts import JudgeTexts
@@ -268,7 +270,8 @@ class CutsItsSources(Guards):
     class Asking(Judge):
         def _texts(self, criteria: Sequence[Criterion]) -> JudgeTexts:
             texts = super()._texts(criteria)
-            return replace(texts, upstream={name: text[:6_000] for name, text in texts.upstream.items()}, cut={})
+            upstream = {name: as_data(json.loads(text)[:6_000]) for name, text in texts.upstream.items()}
+            return replace(texts, upstream=upstream, cut={})
 
 
 @mutant("E11", clause="C13", by="contradicts_itself")

@@ -81,7 +81,7 @@ class Reviewing(Honest):
     async def one(self, run: kt.TeamRun, task: kt.Task) -> None:
         work = Work(run, task, run.config.max_feedback_rounds)
         attempt = await run.attempt(task, 1)
-        if attempt.error is None and self.evaluator is None:
+        if attempt.error is None and self.evaluator is None and task.evaluator is None:
             run.accept(task, attempt)
             return
         while attempt.error is None:
@@ -108,7 +108,8 @@ class Reviewing(Honest):
         return verdict if cause is None else EvaluationVerdict.review_exceeded(cause, verdict.feedback)
 
     def reviewer(self, work: Work) -> Any:
-        return self.evaluator
+        named = work.task.evaluator
+        return self.evaluator if named is None else work.run.team.evaluators[named]
 
     def standing(self, work: Work, attempt: Attempt) -> EvaluationVerdict | None:
         for age, (earlier, verdict) in enumerate(reversed(work.reviewed)):
