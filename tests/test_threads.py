@@ -227,7 +227,8 @@ async def test_a_call_that_comes_while_the_last_one_leaves_is_begun(monkeypatch:
     """The last one counts until its caller was woken, so that the next call lines up behind one that has ended."""
     monkeypatch.setattr(threads, "MAX_BUSY", 1)
     monkeypatch.setattr(threads, "_pool", threads._Pool())
-    wake, lined_up, came = threads._Call.wake, threading.Event(), list[str]()
+    wake: Callable[[threads._Call[Any]], bool] = threads._Call[Any].wake
+    lined_up, came = threading.Event(), list[str]()
 
     def wake_and_wait(call: threads._Call[Any]) -> bool:
         woken = wake(call)
