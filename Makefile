@@ -31,7 +31,7 @@ demo: $(VENV)/.demo ## a team on the embedded model in five scenes, from nothing
 machines: $(VENV)/.dev ## a run of 200 tasks on four workers over PostgreSQL, two of which are killed
 	@$(BIN)/python -m kairo_team.examples.many_machines $(ARGS)
 
-test: $(VENV)/.dev ## the suite: everything that shows a behaviour, in about seven minutes on two idle cores
+test: $(VENV)/.dev ## the suite: everything that shows a behaviour, in about nine minutes on two idle cores
 	@$(SUITE) -m "not exhaustive and not bench and not browser and not long" $(ARGS)
 	@echo "Tests in a browser were left out: make browser runs them, with Chromium (apt-get install chromium)."
 
