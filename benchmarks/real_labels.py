@@ -1,11 +1,11 @@
 """Real judges' answers against people's labels: tables of docs/calibration.md and docs/strategies.md.
 
-    KAIRO_JUDGE_DATA=FOLDER python -m benchmarks.real_labels
+    python -m benchmarks.real_labels
 
-The folder has `llmbar.json` and `pandalm.json`: people's choices between two answers (LLMBar, MIT; PandaLM, Apache-2.0)
-and the recorded choices of real judges. A judge here is asked by the library as in a run, and gives the recorded
-answer: `kairo judge score FILE --judge benchmarks/real_labels.py:gpt_4 --rubric
-benchmarks/real_labels.py`.
+The folder `../shared/judge-data` of the repository, or the one that KAIRO_JUDGE_DATA names, has `llmbar.json` and
+`pandalm.json`: people's choices between two answers (LLMBar, MIT; PandaLM, Apache-2.0) and the recorded choices of real
+judges. A judge here is asked by the library as in a run, and gives the recorded answer: `kairo judge score FILE --judge
+benchmarks/real_labels.py:gpt_4 --rubric benchmarks/real_labels.py`.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ WORDINGS: Final = (
 
 def folder() -> Path | None:
     """Return the folder of the data; None where it is not there."""
-    given = os.environ.get(VARIABLE)
-    return Path(given) if given and Path(given, "llmbar.json").is_file() else None
+    place = Path(os.environ.get(VARIABLE) or _ROOT.parent / "shared" / "judge-data")
+    return place if (place / "llmbar.json").is_file() else None
 
 
 @cache

@@ -15,7 +15,7 @@ pytestmark = [
     pytest.mark.sampled("anyio_backend"),
     pytest.mark.skipif(
         real_labels.folder() is None,
-        reason=f"the answers of real judges are not here: {real_labels.VARIABLE} names them",
+        reason="the answers of real judges are not here: ../shared/judge-data of the repository",
     ),
 ]
 
