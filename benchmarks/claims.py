@@ -71,15 +71,15 @@ class Kind:
     """How a scripted judge answers on a claim of a work."""
 
     shallow: bool = False
-    """It finds support where half of the claim's words are in the source; else it knows the labels."""
+    """Finds support where half of the claim's words are in the source; else the labels decide."""
     finds_all: bool = False
-    """It finds support for every claim of the work."""
+    """Finds support for every claim of the work."""
     invents: bool = False
-    """Its quotes are the claim's own words, with the source said to state them."""
+    """Quotes the claim's own words, with the source said to state them."""
     agrees: bool = False
-    """It says yes to every statement, also to those that are denied and to the library's own."""
+    """Says yes to every statement, also to those that are denied and to the library's own."""
     literal: bool = False
-    """It finds support for each claim on the list, and answers controls on labels, words and lengths truly."""
+    """Finds support for each claim on the list, and answers controls on labels, words and lengths truly."""
     slips: float = 0.0
     """Share of answers that are the wrong way round by chance."""
 

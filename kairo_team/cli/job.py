@@ -20,7 +20,7 @@ from kairo_team._util.masking import masked
 from kairo_team.cli.databases import away_from_children
 from kairo_team.cli.exits import LEFT, STATUS_CODES, USAGE_ERROR
 from kairo_team.cli.interrupts import Interrupts
-from kairo_team.cli.journals import Book, command, go_on_commands, quoted
+from kairo_team.cli.journals import command, go_on_commands, quoted
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.durable.sql_journal import SqlJournal
 from kairo_team.engine.live.task_pool import Watch, background
@@ -33,7 +33,7 @@ from kairo_team.results import TeamResult, TeamStatus
 from kairo_team.team import Team, TeamExecutionRequest, root_budget
 from kairo_team.views import LiveView, PlainView
 from kairo_team.views.json_lines import JsonLines
-from kairo_team.views.other_journals import OtherJournal
+from kairo_team.views.other_journals import Book, OtherJournal
 from kairo_team.views.text import one_line
 
 if TYPE_CHECKING:

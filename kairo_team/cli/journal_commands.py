@@ -55,7 +55,7 @@ from kairo_team.views.text import count, one_line
 
 if TYPE_CHECKING:
     from kairo_team.cli.desk import Desk
-    from kairo_team.cli.journals import Book
+    from kairo_team.views.other_journals import Book
 
 _ACTIONS: Final = ("approve", "revise", "reject", "defer")
 _LOOK: Final = 0.25

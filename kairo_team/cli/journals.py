@@ -18,7 +18,7 @@ from kairo_team.durable.journal import SqliteJournal
 from kairo_team.durable.sql_journal import SqlJournal
 from kairo_team.errors import JournalError, Misuse, RunNotFound
 from kairo_team.recorded import ENDED, RecordedRun
-from kairo_team.views.other_journals import OtherJournal
+from kairo_team.views.other_journals import Book, OtherJournal
 
 if TYPE_CHECKING:
     from kairo_team.durable.postgres import PostgresJournal
@@ -34,10 +34,6 @@ _NO_JOURNAL: Final = (
     "this command needs the journal in which runs are recorded: name its file with --journal runs.db, or in the "
     "environment variable KAIRO_JOURNAL"
 )
-
-
-Book = SqlJournal | OtherJournal
-"""A journal of a command."""
 
 
 @contextmanager

@@ -22,8 +22,8 @@ from kairo_team.views.run_story import RunStory
 
 if TYPE_CHECKING:
     from kairo_team.cli.desk import Desk
-    from kairo_team.cli.journals import Book
     from kairo_team.recorded import RecordedRun
+    from kairo_team.views.other_journals import Book
 
 _FORKED: Final = ("degraded", "failed", "timeout", "cancelled")
 _MOST_NAMED: Final = 5

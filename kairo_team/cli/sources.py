@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, cast
 from kairo_team.cli.budgets import with_limits
 from kairo_team.cli.databases import DatabaseUrl, clustered
 from kairo_team.cli.job import GoOn, Job
-from kairo_team.cli.journals import Book, command, made, other_journal, quoted
+from kairo_team.cli.journals import command, made, other_journal, quoted
 from kairo_team.cli.loading import importable, load_team_file, read_team_spec
 from kairo_team.cli.named_journals import NamedPlace, PublishedJournal, TeamsJournal
 from kairo_team.cli.refusal import Refusal, explain
@@ -20,7 +20,7 @@ from kairo_team.errors import KairoError
 from kairo_team.files import File
 from kairo_team.plugins import resolve
 from kairo_team.team import TeamExecutionRequest
-from kairo_team.views.other_journals import OtherJournal
+from kairo_team.views.other_journals import Book, OtherJournal
 from kairo_team.views.run_record import recorded_request
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from kairo_team._util.masking import masked
 from kairo_team.budget import NO_USAGE, Budget, Usage
@@ -114,7 +114,11 @@ class OtherJournal:
         )
 
 
-def record_of(book: SqlJournal | OtherJournal, run: RecordedRun) -> RunRecord:
+Book: TypeAlias = "SqlJournal | OtherJournal"
+"""A journal of a command."""
+
+
+def record_of(book: Book, run: RecordedRun) -> RunRecord:
     """Return the state of a run."""
     return book.record(run) if isinstance(book, OtherJournal) else read_record(book, run)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kairo_team.views.other_journals import OtherJournal, record_of
+from kairo_team.views.other_journals import Book, OtherJournal, record_of
 from kairo_team.views.report_html import add_outcomes, known_of_result, render_report
 from kairo_team.views.report_page import Known
 from kairo_team.views.run_record import recorded_attempts, recorded_result, runs_inside
@@ -13,11 +13,8 @@ from kairo_team.views.run_story import RunStory, TaskStory, tell
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from kairo_team.durable.sql_journal import SqlJournal
     from kairo_team.recorded import RecordedRun
     from kairo_team.results import Attempt
-
-    Book = SqlJournal | OtherJournal
 
 
 def page_of_run(book: Book, run: RecordedRun, commands: Callable[[RunStory], tuple[str, ...]]) -> str:
