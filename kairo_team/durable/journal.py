@@ -175,17 +175,18 @@ class SqliteFile(Database):
     @contextmanager
     def _connected(self) -> Generator[SqliteConnection]:
         """Lend a connection, and keep it if the block succeeds: to open one takes as long as its transaction."""
-        connection = self._take_kept() or self._connect()
+        # The number is the one from before the block: the file may be replaced or gone at its end.
+        connection, number = self._take_kept() or (self._connect(), self._number_of_file)
         try:
             yield connection
         except BaseException:
             connection.close()
             raise
-        self._kept.append((connection, self._number_of_file))
+        self._kept.append((connection, number))
         if len(self._kept) > _MOST_KEPT:
             _close_all(self._kept)
 
-    def _take_kept(self) -> SqliteConnection | None:
+    def _take_kept(self) -> tuple[SqliteConnection, str] | None:
         """Return a kept connection to the file that is there now; close connections to a file that was replaced."""
         while self._pid == os.getpid():
             try:
@@ -194,7 +195,7 @@ class SqliteFile(Database):
                 break
             with suppress(OSError):
                 if number == self._number_of_file:
-                    return connection
+                    return connection, number
             connection.close()
         return None
 

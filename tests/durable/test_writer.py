@@ -140,6 +140,20 @@ def test_connections_are_kept_for_the_file_that_is_there(tmp_path: Path) -> None
     journal.close()
 
 
+def test_a_file_that_is_replaced_inside_a_block_gets_a_connection_of_its_own(tmp_path: Path) -> None:
+    path, other = tmp_path / "runs.db", tmp_path / "other.db"
+    kt.SqliteJournal(other).close()
+    journal = kt.SqliteJournal(path)
+    with journal.database.reading():
+        other.replace(path)
+    [before] = kept_by(journal)
+    assert journal.runs() == ()
+    assert before not in kept_by(journal)
+    with journal.database.reading():
+        path.unlink()
+    journal.close()
+
+
 def test_blocks_in_many_threads_keep_two_connections(tmp_path: Path) -> None:
     journal = kt.SqliteJournal(tmp_path / "runs.db")
     together = threading.Barrier(6)
