@@ -18,7 +18,7 @@ PIN_FILES := constraints.txt pyproject.toml scripts/pins.py
 THIRD_PARTY := $(wildcard tests/third_party/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo machines long test rest test-all coverage browser frontends check format bench interop room docs docs-site shape build constraints clean
+.PHONY: help demo machines long test rest test-all coverage browser frontends phoenix check format bench pictures interop room docs docs-site shape build constraints clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## */  make \1	/' | expand -t 22
@@ -31,14 +31,14 @@ demo: $(VENV)/.demo ## a team on the embedded model in five scenes, from nothing
 machines: $(VENV)/.dev ## a run of 200 tasks on four workers over PostgreSQL, two of which are killed
 	@$(BIN)/python -m kairo_team.examples.many_machines $(ARGS)
 
-test: $(VENV)/.dev ## the suite: everything that shows a behaviour, in about nine minutes on two idle cores
-	@$(SUITE) -m "not exhaustive and not bench and not browser and not long" $(ARGS)
-	@echo "Tests in a browser were left out: make browser runs them, with Chromium (apt-get install chromium)."
+test: $(VENV)/.dev ## the suite: what shows each behaviour once, without a server, in about six minutes on two idle cores
+	@$(SUITE) -m "not exhaustive and not service and not bench and not browser and not long" $(ARGS)
+	@echo "Left out: tests on PostgreSQL and rare cases (make rest), and in a browser (make browser, with Chromium)."
 
 test-all: test rest ## `make test`, then `make rest`
 
-rest: $(VENV)/.dev ## what `make test` leaves out: all mutants, rare seeds, every example on the embedded model
-	@$(SUITE) -m "exhaustive and not bench and not browser and not long" --hypothesis-profile=exhaustive $(ARGS)
+rest: $(VENV)/.dev ## what `make test` leaves out: PostgreSQL, the other event loop, all mutants, rare seeds
+	@$(SUITE) -m "(exhaustive or service) and not bench and not browser and not long" --hypothesis-profile=exhaustive $(ARGS)
 
 long: $(VENV)/.dev ## what takes many minutes: laws with many examples, two hundred faults and mutants of a cluster, kits over workers
 	@$(SUITE) -m "(long or hypothesis) and not bench and not browser" --hypothesis-profile=exhaustive --timeout=3600 --ignore=tests/mutants tests $(ARGS)
@@ -52,6 +52,9 @@ browser: $(VENV)/.browser ## the tests in a browser; they need Chromium, of the 
 
 frontends: $(VENV)/.frontends ## the client of AG-UI, in Node, asks a served team; node and npm have to be there
 	@KAIRO_FRONTENDS=$(VENV)/frontends $(BIN)/python -m pytest tests/serve/test_ag_ui_client.py $(ARGS)
+
+phoenix: $(VENV)/.phoenix ## traces in Phoenix, in a browser, and as Logfire and Langfuse send them; installs 700 MB into .venv/phoenix
+	@KAIRO_PHOENIX=$(VENV)/phoenix $(BIN)/python -m pytest -m "browser or real_time" tests/telemetry/test_phoenix.py tests/telemetry/test_trace_programs.py $(ARGS)
 
 check: $(VENV)/.dev ## lint, format and types: ruff, mypy strict, pyright strict
 	@$(BIN)/ruff check
@@ -73,6 +76,10 @@ room: $(VENV)/.dev ## resolve this library beside others and write the table of 
 
 docs: $(VENV)/.dev ## run every example in README.md and docs/, and check every link
 	@$(BIN)/python -m pytest tests/test_docs.py tests/test_docs_site.py tests/test_tutorial.py $(ARGS)
+
+pictures: $(VENV)/.browser ## take the pictures of the report and the console in docs/ again, in Chromium
+	@$(BIN)/python -m scripts.report_pictures
+	@$(BIN)/python -m scripts.console_pictures
 
 docs-site: $(VENV)/.docs ## the site of the documentation in site/, every link checked; open site/index.html
 	@$(BIN)/python -m scripts.docs_site $(SITE)
@@ -104,7 +111,7 @@ $(VENV)/.python:
 	@touch $@
 
 $(VENV)/.demo: $(PIN_FILES) | $(VENV)/.python
-	@$(call install,what the demo needs (130 MB; about a minute),cli local build model)
+	@$(call install,what the demo needs (130 MB; about a minute),cli console local build model)
 
 $(VENV)/.dev: $(PIN_FILES) $(shell find $(THIRD_PARTY) -type f ! -name '*.pyc') | $(VENV)/.python
 	@$(call install,all extras and the development tools (270 MB; about two minutes),all dev model,$(THIRD_PARTY:%=./%))
@@ -115,6 +122,11 @@ $(VENV)/.browser: $(VENV)/.dev
 
 $(VENV)/.frontends: $(VENV)/.dev
 	@npm install --silent --no-audit --no-fund --prefix $(VENV)/frontends @ag-ui/client@1.0.0
+	@touch $@
+
+$(VENV)/.phoenix: $(VENV)/.browser
+	@$(PYTHON) -m venv $(VENV)/phoenix
+	@$(BIN)/uv pip install -q --python $(VENV)/phoenix/bin/python arize-phoenix==20.26.1 langfuse==5.0.4 logfire==5.4.0 -e .
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.dev

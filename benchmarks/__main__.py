@@ -18,6 +18,7 @@ from benchmarks import (
     makespan,
     memory,
     overhead,
+    report,
     start,
     starving,
     tools,
@@ -47,7 +48,7 @@ def main() -> int:
         *contention.measure(),
         *tools.rows(),
     ]
-    rows += [*durable.measure(), *watched.measure(), *growing.measure()]
+    rows += [*durable.measure(), *watched.measure(), *growing.measure(), *report.measure()]
     print(draw(rows))
     over = sum(row.verdict == "OVER" for row in rows)
     print("\nDocuments refused under a budget:\n", *fanout.table(), sep="\n")

@@ -1,14 +1,16 @@
-"""How much memory a run holds at its peak, for each task that does nothing.
+"""How much memory a process has, and how much a run holds at its peak, for each task that does nothing.
 
-Measured by `tracemalloc` in a process of its own. The plan and the team exist before the measurement.
+The latter is measured by `tracemalloc` in a process of its own. The plan and the team exist before the measurement.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tracemalloc
+from pathlib import Path
 
 import kairo_team as kt
 from benchmarks.overhead import layered_plan, nothing, run_team
@@ -17,6 +19,15 @@ from benchmarks.table import Row
 TASKS = 20_000
 MOST = 5.0
 """KB a task; a KB is 1,000 bytes."""
+
+
+def resident(process: int) -> float | None:
+    """Return the megabytes that a process has in memory; None where the system does not show it."""
+    shown = Path(f"/proc/{process}/statm")
+    if not shown.exists():
+        return None
+    pages = int(shown.read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def peak(tasks: int) -> tuple[int, int]:

@@ -221,21 +221,23 @@ def _wrong(population: Iterable[Reviewed], side: Side, least: float) -> float:
 
 
 ROWS: Final = ("gpt_4_x1", "gpt_4_x3", "gpt_4", "palm2", "falcon", "llama2", "chatgpt", "chatgpt_0301")
+DECISIONS: Final = (
+    "decides by itself",
+    "wrong of these",
+    "redraws in which all promises are true",
+    "redraws with a promise",
+    "decided by itself in a redraw",
+)
+"""Columns on what a calibrated judge decides without a person."""
+
+
+def _head(*columns: str) -> list[str]:
+    return [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
 
 
 def draw_calibration() -> str:
     """Return the table of docs/calibration.md in Markdown."""
-    heads = (
-        "judge",
-        "agrees with people",
-        "kappa",
-        "decides by itself",
-        "wrong of these",
-        "redraws in which all promises are true",
-        "redraws with a promise",
-        "decided by itself in a redraw",
-    )
-    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    lines = _head("judge", "agrees with people", "kappa", *DECISIONS)
     for judge in ROWS:
         _, score = scored(judge)
         report, under = score["report"], score["calibrated"]
@@ -279,7 +281,7 @@ def _name(judge: str) -> str:
 
 def draw_orders() -> str:
     """Return the table of what the order of two answers does, with one wording, in Markdown."""
-    lines = ["| judge | flips with the order | right | wrong where both orders agree |", "|---|---|---|---|"]
+    lines = _head("judge", "flips with the order", "right", "wrong where both orders agree")
     label = data("llmbar")["label"]
     for name in judges().values():
         answers = data("llmbar")["judges"][name]
@@ -308,7 +310,7 @@ async def draw_panels() -> str:
     panel = [Recorded(name) for name in judges().values()]
     equal = PanelEvaluationStrategy(panel, rubric, quorum=len(panel) // 2 + 1)
     weighted, few = [await fitted_panel(equal, some) for some in (fitted, fitted[:60])]
-    lines = ["| who decides | decided | right of these |", "|---|---|---|"]
+    lines = _head("who decides", "decided", "right of these")
     for name in judges().values():
         right = [_right(Recorded(name), one) for one in other]
         decided = [one for one in right if one is not None]
@@ -371,17 +373,7 @@ def voted(judge: str, number: int) -> list[Reviewed]:
 async def draw_votes() -> str:
     """Return the table of what more votes of GPT-4 gain, on the half that it was not calibrated on, in Markdown."""
     fitted, other = halves()
-    heads = (
-        "votes at most",
-        "questions for one pair",
-        "agrees with people",
-        "decides by itself",
-        "wrong of these",
-        "redraws in which all promises are true",
-        "redraws with a promise",
-        "decided by itself in a redraw",
-    )
-    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    lines = _head("votes at most", "questions for one pair", "agrees with people", *DECISIONS)
     for number in (1, 3, 5, 9, 17):
         made = await calibrate(
             AgentEvaluationStrategy(Voter("GPT-4"), rubric, votes=number), fitted, ALPHA, DELTA, concurrency=1
@@ -411,7 +403,7 @@ def draw_people() -> str:
     pandalm = data("pandalm")
     people = [list(one) for one in zip(*pandalm["people"], strict=True)]
     most = [max(sorted(set(three)), key=three.count) if len(set(three)) < 3 else None for three in pandalm["people"]]  # noqa: PLR2004 - all differ
-    lines = ["| compared | agree | kappa |", "|---|---|---|"]
+    lines = _head("compared", "agree", "kappa")
     pairs: Iterator[tuple[str, Any, Any]] = (
         (f"person {one + 1} and person {other + 1}", people[one], people[other])
         for one, other in combinations(range(3), 2)

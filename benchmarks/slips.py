@@ -101,7 +101,7 @@ async def refused(
 
 COLUMNS: Final[dict[str, tuple[type[AgentEvaluationStrategy], dict[str, Any]]]] = {
     "asked once": (AskedOnce, {}),
-    "with one more question": (AgentEvaluationStrategy, {}),
+    "asked again after a slip": (AgentEvaluationStrategy, {}),
     "`trusted=True`": (AgentEvaluationStrategy, {"trusted": True}),
 }
 """How a judge is asked."""

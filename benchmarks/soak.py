@@ -32,6 +32,7 @@ from anyio.to_thread import run_sync
 
 import kairo_team as kt
 from benchmarks.kills import Account, compare
+from benchmarks.memory import resident
 from kairo_team.agents import TeamAgent
 from kairo_team.errors import Misuse, ModelCallError, NoQuestion, RunFinished, RunNotFound
 from kairo_team.testing import FunctionModel
@@ -414,10 +415,8 @@ class Soak:
     def weigh(self, **processes: subprocess.Popen[bytes]) -> None:
         """Measure the memory of processes, where the system shows it."""
         for name, process in processes.items():
-            shown = Path(f"/proc/{process.pid}/statm")
-            if shown.exists():
-                pages = int(shown.read_text(encoding="ascii").split()[1])
-                self.memory.setdefault(name, []).append(pages * os.sysconf("SC_PAGE_SIZE") / 1e6)
+            if (size := resident(process.pid)) is not None:
+                self.memory.setdefault(name, []).append(size)
 
     def say(self, minute: int, runs: int) -> None:
         """Check the file, and print the state of things."""

@@ -13,12 +13,18 @@ from benchmarks.table import Row, compare, draw
 REPEATS = 9
 UNIT = "import pydantic, anyio"
 _TEAM = "import kairo_team as kt; kt.run_sync(kt.Team('t', [kt.Member('m', lambda task: 'said')]), 'goal').check()"
+_AGENT = "import asyncio; from benchmarks.peers.turns.kairo_team import alone; asyncio.run(alone())"
 _PROGRAMS = {
     UNIT: ["-c", UNIT],
     "the first run of a team of functions": ["-c", _TEAM],
+    "the first run of an agent with a tool": ["-c", _AGENT],
     "kairo --help": ["-m", "kairo_team.cli", "--help"],
 }
-_MOST = {"the first run of a team of functions": 4.8, "kairo --help": 1.5}
+_MOST = {
+    "the first run of a team of functions": 4.8,
+    "the first run of an agent with a tool": 7.2,
+    "kairo --help": 1.5,
+}
 
 
 def measure() -> list[Row]:

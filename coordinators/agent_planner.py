@@ -58,7 +58,7 @@ class AgentPlanner:
     @property
     def digest(self) -> str:
         """The planner's settings, in a text that is the same in every process; the model is not included."""
-        return repr((self.max_tasks, self.growth, sorted(self._settings.items())))
+        return repr((self.max_tasks, self.growth, sorted(self._settings.items())))  # the model has an entry of its own
 
     def preflight(self, models: Models) -> list[str]:
         """Return why the planner could not be called: its model is not available."""
@@ -73,6 +73,7 @@ class AgentPlanner:
         model = context.model(self.model)
         settings = dict(self._settings)
         max_tokens: int | None = settings.pop("max_tokens", None)
+        # A file that the model does not take is named in words, because members may take it.
         seen, files = offered_to(getattr(model, "file_problem", None), request.files)
         asked = {"team": team, "max_tasks": self.max_tasks, "growth": self.growth}
         ask = context.render("plan", request=request, files=files, **asked)

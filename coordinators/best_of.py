@@ -55,18 +55,21 @@ class BestOf(TeamAgent):
         *,
         judge: str | ChatModel | Agent,
         text: str = DOES_BETTER,
+        votes: int = 1,
         config: TeamConfig = TeamConfig(),
     ) -> None:
         """Make the agent: `text` says what makes a work better, `config` applies to the inner runs.
 
-        The `task_timeout` of `config` ends a slow try alone; a timeout around the attempt ends all tries.
+        With `votes` the judge is asked up to so often about a pair in each order, and most votes decide. The
+        `task_timeout` of `config` ends a slow try alone; a timeout around the attempt ends all tries.
         """
         check_count("BestOf: tries", tries, _FEWEST)
         self.agent = agent
         self.tries = tries
-        self.pairwise = PairwiseStrategy(judge, text)
+        self.pairwise = PairwiseStrategy(judge, text, votes=votes)
         team = Team(
             f"best of {tries}",
+            # All tries at once.
             [Member(_WORKER, agent, name=_WORKER, max_concurrency=None), Member(_CHOOSER, self._choose, name=_CHOOSER)],
         )
         super().__init__(team, coordinator=TaskDispatchCoordinator(), config=config)
@@ -88,7 +91,7 @@ class BestOf(TeamAgent):
             for number in range(1, self.tries + 1)
         ]
         names = [task.id for task in tries]
-        choice = Task(_CHOICE, request.goal, member=_CHOOSER, depends_on=names, needs=1)
+        choice = Task(_CHOICE, request.goal, member=_CHOOSER, depends_on=names, needs=1)  # one try is enough
         return replace(request, plan=TaskGraph([*tries, choice]))
 
     def output_of(self, result: TeamResult) -> AgentOutput:
@@ -107,7 +110,7 @@ class BestOf(TeamAgent):
         works = [one for one in found if talks_to_judge(one.text) is None] or found
         best = works[0]
         for other in works[1:]:
-            context.keep(best.text)
+            context.keep(best.text)  # the winner so far, if the attempt is cut off
             try:
                 given = EvaluationContext(
                     assignment.task, best, 1, goal=assignment.goal, context=context, files=assignment.files
@@ -116,7 +119,7 @@ class BestOf(TeamAgent):
             except (HaltError, InsufficientBudget) as short:
                 _logger.warning("%r: not all tries were compared: %s", self, short)
                 break
-            except BaseException as raised:
+            except BaseException as raised:  # a model's library may raise anything; `failure_of` passes cancellations
                 error = failure_of(raised)
                 if error is None:
                     raise

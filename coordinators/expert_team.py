@@ -90,7 +90,7 @@ class ExpertTeamCoordinator(ReviewingCoordinator):
         self, request: TeamExecutionRequest, team: Team, reviewers: Reviewers, plan: TaskGraph | None
     ) -> list[str]:
         problems: list[str] = []
-        if request.plan is None or self.replan:
+        if request.plan is None or self.replan:  # else the planner is never called
             problems += planner_problems(self.planner, request.config, runtime_of(team))
         return problems + reviewers.problems(plan, request.config)
 
@@ -105,12 +105,12 @@ class ExpertTeamCoordinator(ReviewingCoordinator):
             reviewers = self._reviewers(team)
             self._check_gate(team)
             known = self._known_plan(request, team)
-            problems = self._problems(request, team, reviewers, known)
+            problems = self._problems(request, team, reviewers, known)  # again, because a run may begin without `check`
             if problems:
                 raise PlanRefused(problems)
             making = PlanMaker(run, self.planner, self.planner_failure_mode, known)
             graph = await (making.plan_until_approved() if self.plan_approval else making.plan())
-            reviewers.check(run, graph)
+            reviewers.check(run, graph)  # only now are the evaluators of all tasks known
             replan = making.replan if self.replan else None
 
             def work(task: Task) -> Awaitable[None]:

@@ -74,7 +74,7 @@ class FailurePolicy:
 
         The jitter is a function of `seed`, not random, so that a replayed run waits the same.
         """
-        full = min(self.backoff * 2.0 ** min(retry - 1, 60), self.backoff_max)
+        full = min(self.backoff * 2.0 ** min(retry - 1, 60), self.backoff_max)  # 60: a float would overflow
         chance = int.from_bytes(hashlib.sha256(f"{seed}:{retry}".encode()).digest()[:8], "big") / 2**64
         return full * (0.5 + 0.5 * chance)
 
@@ -85,7 +85,7 @@ def _several(errors: Errors) -> tuple[type[BaseException], ...]:
 
 def _names(errors: Errors) -> frozenset[str]:
     """Return the names of exceptions as in `Attempt.kinds`."""
-    return frozenset(kinds_of(one)[0] for one in _several(errors))
+    return frozenset(kinds_of(one)[0] for one in _several(errors))  # names, because a record has no classes
 
 
 def _check_errors(name: str, errors: Any) -> None:

@@ -126,7 +126,7 @@ class GroupChatCoordinator(ReviewingCoordinator):
         return TaskGraph(tasks)
 
     def _turn(self, request: TeamExecutionRequest, team: Team, number: int) -> Task:
-        order = self.speakers(team) or team.members
+        order = self.speakers(team) or team.members  # an empty list is a problem that `_problems` reports
         before = [turn_id(number - 1)] if number > 1 else []
         return Task(turn_id(number), request.goal, member=order[(number - 1) % len(order)].id, depends_on=before)
 
@@ -147,6 +147,7 @@ class GroupChatCoordinator(ReviewingCoordinator):
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
         """Run the request to its end."""
         unreviewed = self.evaluator is None
+        # A talk without a review can do without one member; a reviewed answer cannot fail and be accepted.
         opened = TeamRun.open(request, team, tolerate_failures=unreviewed, templates=self.templates, gate=self.gate)
         async with opened as run:
             problems = self.preflight(request, run.team)
@@ -205,7 +206,7 @@ class _Talk:
         while (choice := await self._after(task)) is not None and choice.speaker is not None:
             task = await self._turns.take(choice.speaker, self._goal, self._inputs(_SPEAK), **self._needs(task))
         closing = self._of.closing
-        if choice is not None and closing is not None and self._last is not None:
+        if choice is not None and closing is not None and self._last is not None:  # an answer needs a turn
             await self._turns.take(closing, self._goal, self._inputs(_CLOSE), id=CLOSING, **self._needs(task))
         await checkpoint()  # a run that was killed meanwhile ends here
         if self._cut_short:
@@ -215,7 +216,7 @@ class _Talk:
     async def follow(self, task: Task, attempt: Attempt | None) -> Choice:
         """Decide what follows a turn; `attempt` is the successful attempt of the turn, None without one."""
         of, said = self._of, list(self._said)
-        if attempt is not None and task is not self._last:
+        if attempt is not None and task is not self._last:  # it is in `_said` already
             said.append(_said_in(task, attempt))
         if of.until is not None and attempt is not None and await self._is_over(of.until, task, said):
             return Choice(None)
@@ -234,6 +235,7 @@ class _Talk:
         talk = Talk(self._goal, tuple(said), written(said, of.transcript_chars), speakers, run.request.files)
         key = _FIRST if after is None else f"moderator:{after.id}"
         make = partial(choose, of.moderates, run, talk)
+        # The first choice is made inside the plan's own step, which pays for planning already.
         choice = await run.step(key, make, returns=Choice, planning=after is not None)
         if after is not None:
             self._take(choice, f"after {after.id!r}")
@@ -265,7 +267,7 @@ class _Talk:
             self._said.append(_said_in(task, rounds.made))
             self._last = task
         else:
-            self._silent.add(task.member or "")
+            self._silent.add(task.member or "")  # it would fail again, and cost again
         if rounds is not None and rounds.choice is not None:
             return rounds.choice
         return await self.follow(task, rounds.made if rounds is not None and task is self._last else None)
@@ -291,6 +293,7 @@ class _Talk:
         """Return what the next turn depends on: the last accepted turn, and the turn before."""
         if self._last is None:
             return {"depends_on": [task.id], "needs": 0}
+        # The turn before may have failed, and then the last accepted one is enough.
         return {"depends_on": [self._last.id, task.id], "needs": 1}
 
 
@@ -314,7 +317,7 @@ class _TalkRounds(TurnRounds):
         attempt = await super().try_once(previous, findings, offer=offer)
         if attempt.error is None and self.task.id != CLOSING:
             self.made = attempt
-            if self._talk.reviews_last and self.choice is None:
+            if self._talk.reviews_last and self.choice is None:  # once: a revision must not ask the moderator again
                 self.choice = await self._talk.follow(self.task, attempt)
         return attempt
 
@@ -327,7 +330,7 @@ async def _ask_until(until: Until, said: Sequence[Said]) -> tuple[bool, str]:
     """Return whether the talk is over, and the problem if `until` failed."""
     try:
         with AWAITED_CALL:
-            found: Any = until(said)
+            found: Any = until(said)  # Any: a function of the caller
             if inspect.isawaitable(found):
                 found = await found
     except Exception as error:  # noqa: BLE001 - whatever a function of the caller raises is reported

@@ -98,7 +98,7 @@ class HandoffCoordinator(ReviewingCoordinator):
         """Return why this request cannot be run with this team."""
         problems = list(self._problems(request, team))
         try:
-            return problems + self._unreviewable(request, team)
+            return problems + self._reviewers(team).problems(self.preview(request, team), request.config)
         except PlanRefused as refused:
             return [*problems, *refused.problems]
 
@@ -123,9 +123,6 @@ class HandoffCoordinator(ReviewingCoordinator):
 
     def _beginner(self, team: Team) -> str:
         return team.members[0].id if self.first is None else self.first
-
-    def _unreviewable(self, request: TeamExecutionRequest, team: Team) -> list[str]:
-        return self._reviewers(team).problems(self.preview(request, team), request.config)
 
     def _problems(self, request: TeamExecutionRequest, team: Team) -> Iterator[str]:
         members = {member.id: member for member in team.members}
@@ -197,15 +194,16 @@ class _Conversation:
         if len(self._transcript):
             inputs["conversation"] = str(self._transcript)
         text = "" if attempt.artifact is None else attempt.artifact.text
-        own = "" if text == said.message else text
+        own = "" if text == said.message else text  # some members write the message twice
         self._transcript.add(Said(attempt.member, own, f"hands over to {said.to}: {said.message}"))
         self._from = attempt.member
-        self._hops_left -= 1
+        self._hops_left -= 1  # before the turn begins: its tools depend on this
         return await self._turns.take(said.to, _description(attempt.member, self._hops_left), inputs)
 
     def _end(self, attempt: Attempt, said: HandOver) -> str | None:
         """Return why the run ends with this hand-over; None if it continues."""
         text = "" if attempt.artifact is None else attempt.artifact.text
+        # Text and message: a member that repeats both is in a circle; new words may be progress.
         handed = (attempt.member, said.to, _plain(text), _plain(said.message))
         if handed in self._handed:
             return f"{attempt.member!r} handed over to {said.to!r} in the same words as before: nothing new came of it"
@@ -255,7 +253,7 @@ class _HandoffRounds(TurnRounds):
     def problem(self, attempt: Attempt) -> str | None:
         """Return what is wrong with a hand-over that came as data."""
         data = _handed_as_data(attempt)
-        if attempt.ended_by is not None or data is None:
+        if attempt.ended_by is not None or data is None:  # the tool has checked its own arguments
             return None
         try:
             _checked(data, [one.id for one in self._conversation.targets(self.task, attempt.member)])
@@ -265,13 +263,30 @@ class _HandoffRounds(TurnRounds):
 
     def is_answer(self, attempt: Attempt) -> bool:
         """Return whether the attempt names no next member."""
-        return (attempt.ended_by is None or attempt.ended_by.name != HAND_OVER) and _handed_as_data(attempt) is None
+        return not _names_next(attempt)
 
 
 def _said(attempt: Attempt) -> HandOver:
     """Return the member that an attempt named, and the message."""
     given: Any = _handed_as_data(attempt) if attempt.ended_by is None else attempt.ended_by.arguments
     return HandOver(str(given["to"]), str(given["message"]))
+
+
+def handed_to(attempts: Sequence[Attempt]) -> list[str | None]:
+    """Return to whom each attempt of a run handed over, for all its attempts in order; None for an answer.
+
+    The last attempt of a turn counts, and only if another turn follows: a hand-over that ends a run was refused.
+    """
+    after = [*(one.task_id for one in attempts[1:]), *(one.task_id for one in attempts[-1:])]
+    return [
+        _said(one).to if one.task_id != follows and _names_next(one) else None
+        for one, follows in zip(attempts, after, strict=True)
+    ]
+
+
+def _names_next(attempt: Attempt) -> bool:
+    """Return whether an attempt names the next member, by the tool or by data."""
+    return (attempt.ended_by is not None and attempt.ended_by.name == HAND_OVER) or _handed_as_data(attempt) is not None
 
 
 def hand_over_tool(targets: Sequence[Member]) -> Tool:
@@ -292,6 +307,7 @@ def hand_over_tool(targets: Sequence[Member]) -> Tool:
     def check(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         return _checked(arguments, names)
 
+    # "read": it changes nothing outside the run.
     return Tool(HAND_OVER, _message, what, parameters, "read", check, idempotent=True, ends="turn")
 
 
@@ -353,7 +369,7 @@ def _check_routes(given: Any) -> Mapping[str, tuple[str, ...]]:
         if unfit:
             raise ValueError(f"{what}: {name!r} hands over to the ids of other members, not to {unfit[0]!r:.200}")
         routes[name] = targets
-    return MappingProxyType(routes)
+    return MappingProxyType(routes)  # read-only: the digest is part of the record
 
 
 def _is(value: object, kind: type[Any]) -> bool:

@@ -94,7 +94,7 @@ def moderator_of(where: str, given: Any) -> Moderator | None:
         if not given.strip():
             raise ValueError(f"{where} must name a model, or be {ROUND_ROBIN!r}, not {given!r}")
         return _Model(given)
-    if callable(getattr(given, "complete", None)):
+    if callable(getattr(given, "complete", None)):  # before `callable`: a model may be callable too
         check_plug_in(where, "a moderator", given, "complete", "request")
         return _Model(given)
     if callable(getattr(given, "run", None)):
@@ -129,7 +129,7 @@ async def choose(moderator: Moderator, run: TeamRun, talk: Talk) -> Choice:
                     named: Any = await pick(problem)
         except Exception as error:
             cause = innermost(error)
-            if isinstance(cause, JournalError):
+            if isinstance(cause, JournalError):  # nothing can be recorded, so the run cannot continue
                 raise
             problem = _why(cause, seconds)
             if isinstance(cause, HaltError) and talk.said:
@@ -143,7 +143,7 @@ async def choose(moderator: Moderator, run: TeamRun, talk: Talk) -> Choice:
             return Choice(named)
         wrong = "ended the talk before any member had spoken" if named is None else f"named {shown(named, 100)}"
         problem = f"it {wrong}; who can speak: {known(talk.names)}"
-    return Choice(talk.names[0], problem, refused)
+    return Choice(talk.names[0], problem, refused)  # the next in turn: a talk does not fail for its moderator
 
 
 def _why(cause: Exception, seconds: float | None) -> str:
@@ -193,7 +193,9 @@ class _Model:
         async def ask(problem: str) -> str | None:
             if len(messages) > 1:  # the model has answered once
                 messages.append(Message.user(context.render("moderator_again", problem=problem)))
+            # The same talk, the same choice.
             reply = await model.complete(ModelRequest(messages, (), schema, settings={"temperature": 0.0}))
+            # Before the checks: the next try corrects it.
             messages.append(Message.assistant(reply.text, native=reply.native))
             if reply.cut_by is not None:
                 raise _CutOff(reply.cut_by)
@@ -216,7 +218,7 @@ class _Agent:
         models = context.services.models
         seen, lines = offered_to(lambda file: None if about is None else about(file, models), talk.files)
         question = _question(context, talk, lines)
-        context.output_type = _reply_type(talk)
+        context.output_type = _reply_type(talk)  # an agent takes its schema from the context
 
         async def ask(problem: str) -> str | None:
             again = f"\n\n{context.render('moderator_again', problem=problem)}" if problem else ""
@@ -270,7 +272,7 @@ def _speaker(named: Any, names: Sequence[str]) -> Any:
     if not isinstance(named, str) or named in names:
         return named
     meant = [name for name in names if _plain(name) == _plain(named)]
-    return meant[0] if len(meant) == 1 else named
+    return meant[0] if len(meant) == 1 else named  # two that match would be a guess
 
 
 def _plain(name: str) -> str:

@@ -33,6 +33,7 @@ class RolePlanner:
         tasks: list[Task] = []
         for role in roles:
             before = (tasks[-1].id,) if tasks else ()
+            # Unchecked, because the parts are of a checked team: `kt.run` without a plan comes here each time.
             tasks.append(trusted(Task)(role, request.goal, role=role, depends_on=before))
         return trusted(TaskGraph)(tuple(tasks))
 
@@ -58,7 +59,7 @@ class PlanMaker:
         """Take the known plan, or have one made; `more` is added to the context that the planner reads."""
         run, failures = self._run, list[str]()
         self._number += 1
-        given = run.request.plan if more else self._known
+        given = run.request.plan if more else self._known  # with `more` the first plan was sent back
         if given is not None:
             return await run.plan(given)
         request = replace(run.request, context={**run.request.context, **more}) if more else run.request
@@ -120,13 +121,14 @@ class PlanMaker:
             with AWAITED_CALL:
                 graph = await self._planner.plan(request, run.team, run.context("plan"))
                 if not fail_fast:
+                    # Checked here, where an invalid plan can still be replaced; else the run checks it.
                     _check_plan(graph, run.team)
                 return graph
         except Exception as error:
             cause = innermost(error)
             if fail_fast or isinstance(cause, HaltError):
                 raise
-            failures.append(words_of(cause))
+            failures.append(words_of(cause))  # a list: the function that asks runs inside the recorded step
             return TaskGraph([Task("task", run.request.goal)])
 
     async def _ask_anew(self, kept: TaskGraph, failing: Task, error: str) -> TaskGraph:

@@ -59,6 +59,7 @@ class ProposedTask(BaseModel):
             fields |= {"over": self.over, "max_items": growth.max_items}
         if growth is not None and self.body is not None:
             body = [task.as_task(growth) for task in self.body]
+            # A loop has no member, even if a model names one: its body has.
             fields |= {"member": None, "loop": Loop(body, until=self.until, max_rounds=growth.max_rounds)}
         return Task(self.id, self.description, **fields)
 
@@ -94,7 +95,7 @@ def task_schema(
             "body": {"type": "array", "items": plain, "minItems": 1, "maxItems": most},
             "until": condition_schema(),
         }
-        required = [name for name in required if name != "member"]
+        required = [name for name in required if name != "member"]  # a loop has none
     return {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
 
 
@@ -102,6 +103,7 @@ def plan_with(
     proposed: Sequence[ProposedTask], kept: Sequence[Task], team: Team, growth: Growth | None = None
 ) -> TaskGraph:
     """Return the plan of the tasks that stay and the proposed ones; `PlanRefused` with all problems."""
+    # First: an id of a megabyte must not reach another message.
     problems = _long_ids(proposed, [task.id for task in kept])
     new, graph = list[Task](), None
     try:
@@ -112,7 +114,7 @@ def plan_with(
         problems += sentences(error)
     except ValueError as error:
         problems.append(str(error))
-    problems += plan_problems(new, team, bind(new, team))
+    problems += plan_problems(new, team, bind(new, team))  # in addition, so that all problems are sent back at once
     if problems or graph is None:
         raise PlanRefused(problems)
     return graph

@@ -176,6 +176,7 @@ class ReviewRounds:
         """
         if not self.reviewed:
             raise Misuse(f"task {self.task.id!r} has no reviewed attempt yet: call `review` first")
+        # `max` returns the first of equals, which is the earliest.
         return max(self.reviewed, key=lambda pair: _rank(pair[1]))
 
     def try_once(
@@ -200,8 +201,11 @@ class ReviewRounds:
 
     async def _fail(self, error: str, best: Attempt | None, verdict: EvaluationVerdict | None) -> None:
         """End a task that cannot be accepted, and the run too if the failure policy ends it."""
-        run, task = self.run, self.task
-        going_on = self._replan is not None and not await run.is_over(task) and await self._replan(task, error)
+        run, task, going_on = self.run, self.task, False
+        # Before the failure, which would skip the dependents that a new plan may keep.
+        if self._replan is not None and not await run.is_over(task):
+            run.give_back(task)
+            going_on = await self._replan(task, error)
         run.fail(task, error, best=best, verdict=verdict)
         if self._policy.abort_team and not going_on:
             run.abort(f"task {task.id!r} failed: {error}", failed=task)
@@ -216,7 +220,7 @@ class ReviewRounds:
             ended = attempt.over or attempt.interrupted is not None or attempt.halt is HaltReason.EMERGENCY_STOP
             if attempt.error is None or not self._policy.try_others or ended or await self.run.is_over(self.task):
                 return attempt
-            others = list(self.others()) if others is None else others
+            others = list(self.others()) if others is None else others  # once: each other member gets one turn of tries
             while others and not await self.run.hand_over(self.task, others[0]):  # it has no budget for the task
                 del others[0]
             if not others:
@@ -229,6 +233,7 @@ class ReviewRounds:
         run, task, policy, retry = self.run, self.task, self._policy, 0
         retries = policy.retries if task.retries is None else task.retries
         while attempt.error is not None and attempt.interrupted is None and not attempt.over:
+            # A top-up costs no retry: the member was stopped by its share, not by a mistake.
             if attempt.halt is None or not await run.top_up(task, attempt):
                 if attempt.final or retry >= retries or not policy.tries_again(attempt.kinds):
                     break
@@ -244,7 +249,7 @@ class ReviewRounds:
         if verdict is None:
             prior = [verdict for _, verdict in self.reviewed]
             verdict = await self.run.review(self.task, attempt, self._evaluator, prior=prior)
-        self.reviewed.append((attempt, verdict))
+        self.reviewed.append((attempt, verdict))  # also an unchanged one, which counts as a round
         if verdict.outcome is not VerdictOutcome.REVISE:
             return verdict
         if len(self.reviewed) > self._most:
@@ -273,6 +278,7 @@ class ReviewRounds:
         last = [verdict for _, verdict in self.reviewed[-_STANDSTILL:]]
         if len(last) < _STANDSTILL or any(_failing(verdict) != _failing(last[0]) for verdict in last):
             return False
+        # A better score is progress, with the same findings.
         return max(verdict.score or 0.0 for verdict in last[1:]) <= (last[0].score or 0.0)
 
     def _used_up(self, cause: Cause, why: str) -> EvaluationVerdict:
@@ -313,6 +319,8 @@ class ReviewRounds:
     async def _ask_person(self, verdict: EvaluationVerdict) -> EvaluationVerdict | None:
         """Ask the run's gate and carry out the person's decision; return the verdict of one more attempt, if any."""
         chosen = self._chosen(verdict)
+        if self.run.gated and not self._revisions_left:  # whatever the answer is, no attempt follows
+            self.run.give_back(self.task)
         decision = await self.run.ask(self._question(verdict, chosen)) if self.run.gated else None
         if decision is None:
             await self._leave_to_risk(verdict, chosen)
@@ -320,12 +328,17 @@ class ReviewRounds:
             self.run.accept(self.task, chosen, verdict.approved(decision.feedback), by="a person")
         elif decision.action == "reject":
             await self._refuse(verdict, chosen, decision.feedback or "a person rejected it")
-        elif self._sent_back < self.run.config.max_human_rounds:
+        elif self._revisions_left:
             self._sent_back += 1
             return await self._revise_for(decision, verdict)
         else:
             await self._end_rounds(decision)
         return None
+
+    @property
+    def _revisions_left(self) -> int:
+        """How many more revisions a person may request."""
+        return self.run.config.max_human_rounds - self._sent_back
 
     def _question(self, verdict: EvaluationVerdict, chosen: Attempt) -> HumanRequest:
         before = next((one for one, _ in reversed(self.reviewed) if one.number < chosen.number), None)
@@ -344,7 +357,7 @@ class ReviewRounds:
 
     def _consequences(self, verdict: EvaluationVerdict, chosen: Attempt) -> Mapping[str, str]:
         """Return what follows from each answer."""
-        left = self.run.config.max_human_rounds - self._sent_back
+        left = self._revisions_left
         silence = "it is accepted with a warning" if self._is_accepted_by_risk(verdict) else "the task fails"
         cut = chosen.artifact is not None and chosen.artifact.partial
         passes = "it is accepted: its verdict is a PASS" + (
@@ -372,7 +385,7 @@ class ReviewRounds:
         chosen = self._chosen(verdict)
         wanted = Finding("person", observed="a person looked at it", expected=decision.feedback)
         again = None
-        if await self.run.hand_over(self.task, chosen.member):
+        if await self.run.hand_over(self.task, chosen.member):  # a senior may have it now
             again = await self._one_more(verdict, findings_for_next_attempt(verdict, first=[wanted]))
         if again is None and not self._over:
             await self._refuse(verdict, chosen, "the attempt that a person asked for could not be made")
@@ -381,13 +394,14 @@ class ReviewRounds:
     async def _one_more(self, verdict: EvaluationVerdict, findings: Sequence[Finding]) -> EvaluationVerdict | None:
         """Make one attempt and return the verdict on it, which asks for no further revision; None if it fails."""
         chosen = self._chosen(verdict)
+        # No tools of the coordinator: the task ends after this.
         attempt = await self.try_once(chosen, findings, offer=False)
         if attempt.halt is HaltReason.EMERGENCY_STOP:
             self._over = True
             await self._fail(attempt.error or attempt.halt, chosen, verdict)
         if attempt.error is not None:
             return None
-        self._most = len(self.reviewed)
+        self._most = len(self.reviewed)  # so that its verdict cannot ask for another
         return await self._review(attempt)
 
     def _is_accepted_by_risk(self, verdict: EvaluationVerdict) -> bool:
@@ -428,6 +442,7 @@ def _met(verdict: EvaluationVerdict, wrong: set[str]) -> Iterable[Finding]:
     right += [Finding(one.id, one.id, "info", expected=one.text, status="met") for one in met_now]
     met: dict[str, Finding] = {}
     for finding in right:
+        # The closed finding comes first, and says what was wrong.
         met.setdefault(finding.criterion or finding.id, finding)
     return (finding for name, finding in met.items() if name not in wrong)
 
@@ -442,6 +457,7 @@ def _digest(attempt: Attempt) -> str | None:
 
 def _failing(verdict: EvaluationVerdict) -> frozenset[tuple[str, str]]:
     """Return what failed in a verdict: its criteria, or without any its blocking findings."""
+    # Criteria have ids, while judges word the same finding in new ways.
     criteria = frozenset((one.id, "") for one in verdict.criteria if one.passed is not True)
     return criteria or frozenset(
         (one.criterion or one.id, one.observed) for one in verdict.findings if one.severity == "blocking"
@@ -451,7 +467,7 @@ def _failing(verdict: EvaluationVerdict) -> frozenset[tuple[str, str]]:
 def _rank(verdict: EvaluationVerdict) -> tuple[bool, int, float, int]:
     met = sum(criterion.passed is True for criterion in verdict.criteria)
     open_findings = sum(finding.severity == "blocking" for finding in verdict.findings)
-    return not verdict.no_risk_accepts, met, verdict.score or 0.0, -open_findings
+    return not verdict.no_risk_accepts, met, verdict.score or 0.0, -open_findings  # `max` keeps the earliest of equals
 
 
 def _reason_to_ask(verdict: EvaluationVerdict) -> str:

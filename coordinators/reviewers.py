@@ -31,6 +31,7 @@ def default_evaluator(judge: Any) -> EvaluationStrategy:
     """Return the default evaluator: not blank, and with a judge, that the artifact does what its task asks."""
     if judge is None:
         return _PLAIN
+    # A gate of code comes first: a blank text needs no judge.
     gate = Criterion("not-blank", "the artifact must not be blank", checks.not_blank)
     return Rubric([gate, Criterion("task", "the artifact does what its task asks", by="judge")])
 
@@ -170,7 +171,7 @@ class Reviewers:
         found: list[Any] = []
         for name in (None,) if graph is None else _names(graph):
             for model in getattr(self._reviewer(name), "models", None) or ():
-                if not any(model is other for other in found):
+                if not any(model is other for other in found):  # by identity: a judge need not be hashable
                     found.append(model)
         return tuple(found)
 

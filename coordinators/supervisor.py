@@ -98,7 +98,7 @@ class SupervisorCoordinator(ReviewingCoordinator):
     def worst_case(self, request: TeamExecutionRequest, team: Team) -> TaskGraph:
         """Return the plan of a run with all tasks it may create: one in each turn, the rest in the last but one."""
         turns, plan = self._turns(request, team), list[Task]()
-        most = min(self.max_turns, self.max_tasks + 1)
+        most = min(self.max_turns, self.max_tasks + 1)  # each turn but the last creates a task, else it is the answer
         for number in range(1, most + 1):
             before = [task for task in plan if task.id not in turns.ids]
             plan.append(turns.task(number, self.max_tasks, after=before))
@@ -194,7 +194,7 @@ class _Turns:
             self._goal,
             member=self.leader.id,
             depends_on=[task.id for task in after],
-            needs=0,
+            needs=0,  # the supervisor also deals with tasks that failed
             inputs=inputs,
             evaluator=self._coordinator.answer_evaluator,
         )
@@ -207,6 +207,7 @@ class _Supervision:
         self._run = run
         self._turns = turns
         others = [member for member in run.team.members if member.id != turns.leader.id]
+        # A team of one gives tasks to itself.
         self._assigned = Assigned(run, others or [turns.leader], coordinator.max_tasks, turns.ids)
         self._policy = coordinator.failure_policy
         self._reviewers = reviewers
@@ -216,6 +217,7 @@ class _Supervision:
     async def work(self, graph: TaskGraph) -> None:
         """Take turns, with the tasks that each creates, until there is an answer or none can come."""
         run, assigned, turn = self._run, self._assigned, graph.tasks[0]
+        # The number of the turn that comes next; the last is answered, never made.
         for number in range(2, len(self._turns.ids) + 2):
             async for task in run.ready(graph):
                 run.go(self._do, task)
@@ -274,7 +276,7 @@ class _SupervisorRounds(TurnRounds):
         attempt = await super().try_once(previous, findings, offer=offer)
         created = [] if attempt.error is not None else self._turn(attempt.number).created
         if created:
-            await self.run.add(partial(list[Task], created))
+            await self.run.add(partial(list[Task], created))  # before the turn ends: its dependents must be in the plan
         return attempt
 
     def tasks_of_turn(self) -> list[Task]:

@@ -27,7 +27,7 @@ _CUT: Final = "\n[cut here]"
 
 def turn_id(number: int) -> str:
     """Return the id of a turn, by its number from 1."""
-    return f"turn.{number:04d}"
+    return f"turn.{number:04d}"  # padded: ids sort as numbers do
 
 
 def longest(first: Task, turns: int) -> TaskGraph:
@@ -41,6 +41,7 @@ def longest(first: Task, turns: int) -> TaskGraph:
 def described(member: Member) -> str:
     """Describe a member in one line, for a model that chooses among members."""
     role = member.role
+    # Sorted: prompts of a replay are equal.
     text = " ".join((role.instructions or ", ".join(sorted(role.capabilities))).split())
     return f"{member.id}: {text[:_MOST_OF_A_ROLE]}" if text else member.id
 
@@ -66,7 +67,7 @@ def written(said: Sequence[Said], most: int) -> str:
     out.
     """
     texts: deque[str] = deque()
-    size = -len(_BETWEEN)
+    size = -len(_BETWEEN)  # no separator before the first
     for one in reversed(said):
         size += len(_BETWEEN) + len(text := str(one))
         if size > most:
@@ -74,6 +75,7 @@ def written(said: Sequence[Said], most: int) -> str:
         texts.appendleft(text)
     else:
         return _BETWEEN.join(texts)
+    # The notice takes room too, and more when one more turn is left out.
     while texts:
         shown = _notice(len(said) - len(texts)) + _BETWEEN.join(texts)
         if len(shown) <= most:
@@ -143,7 +145,7 @@ class TurnRounds(ReviewRounds):
         """Keep the attempt of a turn that was passed on; only an answer is reviewed."""
         if self.is_answer(attempt):
             return super().is_reviewed(attempt)
-        self.passed_on = attempt
+        self.passed_on = attempt  # kept here, since a passed-on turn has no verdict
         return False
 
     async def try_once(self, previous: Attempt | None, findings: Sequence[Finding], *, offer: bool = True) -> Attempt:

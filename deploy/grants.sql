@@ -8,3 +8,4 @@ GRANT UPDATE (used_tokens, used_picos, aside_tokens, aside_picos, since, until) 
 GRANT INSERT, UPDATE (used_tokens, used_picos, aside_tokens, aside_picos) ON kairo.ended_window TO kairo_clerk;
 GRANT DELETE ON kairo.window_hold TO kairo_clerk;
 GRANT UPDATE (used_tokens, used_picos, aside_tokens, aside_picos, epoch) ON kairo.charge TO kairo_clerk;
+GRANT INSERT, UPDATE, DELETE ON kairo.queue TO kairo_clerk;

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from kairo_team.evaluators import checks
     from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy
     from kairo_team.evaluators.calibration.calibrated import CalibratedEvaluationStrategy
-    from kairo_team.evaluators.calibration.calibration import Calibration, JudgeScore, calibrate, fit_path, score_judge
+    from kairo_team.evaluators.calibration.calibration import Calibration, JudgeScore, calibrate, score_judge
     from kairo_team.evaluators.calibration.certificates import Certificate, read_certificates, write_certificates
     from kairo_team.evaluators.calibration.confidence_bounds import Proportion, labels_needed
     from kairo_team.evaluators.calibration.judge_report import JudgeReport
@@ -56,7 +56,6 @@ __all__ = [
     "any_of",
     "calibrate",
     "checks",
-    "fit_path",
     "fit_weights",
     "labels_needed",
     "load_evaluator",
@@ -74,7 +73,7 @@ if not TYPE_CHECKING:  # with __getattr__ a type checker would accept any name
         "agent_judge": "AgentEvaluationStrategy",
         "calibration.confidence_bounds": "labels_needed Proportion",
         "calibration.calibrated": "CalibratedEvaluationStrategy",
-        "calibration.calibration": "calibrate Calibration fit_path JudgeScore score_judge",
+        "calibration.calibration": "calibrate Calibration JudgeScore score_judge",
         "calibration.certificates": "Certificate read_certificates write_certificates",
         "combined": "all_of any_of CascadeEvaluationStrategy",
         "criterion": "Answer Applies Check Criterion Example",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kairo_team._util.frozen import EMPTY, known_arguments
 from kairo_team.errors import FailedControl, HaltError, InsufficientBudget, KairoError, innermost
 from kairo_team.evaluators.judged import JudgedStrategy, suspect, suspected
-from kairo_team.evaluators.judging import asking_options
+from kairo_team.evaluators.judging import asking_options, called, check_judge
 from kairo_team.evaluators.rubric import Rubric
 from kairo_team.plugin_calls import failure_of, log_error, words_of
 from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict
@@ -65,15 +65,14 @@ class AgentEvaluationStrategy(JudgedStrategy):
         seed: int | None = None,
         votes: int | None = None,
     ) -> None:
-        if not isinstance(judge, str) and not any(callable(getattr(judge, name, None)) for name in ("complete", "run")):
-            raise ValueError(f"the judge must be a model's name, a chat model or an agent, not {judge!r}")
+        check_judge(judge)
         if not isinstance(rubric, Rubric):
             raise ValueError(f"AgentEvaluationStrategy takes a Rubric, not {rubric!r}")
         if not rubric.decided_by("judge"):
             raise ValueError("no criterion of the rubric asks for a judge: say by='judge', or take the rubric alone")
         several = rubric.votes if votes is None else votes
         options = asking_options(settings, trusted=trusted, signs=signs, canaries=canaries, seed=seed, votes=several)
-        super().__init__(f"the judge {judge!r}", (judge,), rubric, timeout, options)
+        super().__init__(called(judge), (judge,), rubric, timeout, options)
         self.judge = judge
 
     async def _review(self, context: EvaluationContext) -> EvaluationVerdict:
@@ -83,11 +82,12 @@ class AgentEvaluationStrategy(JudgedStrategy):
             return EvaluationVerdict.review_exceeded(Cause.JUDGE_BUDGET, str(short))
         except BaseException as raised:
             error = failure_of(raised)
+            # A cancellation, or a call outside a run, which is the caller's mistake.
             if error is None or context.context is None:
                 raise
             if not isinstance(innermost(error), KairoError):  # an invalid reply is named in the verdict and not logged
-                log_error(f"the judge {self.judge!r}", f"on task {context.task.id!r}", error)
-            why = f"the judge {self.judge!r}: {words_of(innermost(error))}"
+                log_error(called(self.judge), f"on task {context.task.id!r}", error)
+            why = f"{called(self.judge)}: {words_of(innermost(error))}"
             return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, why)
 
     async def _ask(self, review: Review, context: EvaluationContext) -> EvaluationVerdict:
@@ -102,11 +102,11 @@ class AgentEvaluationStrategy(JudgedStrategy):
                 if failed.suspected is None:
                     raise
                 return suspected(review, failed.suspected)
-            how = how or judgement.injection_suspected
+            how = how or judgement.injection_suspected  # the first sign stays
             confidence += [] if judgement.confidence is None else [judgement.confidence]
             for criterion_id, answer in judgement.answers.items():
                 review = review.answered(criterion_id, answer)
-        verdict = replace(review.verdict(), confidence=min(confidence, default=None))
+        verdict = replace(review.verdict(), confidence=min(confidence, default=None))  # as sure as its weakest answer
         return verdict if how is None else suspect(verdict, how)
 
     def __repr__(self) -> str:

@@ -60,6 +60,7 @@ def view_of(text: str, *, whole: bool = True) -> ArtifactView:
 def fitted(texts: Sequence[str], most: int = MAX_SHOWN) -> list[str]:
     """Cut the longest texts to about the same length, so that all together have at most `most` characters."""
     cut, left = list(texts), most
+    # The shortest first, because their unused share goes to the longer ones.
     shortest_first = sorted(range(len(texts)), key=lambda place: len(texts[place]))
     for done, place in enumerate(shortest_first):
         cut[place] = texts[place][: left // (len(texts) - done)]
@@ -90,7 +91,7 @@ def _repeats_itself(text: str) -> bool:
     most = max(Counter(lines).values(), default=0)
     if most >= _REPEATED and most >= _MOSTLY * len(lines):
         return True
-    words = " ".join(text.split()) + " "
+    words = " ".join(text.split()) + " "  # a blank at the end, so that the last passage equals the others
     if len(words) < _LEAST_REPETITIVE:
         return False
     return any(_begins_again(words, length) for length in range(2, min(_PASSAGE, len(words) // _REPEATED) + 1))

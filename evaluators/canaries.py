@@ -8,7 +8,7 @@ from functools import cache
 from random import Random
 from typing import Any, Final, cast
 
-from kairo_team.governance.policies.text_readings import compiled
+from kairo_team.evaluators.judge_injection import compiled_by_name
 
 Canaries = Mapping[str, re.Pattern[str]]
 """Statements that begin with "it", each with a regular expression: it is false of a text without a match."""
@@ -110,8 +110,7 @@ def read_canaries(given: Any) -> Canaries:
     for text in texts:
         if not isinstance(text, str) or not text.strip() or len(text) > _MOST or not text.isprintable():
             raise ValueError(f"canaries: a statement is one line of at most {_MOST} characters, not {text!r:.250}")
-    patterns = [getattr(one, "pattern", one) for one in texts.values()]
-    return dict(zip(texts, compiled("canaries", patterns, ignore_case=True), strict=True))
+    return compiled_by_name("canaries", texts)
 
 
 def draw_canaries(count: int, task: str, shown: str, own: Canaries, lots: Random) -> list[str]:

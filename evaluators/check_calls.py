@@ -71,14 +71,14 @@ class Asker:
         return call.outcome() if ended else self._later(call)
 
     async def _later(self, call: PlainCall) -> Any:
-        await call.wait(self._timeout + 1)
+        await call.wait(self._timeout + 1)  # `ask` ends before; the thread that waits must not stay for ever
         returned = call.outcome()
         return await returned if inspect.isawaitable(returned) else returned
 
 
 def as_answer(criterion: Criterion, returned: Any) -> Answer:
     """Convert what a check returned; a value that no check may return makes the criterion unknown."""
-    if returned is True or returned is False:
+    if returned is True or returned is False:  # not by truth: 1 or "yes" may be a mistake
         return Answer(returned)
     if isinstance(returned, str) and returned.strip():
         return Answer(level=False, finding=Finding(criterion.id, observed=cut(returned)))

@@ -38,6 +38,7 @@ _LEAST_WORDS: Final = 3
 """Fewest words of a part of a sentence: fewer, such as "90 m", state nothing without the rest."""
 _DECOYS: Final = 2
 """Claims of the library's own in each question, which no source supports."""
+# The full stops of Chinese and Japanese need no blank after them.
 _END: Final = re.compile(r"\n+|(?<=[.!?\u2026])[\"')\]\u201d\u2019]*\s+|(?<=[\u3002\uff01\uff1f])")
 
 
@@ -73,14 +74,14 @@ def claims_in(sentence: str, parts: Sequence[str]) -> list[str]:
         return []
     whole = plain(sentence)
     words = [plain(one) for one in parts]
-    if any(len(one.split()) < _LEAST_WORDS or one not in whole for one in words):
+    if any(len(one.split()) < _LEAST_WORDS or one not in whole for one in words):  # a judge may not reword a claim
         return [sentence]
     covered = bytearray(len(whole))
     for one in words:
         place = whole.find(one)
         while place >= 0:
             covered[place : place + len(one)] = b"\1" * len(one)
-            place = whole.find(one, place + 1)
+            place = whole.find(one, place + 1)  # a part may occur twice
     left = any(letter.isalnum() and not done for letter, done in zip(whole, covered, strict=True))
     return [sentence] if left else [one.strip() for one in parts]
 
@@ -204,26 +205,30 @@ class ClaimsJudge(Judge):
         where that happens again.
         """
         how: str | None = None
-        for last in (False, True):
-            split = await self._split(sentences, texts, last=last)
+        # The attribute counts, because `_draw` takes another seed for the second question.
+        for self._again in (0, 1):
+            split = await self._split(sentences, texts)
             parts, addressed = await self._parts(split)
             how = self._suspicious or ("the judge says so" if addressed else None)
             found = list(zip(split.sentences, parts, strict=True))
+            # Without a claim in a decoy, the judge did not read.
             if all(some for one, some in found if one in split.decoys):
                 of_work = [(one, some) for one, some in found if one not in split.decoys]
                 claims = [claim for one, some in of_work for claim in claims_in(one, some)]
+                # Twice reversed: the first of equals stays.
                 return [*{plain(one): one for one in reversed(claims)}.values()][::-1], how
             if how is not None:
+                # An injection explains it, and saves the second question.
                 break
         raise FailedControl(how)
 
-    async def _split(self, sentences: Sequence[str], texts: str, *, last: bool) -> _Split:
-        drawn = await self._draw(f"claims\n{texts}", last=last)
+    async def _split(self, sentences: Sequence[str], texts: str) -> _Split:
+        drawn = await self._draw(f"claims\n{texts}")
         lots = Random(f"{drawn}\n{texts}".encode("utf-8", "surrogatepass"))  # noqa: S311 - as secret as the seed
         count = 0 if self._options.trusted else _DECOYS
         decoys, mixed = draw_false_claims(count, self._context.task.description, texts, lots), [*sentences]
         for one in decoys:
-            mixed.insert(lots.randint(0, len(mixed)), one)
+            mixed.insert(lots.randint(0, len(mixed)), one)  # the place must not show which ones are decoys
         return _Split(f"{lots.getrandbits(128):032x}", mixed, frozenset(decoys))
 
     async def _parts(self, split: _Split) -> tuple[list[Sequence[str]], bool]:
@@ -258,10 +263,10 @@ class _SupportJudge(Judge):
         self._rests_on = criterion
         self.criteria = [_about(criterion, number) for number in range(1, len(claims) + 1)]
 
-    async def _question(self, criteria: Sequence[Criterion], given: JudgeTexts, *, last: bool) -> Question:
+    async def _question(self, criteria: Sequence[Criterion], given: JudgeTexts) -> Question:
         asked = [self._claims[int(one.id) - 1] for one in criteria]
         texts = "\n".join(["claims", *asked, given.all, *self._file_lines(given)])
-        drawn, task = await self._draw(texts, last=last), self._context.task.description
+        drawn, task = await self._draw(texts), self._context.task.description
         lots = Random(f"{drawn}\n{texts}".encode("utf-8", "surrogatepass"))  # noqa: S311 - as secret as the seed
         decoys = [] if self._options.trusted else draw_false_claims(_DECOYS, task, texts, lots)
         listed = [*asked, *decoys]

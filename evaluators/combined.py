@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
+from kairo_team._util.frozen import known_arguments
 from kairo_team.budget import Usage, difference
 from kairo_team.engine.records.digests import criteria_digest
 from kairo_team.errors import HaltError, InsufficientBudget
@@ -27,10 +28,12 @@ _GRAVEST: Final = (
     *(Cause.EVALUATOR_ERROR, Cause.EVALUATOR_TIMEOUT, Cause.JUDGE_BUDGET),
 )
 """Causes for where several strategies leave something open, the gravest first."""
+# The last three of `_GRAVEST` say that a stage could not judge, so the next one is asked.
 _GOES_ON: Final = frozenset({Cause.UNDECIDED, Cause.LOW_CONFIDENCE, Cause.JUDGE_DISAGREEMENT, *_GRAVEST[-3:]})
 """Causes after which a cascade asks its next stage."""
 
 
+@known_arguments
 class CascadeEvaluationStrategy:
     """Ask one strategy after the other, each only about what the one before left undecided.
 
@@ -50,7 +53,7 @@ class CascadeEvaluationStrategy:
             if verdict.cause not in _GOES_ON:
                 break
         assert verdict is not None, "there is at least one stage"
-        return replace(verdict, usage=usage)
+        return replace(verdict, usage=usage)  # all stages were paid, also those that decided nothing
 
     def preflight(self, *, judge: bool = False, gate: bool = False) -> list[str]:
         """Return one sentence for each criterion that no check, judge or person could decide."""
@@ -130,6 +133,7 @@ class _Together:
             outcome = other
         else:
             outcome = _ESCALATE if _ESCALATE in outcomes else _EXCEEDED
+        # Findings of a strategy that failed would contradict a PASS of `any_of`.
         reported = verdicts if outcome is not _PASS else [one for one in verdicts if one.outcome is _PASS]
         return _joined(outcome, reported, lowest=self._every)
 
@@ -168,6 +172,7 @@ def _joined(outcome: VerdictOutcome, verdicts: Sequence[EvaluationVerdict], *, l
     ordered = sorted(verdicts, key=_written)
     # The score and the words come from the verdicts with this outcome: others may have passed it, or failed.
     deciding = [verdict for verdict in ordered if verdict.outcome is outcome or outcome not in (_PASS, _REVISE)]
+    # "not blank" explains nothing where another decided.
     deciding = [verdict for verdict in deciding if not verdict.vacuous] or deciding
     scores = [verdict.score for verdict in deciding if verdict.score is not None]
     sure = [verdict.confidence for verdict in ordered if verdict.confidence is not None]
@@ -191,6 +196,7 @@ def _joined(outcome: VerdictOutcome, verdicts: Sequence[EvaluationVerdict], *, l
 
 
 def _written(verdict: EvaluationVerdict) -> str:
+    # The time would bring back the order in which they ended.
     return repr(replace(verdict, evaluated_at=_NEVER.evaluated_at))
 
 

@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import Any, Final, Literal, Protocol, cast, runtime_checkable
 
 from kairo_team._util.frozen import EMPTY, freeze_named, freeze_several, known_arguments
+from kairo_team._util.plugin_shapes import check_function, check_instance
 from kairo_team.artifacts import Finding
 from kairo_team.errors import known
 from kairo_team.evaluators.score_range import KINDS, Kind, Number, exact
@@ -153,6 +154,8 @@ class Criterion:
                 raise ValueError(
                     f"{owner}: {made.__name__} is a factory, not a check: call it, {name}={made.__name__}(...)"
                 )
+            if function is not None:
+                _check_call(f"{owner}: {name}", function)
         if self.version is not None and (not isinstance(self.version, str) or not self.version.strip()):
             raise ValueError(f"{owner}: version must be a text that is not blank, or None, not {self.version!r}")
         if self.evidence not in EVIDENCE:
@@ -209,7 +212,16 @@ def takes_context(function: Callable[..., Any]) -> bool:
     except (TypeError, ValueError):  # a builtin without a signature
         return False
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    # One with a default is the check's own option.
     return sum(p.default is p.empty and p.kind in positional for p in parameters) > 1
+
+
+def _check_call(where: str, function: Callable[..., Any]) -> None:
+    """Raise `ValueError` for a class, and for a function that cannot be called with what a review gives it."""
+    if function is not bool:  # the only class whose call is an answer
+        check_instance(where, "a check", function)
+    takes = ("artifact", "context")[: 1 + takes_context(function)]
+    check_function(where, function, f"({', '.join(takes)})", len(takes))
 
 
 def is_async(function: Any) -> bool:
@@ -221,6 +233,7 @@ def is_async(function: Any) -> bool:
 
 def _makes_checks(function: Any) -> bool:
     """Return whether a function is a factory of checks, by its annotation."""
+    # A text: annotations are postponed.
     returned = function.__annotations__.get("return") if inspect.isfunction(function) else None
     return returned in ("NamedCheck", "checks.NamedCheck")
 

@@ -69,11 +69,13 @@ class _Reader:
     def read(self, value: Any) -> Any:
         """Describe one value."""
         if value is None or isinstance(value, str | bool | int | float):
+            # A member of an enum is more than its value.
             return value if type(value) in _PLAIN else [name_of(value), str(value)]
         self._seen += 1
         if self._seen > _MOST:
             raise NoFingerprint(f"it holds more than {_MOST:,} values")
         if id(value) in self._within:
+            # How far up, which is the same in every process.
             return ["again", len(self._within) - self._within.index(id(value))]
         self._within.append(id(value))
         try:
@@ -139,6 +141,7 @@ class _Reader:
 
     def _function(self, function: FunctionType) -> Any:
         cells = [self._content(cell) for cell in function.__closure__ or ()]
+        # The closure has `__wrapped__` already.
         own = {name: value for name, value in vars(function).items() if name != "__wrapped__"}
         state = (function.__defaults__, function.__kwdefaults__, own)
         return [name_of(function), _source(function), *map(self.read, state), cells, self._named(function)]
@@ -182,11 +185,13 @@ class _Reader:
         kind = cast("Any", type(value))
         reduce: Any = copyreg.dispatch_table.get(kind)
         try:
+            # Protocol 2 is the first that stores the slots of an object.
             held = reduce(value) if reduce is not None else value.__reduce_ex__(2)
         except Exception as error:  # noqa: BLE001 - objects that refuse to be pickled raise anything
             raise NoFingerprint(f"the state of a {name_of(kind)} cannot be read ({error})") from None
         if isinstance(held, str):
             return [name_of(kind), held]
+        # Items of lists and dicts come as iterators.
         parts = [list(part) if hasattr(part, "__next__") else part for part in held[1:]]
         return [self._class(kind), *map(self.read, parts)]
 
@@ -215,7 +220,7 @@ def _source(thing: Any) -> Any:
         return _code(code) if code.co_name == "<lambda>" else _written_function(thing) or _code(code)
     if id(thing) not in _SOURCES:
         _SOURCES[id(thing)] = _written_class(thing)
-        finalize(thing, _SOURCES.pop, id(thing), None)
+        finalize(thing, _SOURCES.pop, id(thing), None)  # an id is used again once its class is gone
     return _SOURCES[id(thing)]
 
 

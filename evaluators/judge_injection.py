@@ -90,9 +90,16 @@ def read_signs(patterns: Any) -> Signs:
     """Compile regular expressions by name; `ValueError` for an invalid one, or one that matches an empty text."""
     if not isinstance(patterns, Mapping):
         raise ValueError(f"signs must be regular expressions by name, such as JUDGE_SIGNS, not {patterns!r:.200}")
-    given = cast("Mapping[str, Any]", patterns)
-    texts = [getattr(one, "pattern", one) for one in given.values()]
-    return dict(zip(given, compiled("signs", texts, ignore_case=True), strict=True))
+    return compiled_by_name("signs", cast("Mapping[str, Any]", patterns))
+
+
+def compiled_by_name(owner: str, given: Mapping[str, Any]) -> dict[str, re.Pattern[str]]:
+    """Compile regular expressions, texts or compiled ones; `ValueError` that names the one that cannot be used."""
+    texts = {name: getattr(one, "pattern", one) for name, one in given.items()}
+    for name, text in texts.items():
+        if not isinstance(text, str):
+            raise ValueError(f"{owner}: {name!r} needs a regular expression, as a text or compiled, not {text!r:.80}")
+    return dict(zip(texts, compiled(owner, texts.values(), ignore_case=True), strict=True))
 
 
 def talks_to_judge(text: str, signs: Signs = JUDGE_SIGNS) -> str | None:

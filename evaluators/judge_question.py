@@ -95,8 +95,9 @@ def controls_for(
     `size` is the work's length in characters, `label` the mark after the work. Controls of a kind have the same number
     of words, so that the cost of a question does not depend on chance.
     """
+    # One each way, because a judge that always says yes, or always no, is wrong once.
     made = [Control(text, False, turned, True) for text, turned in zip(canaries, (False, True), strict=True)]
-    drawn = [(True, lots.random() < _EVEN)]
+    drawn = [(True, lots.random() < _EVEN)]  # one holds, against the worst level for everything
     drawn += [(lots.random() < _EVEN, lots.random() < _EVEN) for _ in range(_TOGETHER - criteria - len(made) - 1)]
     return [*made, *(Control(_worded(holds, size, label, mark, lots), holds, turned) for holds, turned in drawn)]
 
@@ -205,6 +206,7 @@ def question_for(
     `task` is what the built-in ones are about, and `false` are two statements that take the place of canaries.
     `reworded`: the words of the statements are drawn too.
     """
+    # From the texts too: no text can know the marks of its own question.
     digest = hashlib.sha256(f"{seed}\n{texts}".encode("utf-8", "surrogatepass")).hexdigest()
     lots = random.Random(digest)  # noqa: S311 - as secret as the seed, and the same in a resumed review
     mark = _marks(lots, texts)
@@ -213,14 +215,14 @@ def question_for(
     statements: list[Statement] = []
     for criterion in criteria:
         statements.append(wording.of(criterion, turned=False))
-        if not trusted and criterion.kind != "info":
+        if not trusted and criterion.kind != "info":  # an info changes no outcome, so once is enough
             statements.append(wording.of(criterion, turned=True))
     if not trusted:
         false = false or draw_canaries(2, task, texts, canaries, lots)
         for one in controls_for(len(criteria), size, label, false, mark, lots):
             worded = wording.about(one.text, turned=one.turned)
             statements.append(replace(worded, right=int(one.holds), canary=one.canary))
-    lots.shuffle(statements)
+    lots.shuffle(statements)  # the order must not show which ones are controls
     return Question(digest[:_TOKEN], yes, no, unknown, label, statements)
 
 
@@ -252,6 +254,7 @@ def pair_question_for(
     statements = [Statement(mark(), f"{asked} {one_line(criterion.text)}", answers, criterion)]
     [false] = draw_canaries(1, task, texts, canaries, lots)
     statements.append(Statement(mark(), f"{asked} {false}", answers, right=1, canary=True))
+    # One for each side: a judge that always names one is wrong once.
     for shown, right in ((label, 2), (second_label, 0)):
         text = lots.choice((f"Which work carries the label {shown}?", f"Which work has the label {shown}?"))
         statements.append(Statement(mark(), text, answers, right=right))
@@ -307,7 +310,7 @@ def _marks(lots: random.Random, texts: str) -> Mark:
 
     def draws() -> Iterator[str]:
         for tries in itertools.count():
-            digits = 2 + tries // _TRIES
+            digits = 2 + tries // _TRIES  # a long text may contain all short marks
             yield "".join(lots.choices(_CONSONANTS, k=2)) + str(lots.randrange(10 ** (digits - 1), 10**digits))
 
     def mark() -> str:
@@ -322,7 +325,7 @@ def _item(statement: Statement) -> dict[str, Any]:
     text = {"type": "string", "maxLength": _LONGEST_WORDS}
     properties = {
         "id": {"const": statement.id},
-        **dict.fromkeys(("where", "quote", "observed"), text),
+        **dict.fromkeys(("where", "quote", "observed"), text),  # before the answer: reasons come first
         "answer": {"enum": [*statement.answers]},
         "expected": text,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -10,6 +11,7 @@ from kairo_team._util.reply_json import values_in
 from kairo_team.artifacts import Finding
 from kairo_team.errors import FailedControl, InvalidJudgement
 from kairo_team.evaluators.criterion import Answer, Criterion
+from kairo_team.evaluators.quotes import plain
 
 if TYPE_CHECKING:
     from kairo_team.evaluators.judge_question import Question, Statement
@@ -49,6 +51,8 @@ class _Said:
     statement: Statement
     mark: str
     fields: Mapping[str, Any]
+    of_question: re.Pattern[str]
+    """Matches marks and controls of the question: a member who read them would know what a judge is asked."""
 
     @property
     def level(self) -> int | None:
@@ -62,9 +66,9 @@ class _Said:
         return asked.right not in (None, self.level) and not (asked.canary and self.level is None)
 
     def text(self, name: str) -> str:
-        """Return one of the answer's texts, "" if it is missing."""
+        """Return one of the answer's texts; "" if it is missing, or has what only the question has."""
         value = self.fields.get(name)
-        return value.strip() if isinstance(value, str) else ""
+        return value.strip() if isinstance(value, str) and self.of_question.search(plain(value)) is None else ""
 
 
 def read_judgement(
@@ -110,17 +114,26 @@ def _said(found: Mapping[str, Any], question: Question) -> list[_Said]:
         raise InvalidJudgement('"answers" must be a list')
     statements = {statement.id: statement for statement in question.statements}
     said: dict[str, _Said] = {}
+    of_question = _of_question(question)
     for item in cast("list[Any]", answers):  # type: ignore[redundant-cast]  # pyright needs it
         fields = cast("dict[str, Any]", item) if isinstance(item, dict) else {}
         name, mark = fields.get("id"), fields.get("answer")
-        if not isinstance(name, str) or name not in statements or name in said:
+        if not isinstance(name, str) or name not in statements or name in said:  # a list could not be looked up
             raise InvalidJudgement("each answer must have the id of a statement, and each statement one answer")
         if not isinstance(mark, str) or mark not in statements[name].answers:
             raise InvalidJudgement('each "answer" must be a mark that its statement allows')
-        said[name] = _Said(statements[name], mark, fields)
+        said[name] = _Said(statements[name], mark, fields, of_question)
     if len(said) < len(statements):
         raise InvalidJudgement(f"only {len(said)} of {len(statements)} statements have an answer")
     return [said[statement.id] for statement in question.statements]
+
+
+def _of_question(question: Question) -> re.Pattern[str]:
+    """Return what matches the token, a mark, or the text of a control, in a text that is `plain`."""
+    controls = {one.text.partition(": ")[2] or one.text for one in question.statements if one.criterion is None}
+    marks = {mark for one in question.statements for mark in (one.id, *one.answers)}
+    found = [plain(one) for one in (question.token, question.label, *marks, *controls)]
+    return re.compile("|".join(rf"(?<!\w){re.escape(one)}(?!\w)" for one in found))
 
 
 def _slipped(said: list[_Said], question: Question, how: str | None, *, last: bool) -> bool:
@@ -147,7 +160,7 @@ def _contradict(ways: list[_Said]) -> bool:
 
 def _answer(ways: list[_Said], cut_for: Callable[[Criterion], Sequence[str]]) -> Answer:
     """Return the decision on one criterion; unknown where its two answers contradict each other."""
-    one, turned = min(ways, key=_is_turned), max(ways, key=_is_turned)
+    one, turned = min(ways, key=_is_turned), max(ways, key=_is_turned)  # the same one where it was asked in one way
     criterion = cast("Criterion", one.statement.criterion)
     if one.level is None or turned.level is None:
         return Answer(None, one.text("observed") or turned.text("observed"))
@@ -155,7 +168,7 @@ def _answer(ways: list[_Said], cut_for: Callable[[Criterion], Sequence[str]]) ->
     if one.level != turned.level:
         other = criterion.levels[turned.level]
         return Answer(None, f"the judge contradicts itself: {level!r}, but {other!r} when asked the other way round")
-    cut = cut_for(criterion) if one.level else ()
+    cut = cut_for(criterion) if one.level else ()  # a defect that was seen stays one, whatever the rest says
     if cut:
         return Answer(None, f"the end of {cut[0]} was not shown to the judge")
     quote = one.text("quote") or turned.text("quote") or None

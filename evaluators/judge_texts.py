@@ -76,7 +76,7 @@ def texts_of(context: EvaluationContext, criteria: Sequence[Criterion], second: 
     cut = dict(zip([one.key for one in given], fitted([one.text for one in given]), strict=True))
     short = {one.name: one.only for one in given if len(cut[one.key]) < len(one.text)}
     return JudgeTexts(
-        view_of(cut["work", 1], whole=short.keys().isdisjoint({WORK, FIRST})),
+        view_of(cut["work", 1], whole=short.keys().isdisjoint({WORK, FIRST})),  # `FIRST` in a pair
         view_of(cut.get(("work", 2), ""), whole=SECOND not in short),
         as_data(cut["task", ""]),
         as_data(cut["goal", ""]) if ("goal", "") in cut else "",
@@ -110,7 +110,7 @@ def _given(context: EvaluationContext, criteria: Sequence[Criterion], second: Ar
     if second is not None:
         yield _Given(("work", 2), second.text, SECOND)
     yield _Given(("task", ""), task.description, "the task")
-    if goal and goal != task.description:
+    if goal and goal != task.description:  # shown once, because characters are limited
         yield _Given(("goal", ""), goal, "the goal")
     comparing = tuple(criterion.id for criterion in criteria if criterion.reference)
     if comparing and task.reference is not None and second is None:

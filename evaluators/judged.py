@@ -13,7 +13,7 @@ from kairo_team.budget import difference
 from kairo_team.evaluators.artifact_view import obvious_defect
 from kairo_team.evaluators.claims import ClaimsJudge
 from kairo_team.evaluators.judge_texts import BATCH, texts_not_shown
-from kairo_team.evaluators.judging import LATE, AskingOptions, Judge, files_not_shown
+from kairo_team.evaluators.judging import LATE, AskingOptions, Judge, called, files_not_shown
 from kairo_team.team import check_positive
 from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict, VerdictOutcome
 
@@ -56,18 +56,18 @@ class JudgedStrategy(ABC):
             verdict = EvaluationVerdict.review_exceeded(Cause.EVALUATOR_TIMEOUT, why)
         if account is None or before is None:
             return verdict
-        return replace(verdict, usage=difference(account.usage, before, 0.0))
+        return replace(verdict, usage=difference(account.usage, before, 0.0))  # by the ledger: failed calls count too
 
     async def _review(self, context: EvaluationContext) -> EvaluationVerdict:
         review = await self.rubric.review(context)
         if not self._left(review):
             return review.verdict()
-        defect = obvious_defect(context.artifact)
+        defect = obvious_defect(context.artifact)  # after the checks, before any call is paid
         if defect is not None:
             return review.defective(defect)
         verdict = await self._ask(review, context)
         hidden = [(judge, files_not_shown(judge, context)) for judge in self.models]
-        told = [f"the judge {judge!r} was not shown {'; '.join(map(str, files))}" for judge, files in hidden if files]
+        told = [f"{called(judge)} was not shown {'; '.join(map(str, files))}" for judge, files in hidden if files]
         cut = texts_not_shown(context, self._left(review))
         told += [f"{self._who} was not shown the end of {', '.join(cut)}"] if cut else []
         return replace(verdict, feedback="; ".join(filter(None, [verdict.feedback, *told]))) if told else verdict
@@ -102,7 +102,7 @@ class JudgedStrategy(ABC):
 
     def preflight(self, *, judge: bool = True, gate: bool = False) -> list[str]:
         """Return one sentence for each criterion that no check, judge or person can decide; see `Rubric.preflight`."""
-        return self.rubric.preflight(judge=True, gate=gate)
+        return self.rubric.preflight(judge=True, gate=gate)  # whatever was given: it has judges
 
 
 def suspected(review: Review, how: str) -> EvaluationVerdict:

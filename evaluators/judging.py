@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team._util.frozen import EMPTY
+from kairo_team._util.plugin_shapes import check_instance
 from kairo_team.artifacts import Artifact
 from kairo_team.errors import FailedControl, HaltError, InsufficientBudget, InvalidJudgement
 from kairo_team.evaluators.artifact_view import as_data
@@ -71,11 +72,26 @@ def asking_options(
     """Check the options of a strategy; `signs` are regular expressions by name, None takes the built-in ones."""
     if not isinstance(trusted, bool):
         raise ValueError(f"trusted must be True or False, not {trusted!r}")
+    if settings is not None and not isinstance(settings, Mapping):
+        raise ValueError(f"settings are sampling settings by name, such as {{'temperature': 0}}, not {settings!r:.80}")
     if seed is not None and type(seed) is not int:
         raise ValueError(f"seed must be a whole number or None, not {seed!r}")
     found = JUDGE_SIGNS if signs is None else read_signs(signs)
+    # 0: the same work should get the same answer.
     sampling, several = {"temperature": 0.0, **(settings or {})}, checked_votes("votes", votes)
     return AskingOptions(sampling, trusted, found, read_canaries(canaries), seed, several)
+
+
+def check_judge(judge: Any) -> None:
+    """Raise `ValueError` for anything but a model's name, a chat model or an agent."""
+    check_instance("the judge", "a judge", judge)
+    if not isinstance(judge, str) and not any(callable(getattr(judge, name, None)) for name in ("complete", "run")):
+        raise ValueError(f"the judge must be a model's name, a chat model or an agent, not {judge!r}")
+
+
+def called(judge: Any) -> str:
+    """Return a judge's name for a sentence; a `repr` may show an address or a state, which differs between reviews."""
+    return f"the judge {judge if isinstance(judge, str) else getattr(judge, 'name', judge)!r}"
 
 
 LATE: Final = "a judge that is late each time is not fit to judge: name a faster model, or give a longer timeout"
@@ -102,7 +118,7 @@ class Judge:
         self._member: MemberContext = context.context
         self._model = _asked_as_model(judge, context)
         self._options = options
-        self._settings = dict(options.settings)
+        self._settings = dict(options.settings)  # a copy: `max_tokens` is taken out
         self._max_tokens: int | None = self._settings.pop("max_tokens", None)
         self._files: dict[str, Sequence[File]] = {
             "The work has these files": context.artifact.files,
@@ -110,6 +126,8 @@ class Judge:
         }
         self._suspicious = self._signs()
         self._vote = 1
+        self._again = 0
+        """How often the vote has asked again."""
 
     async def ask(self, criteria: Sequence[Criterion]) -> Judgement:
         """Ask about some criteria, all with the same `on`.
@@ -122,10 +140,12 @@ class Judge:
         too is not fit to judge.
         """
         if criteria[0].on == "transcript" and not self._is_conversation:
-            return await self._of_conversation().ask(criteria)
+            about = of_conversation(self._context)
+            return await Judge(self._judge, about, self._options, is_conversation=True).ask(criteria)
         try:
             return await self.ask_about_work(criteria)
         except FailedControl:
+            # A sign explains the wrong answers, and saves this call.
             if self._suspicious or await self.answers_of_itself():
                 raise
         raise FailedControl(fit=False)
@@ -142,6 +162,7 @@ class Judge:
         return True
 
     async def _ask_about_own(self, about: EvaluationContext) -> None:
+        # One vote tests the controls.
         await Judge(self._judge, about, replace(self._options, votes=1)).ask_about_work([_OWN_CRITERION])
 
     async def ask_about_work(self, criteria: Sequence[Criterion]) -> Judgement:
@@ -158,13 +179,20 @@ class Judge:
         """Give one vote: ask about some criteria, and once more where one answer may be a slip.
 
         A contradiction and one wrong control that nothing explains may be slips. The second question has new marks and
-        controls, and asks again only about what was contradicted: a text that guesses is not given the whole again.
+        controls, and asks again only about what was contradicted: a text that guesses is not given the whole again. If
+        the one wrong control is in the second question, a third has controls alone.
         """
-        self._vote = number
+        self._vote, self._again = number, 0
         first = await self._asked(criteria)
         if not first.asks_again:
             return first
-        return first.joined(await self._asked(self._doubtful(criteria, first), last=True))
+        self._again = 1
+        second = await self._asked(self._doubtful(criteria, first), last=first.slipped)
+        found = first.joined(second)
+        if not second.slipped:
+            return found
+        self._again = 2
+        return found.joined(await self._asked([], last=True))
 
     def _doubtful(self, criteria: Sequence[Criterion], first: Judgement) -> Sequence[Criterion]:
         """Return the criteria of a second question; without any, it has controls alone."""
@@ -173,7 +201,7 @@ class Judge:
     async def _asked(self, criteria: Sequence[Criterion], *, last: bool = False) -> Judgement:
         """Ask one question; ask once more after a reply that cannot be read."""
         texts = self._texts(criteria)
-        question = await self._question(criteria, texts, last=last)
+        question = await self._question(criteria, texts)
         messages = self._messages(question, texts)
         reply = await self._reply(messages, question.schema())
         try:
@@ -187,30 +215,27 @@ class Judge:
         )
         return self._read(reply, question, texts, last=last)
 
-    def _of_conversation(self) -> Judge:
-        """Return the same judge for the member's conversation."""
-        return Judge(self._judge, of_conversation(self._context), self._options, is_conversation=True)
-
     def _texts(self, criteria: Sequence[Criterion]) -> JudgeTexts:
         return texts_of(self._context, criteria)
 
-    async def _question(self, criteria: Sequence[Criterion], given: JudgeTexts, *, last: bool) -> Question:
+    async def _question(self, criteria: Sequence[Criterion], given: JudgeTexts) -> Question:
         """Make the question. A resumed review makes the same question, so that recorded answers are used."""
         asked = [f"{one.id} {one.text} {one.levels}" for one in criteria]
         shown = [text for one in criteria for text in (*one.level_texts.values(), *map(repr, one.examples))]
         texts = "\n".join([*asked, *shown, given.all, *self._file_lines(given)])
-        drawn = await self._draw(texts, last=last)
+        drawn = await self._draw(texts)
         task, own = self._context.task.description, self._options.canaries
         trusted, again = self._options.trusted, self._vote > 1
         size = given.work.size
         return question_for(criteria, size, texts, drawn, task=task, canaries=own, trusted=trusted, reworded=again)
 
-    async def _draw(self, texts: str, *, last: bool) -> str:
-        """Return the seed for the marks of a question about these texts; `last`: the second about the same work."""
+    async def _draw(self, texts: str) -> str:
+        """Return the seed for the marks of a question about these texts, another for each vote and question."""
         seed, name = self._options.seed, f"judge:{getattr(self._model, 'name', '')}:{mark_of(texts)}"
-        again = f"{f':vote {self._vote}' if self._vote > 1 else ''}{':again' if last else ''}"
+        again = f"{f':vote {self._vote}' if self._vote > 1 else ''}{':again' * self._again}"
         if seed is not None:
             return f"{seed}{again}"
+        # A resumed review finds its recorded answers.
         drawn: str = await self._member.recorded(f"{name}{again}", secrets.token_hex)
         return drawn
 
@@ -257,8 +282,9 @@ class Judge:
         about = {"conversation": self._is_conversation, "files": any(self._files.values())}
         return [
             Message.system(render("judge", question=question, **about, **values)),
+            # A message of its own: it cannot pass for instructions.
             Message.user(view.fenced(token, question.label), of_work.seen),
-            Message.user(ask, [file for file in given.seen if file not in of_work.seen]),
+            Message.user(ask, [file for file in given.seen if file not in of_work.seen]),  # each file once
         ]
 
     def _shown(self, question: Question, texts: JudgeTexts) -> dict[str, Any]:

@@ -54,6 +54,7 @@ def _letter_as_read(letter: str) -> str:
 
 def _word_as_read(match: re.Match[str]) -> str:
     word = match[0]
+    # A word all in Cyrillic is a word of its language.
     if word.isascii() or not any(letter.isascii() for letter in word):
         return word
     return word.translate(_LOOKS_LIKE)

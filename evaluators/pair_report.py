@@ -136,6 +136,6 @@ async def _compared(strategy: PairwiseStrategy, pair: Pair, task: str, context: 
         return ComparedPair(pair, await strategy.compare(pair.first, pair.second, asked))
     except BaseException as raised:
         error = failure_of(raised)
-        if error is None or isinstance(innermost(error), HaltError):
+        if error is None or isinstance(innermost(error), HaltError):  # the budget is used up for all pairs
             raise
         return ComparedPair(pair, None, words_of(innermost(error)))

@@ -19,7 +19,7 @@ from kairo_team.evaluators.judge_injection import talks_to_judge
 from kairo_team.evaluators.judge_question import PairQuestion, Question, pair_question_for
 from kairo_team.evaluators.judge_texts import JudgeTexts, texts_of
 from kairo_team.evaluators.judged import suspect, suspected
-from kairo_team.evaluators.judging import LATE, AskingOptions, Judge
+from kairo_team.evaluators.judging import LATE, AskingOptions, Judge, called
 from kairo_team.evaluators.rubric import Rubric
 from kairo_team.messages import Message
 
@@ -34,7 +34,7 @@ _SIDES: Final[Mapping[str | bool | None, Better]] = {"first": "first", "equal": 
 _TURNED: Final[Mapping[Better, Better]] = {"first": "second", "second": "first", "tie": "tie"}
 DOES_BETTER: Final = "it does the task better"
 _OWN_SECOND: Final = Artifact("The sea is blue in summer and grey in winter, and many people like to swim in it.")
-"""What a judge is asked to compare the library's own text with."""
+"""The text that a judge compares with the library's own."""
 _BETTER: Final = Criterion("better", DOES_BETTER, by="judge", kind="info", levels=("second", "equal", "first"))
 
 
@@ -103,7 +103,7 @@ class PairwiseStrategy(AgentEvaluationStrategy):
         `HaltError`, `InsufficientBudget`, and what its model raises.
         """
         works = [one if isinstance(one, Artifact) else Artifact(one) for one in (first, second)]
-        if works[0].digest == works[1].digest:
+        if works[0].digest == works[1].digest:  # a judge would still prefer one, for its place
             return Preference("tie", ("tie", "tie"), "they are equal")
         cut = [*texts_of(replace(context, artifact=works[0]), [self._asked], works[1]).cut]
         if cut:
@@ -123,7 +123,7 @@ class PairwiseStrategy(AgentEvaluationStrategy):
         if failures:
             raise failures[0]
         if limit.cancelled_caught:
-            raise TimeoutError(f"the judge {self.judge!r} took longer than {self.timeout:g} seconds: {LATE}")
+            raise TimeoutError(f"{called(self.judge)} took longer than {self.timeout:g} seconds: {LATE}")
         return _preference(found[0], found[1])
 
     async def _ask(self, review: Review, context: EvaluationContext) -> EvaluationVerdict:
@@ -184,6 +184,7 @@ class _PairJudge(Judge):
             "The second work has these files": second.files,
             "Both could use these files": given,
         }
+        # Again: the base does not know the second work.
         self._suspicious = self._signs() or talks_to_judge(second.text, options.signs)
 
     async def _ask_about_own(self, about: EvaluationContext) -> None:
@@ -195,10 +196,10 @@ class _PairJudge(Judge):
     def _doubtful(self, criteria: Sequence[Criterion], first: Judgement) -> Sequence[Criterion]:
         return criteria  # a question about a pair has one
 
-    async def _question(self, criteria: Sequence[Criterion], given: JudgeTexts, *, last: bool) -> Question:
+    async def _question(self, criteria: Sequence[Criterion], given: JudgeTexts) -> Question:
         texts = "\n".join([criteria[0].text, given.all, *self._file_lines(given)])
         task, own = self._context.task.description, self._options.canaries
-        drawn, again = await self._draw(texts, last=last), self._vote > 1
+        drawn, again = await self._draw(texts), self._vote > 1
         return pair_question_for(criteria[0], texts, drawn, task=task, canaries=own, reworded=again)
 
     def _messages(self, question: Question, texts: JudgeTexts) -> list[Message]:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from kairo_team._util.frozen import EMPTY
+from kairo_team._util.frozen import EMPTY, known_arguments
 from kairo_team.errors import FailedControl, HaltError, InsufficientBudget
 from kairo_team.evaluators.criterion import Answer, Criterion
 from kairo_team.evaluators.judge_reply import Judgement
 from kairo_team.evaluators.judged import JudgedStrategy, suspect, suspected
-from kairo_team.evaluators.judging import Judge, asking_options
+from kairo_team.evaluators.judging import Judge, asking_options, check_judge
 from kairo_team.evaluators.rubric import Rubric
 from kairo_team.evaluators.score_range import Number, exact
 from kairo_team.plugin_calls import failure_of, problem_of
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kairo_team.evaluators.review import Review
 
 
+@known_arguments
 class PanelEvaluationStrategy(JudgedStrategy):
     """Review by a rubric, asking several judges concurrently about each criterion for a judge.
 
@@ -54,8 +55,12 @@ class PanelEvaluationStrategy(JudgedStrategy):
         seed: int | None = None,
         votes: int | None = None,
     ) -> None:
-        if isinstance(judges, str) or len(judges) < 2:  # noqa: PLR2004 - one is an AgentEvaluationStrategy
+        if not isinstance(judges, list | tuple):
+            raise ValueError(f"a panel takes a list of at least two judges, not {judges!r:.80}")
+        if len(judges) < 2:  # noqa: PLR2004 - one is an AgentEvaluationStrategy
             raise ValueError(f"a panel needs at least two judges, not {judges!r}; one is an AgentEvaluationStrategy")
+        for judge in judges:
+            check_judge(judge)
         self.weights = _weights(weights, len(judges))
         self.quorum = _positive(quorum, "the quorum must be a number > 0")
         if self.quorum > sum(self.weights):
@@ -83,8 +88,10 @@ class PanelEvaluationStrategy(JudgedStrategy):
 def _weights(given: Sequence[Number] | None, judges: int) -> tuple[Fraction, ...]:
     if given is None:
         return (Fraction(1),) * judges
-    if isinstance(given, str) or len(given) != judges:
-        raise ValueError(f"a panel takes a weight for each of its {judges} judges, not {given!r}")
+    if not isinstance(given, list | tuple) or len(given) != judges:
+        raise ValueError(
+            f"a panel takes a weight for each of its {judges} judges, in a list in their order, not {given!r}"
+        )
     return tuple(_positive(weight, "a judge's weight must be a finite number > 0") for weight in given)
 
 
@@ -120,6 +127,7 @@ class _Sitting:
         judgements = await self._ask(criteria)
         if self.failure is not None:
             return review
+        # Sorted, because judges end in any order.
         suspicions = sorted(one.injection_suspected for one, _ in judgements if one.injection_suspected)
         self._suspected = self._suspected or self.turned or next(iter(suspicions), None)
         self._confidence += [one.confidence for one, _ in judgements if one.confidence is not None]
@@ -153,7 +161,7 @@ class _Sitting:
                 group.start_soon(ask, judge, weight)
         self.turned = min(turned, default=None)
         if sum(weight for _, weight in judgements) < self._quorum:
-            cause = min(cause for cause, _ in failures)
+            cause = min(cause for cause, _ in failures)  # `min`: the order of the failures does not matter
             why = "; ".join(sorted({text for _, text in failures}))
             needed = f"{self._quorum} are needed" if self._are_equal else f"a weight of {self._quorum} is needed"
             few = f"{len(judgements)} of {len(self._judges)} judges answered, {needed}"
@@ -173,10 +181,12 @@ class _Sitting:
         leading = [level for level, weight in weights.items() if weight == most]
         level = leading[0]
         self._agreement[criterion.id] = float(most / sum(weights.values()))
-        if len(leading) > 1 or most < self._quorum or level is None:
+        if len(leading) > 1 or most < self._quorum or level is None:  # `None`, even with a quorum, decides nothing
             self._disagreed = self._disagreed or len(weights) > 1
             counted = ", ".join(
-                f"{weight} x {name or 'cannot tell'}" for name, weight in sorted(weights.items(), key=str)
+                # Sorted by their texts, because levels of several types cannot be compared.
+                f"{weight} x {name or 'cannot tell'}"
+                for name, weight in sorted(weights.items(), key=str)
             )
             return Answer(None, f"no quorum of {self._quorum} on {criterion.id!r}: {counted}")
         # The first by its `repr`, so that the words do not depend on which judge was quickest.

@@ -60,4 +60,4 @@ def stands_in(quote: str, text: str) -> bool:
 def stands_in_plain(quote: str, text: str) -> bool:
     """Do the same as `stands_in` for a text that is already `plain`."""
     words = plain(quote)
-    return bool(words.strip("'\".- ")) and words in text
+    return bool(words.strip("'\".- ")) and words in text  # marks alone are in every text

@@ -87,7 +87,7 @@ def _decided(verdict: EvaluationVerdict) -> dict[str, Decided]:
         place = result.quote or ("" if result.passed else loci.get(result.id, ""))
         here = Decided(result.passed, place)
         other = decided.get(result.id, here)
-        decided[result.id] = here if other.met == here.met else Decided(met=False, place="")
+        decided[result.id] = here if other.met == here.met else Decided(met=False, place="")  # no common place
     return decided
 
 
@@ -100,7 +100,7 @@ class Ruling:
     reason: str = ""
     quote: str | None = None
     finding: Finding | None = None
-    """What is wrong; None at the best level."""
+    """The defect; None at the best level."""
     others: Sequence[Finding] = ()
     """Further findings, where several places of the artifact are wrong."""
     applies: bool = True
@@ -243,6 +243,7 @@ class Review:
             return self._escalated()
         results, score = self._results(), score_range.score(self._standing, self.threshold)
         if decision is Decision.PASS:
+            # Nothing is checked again, because its parts are made here.
             return _passed(VerdictOutcome.PASS, score, findings=tuple(self._findings()), criteria=tuple(results))
         findings = self._findings()
         feedback = "; ".join(finding.observed for finding in findings if finding.severity == "blocking")
@@ -315,7 +316,8 @@ class Review:
 
     def _share(self, points: int) -> Fraction:
         total = self._standing.total
-        return Fraction(min(max(points, 0), total), total) if total else Fraction(1)
+        # Penalties may take more points than there are.
+        return Fraction(min(max(points, 0), total), total) if total else Fraction(1)  # no points: gates alone decide
 
     def _findings(self) -> list[Finding]:
         """Return the findings: blocking ones first, by the points they cost; then those that are closed.
@@ -329,6 +331,7 @@ class Review:
             if ruling is None:
                 continue
             if ruling.finding is not None:
+                # Too low even if all that is unknown turns out best.
                 short = score_range.below(self._standing.upper, self._standing, self.threshold)
                 lost = _lost(item, ruling)
                 places = (ruling.finding, *ruling.others)
@@ -357,6 +360,7 @@ class Review:
         passed = ruling.level == item.top
         reason = ruling.reason if ruling.finding is None else ruling.finding.observed
         level = criterion.levels[ruling.level]
+        # Without texts there is nothing to validate.
         make = CriterionResult if reason or ruling.quote else _plain_result
         return make(criterion.id, level, passed, reason, ruling.quote, criterion.text, criterion.by)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from kairo_team._util.frozen import EMPTY, known_arguments, trusted
+from kairo_team._util.frozen import EMPTY, known_arguments, known_call, trusted
 from kairo_team.errors import known
 from kairo_team.evaluators.check_calls import CHECK_TIMEOUT, Asker, as_answer
 from kairo_team.evaluators.checks.text import not_blank
@@ -27,7 +27,7 @@ from kairo_team.evaluators.review import (
     rule,
 )
 from kairo_team.evaluators.score_range import Decision, Number, exact, items_of
-from kairo_team.evaluators.transcripts import as_artifact
+from kairo_team.evaluators.transcripts import as_artifact, is_kept
 from kairo_team.team import check_positive
 from kairo_team.verdicts import NOT_BLANK, Cause, EvaluationContext, EvaluationVerdict, VerdictOutcome
 
@@ -73,13 +73,17 @@ class Rubric:
         check_timeout: float = CHECK_TIMEOUT,
         votes: int = 1,
     ) -> None:
+        if isinstance(criteria, Criterion):
+            raise ValueError("a rubric is made of a list of Criterion objects, not one: write Rubric([criterion])")
+        if isinstance(criteria, str) or not isinstance(criteria, Iterable):
+            raise ValueError(f"a rubric is made of a list of Criterion objects, not {criteria!r:.80}")
         self.criteria = tuple(criteria)
         self.threshold = threshold
         self.check_timeout = check_timeout
         self.votes = checked_votes("Rubric.votes", votes)
         _check_criteria(self.criteria)
         check_positive("Rubric.check_timeout", check_timeout)
-        self._threshold = exact(threshold)
+        self._threshold = exact(threshold)  # as it was written: the float 0.7 is a little less
         if not 0 < self._threshold <= 1:
             raise ValueError(f"Rubric.threshold must be above 0 and at most 1, not {threshold!r}: at 0 all would pass")
         self._items = items_of((c.kind, exact(c.weight), c.top) for c in self.criteria)
@@ -96,7 +100,7 @@ class Rubric:
         if self._judged and review.decision is Decision.PASS:
             asked = known(criterion.id for criterion in self.decided_by("judge"))
             return review.undecided(f"not decided: a judge decides {asked}, and none is wired")
-        if self._judged and verdict.awaits_approval:
+        if self._judged and verdict.awaits_approval:  # a judge is missing too, so an approval is not enough
             return replace(verdict, other_causes=(Cause.UNDECIDED,))
         if self._vacuous and verdict.outcome is VerdictOutcome.PASS:
             found = f"{NOT_BLANK}, cut short" if context.artifact.partial else NOT_BLANK
@@ -137,8 +141,9 @@ class Rubric:
         """Run every check and return the review, for a strategy that can ask a judge about the rest."""
         rulings = await self._not_applicable(context) if self._scopes else dict[str, Ruling]()
         if context.task.reference is None:
+            # Where it does not apply, no reference is missing.
             rulings = {c.id: NO_REFERENCE for c in self.criteria if c.reference} | rulings
-        transcript = as_artifact(context.transcript) if self._read and context.transcript else None
+        transcript = as_artifact(context.transcript) if self._read and is_kept(context.transcript) else None
         if transcript is None:
             rulings = {c.id: NO_TRANSCRIPT for c in self._read} | rulings
         read = context if transcript is None else replace(context, artifact=transcript)
@@ -148,7 +153,7 @@ class Rubric:
                 continue
             given = read if criterion.on == "transcript" else context
             answer = await asker.ask(given)
-            plain = answer is True and item.top == 1
+            plain = answer is True and item.top == 1  # the usual case needs no ruling of its own
             rulings[criterion.id] = MET if plain else rule(criterion, as_answer(criterion, answer), given.artifact)
         history = history_of(context.prior_verdicts)
         return Review(self.criteria, self._items, self._threshold, context.artifact, rulings, history, transcript)
@@ -257,13 +262,14 @@ class Rubric:
             why = f"the rubric has no digest, so its criteria are not frozen and no certificate is made for it: {error}"
             _logger.warning("%s", why)
             return None, why
-        votes = {} if self.votes == 1 else {"votes": self.votes}
+        votes = {} if self.votes == 1 else {"votes": self.votes}  # left out, so that digests in certificates stay valid
         return digest_of({"threshold": str(self._threshold), **votes, "criteria": criteria}), ""
 
     def __repr__(self) -> str:
         return f"Rubric({[criterion.id for criterion in self.criteria]})"
 
 
+@known_call
 def load_rubric(file: str | os.PathLike[str], *, trusted: bool = False) -> Rubric:
     """Make a rubric of a file: .yaml or .yml (extra `yaml`), .toml or .json.
 

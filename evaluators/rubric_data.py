@@ -49,6 +49,8 @@ Text = Annotated[str, Field(pattern=SEEN)]
 _Level = Annotated[str, Field(pattern=SEEN, json_schema_extra={"not": {"enum": [*sorted(RESERVED)]}})]
 _Described = Annotated[dict[_Level, Text], Field(min_length=1, max_length=1)]
 _Count = Annotated[int, Field(ge=1)]
+_Amount = Annotated[int, Field(ge=0)]
+_Limit = Annotated[float, Field(ge=0)]
 _Pattern = Annotated[str, Field(min_length=1)]
 _Heading = Annotated[str, Field(pattern=r"^\s*#{1,6}[ \t]+[^\s#\x85\x1c-\x1f]")]
 _Code = Annotated[str, Field(pattern="^[a-z]+$")]
@@ -64,20 +66,25 @@ TAKES: Final[Mapping[str, Mapping[str, Any]]] = {
     "avoids_tool": {"tool": Text},
     "calls_in_order": {"tools": Text},
     "calls_with": {"tool": Text, "arguments": dict[str, Any]},
-    "max_tool_calls": {"limit": Annotated[int, Field(ge=0)], "tool": Text},
+    "max_tool_calls": {"limit": _Amount, "tool": Text},
+    "max_tokens_used": {"limit": _Amount},
+    "max_dollars_used": {"limit": _Limit},
+    "max_seconds_used": {"limit": _Limit},
+    "hands_over": {"members": Text},
     "forbidden": {"phrases": Text},
     "regex": {"pattern": _Pattern, "says": str},
     "forbidden_regex": {"pattern": _Pattern, "says": str},
     "json_schema": {"schema": dict[str, Any]},
     "markdown_outline": {"outline": _Heading, "exact": bool},
-    "citations": {"sources": _Texts, "form": Text, "least": Annotated[int, Field(ge=0)]},
+    "citations": {"sources": _Texts, "form": Text, "least": _Amount},
     "quotations": {"sources": _Texts, "least_words": _Count},
     "numbers": {"sources": _Texts, "allowed": list[float]},
     "diff_applies": {"files": _Texts},
     "language": {"codes": _Code, "sure": Annotated[float, Field(gt=0, le=1)]},
 }
-"""The arguments of each check, with the type of one value: `phrases`, `outline`, `codes` and `tools` take several."""
-_SEVERAL: Final = ("phrases", "outline", "codes", "tools")
+"""The arguments of each check, with the type of one value: `phrases`, `outline`, `codes`, `tools` and `members`
+take several."""
+_SEVERAL: Final = ("phrases", "outline", "codes", "tools", "members")
 PLAIN: Final = ("changed", "equals_reference", "json_valid", "not_blank", "python_parses")
 """Checks without arguments."""
 BARE: Final = (*PLAIN, "citations", "diff_applies", "numbers", "quotations")
@@ -127,12 +134,12 @@ def _model_of(name: str) -> Any:
     }
     arguments: Any = create_model(f"arguments of {name}", __base__=Closed, **fields)
     first = next(iter(types))
-    short = None if name in BARE or name == "json_schema" else TAKES[name][first]
+    short = None if name in BARE or name == "json_schema" else TAKES[name][first]  # a schema alone looks like arguments
 
     def made(data: Any) -> NamedCheck:
         value = getattr(data, f"{name}_")
         if isinstance(value, BaseModel):
-            given = value.model_dump(by_alias=True, exclude_unset=True)
+            given = value.model_dump(by_alias=True, exclude_unset=True)  # unset: a rubric is written as it was read
         else:
             given = {first: [value] if first in _SEVERAL and isinstance(value, str) else value}
         several = given.pop(first) if first in _SEVERAL else ()
@@ -324,13 +331,14 @@ def rubric_of(kind: Callable[..., R], plain: Any, reading: Reading) -> tuple[R |
     """
     clashes = list(_clashes(plain))
     apart = Reading(reading.folder, reading.trusted)
-    whole = _with_plugins(plain, apart)
+    whole = _with_plugins(plain, apart)  # first: pydantic knows only the built-in checks
     mistakes, said = [*_doubles(plain), *clashes, *apart.mistakes], {one.path[:2] for one in clashes}
     made: RubricData | None = None
     try:
         made = _adapter().validate_python(whole)
     except ValidationError as error:
         found = [_mistake(plain, one) for one in error.errors(include_url=False)]
+        # The constructor finds the same clash again.
         mistakes += [one for one in found if not (one.of_fields and one.path in said)]
     if made is None or mistakes:
         return None, mistakes
@@ -351,6 +359,7 @@ def _with_plugins(plain: Any, reading: Reading) -> Any:
         check: Any = fields.get("check")
         if is_plugin(check, {*TAKES, *PLAIN, *IN_CODE_ONLY}):
             made = read_plugin_check(check, ("criteria", place, "check"), reading)
+            # Any check: the other fields are still validated.
             fields["check"] = checks.not_blank if isinstance(made, Missing) else made
             read.append(fields)
         else:
@@ -419,6 +428,7 @@ def _mistake(data: Any, error: ErrorDetails) -> Mistake:
         return Mistake(path, no_check(error["input"]))
     if kind == "value_error":
         return Mistake(path, f"is refused: {error.get('ctx', {})['error']}", of_fields=len(path) == len(_A_CRITERION))
+    # YAML reads `no` and `1.0` as other types than a text.
     unquoted = kind == "string_type" and isinstance(error["input"], bool | int | float)
     return Mistake(path, f"{_must(error)}, not {error['input']!r:.80}{': put it in quotes' if unquoted else ''}")
 
@@ -480,6 +490,7 @@ def _branches(node: Any, defined: Any) -> Iterator[Any]:
     if "$ref" in node:
         yield from _branches(defined[node["$ref"].rpartition("/")[2]], defined)
     elif "oneOf" in node:
+        # pydantic writes a union with a discriminator so.
         for one in node["oneOf"]:
             yield from _branches(one, defined)
     else:
@@ -536,6 +547,7 @@ def _written_criterion(criterion: Criterion, problems: list[str]) -> dict[str, A
     data["examples"] = [{"text": one.text, "level": one.level, "reason": one.reason} for one in criterion.examples]
     data["version"] = criterion.version
     empty: tuple[Any, ...] = (None, [])
+    # `empty` takes the place of a default where a field has none: no value equals it.
     return {name: value for name, value in data.items() if value not in empty and value != _USUAL.get(name, empty)}
 
 
@@ -560,6 +572,7 @@ def _is_json(value: Any) -> bool:
 
 
 def _number(what: str, number: Any, problems: list[str]) -> int | float:
+    # Beyond, readers of JSON may round.
     near = int(number) if exact(number).denominator == 1 and abs(number) < 2**53 else float(number)
     if exact(near) != exact(number):
         problems.append(f"{what}, {number!r}, cannot be written as a JSON number")

@@ -73,6 +73,7 @@ def exact(number: Number) -> Fraction:
     """
     if isinstance(number, bool) or not isinstance(number, int | float | Decimal | Fraction) or not _finite(number):
         raise ValueError(f"a finite number is needed, not {number!r}")
+    # Numpy's floats have a repr of their own.
     return Fraction(repr(float(number))) if isinstance(number, float) else Fraction(number)
 
 
@@ -138,7 +139,7 @@ def score(standing: Standing, threshold: Fraction) -> float:
     if standing.total:
         share = Fraction(min(max(standing.lower, 0), standing.total), standing.total)
     if standing.gates_failed:
-        share *= threshold * standing.gates_met / standing.gates
+        share *= threshold * standing.gates_met / standing.gates  # stays below the threshold, because a gate failed
     elif standing.gates_met == standing.gates and share >= threshold:
         return float(share)
     return min(float(share), math.nextafter(float(threshold), 0.0))  # rounding could reach the threshold
@@ -170,7 +171,7 @@ def in_order(items: Sequence[Item], places: Iterable[int], costs: Sequence[Numbe
     total = sum(item.points for item in items)
 
     def bargain(place: int) -> Fraction:
-        moved = max(total, 1) if items[place].kind == "gate" else items[place].points
+        moved = max(total, 1) if items[place].kind == "gate" else items[place].points  # a gate may decide alone
         return -Fraction(moved) / exact(costs[place])
 
     return sorted(places, key=bargain)

@@ -110,6 +110,12 @@ async def try_on(
     settings: Mapping[str, Any] | None,
 ) -> TriedText:
     """See `Rubric.try_on`."""
+    if not isinstance(text, str | Artifact):
+        raise ValueError(f"try_on: the text must be a string or an Artifact, not {text!r:.80}")
+    if not isinstance(upstream, Mapping) or not all(isinstance(one, str) for one in upstream.values()):
+        raise ValueError(
+            f"try_on: upstream must be texts by name, such as {{'log': 'It rose.'}}, not {upstream!r:.200}"
+        )
     strategy: EvaluationStrategy = rubric
     if judge is not None and rubric.decided_by("judge"):
         strategy = _AsksAll(judge, rubric, timeout=timeout, settings=settings)
@@ -163,7 +169,7 @@ class _ListenedModel:
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Ask the model, and keep the call."""
         place = len(self._calls)
-        self._calls.append(JudgeCall(request, None))
+        self._calls.append(JudgeCall(request, None))  # before the call: a failed one is kept too
         reply: ModelResponse = await self._model.complete(request)
         self._calls[place] = JudgeCall(request, reply)
         return reply

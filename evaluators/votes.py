@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def is_decided(levels: Sequence[Level], votes: int) -> bool:
     """Return whether the answer of `votes` votes is certain after those that gave `levels`."""
     first, second = _two_largest(levels)
-    return len(levels) >= votes or first - second > votes - len(levels)
+    return len(levels) >= votes or first - second > votes - len(levels)  # the missing votes may all go to the second
 
 
 def leading(levels: Sequence[Level]) -> tuple[bool, Level]:

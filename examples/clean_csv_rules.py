@@ -93,6 +93,7 @@ def read_file(content: bytes) -> tuple[list[str], list[Row], list[int]]:
     """Return the headings, the rows, and the numbers of lines that are not UTF-8, which are read as Windows-1252."""
     texts: list[str] = []
     foreign: list[int] = []
+    # Spreadsheets begin a file with this mark of UTF-8.
     for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").splitlines(), 1):
         try:
             texts.append(line.decode("utf-8"))
@@ -149,6 +150,7 @@ def clean_cell(field: str, text: str) -> tuple[str, str, list[str]]:
 
 
 def _date(text: str) -> tuple[str, str, list[str]]:
+    # With slashes, the day or the month may come first: the date is sure only if one reading is possible.
     if re.fullmatch(r"\d{1,2}/\d{1,2}/\d{4}", text):
         found = {day for form in ("%d/%m/%Y", "%m/%d/%Y") if (day := _day(text, form))}
     else:
@@ -207,6 +209,7 @@ def clean_table(headings: Sequence[str], rows: Sequence[Row], names: Mapping[str
             table.dropped.append((row.line, "the headings again" if any(row.cells) else "an empty line"))
             continue
         cells, changes, doubts = _clean_row(row, columns, kinds, spelling)
+        # A doubtful cell is empty by now, so lines that differ may look the same.
         if cells in seen and not doubts:
             table.dropped.append((row.line, f"the same as line {seen[cells]}"))
             continue
@@ -338,6 +341,7 @@ def _is_from(column: str, cell: str, before: str) -> bool:
     year, month, day = map(int, cell.split("-"))
     said = [int(part) for part in re.findall(r"\d+", before)]
     said += [number for number, name in enumerate(MONTHS, 1) if name in before.lower()]
+    # Sorted, because the file has its own order of day and month.
     return sorted(said) == sorted([year, month, day])
 
 

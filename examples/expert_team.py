@@ -178,7 +178,7 @@ def build(*, offline: bool = False) -> tuple[kt.Team, kt.TeamExecutionRequest]:
     writer = kt.MiniAgent(sentences, max_turns=1, settings=warmer)
     members = [kt.Member("editor", editor), kt.Member(kt.Role("writer", WRITER), writer)]
     config = kt.TeamConfig(
-        budget=kt.Budget(tokens=12_000, seconds=110),
+        budget=kt.Budget(tokens=12_000, seconds=300),
         budget_policy=kt.BudgetPolicy(plan=0.3),
         risk_profile=kt.RiskProfile.LOW,
         max_parallel_tasks=1,  # one model, one processor

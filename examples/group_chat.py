@@ -100,7 +100,7 @@ def build(*, offline: bool = False) -> tuple[kt.Team, kt.TeamExecutionRequest]:
     chat = kt.GroupChatCoordinator(until=settled, max_turns=MOST_TURNS, transcript_chars=400, closing="clerk")
     members = [kt.Member(name, Speaker(name, model)) for name in TIMES]
     team = kt.Team("boat-trip", [*members, kt.Member("clerk", clerk)], coordinator=chat)
-    config = kt.TeamConfig(budget=kt.Budget(tokens=6_000, seconds=110))
+    config = kt.TeamConfig(budget=kt.Budget(tokens=6_000, seconds=300))
     return team, kt.TeamExecutionRequest(GOAL, config=config)
 
 

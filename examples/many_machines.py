@@ -204,7 +204,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--model", default="local:smollm2", help="the model that writes, or: script")
     parser.add_argument("--tasks", type=int, default=200, help="how many tasks the run has")
     parser.add_argument("--workers", type=int, default=4, help="how many workers there are, at least 3")
-    parser.add_argument("--engine", choices=["dbos", "procrastinate"], default="dbos", help="what delivers the work")
+    parser.add_argument(
+        "--engine", choices=["procrastinate", "dbos"], default="procrastinate", help="what delivers the work"
+    )
     given = parser.parse_args(arguments)
     if given.workers <= KILLED:
         parser.error(f"--workers is at least {KILLED + 1}: {KILLED} of them are killed")

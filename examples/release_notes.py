@@ -28,6 +28,8 @@ from kairo_team.examples.release_notes_rubric import CHECKS, PAST_TENSE, Check
 
 TOKENS = 5_000
 """Budget for each commit. A sentence costs about 600 tokens."""
+EXPECT = 3_000
+"""Tokens that a task is expected to use: a sentence, and its revisions. All writers start at once at this rate."""
 HEADINGS = {"add": "Added", "change": "Changed", "fix": "Fixed", "remove": "Removed"}
 
 
@@ -101,8 +103,13 @@ def make_plan(history: History) -> kt.TaskGraph:
 
 def make_request(history: History) -> kt.TeamExecutionRequest:
     """Ask for the notes of a history, within a budget that grows with its commits."""
-    budget = kt.Budget(tokens=TOKENS * max(1, len(history.commits)), seconds=110)
-    config = kt.TeamConfig(budget=budget, risk_profile=kt.RiskProfile.MEDIUM, max_feedback_rounds=3)
+    budget = kt.Budget(tokens=TOKENS * max(1, len(history.commits)), seconds=300)
+    config = kt.TeamConfig(
+        budget=budget,
+        risk_profile=kt.RiskProfile.MEDIUM,
+        max_feedback_rounds=3,
+        budget_policy=kt.BudgetPolicy(expect=kt.Budget(tokens=EXPECT)),
+    )
     return kt.TeamExecutionRequest("Write the release notes.", plan=make_plan(history), config=config)
 
 

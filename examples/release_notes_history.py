@@ -229,6 +229,7 @@ def pick(log: Iterable[Logged], most: int = MOST) -> Picked:
         why = why_no_sentence(one.subject)
         bare = _plainest(one.subject)
         if undone:
+            # The log is newest first, so this comes before the commit that it takes back.
             reverted.add(_plainest(undone[1]))
         if len(commits) == most and not one.breaking:
             older += 1

@@ -232,6 +232,7 @@ def unwanted(request: Request) -> Response | None:
     if any(origin != f"http://{hosts[0]}" for origin in origins):
         return JSONResponse({"error": f"no page of {origins} may ask this server"}, 403)
     bearer = request.headers.get("authorization", "").removeprefix("Bearer ") or request.query_params.get("token", "")
+    # Constant time: `==` would show how many characters are right.
     if not hmac.compare_digest(bearer.encode(), TOKEN.encode()):
         return JSONResponse({"error": "the token is needed: Authorization: Bearer TOKEN, or ?token=TOKEN"}, 401)
     return None

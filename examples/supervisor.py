@@ -149,7 +149,7 @@ def build(model: str = MODEL, *, offline: bool = False) -> tuple[kt.Team, kt.Tea
     members = [kt.Member(role, lead, budget=kt.Budget(tokens=15_000)), *others]
     coordinator = kt.SupervisorCoordinator(max_tasks=8, max_turns=5, failure_policy=FailurePolicy(retries=0))
     team = kt.Team("harbour-desk", members, coordinator=coordinator)
-    config = kt.TeamConfig(budget=kt.Budget(tokens=20_000, seconds=110), max_parallel_tasks=1)
+    config = kt.TeamConfig(budget=kt.Budget(tokens=20_000, seconds=300), max_parallel_tasks=1)
     return team, kt.TeamExecutionRequest(GOAL, config=config)
 
 

@@ -153,7 +153,7 @@ def make_team() -> kt.Team:
 
 team = make_team()
 config = kt.TeamConfig(
-    budget=kt.Budget(tokens=4_000, seconds=110), risk_profile=kt.RiskProfile.LOW, max_feedback_rounds=3
+    budget=kt.Budget(tokens=4_000, seconds=300), risk_profile=kt.RiskProfile.LOW, max_feedback_rounds=3
 )
 request = kt.TeamExecutionRequest(GOAL, config=config)
 

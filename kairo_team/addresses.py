@@ -70,5 +70,5 @@ class ModelAddress:
             "ANTHROPIC_API_KEY": self.key,
             # Without this, a proxy would see the key.
             "NO_PROXY": "127.0.0.1",
-            "no_proxy": "127.0.0.1",
+            "no_proxy": "127.0.0.1",  # some programs read only lower case, such as wget
         }

@@ -6,12 +6,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import anyio
-from anyio import NoEventLoopError
-from anyio.lowlevel import current_token
-
+from kairo_team._util.frozen import known_call
 from kairo_team._util.threads import run_in_thread
-from kairo_team.engine.live.task_pool import in_own_task
+from kairo_team.engine.live.task_pool import in_own_task, run_in_new_loop
 from kairo_team.engine.plan.preflight import PlanCheck, check_request
 from kairo_team.engine.records.digests import executing
 from kairo_team.engine.work.run_arguments import make_request, pick_coordinator
@@ -31,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["PlanCheck", "check", "run", "run_sync"]
 
 
+@known_call
 async def run(
     team: Team,
     request: TeamExecutionRequest | str,
@@ -98,6 +96,7 @@ async def _go_on(
         return result
 
 
+@known_call
 def run_sync(
     team: Team,
     request: TeamExecutionRequest | str,
@@ -112,12 +111,6 @@ def run_sync(
     runtime: Runtime | None = None,
 ) -> TeamResult:
     """Run like `run`, from code without an event loop; raises `Misuse` inside one."""
-    try:
-        current_token()
-    except NoEventLoopError:
-        pass
-    else:
-        raise Misuse("run_sync is for code without an event loop, and here one runs: write await kt.run(...)")
     given: dict[str, Any] = {
         "plan": plan,
         "config": config,
@@ -128,15 +121,10 @@ def run_sync(
         "coordinator": coordinator,
         "runtime": runtime,
     }
-    results: list[TeamResult] = []
-
-    async def keep() -> None:  # asyncio formats the result of its main task twice
-        results.append(await run(team, request, **given))
-
-    anyio.run(keep)
-    return results[0]
+    return run_in_new_loop(partial(run, team, request, **given), "await kt.run(...)")
 
 
+@known_call
 def check(
     team: Team,
     request: TeamExecutionRequest | str,

@@ -57,6 +57,7 @@ class Artifact:
     def digest(self) -> str:
         """SHA-256 of the text, in hex; of the text and the files' digests, if there are files."""
         whole = "\n".join([self.text, *(file.digest for file in self.files)])
+        # Models return half surrogate pairs too.
         return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()
 
     @overload
@@ -68,6 +69,11 @@ class Artifact:
 
         As `str` the text is the text itself.
         """
+        if isinstance(kind, Mapping):
+            raise ValueError(
+                f"data_as takes a type, such as list[str] or a model, not {kind!r:.80}: the data of a JSON Schema is "
+                "artifact.data"
+            )
         if self.data is None:
             if kind is str:
                 return self.text
@@ -104,7 +110,7 @@ def artifact_of_returned(given: Any, member: str) -> Artifact:
         except ValueError as error:
             hint = _OF_BYTES if "utf-8" in str(error) else ""
             raise BadOutput(member, f"returned a {type(given).__name__} that JSON cannot hold: {error}{hint}") from None
-    plain = isinstance(given, bool | int | float)
+    plain = isinstance(given, bool | int | float)  # short enough to quote
     what = "nothing (None)" if given is None else repr(given) if plain else f"a {type(given).__name__}"
     hint = _instead_of(given)
     if hint == _OF_BYTES:

@@ -46,6 +46,7 @@ def to_dollars(picodollars: int) -> Decimal:
     if not picodollars:
         return _ZERO
     amount = Decimal(picodollars).scaleb(-12, _EXACT).normalize(_EXACT)
+    # `normalize` makes 1E+2 of 100.
     return amount.quantize(Decimal(1), context=_EXACT) if amount == amount.to_integral_value() else amount
 
 
@@ -56,10 +57,11 @@ def to_picodollars(amount: Money, *, field: str = "dollars", round_up: bool = Tr
     rounding down would make 0.
     """
     try:
+        # `Decimal(0.1)` is more than 0.1.
         exact = Decimal(repr(amount)) if isinstance(amount, float) else Decimal(amount)
     except (InvalidOperation, TypeError, ValueError):
         raise ValueError(f"{field} must be an amount of money such as '0.05', not {amount!r}") from None
-    if isinstance(amount, bool) or not exact.is_finite() or (exact.is_signed() and exact):
+    if isinstance(amount, bool) or not exact.is_finite() or (exact.is_signed() and exact):  # -0 is 0
         raise ValueError(f"{field} must be a finite amount >= 0, not {amount!r}")
     if exact.adjusted() >= _DIGITS:
         raise ValueError(f"{field} must be less than 10**{_DIGITS} dollars, not {amount!r}")
@@ -73,13 +75,13 @@ def to_picodollars(amount: Money, *, field: str = "dollars", round_up: bool = Tr
     return whole + 1 if round_up and whole != scaled else whole
 
 
-picodollars = lru_cache(maxsize=1024, typed=True)(to_picodollars)
+picodollars = lru_cache(maxsize=1024, typed=True)(to_picodollars)  # typed: True equals 1, and is refused
 """`to_picodollars` rounded up and cached: prices repeat."""
 
 
 def check_count(field: str, value: object, least: int = 0) -> None:
     """Raise `ValueError` unless `value` is a whole number >= `least`."""
-    if type(value) is int and value >= least:
+    if type(value) is int and value >= least:  # the short way for plain numbers; subclasses pass below
         return
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"{field} must be a whole number >= {least}, not {value!r}")
@@ -89,7 +91,7 @@ def check_used(prompt_tokens: int, completion_tokens: int, tool_calls: int) -> N
     """Raise `ValueError` unless all three are whole numbers >= 0."""
     if (
         not (type(prompt_tokens) is type(completion_tokens) is type(tool_calls) is int)
-        or (prompt_tokens | completion_tokens | tool_calls) < 0
+        or (prompt_tokens | completion_tokens | tool_calls) < 0  # negative if one of them is
     ):
         check_count("prompt_tokens used", prompt_tokens)
         check_count("completion_tokens used", completion_tokens)
@@ -136,6 +138,7 @@ class Budget:
         tool_calls: int | None = None,
         seconds: float | None = None,
     ) -> None:
+        # Written out, because an amount is given in more types than the field has.
         put = object.__setattr__
         put(self, "tokens", tokens)
         put(self, "dollars", dollars)
@@ -218,14 +221,16 @@ class Usage:
         prompt, completion, loops, calls = self.prompt_tokens, self.completion_tokens, self.loops, self.tool_calls
         if (
             not (type(prompt) is type(completion) is type(loops) is type(calls) is int)
-            or (prompt | completion | loops | calls) < 0
+            or (prompt | completion | loops | calls) < 0  # as in `check_used`
         ):
             for field in ("prompt_tokens", "completion_tokens", "loops", "tool_calls"):
                 check_count(f"Usage.{field}", getattr(self, field))
         if not (type(self.seconds) is float and 0.0 <= self.seconds < math.inf):
             check_seconds("Usage.seconds", self.seconds)
-        if self.dollars is not _ZERO:
-            object.__setattr__(self, "dollars", to_dollars(to_picodollars(self.dollars, field="Usage.dollars")))
+        if self.dollars is not _ZERO:  # the default is exact already
+            is_zero = type(self.dollars) is Decimal and not self.dollars
+            exact = _ZERO if is_zero else to_dollars(to_picodollars(self.dollars, field="Usage.dollars"))
+            object.__setattr__(self, "dollars", exact)
 
     @property
     def tokens(self) -> int:
@@ -246,6 +251,8 @@ class Usage:
     def __add__(self, other: Usage) -> Usage:
         if not isinstance(other, Usage):
             return NotImplemented
+        if self is NO_USAGE or other is NO_USAGE:  # as each sum begins
+            return other if self is NO_USAGE else self
         return Usage(
             self.prompt_tokens + other.prompt_tokens,
             self.completion_tokens + other.completion_tokens,
@@ -305,7 +312,7 @@ class ReadLater(Sequence["BudgetNode"]):
     def _read(self) -> tuple[BudgetNode, ...]:
         make = self._make
         if make is not None:
-            self._made = make()
+            self._made = make()  # before `_make`: another thread must not read the empty tuple
             self._make = None
         return self._made
 
@@ -332,11 +339,11 @@ class ReadLater(Sequence["BudgetNode"]):
         return repr(self._read())
 
     def __reduce__(self) -> tuple[type[tuple[Any, ...]], tuple[tuple[BudgetNode, ...]]]:
-        return (tuple, (self._read(),))
+        return (tuple, (self._read(),))  # a plain tuple: the function may not be pickled
 
 
 def _dump_all(nodes: Sequence[BudgetNode], dump: Callable[[Any], Any]) -> Any:
-    return dump(tuple(nodes))
+    return dump(tuple(nodes))  # pydantic cannot write a `ReadLater`
 
 
 @known_arguments
@@ -376,7 +383,7 @@ class BudgetNode:
 def _rows(node: BudgetNode, stem: str, branch: str) -> Iterator[tuple[str, ...]]:
     """Yield a line of cells for the node, then the lines of its children."""
     yield (stem + branch + node.name, *_cells(node))
-    stem += {"": "", "├─ ": "│  ", "└─ ": "   "}[branch]
+    stem += {"": "", "├─ ": "│  ", "└─ ": "   "}[branch]  # the line ends at a last child
     for child in node.children:
         yield from _rows(child, stem, "└─ " if child is node.children[-1] else "├─ ")
 
@@ -385,6 +392,7 @@ def _cells(node: BudgetNode) -> Iterator[str]:
     for field_name, label in (("tokens", "tokens"), ("dollars", "$"), ("loops", "loops"), ("tool_calls", "tool calls")):
         used, held, over = (getattr(usage, field_name) for usage in (node.usage, node.held, node.overshoot))
         limit, given = getattr(node.budget, field_name), getattr(node.guarantee, field_name)
+        # A guarantee as high as the limit shows nothing new.
         yield _cell(label, used, limit, {"held": held, "guaranteed": None if given == limit else given, "over": over})
     seconds = "" if node.budget.seconds is None else f" of {node.budget.seconds:g}"
     yield f"{node.usage.seconds:.1f}{seconds} s"

@@ -32,7 +32,7 @@ def clauses_of(contract: type) -> dict[str, str]:
 
 def promise_of(contract: type) -> Promise | None:
     """Return what the docstring of a protocol promises; None for a class that is not a contract."""
-    found = _MARK.search(vars(contract).get("__doc__") or "")
+    found = _MARK.search(vars(contract).get("__doc__") or "")  # its own alone: `getdoc` would inherit one
     return None if found is None else Promise(found["version"], cast("Stability", found["mark"]))
 
 

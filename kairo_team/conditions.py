@@ -67,6 +67,7 @@ class Condition:
         if self.field is not None and not all(self.field.split(".")):
             raise ValueError(f"{where}: field is a path such as 'kind' or 'report.errors.0', not {self.field!r}")
         kinds = _KINDS.get(self.test)
+        # True is an int.
         fits = kinds is None or (isinstance(self.value, kinds[0]) and not isinstance(self.value, bool))
         if kinds is not None and not fits:
             raise ValueError(f"{where}: {self.test} takes {kinds[1]}, not {thaw(self.value)!r:.80}")
@@ -106,7 +107,7 @@ class Condition:
                 return any(_same(value, one) for one in given)
             case "contains":
                 if isinstance(value, str):
-                    return isinstance(given, str) and given in value
+                    return isinstance(given, str) and given in value  # `1 in "a1"` raises
                 return any(_same(one, given) for one in value)
             case "at_least":
                 return bool(value >= given)
@@ -213,7 +214,7 @@ def _step_into(value: Any, step: str, where: str) -> Any:
         items = cast("list[Any]", value)  # type: ignore[redundant-cast]  # pyright needs it
         if int(step) < len(items):
             return items[int(step)]
-        raise Unreadable(f"{where} has {len(items)} items, none at {step}")
+        raise Unreadable(f"{where} has {len(items):,} items, none at {step}")
     raise Unreadable(f"{where} has no field {step!r}: it is {value!r:.80}")
 
 

@@ -31,7 +31,7 @@ class ResourceAction(StrEnum):
         """How much the action interferes, from 0."""
         return _SEVERITY[self]
 
-    def __lt__(self, other: str) -> bool:
+    def __lt__(self, other: str) -> bool:  # `str` would compare the words
         return self.severity < other.severity if isinstance(other, ResourceAction) else NotImplemented
 
     def __le__(self, other: str) -> bool:

@@ -519,9 +519,9 @@ class TeamCoordinator(Protocol):
     C13. An attempt that raises, times out by itself, or returns None or a wrong type is a failed attempt, in the
         last two cases not retried by its member; its error is never an artifact. Other branches continue; its
         dependents are skipped, and their reason names it.
-    C14. A review gets the artifact and everything it was made from. An artifact that its review did not pass is
-        accepted only at LOW risk or by a person; then the verdict stays the same and the run is DEGRADED. If the only
-        open cause is `human_required`, a person's approval makes the verdict a PASS. No risk accepts
+    C14. A review gets the artifact, everything it was made from, and what the task has used. An artifact that its
+        review did not pass is accepted only at LOW risk or by a person; then the verdict stays the same and the run is
+        DEGRADED. If only `human_required` is open, a person's approval makes the verdict a PASS. No risk accepts
         `injection_suspected` or `human_required`. An accepted partial artifact makes even a PASS a DEGRADED run.
     C15. An evaluator that raises, hangs beyond `review_timeout` or returns no verdict gives REVIEW_EXCEEDED with its
         cause: no score, no PASS, no round spent, and its message never reaches a member.

@@ -37,7 +37,7 @@ KairoError
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, cast
+from typing import TYPE_CHECKING, Final, Literal, cast, get_args
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -76,7 +76,7 @@ def known(names: Iterable[str], *, none: str = "none") -> str:
     shown: list[str] = []
     for name in listed[:_MOST_NAMES]:
         one = f"{name!r:.100}"
-        if shown and sum(map(len, shown)) + len(one) > _MOST_OF_NAMES:
+        if shown and sum(map(len, shown)) + len(one) > _MOST_OF_NAMES:  # one name at least
             break
         shown.append(one)
     more = len(listed) - len(shown)
@@ -158,7 +158,7 @@ class RunNotFound(Misuse, KeyError):
         super().__init__(self.message)
 
     def __str__(self) -> str:
-        return self.message
+        return self.message  # a `KeyError` shows its repr
 
 
 class RunFinished(Misuse, RuntimeError):
@@ -263,7 +263,7 @@ class HaltError(Outcome):
         self.origin = origin
         self.path = path
         self.lacking = lacking
-        short = f"; {lacking.asked} {lacking.dimension} needed, {lacking.left} left" if lacking is not None else ""
+        short = f"; {lacking.asked:,} {lacking.dimension} needed, {lacking.left:,} left" if lacking is not None else ""
         super().__init__(f"{origin!r} halted: {reason.value} (spent {usage}{short})")
 
 
@@ -354,6 +354,7 @@ ModelErrorKind = Literal[
 ]
 """Why a model call failed. The first four pass by themselves; `auth` is also an account without credit."""
 
+MODEL_ERRORS: Final[frozenset[ModelErrorKind]] = frozenset(get_args(ModelErrorKind))
 MET_AGAIN: Final[frozenset[ModelErrorKind]] = frozenset({"context_length", "content_filter", "auth", "bad_request"})
 """Kinds of errors that the same member meets again, on the same model, with the same task."""
 
@@ -369,6 +370,11 @@ class ModelCallError(Outcome):
     def __init__(
         self, kind: ModelErrorKind, model: str, why: str, *, retry_after: float | None = None, unspent: bool = False
     ) -> None:
+        if kind not in MODEL_ERRORS:
+            from kairo_team._util.mistakes import did_you_mean  # imported only after a mistake
+
+            meant = did_you_mean(str(kind), MODEL_ERRORS)
+            raise ValueError(f"ModelCallError: the kind {kind!r} is unknown; {meant}there are {known(MODEL_ERRORS)}")
         self.kind: ModelErrorKind = kind
         self.model = model
         self.why = why
@@ -384,7 +390,7 @@ def is_met_again(error: BaseException | None, last: ModelCallError | None = None
     That is a `ModelCallError` of a kind in `MET_AGAIN`, a group of such errors alone, or an error raised from one, at
     most `deep` errors before. `last` is the error of the last call, which a wrapper may have replaced by its cause.
     """
-    if error is None or not deep:
+    if error is None or not deep:  # causes may form a circle
         return False
     if last is not None and error is last.__cause__:
         error = last
@@ -506,7 +512,7 @@ def innermost(error: Exception) -> Exception:
     first = innermost(group.exceptions[0])
     others = [innermost(other) for other in group.exceptions[1:]]
     only_budget = all(isinstance(leaf, HaltError | InsufficientBudget) for leaf in (first, *others))
-    return first if only_budget or not others else group
+    return first if only_budget or not others else group  # calls in parallel meet a limit together
 
 
 def kinds_of(kind: type[BaseException]) -> tuple[str, ...]:

@@ -7,13 +7,14 @@ Every event carries `run_id`, `seq` (1, 2, 3 ... without gaps in one run) and `a
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Final, Literal, cast
 
 from kairo_team._util.frozen import freeze, known_arguments
-from kairo_team._util.late_pydantic import adapter, read
+from kairo_team._util.late_pydantic import adapter, read, read_json
 from kairo_team.budget import Usage
 from kairo_team.errors import known
 from kairo_team.human import HumanRequest
@@ -37,7 +38,7 @@ class Event:
             body = adapter(type(self)).dump_json(self).decode()
         except ValueError:  # half of a surrogate pair, in a text that came from elsewhere
             return json.dumps({"type": self.type, **adapter(type(self)).dump_python(self, mode="json")})
-        return f'{{"type":"{self.type}",{body[1:]}'
+        return f'{{"type":"{self.type}",{body[1:]}'  # every event has fields, so the comma is right
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +157,20 @@ class TeamInterrupted(TeamEnded):
 
 
 @dataclass(frozen=True, slots=True)
+class TeamGivenUp(Event):
+    """The workers of a cluster take the run no more, because one after another died while they coordinated it.
+
+    Written to the journal when no session is left: subscribers do not get it. A resumed run begins the next session.
+    """
+
+    type: ClassVar[str] = "team.given_up"
+    deaths: int
+    """How many workers died or failed, with nothing recorded in between."""
+    error: str
+    """Why it was given up, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedTask:
     """A task of a plan."""
 
@@ -176,6 +191,8 @@ class PlannedTask:
     """The condition on which the task is taken, in words."""
     description: str = ""
     """What the task asks for: its first 2,000 characters."""
+    until: str | None = None
+    """The condition that ends a loop, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -482,6 +499,8 @@ class ModelStarted(WorkEvent):
     """Tokens set aside for the try."""
     held_picodollars: int = 0
     """Dollars set aside for the try; 0 if the model's price is unknown."""
+    max_tokens: int | None = None
+    """The most tokens that the reply may have; null: as many as the model writes."""
 
 
 @known_arguments
@@ -509,6 +528,10 @@ class ModelCalled(WorkEvent):
     """Tokens of the prompt that came from the provider's cache; `usage` has them too."""
     reasoning_tokens: int = 0
     """Tokens of the reply that were reasoning; `usage` has them too."""
+    finish_reason: str = ""
+    """Why the reply ended: "stop", "tool_call", "length" or "content_filter"; empty without a reply."""
+    response_model: str = ""
+    """The model that answered, in the provider's words; empty if it does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -558,6 +581,8 @@ class ToolStarted(WorkEvent):
     """The attempt; 0 without a task."""
     side_effect: Literal["read", "write", "system"]
     """What the tool may do."""
+    reply_call_id: str = ""
+    """The id of the call in the model's reply; empty without a reply."""
 
 
 @known_arguments
@@ -649,8 +674,20 @@ EVENT_TYPES: dict[str, type[Event]] = {
 """Every event class by its `type`."""
 
 
+_WRITTEN: Final = re.compile(rb'\{"type":"([a-z._]+)",')
+"""How `Event.to_json` begins a line."""
+
+
 def event_from_json(text: str | bytes) -> Event:
     """Read what `Event.to_json` wrote; `ValueError` for an unknown type or a broken body."""
+    line = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+    written = _WRITTEN.match(line)
+    kind = EVENT_TYPES.get(written[1].decode()) if written else None
+    if kind is not None:
+        try:  # twice as quick as below
+            return read_json(kind, line)
+        except ValueError:  # half a surrogate pair, which only Python's parser reads, or a broken body
+            pass
     body: Any = json.loads(text)
     fields = cast("dict[str, Any]", body) if isinstance(body, dict) else {}
     kind = EVENT_TYPES.get(str(fields.pop("type", "")))

@@ -130,7 +130,7 @@ class File:
         content = self._content
         if callable(content):
             content = content()
-            object.__setattr__(self, "_content", content)
+            object.__setattr__(self, "_content", content)  # fetched once
         return content
 
     @property
@@ -188,6 +188,7 @@ class File:
     def as_shown(self, most: int = MOST_SHOWN) -> dict[str, Any]:
         """Return the file as JSON values for events: with its content only if that has at most `most` bytes."""
         about = {"name": self._name, "media_type": self._media_type, "size": self._size, "digest": self._digest}
+        # `data` last, because it may be fetched.
         if self._url is not None or self._size is None or self._size > most or (data := self.data) is None:
             return about if self._url is None else {**about, "url": self._url}
         return {**about, "data": base64.b64encode(data).decode("ascii")}
@@ -252,6 +253,7 @@ class File:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # `data`, because a function that fetches may not be pickled.
         values = (self.data, self._url, self._media_type, self._name, self._digest, self._size)
         return _unpickled, values
 
@@ -289,7 +291,7 @@ def size_text(size: int) -> str:
         if size >= least:
             amount = size / least
             return f"{amount:.1f} {unit}" if amount < 10 else f"{amount:.0f} {unit}"  # noqa: PLR2004 - two digits
-    return "1 byte" if size == 1 else f"{size} bytes"
+    return "1 byte" if size == 1 else f"{size:,} bytes"
 
 
 def kind_of(beginning: bytes) -> str | None:
@@ -304,7 +306,7 @@ def _read(path: Path) -> bytes:
     try:
         if path.is_dir():
             raise ValueError(f"File(path={str(path)!r}) is a directory: give the path of one file")
-        size = path.stat().st_size
+        size = path.stat().st_size  # before the read: it may be huge
         _check_size(size, repr(str(path)))
         return path.read_bytes()
     except OSError as error:
@@ -363,12 +365,13 @@ def media_type_of_name(name: str) -> str | None:
     ending = Path(name).suffix.lower()
     if ending in _ENDINGS:
         return _ENDINGS[ending]
+    # The shared table also has the machine's own types.
     return mimetypes.MimeTypes().guess_type(f"file{ending}", strict=False)[0]
 
 
 def _name_of(given: object, usual: str, digest: str, kind: str) -> str:
     if given is None:
-        name = "".join(one for one in usual if one.isprintable())[-_LONGEST_NAME:]
+        name = "".join(one for one in usual if one.isprintable())[-_LONGEST_NAME:]  # the last ones: the ending is kept
         return name or f"{digest[:8]}{mimetypes.MimeTypes().guess_extension(kind, strict=False) or ''}"
     if not isinstance(given, str) or not given.strip() or not given.isprintable() or len(given) > _LONGEST_NAME:
         raise ValueError(f"File.name must be one line of at most {_LONGEST_NAME} characters, not {given!r:.80}")
@@ -376,14 +379,15 @@ def _name_of(given: object, usual: str, digest: str, kind: str) -> str:
 
 
 def _validated(value: Any) -> File:
-    """Return a file, or make one of `as_json`'s values. A path is refused: data from a model must not name one."""
+    """Return a file, or make one of `as_json`'s values."""
     if isinstance(value, File):
         return value
     if not isinstance(value, Mapping):
         raise ValueError(f"a file must be a kt.File, such as kt.File(path='photo.png'), not {value!r:.80}")
     given: dict[str, Any] = dict(cast("Mapping[str, Any]", value))
+    # Not `path`: data from a model must not name one.
     if unknown := given.keys() - {"data", "url", "media_type", "name"}:
         raise ValueError(f"a file as data has data (base64) or url, media_type and name, not {min(unknown)!r}")
     if isinstance(written := given.get("data"), str):
-        given["data"] = base64.b64decode(written, validate=True)
+        given["data"] = base64.b64decode(written, validate=True)  # else strange characters are skipped in silence
     return File(**given)

@@ -71,7 +71,7 @@ class CallbackGate:
         """Ask the function."""
         with anyio.move_on_after(self._timeout):
             answer: Any = await self._ask(question)
-            if answer is True:
+            if answer is True:  # not by truth: the text "no" must not approve
                 return HumanDecision.approve()
             if answer is False:
                 return HumanDecision.reject()
@@ -91,6 +91,7 @@ class CallbackGate:
         return f"CallbackGate({self._decide!r})"
 
 
+@known_arguments
 class ConsoleGate:
     """Asks on the terminal, one question at a time: writes to stderr, reads a line from stdin.
 
@@ -115,7 +116,7 @@ class ConsoleGate:
                     return await _converse(terminal, question)
             except Exception:
                 raise
-            except BaseException:
+            except BaseException:  # cancelled: the prompt is still on the terminal
                 _give_up(terminal)
                 raise
             _give_up(terminal)
@@ -156,7 +157,7 @@ class JournalGate:
 
 
 def _give_up(terminal: Terminal) -> None:
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError):  # a `ValueError`: the stream is closed
         terminal.write("\n[an answer is no longer needed]")
 
 

@@ -51,7 +51,7 @@ class GuardrailContext:
         check_payload("GuardrailContext.payload", self.payload)
         if self.payload.phase != self.phase:
             raise ValueError(f"{shown(self.payload)} is looked at in {self.payload.phase!r}, not in {self.phase!r}")
-        object.__setattr__(self, "phase", self.payload.phase)
+        object.__setattr__(self, "phase", self.payload.phase)  # a plain string becomes the enum's member
         object.__setattr__(self, "metadata", freeze(self.metadata))
 
 
@@ -394,7 +394,7 @@ def _map_message(message: Message, function: TextFunction) -> Message:
     calls = tuple(_map_call(call, function) for call in message.tool_calls)
     if text == message.text and _same(calls, message.tool_calls):
         return message
-    return replace(message, text=text, tool_calls=calls, native=None)
+    return replace(message, text=text, tool_calls=calls, native=None)  # the reply's native form has the old text
 
 
 def _map_call(call: ToolCall, function: TextFunction) -> ToolCall:
@@ -415,20 +415,20 @@ def map_json(value: Any, function: TextFunction) -> Any:
         items = cast("Sequence[Any]", value)
         mapped = tuple(map_json(item, function) for item in items)
         return items if _same(mapped, items) else mapped
-    text = value if isinstance(value, str) else json.dumps(value)
+    text = value if isinstance(value, str) else json.dumps(value)  # a policy may look for numbers, such as a card's
     changed = _apply(function, text)
     return value if changed == text else changed
 
 
 def _map_object(values: Mapping[str, Any], function: TextFunction) -> Mapping[str, Any]:
-    """Map names and values; names that become equal are numbered, so that nothing is lost."""
+    """Map names and values; number names that become equal."""
     mapped: dict[str, Any] = {}
     used: dict[str, int] = {}
     differs = False
     for name, item in values.items():
         wanted, value = _apply(function, name), map_json(item, function)
         given = wanted
-        while given in mapped:
+        while given in mapped:  # else one value would replace another
             used[wanted] = used.get(wanted, 1) + 1
             given = f"{wanted} {used[wanted]}"
         mapped[given] = value

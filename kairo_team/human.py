@@ -60,6 +60,7 @@ class HumanRequest:
     @property
     def digest(self) -> str:
         """SHA-256 of the subject, in hex: a decision is valid for this subject only."""
+        # Models return half surrogate pairs too.
         return hashlib.sha256(self.subject.encode("utf-8", "surrogatepass")).hexdigest()
 
 

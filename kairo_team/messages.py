@@ -67,22 +67,43 @@ class Message:
     @classmethod
     def system(cls, text: str) -> Message:
         """Make the instructions before the conversation."""
-        return cls("system", text)
+        return _made(cls, "system", text)
 
     @classmethod
     def user(cls, text: str, files: Sequence[File] = ()) -> Message:
         """Make a message from the caller."""
-        return cls("user", text, files=files)
+        return _made(cls, "user", text) if files == () else cls("user", text, files=files)
 
     @classmethod
     def assistant(cls, text: str, tool_calls: Sequence[ToolCall] = (), native: str | None = None) -> Message:
         """Make a message from the model; `native` is the reply's, so that reasoning goes back to its provider."""
+        known = isinstance(tool_calls, tuple | list) and {type(call) for call in tool_calls} <= {ToolCall}
+        if known and (native is None or type(native) is str):
+            return _made(cls, "assistant", text, tuple(tool_calls), native=native)
         return cls("assistant", text, tool_calls, native=native)
 
     @classmethod
     def tool(cls, call_id: str, text: str, files: Sequence[File] = ()) -> Message:
         """Make the answer to a tool call."""
+        if files == () and type(call_id) is str:
+            return _made(cls, "tool", text, tool_call_id=call_id)
         return cls("tool", text, tool_call_id=call_id, files=files)
+
+
+_trusted_message: Final = trusted(Message)
+
+
+def _made(
+    kind: type[Message],
+    role: Literal["system", "user", "assistant", "tool"],
+    text: str,
+    tool_calls: tuple[ToolCall, ...] = (),
+    tool_call_id: str | None = None,
+    native: str | None = None,
+) -> Message:
+    """Make a message of which the validator has only the text left to check."""
+    make = _trusted_message if kind is Message and type(text) is str else kind
+    return make(role, text, tool_calls, tool_call_id, native)
 
 
 Frozen = Annotated[Mapping[str, Any], AfterValidator(freeze)]
@@ -110,6 +131,7 @@ class ModelRequest:
         if not any(message.aside for message in self.messages):
             return self
         kept = tuple(message for message in self.messages if not message.aside)
+        # This request has validated the parts.
         return _trusted_request(kept, self.tools, self.output_schema, self.max_tokens, self.settings)
 
     @property
@@ -170,7 +192,7 @@ class ModelResponse:
         """The cause that cut the reply off, in words; None for a whole reply. Make no tool call of a cut reply."""
         match self.finish_reason:
             case "length":
-                most = "" if self.usage is None else f" of {self.usage.completion_tokens} tokens"
+                most = "" if self.usage is None else f" of {self.usage.completion_tokens:,} tokens"
                 return f"the reply was cut off at its limit{most}"
             case "content_filter":
                 words = f": {self.text.strip():.200}" if self.text.strip() else ""

@@ -44,6 +44,7 @@ class JsonSchema:
         self._validator = _built(library, schema, bounded, "it is not a valid JSON Schema")
         if linear:
             fault = "it has a pattern that cannot be searched for in linear time"
+            # This engine never backtracks, and refuses such patterns.
             self._validator = _built(library, schema, library.RegexOptions(), fault)
 
     def faults(self, value: Any) -> list[str]:
@@ -74,7 +75,7 @@ def _built(library: Any, schema: Mapping[str, Any], patterns: Any, fault: str) -
 def short(error: BaseException) -> str:
     """Return an error's message in one line of bounded length."""
     message = getattr(error, "message", "") or str(error) or type(error).__name__
-    line = " ".join(message[: MAX_QUOTE * 4].split())
+    line = " ".join(message[: MAX_QUOTE * 4].split())  # cut first: a message may have the whole value
     return line if len(line) <= MAX_QUOTE else f"{line[:MAX_QUOTE]}..."
 
 
@@ -145,8 +146,20 @@ def output_type_problem(what: str, kind: Any) -> str | None:
         else:
             adapter(kind).rebuild()  # raises for an undefined name
     except Exception as error:  # noqa: BLE001 - pydantic raises many kinds of errors for an invalid type
-        return f"{what} cannot be used to validate data: {str(error).partition(chr(10))[0]}"
+        return f"{what} cannot be used to validate data: {_why_not(kind, error)}"
     return None
+
+
+def _why_not(kind: Any, error: Exception) -> str:
+    from pydantic.errors import PydanticSchemaGenerationError  # slow to import
+
+    if not isinstance(error, PydanticSchemaGenerationError):
+        return str(error).partition("\n")[0]
+    shown = f"the class {kind.__name__}" if isinstance(kind, type) else f"{kind!r:.80}"
+    return (
+        f"pydantic cannot validate {shown}. Give a pydantic model, a dataclass, a type of these or of built-in ones "
+        "such as list[str], or a JSON Schema"
+    )
 
 
 def _json_schema(schema: Mapping[str, Any]) -> JsonSchema:

@@ -18,7 +18,6 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iter
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from contextvars import Context, ContextVar
 from dis import opname
-from functools import partial
 from pathlib import Path
 from types import CodeType, TracebackType
 from typing import Any, Final, TypeVar, cast
@@ -103,6 +102,7 @@ class PluginCall:
 
     def __exit__(self, _kind: object, raised: BaseException | None, _trace: object) -> None:
         if raised is None or isinstance(raised, Exception):
+            # First, because it takes the cancellation back.
             if cancelled_itself() and raised is None and not self._is_awaited:
                 raise cancelled_error()
             failure = None if raised is None else sound(raised)
@@ -141,7 +141,7 @@ def words_of(error: BaseException) -> str:
 def shown(value: object, longest: int = 200) -> str:
     """Return the `repr` of a plug-in's value, cut to `longest` characters; its class if `repr` fails."""
     try:
-        return f"{str.__str__(repr(value)):.{longest}}"
+        return f"{str.__str__(repr(value)):.{longest}}"  # `repr` may return a subclass with its own `__format__`
     except BaseException as raised:
         if plain_failure_of(raised) is None:
             raise
@@ -173,6 +173,7 @@ def leaves_of(group: BaseException, most: int) -> tuple[list[BaseException], int
     while ahead:
         one = ahead.pop()
         if isinstance(one, BaseExceptionGroup):
+            # The last one is popped first.
             ahead.extend(reversed(cast("BaseExceptionGroup[BaseException]", one).exceptions))
         elif len(found) < most:
             found.append(one)
@@ -259,11 +260,8 @@ def _is_cancellation(raised: BaseException) -> bool:
 
 
 def _is_requested() -> bool:
-    """Return whether the running task was cancelled: by a scope around it, or on asyncio by `Task.cancel`.
-
-    A task of the library is cancelled with the task that it works for; any other cancellation is by code that it runs.
-    """
-    if anyio.current_effective_deadline() == -math.inf:
+    """Return whether the running task was cancelled: by a scope around it, or on asyncio by `Task.cancel`."""
+    if anyio.current_effective_deadline() == -math.inf:  # a scope around it is cancelled
         return True
     task = keeper = asyncio_task()
     if task is None or not task.cancelling():
@@ -271,7 +269,8 @@ def _is_requested() -> bool:
     if cancelled_around(task):  # anyio cancels the task for that scope, whatever shields it
         return True
     before = 0
-    while keeper in _own_tasks:
+    # A task of the library is cancelled with the task that it works for; other cancellations are by code that it runs.
+    while keeper in _own_tasks:  # up to the caller's task
         keeper, before = _own_tasks[keeper]
     if keeper.cancelling() > before:
         return True
@@ -316,7 +315,7 @@ async def own_task(works_for: Any) -> AsyncGenerator[Any]:
     if task is not None:
         _own_tasks[task] = works_for, works_for.cancelling()
     try:
-        with nullcontext() if task is None else _fence():
+        with nullcontext() if task is None else _Fence(task):
             async with tidy_block():
                 yield task
             if task in _stray:
@@ -324,32 +323,46 @@ async def own_task(works_for: Any) -> AsyncGenerator[Any]:
     except BaseExceptionGroup as group:
         raise _bare(group) from None
     finally:
-        _own_tasks.pop(task, None)
+        _own_tasks.pop(task, None)  # `task` is None in trio
 
 
-@asynccontextmanager
-async def tidy_block() -> AsyncGenerator[None]:
+class tidy_block:  # noqa: N801 - a context manager; a generator would cost several times as much
     """Let a block of foreign code end like ours: its exceptions are judged, and scopes it left open are closed."""
-    mark = marker()()
-    try:
-        with AWAITED_CALL:
-            yield
-    finally:
-        if not mark.intact:
-            _logger.warning("a cancel scope or task group was left open, and is closed")
-            await mark.restore()
 
+    __slots__ = ("_mark",)
 
-@contextmanager
-def _fence() -> Generator[None]:
-    # Otherwise it would take that back from the task around it.
-    """Make anyio take back in this task what it cancelled in it."""
-    with anyio.CancelScope() as scope:
+    async def __aenter__(self) -> None:
+        self._mark = marker()()
+
+    async def __aexit__(self, kind: object, raised: BaseException | None, trace: object) -> None:
         try:
-            yield
+            AWAITED_CALL.__exit__(kind, raised, trace)
         finally:
-            scope.shield = True
-            scope.cancel()
+            if not self._mark.intact:
+                _logger.warning("a cancel scope or task group was left open, and is closed")
+                await self._mark.restore()
+
+
+class _Fence:
+    """A block around the work of a task: anyio takes back in this task what it cancelled in it."""
+
+    __slots__ = ("_scope", "_task")
+
+    def __init__(self, task: Any) -> None:
+        self._task = task
+        # Without a scope here, anyio would take that back from the task around this one.
+        self._scope = anyio.CancelScope()
+
+    def __enter__(self) -> None:
+        self._scope.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if raised is not None or self._task.cancelling():  # to cancel is slow: anyio writes down who does it
+            self._scope.shield = True
+            self._scope.cancel()
+        return bool(self._scope.__exit__(kind, raised, trace))
 
 
 def _bare(group: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -381,16 +394,17 @@ def without_strays(work: Coroutine[Any, Any, T], task: Any, context: Context | N
     Each step runs in the `context`, if there is one.
     """
     send, throw = cast("Any", work.send), cast("Any", work.throw)
-    if context is not None:
-        send, throw = partial(context.run, send), partial(context.run, throw)
+    run: Callable[..., Any] = _call if context is None else context.run
     sent: Any = None
     error: BaseException | None = None
     while True:
         try:
-            waits_for = send(sent) if error is None else throw(error)
+            waits_for = run(send, sent) if error is None else run(throw, error)
         except StopIteration as end:
             return cast("T", end.value)
-        sent = error = None
+        finally:
+            # An error that is raised on keeps this frame; a frame that kept it too would make a cycle.
+            sent = error = None
         try:
             # asyncio delivers a cancellation at the task's next wait, so a harmless wait goes first.
             if task in _stray:
@@ -401,6 +415,10 @@ def without_strays(work: Coroutine[Any, Any, T], task: Any, context: Context | N
             raise
         except BaseException as thrown:  # noqa: BLE001 - handed on to the work
             error = thrown
+
+
+def _call(function: Callable[[Any], Any], argument: Any) -> Any:
+    return function(argument)
 
 
 async def _settle(task: Any) -> None:
@@ -422,19 +440,17 @@ def _one_turn() -> Generator[None]:
 
 
 def _is_by_signal(raised: BaseException) -> bool:
-    """Return whether a signal's handler raised this while foreign code ran in the main thread.
-
-    A handler written in Python is in the traceback. The interpreter's own, which raises `KeyboardInterrupt`, is not: it
-    raises between two instructions, or inside a call that waits, and never at a `raise`.
-    """
-    if threading.current_thread() is not threading.main_thread():
+    """Return whether a signal's handler raised this while foreign code ran in the main thread."""
+    if threading.current_thread() is not threading.main_thread():  # handlers run in the main thread alone
         return False
     frames = list(_frames(raised.__traceback__))
     handlers = _handlers()
-    if any(one.tb_frame.f_code in handlers for one in frames):
+    if any(one.tb_frame.f_code in handlers for one in frames):  # a handler written in Python
         return True
     if not isinstance(raised, KeyboardInterrupt) or not frames:
         return False
+    # The interpreter's own handler has no frame: it raises between two instructions, or inside a call that waits, and
+    # never at a `raise`.
     where = str(frames[-1].tb_frame.f_globals.get("__name__", ""))
     return where.partition(".")[0] in _LOOPS or not _is_raise(frames[-1])
 

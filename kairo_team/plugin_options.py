@@ -79,6 +79,7 @@ def _hints(owner: Any, module: str) -> Mapping[str, Any]:
     # `typing.get_type_hints` would also evaluate the inside of aliases, and needs all names at run time.
     names = _Names(module)
     kinds: Sequence[Any] = [one for one in getattr(owner, "__mro__", [owner]) if one is not object]
+    # Reversed: a class replaces hints of its bases.
     written = {name: hint for one in reversed(kinds) for name, hint in inspect.get_annotations(one).items()}
     return {name: _evaluated(hint, names) if isinstance(hint, str) else hint for name, hint in written.items()}
 
@@ -128,7 +129,7 @@ def _has_loose_text(hint: Any) -> bool:
     if hint in (str, Any, object, list, dict, tuple):
         return True
     if origin in (Union, UnionType):
-        several = any(map(holds_path, parts))
+        several = any(map(holds_path, parts))  # `str | Path` declares a path, `str | int` does not
         return any(_has_loose_text(one) for one in parts if not (several and one is str))
     if not isinstance(origin, type) or not issubclass(origin, Iterable) or (origin is tuple and holds_path(hint)):
         return False

@@ -167,6 +167,7 @@ def _made(kind: Kind, owner: str, found: Any, options: Mapping[str, Any], also: 
         try:
             found = found(**options)
         except (Exception, SystemExit) as error:
+            # A refusal in words needs no class.
             problem = clean(str(error)) if isinstance(error, TypeError | ValueError) else _explain(error)
             raise ValueError(f"{owner}: {problem}") from error
     elif options:
@@ -210,9 +211,10 @@ def undeclared_paths(maker: Callable[..., Any]) -> list[str]:
 
 
 def _needed(kind: Kind, maker: Any) -> list[str]:
-    """Return the required options of a maker; `*phrases` of a check is one, because without any it has no use."""
+    """Return the required options of a maker; `*phrases` of a check is one."""
     several = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
     if kind.contract == "Check":
+        # Without any phrase the check has no use.
         several.remove(inspect.Parameter.VAR_POSITIONAL)
     try:
         parameters = inspect.signature(maker).parameters.values()
@@ -361,10 +363,7 @@ def _judged(kind: str, published: Sequence[Plugin]) -> Iterator[Plugin]:
 
 
 def _published(groups: Mapping[str, str]) -> tuple[list[Plugin], tuple[str, ...]]:
-    """Return the plug-ins that packages publish in these groups, and sentences on packages that cannot be read.
-
-    If a distribution is found twice on the path, the first one counts, as when Python imports.
-    """
+    """Return the plug-ins that packages publish in these groups, and sentences on packages that cannot be read."""
     metadata: Any = import_module("importlib.metadata")  # slow to import, and rarely needed
     plugins: list[Plugin] = []
     unread: list[str] = []
@@ -376,7 +375,8 @@ def _published(groups: Mapping[str, str]) -> tuple[list[Plugin], tuple[str, ...]
             if groups and not points:
                 continue
             name = str(distribution.metadata["Name"])
-            key = re.sub(r"[-_.]+", "-", name).lower()
+            key = re.sub(r"[-_.]+", "-", name).lower()  # as package indexes compare names (PEP 503)
+            # If a distribution is found twice on the path, the first one counts, as when Python imports.
             if key in seen or metadata.distribution(name).locate_file("") != distribution.locate_file(""):
                 continue
             seen.add(key)
@@ -511,9 +511,10 @@ _PLAIN_CHECKS: Final = ("changed", "equals_reference", "json_valid", "not_blank"
 """Checks without options."""
 _MAKERS_OF_CHECKS: Final = (
     *("avoids_tool", "calls_in_order", "calls_tool", "calls_with", "citations", "contains", "diff_applies", "equals"),
-    *("forbidden", "forbidden_regex"),
-    *("json_schema", "language", "markdown_outline", "max_chars", "max_tool_calls", "max_words", "min_chars"),
-    *("min_words", "numbers", "quotations", "regex"),
+    *("forbidden", "forbidden_regex", "hands_over"),
+    *("json_schema", "language", "markdown_outline", "max_chars", "max_tool_calls", "max_words"),
+    *("max_dollars_used", "max_seconds_used", "max_tokens_used"),
+    *("min_chars", "min_words", "numbers", "quotations", "regex"),
 )
 _CHECKS: Final = {
     **{name: f"kairo_team.evaluators.checks:{name}.itself" for name in _PLAIN_CHECKS},

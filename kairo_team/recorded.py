@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 ENDED: Final = ("completed", "degraded", "failed", "timeout", "cancelled")
 """States of a run that cannot be resumed."""
-STATES: Final = ("queued", "running", "suspended", "interrupted", *ENDED)
+GIVEN_UP: Final = "given_up"
+"""State of a submitted run that ended one worker after another: no worker takes it until a person resumes it."""
+STATES: Final = ("queued", "running", "suspended", "interrupted", GIVEN_UP, *ENDED)
 """All states that a recorded run can have."""
 
 
@@ -27,8 +29,8 @@ class RecordedRun(NamedTuple):
     team: str
     goal: str
     state: str
-    """`queued` (no worker has begun it), `running`, `suspended`, `interrupted` (its process is gone), or how the run
-    ended: `completed`, `degraded`, ..."""
+    """`queued` (no worker has begun it), `running`, `suspended`, `interrupted` (its process is gone), `given_up`
+    (it ended one worker after another), or how the run ended: `completed`, `degraded`, ..."""
     parent: str | None
     """Id of the run that contains this one; None without one."""
     source: Mapping[str, str]

@@ -128,7 +128,7 @@ def _state(self: Any) -> list[Any]:
 
 
 def _copied(self: T) -> T:
-    made: T = replace(cast("Any", self))
+    made: T = replace(cast("Any", self))  # the usual copy uses `__getstate__`, and loses the exception
     return made
 
 
@@ -147,7 +147,7 @@ def plain_output(given: AgentOutput[Any], member: str) -> AgentOutput:
             member, f"returned an AgentOutput whose artifact must be a kt.Artifact, not {shown(artifact, 100)}"
         )
     plain = (type(given), type(artifact), type(status)) == (AgentOutput, Artifact, AgentStatus)
-    if plain and (error is None or type(error) is str):
+    if plain and (error is None or type(error) is str):  # a subclass is copied: it could change later
         return given
     try:
         status = AgentStatus(status)
@@ -324,7 +324,7 @@ class TeamResult:
         for outcome in self.outcomes:
             if outcome.task_id == task_id:
                 return outcome
-        for outcome in reversed(self.outcomes):
+        for outcome in reversed(self.outcomes):  # the last round first
             if self._without_rounds(outcome.task_id) == task_id:
                 return outcome
         raise KeyError(f"no task {task_id!r} in this result; it has {known(o.task_id for o in self.outcomes)}")
@@ -366,7 +366,7 @@ class TeamResult:
         if self.plan is None or part_of is None:
             return task_id
         of, own = self.plan[part_of], task_id[len(part_of) + 1 :]
-        inside = own.partition(".")[2] if of.growth == "loop" else own
+        inside = own.partition(".")[2] if of.growth == "loop" else own  # the round's number is in front
         return f"{self._without_rounds(part_of)}.{inside}"
 
     def __repr__(self) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, cast, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, Protocol, cast, get_origin
 
 from kairo_team._util.drawn import drawing
 from kairo_team._util.frozen import (
@@ -20,6 +20,7 @@ from kairo_team._util.frozen import (
     freeze_named,
     freeze_several,
     known_arguments,
+    known_call,
 )
 from kairo_team._util.guesses import answers_guesses
 from kairo_team._util.late_pydantic import AfterValidator, AsTuple, Number, PlainSerializer, omit_empty
@@ -34,6 +35,20 @@ if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
     from typing_extensions import TypeVar
 
+    class _Planned(Protocol):
+        """A task of a plan, or what an event has of one."""
+
+        @property
+        def id(self) -> str:
+            """Its name in the plan."""
+            ...
+
+        @property
+        def part_of(self) -> str | None:
+            """The map or loop that it grew from."""
+            ...
+
+    P = TypeVar("P", bound=_Planned)
     T = TypeVar("T", default=Any)
     T_co = TypeVar("T_co", default=Any, covariant=True)
     OutputType = type[T] | str | None
@@ -57,14 +72,23 @@ class _AnyType:
         from pydantic_core import core_schema
 
         def check(value: Any, checked: Any) -> Any:
-            return value if _is_type(value) else checked(value)
+            if value is None or isinstance(value, str):
+                return checked(value)
+            if not isinstance(value, type) and get_origin(value) is None:
+                raise ValueError(_NO_TYPE.format(f"{value!r:.80}") + (_A_SCHEMA if isinstance(value, Mapping) else ""))
+            return value
 
         named = core_schema.plain_serializer_function_ser_schema(name_of_type)
         return core_schema.no_info_wrap_validator_function(check, handler(source), serialization=named)
 
 
-def _is_type(value: object) -> bool:
-    return isinstance(value, type) or get_origin(value) is not None
+_NO_TYPE: Final = (
+    "Task.output_type must be a type, such as list[str] or a model, or the name of one of the team's output types, "
+    "not {}"
+)
+_A_SCHEMA: Final = (
+    ": a team has JSON Schemas by name, Team(..., output_types={'points': {...}}), and a task says output_type='points'"
+)
 
 
 def name_of_type(kind: Any) -> str | None:
@@ -83,7 +107,7 @@ def is_id(text: str) -> bool:
 def exact_weight(weight: float) -> int:
     """Return a weight in units of the least positive float: sums of weights are exact, however far apart they are."""
     numerator, denominator = weight.as_integer_ratio()
-    return (numerator << 1_074) // denominator
+    return (numerator << 1_074) // denominator  # no denominator is more than 2**1074, so nothing is cut
 
 
 def check_id(text: str) -> str:
@@ -91,6 +115,17 @@ def check_id(text: str) -> str:
     if not isinstance(text, str) or not is_id(text):
         raise ValueError(f"an id is made of letters, digits, '_', '.' and '-', not {text!r:.100}")
     return text
+
+
+def _in_order(names: AbstractSet[str]) -> list[str]:
+    return sorted(names)
+
+
+Names = Annotated[
+    # A plain function: pydantic finds the parameters of the built-in `sorted` by tokenizing, which takes 15 ms.
+    AbstractSet[str] | Sequence[str], AfterValidator(frozenset), PlainSerializer(_in_order, return_type=list[str])
+]
+"""A set of names, given as any set, list or tuple of strings; kept as a frozenset, written sorted."""
 
 
 class TaskStatus(StrEnum):
@@ -109,6 +144,7 @@ def _unique(ids: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(ids))
 
 
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class TaskRef(Generic[T_co]):
     """Names a task of a plan that was made elsewhere, with the type of its answer; see `TeamResult.data`.
@@ -144,9 +180,7 @@ class Task(Generic[T_co]):
     """The role that does the task."""
     member: str | None = None
     """The one member that does the task."""
-    requires: Annotated[
-        AbstractSet[str] | Sequence[str], AfterValidator(frozenset), PlainSerializer(sorted, return_type=list[str])
-    ] = frozenset()
+    requires: Names = frozenset()
     """Capabilities the member's role must have."""
     depends_on: Annotated[Sequence[str], AfterValidator(_unique)] = ()
     """Ids of tasks whose artifacts the task works on."""
@@ -188,6 +222,7 @@ class Task(Generic[T_co]):
     __get_pydantic_core_schema__ = omit_empty("files")
 
     @classmethod
+    @known_call
     def map(cls, id: str, description: str, *, over: str, max_items: int, **fields: Any) -> Task[T_co]:
         """Return a map: when the task `over` is accepted, each item of its list becomes a task.
 
@@ -201,7 +236,7 @@ class Task(Generic[T_co]):
         return cls(id, description, over=over, max_items=max_items, **fields)
 
     def __post_init__(self) -> None:
-        self._depend_on_what_is_read()
+        self._depend_on_what_is_read()  # first: `needs` counts these too
         if not self.description.strip():
             raise ValueError(f"task {self.id!r}: the description must not be blank")
         if self.reference is not None and not self.reference.strip():
@@ -346,8 +381,8 @@ class TaskGraph:
             raise ValueError(f"task ids must be unique; given twice: {known(twice)}")
         _check_dependencies(by_id, EMPTY)
         _check_growth(by_id, EMPTY)
-        _check_order(self.tasks)
-        self.__dict__["_held"] = _Tasks(list(self.tasks), by_id)
+        _check_acyclic(self.tasks)
+        self.__dict__["_held"] = _Tasks(list(self.tasks), by_id)  # fills the cached property
 
     @cached_property
     def _held(self) -> _Tasks:
@@ -376,8 +411,9 @@ class TaskGraph:
             raise ValueError(f"task ids must be unique; given twice: {known(twice)}")
         _check_dependencies(new, there)
         _check_growth(new, there)
+        # The other tasks cannot depend on these, and the check above has refused a task that depends on itself.
         if len(more) > 1:
-            _check_order(more)
+            _check_acyclic(more)
 
     if not TYPE_CHECKING:  # type checkers would take every name for an attribute
 
@@ -385,7 +421,7 @@ class TaskGraph:
             """Make `tasks` of a plan that grew, at the first read."""
             if name != "tasks":
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            self.__dict__["tasks"] = tasks = tuple(_in_plan_order(self._held.own().in_order))
+            self.__dict__["tasks"] = tasks = tuple(in_plan_order(self._held.own().in_order))
             return tasks
 
     def __getstate__(self) -> Mapping[str, Any]:
@@ -441,6 +477,7 @@ class _Tasks:
 
     def grown(self, new: Iterable[Task]) -> _Tasks:
         """Return the tasks of a plan that has these too."""
+        # Another plan may have grown from this one, into the same list.
         self.own()
         for task in new:
             self.in_order.append(task)
@@ -448,20 +485,20 @@ class _Tasks:
         return _Tasks(self.in_order, self.by_id)
 
 
-def _in_plan_order(tasks: Sequence[Task]) -> Sequence[Task]:
+def in_plan_order(tasks: Sequence[P]) -> Sequence[P]:
     """Put the tasks of a map or a loop after it, so that a plan's order does not depend on when it grew."""
-    parts: dict[str, list[Task]] = {}
-    for task in tasks:
-        if task.part_of is not None:
-            parts.setdefault(task.part_of, []).append(task)
-    if not parts:
+    if all(task.part_of is None for task in tasks):
         return tasks
-    ordered: list[Task] = []
-    waiting = [task for task in reversed(tasks) if task.part_of is None]
+    parts: dict[str | None, list[P]] = {}
+    known_ids = {task.id for task in tasks}
+    for task in tasks:
+        parts.setdefault(task.part_of if task.part_of in known_ids else None, []).append(task)
+    ordered: list[P] = []
+    waiting = parts.get(None, [])[::-1]
     while waiting:
         task = waiting.pop()
         ordered.append(task)
-        waiting += reversed(parts.get(task.id, ()))
+        waiting += reversed(parts.get(task.id, ()))  # the last one is popped first
     return ordered
 
 
@@ -502,9 +539,11 @@ def _check_growth(new: Mapping[str, Task], there: Mapping[str, Task]) -> None:
             growing = growing or task.grows
             _check_read(task, new, there)
         if isinstance(task.needs, int) and task.needs > len(task.depends_on):
+            # A map counts once for each item.
             most = sum((new.get(name) or there[name]).max_items or 1 for name in task.depends_on)
             if task.needs > most:
                 raise ValueError(_needs_too_many(task))
+    # Only a new map or loop reserves ids that tasks of the plan may have.
     for task in there.values() if growing else ():
         if task.part_of is None and "." in task.id:
             _check_kept(task.id, new, there)
@@ -530,7 +569,7 @@ def _check_kept(task_id: str, new: Mapping[str, Task], there: Mapping[str, Task]
     while end >= 0:
         if _grows(task_id[:end], new, there):
             raise ValueError(f"the id {task_id!r} is kept for what {task_id[:end]!r} grows into: take another one")
-        end = task_id.find(".", end + 1)
+        end = task_id.find(".", end + 1)  # an id may have several dots
 
 
 def _as_networkx(tasks: Sequence[Task]) -> nx.DiGraph[str]:
@@ -554,7 +593,7 @@ def edges_of(tasks: Iterable[Task]) -> Iterator[tuple[str, str]]:
             yield name, task.id
 
 
-def _check_order(tasks: Sequence[Task]) -> None:
+def _check_acyclic(tasks: Sequence[Task]) -> None:
     """Refuse a cycle among these tasks; name the first one found when following them in plan order."""
     dependents: dict[str, list[str]] = {task.id: [] for task in tasks}
     for task in tasks:
@@ -563,6 +602,7 @@ def _check_order(tasks: Sequence[Task]) -> None:
                 dependents[dependency].append(task.id)
     done: set[str] = set()
     for start, first in dependents.items():
+        # A stack of its own, because a long chain of tasks is too deep for recursion.
         path = {} if start in done else {start: iter(first)}
         while path:
             last, following = next(reversed(path.items()))

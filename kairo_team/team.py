@@ -31,17 +31,13 @@ from kairo_team.contracts import (
 from kairo_team.errors import known, repeated
 from kairo_team.files import File
 from kairo_team.plugins import resolve
-from kairo_team.tasks import Task, TaskGraph, check_id, is_id, name_of_type
+from kairo_team.tasks import Names, Task, TaskGraph, check_id, is_id, name_of_type
 
 if TYPE_CHECKING:
     from kairo_team.artifacts import Artifact
     from kairo_team.engine.work.runtime import Runtime
     from kairo_team.tools.permissions import ToolPermissions
 
-Names = Annotated[
-    AbstractSet[str] | Sequence[str], AfterValidator(frozenset), PlainSerializer(sorted, return_type=list[str])
-]
-"""A set of names, given as any set, list or tuple of strings; kept as a frozenset, written sorted."""
 OptionalNames = Annotated[
     AbstractSet[str] | Sequence[str] | None,
     AfterValidator(lambda names: None if names is None else frozenset(names)),
@@ -103,6 +99,13 @@ class Role:
     not say it; None leaves it to the model."""
 
 
+def role_of(role: Role | str) -> Role:
+    """Return a role, or make the role of an id: without the validator, because the id is all there is to check."""
+    if isinstance(role, str):
+        return (trusted(Role) if type(role) is str and is_id(role) else Role)(role)
+    return role
+
+
 _WRAPPERS: Final = {"pydantic_ai": "PydanticAIAgent", "langgraph": "LangGraphAgent", "agents": "OpenAIAgent"}
 """Wrappers by the package the wrapped object's class is from."""
 
@@ -160,8 +163,7 @@ class Member:
         guardrails: Iterable[GuardrailPolicy] = (),
         senior: Member | None = None,
     ) -> None:
-        if isinstance(role, str):
-            role = (trusted(Role) if type(role) is str and is_id(role) else Role)(role)
+        role = role_of(role)
         if not isinstance(role, Role):
             raise ValueError(f"Member.role must be a Role or a role's id, not {role!r}")
         wrapper = _wrapper_of(agent)
@@ -182,7 +184,7 @@ class Member:
             raise ValueError(f"Member.max_concurrency must be a whole number >= 1 or None, not {max_concurrency!r}")
         check_kind("Member.senior", senior, Member, or_none=True)
         guards, rails = check_constraints(owner, constraints), check_guardrails(owner, guardrails)
-        reentrant = getattr(agent, "reentrant", not hasattr(agent, "run"))
+        reentrant = getattr(agent, "reentrant", not hasattr(agent, "run"))  # an object may keep state between awaits
         concurrency = max_concurrency or (None if reentrant else 1)
         items = (role, agent, name, budget, max_concurrency, guards, rails, senior, name or role.id, concurrency)
         for attribute, item in zip(self.__slots__, items, strict=True):
@@ -216,6 +218,7 @@ def _named(members: Sequence[Member]) -> tuple[Member, ...]:
     seniors: dict[int, Member] = {}
     for senior, name in reversed(list(zip(everyone, names, strict=True))[len(members) :]):
         seniors[id(senior)] = _rename(senior, name, seniors)  # a senior comes after its member, and is named before it
+    # `names` has the seniors too.
     return tuple(_rename(member, name, seniors) for member, name in zip(members, names, strict=False))
 
 
@@ -236,14 +239,11 @@ def _names(members: Sequence[Member]) -> list[str]:
 
 
 def _free_name(role: str, taken: set[str], numbers: dict[str, int]) -> str:
-    """Return the role's id, else the first free one of role-2, role-3 and so on, and reserve it.
-
-    `numbers` has the last number tried for each role: reserved names stay reserved, so no number is tried twice.
-    """
+    """Return the role's id, else the first free one of role-2, role-3 and so on, and reserve it."""
     number = numbers.get(role, 0) + 1
     while (name := role if number == 1 else f"{role}-{number}") in taken:
         number += 1
-    numbers[role] = number
+    numbers[role] = number  # reserved names stay reserved, so the next search begins after this number
     taken.add(name)
     return name
 
@@ -365,6 +365,7 @@ class TeamConfig:
             check_positive(f"TeamConfig.{name}", getattr(self, name))
         if self.team_timeout is not None:
             instead = f"budget=kt.Budget(seconds={self.team_timeout:g})"
+            # Level 4: the line that makes the configuration.
             warnings.warn(f"TeamConfig.team_timeout goes in 1.0: write {instead}", DeprecationWarning, stacklevel=4)
         if self.deadline_at is not None and self.deadline_at.tzinfo is None:
             raise ValueError(
@@ -441,7 +442,7 @@ def _with_named_type(task: Task, types: dict[str, Any]) -> Task:
         return task
     plain, number = name_of_type(kind) or "", 1
     name = plain
-    while types.setdefault(name, kind) != kind:
+    while types.setdefault(name, kind) != kind:  # two classes may have one name
         number += 1
         name = f"{plain}-{number}"
     return replace(task, output_type=name)

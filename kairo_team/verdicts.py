@@ -276,6 +276,8 @@ class EvaluationContext:
     """The member's conversation, in order; empty if its agent keeps none."""
     files: Sequence[File] = ()
     """Files of the request and of the task. Those of artifacts are in `artifact` and `upstream`."""
+    usage: Usage | None = None
+    """The task's usage so far, in all its attempts and without its reviews; None outside a run."""
 
     def __post_init__(self) -> None:
         check_kind("EvaluationContext.task", self.task, Task)
@@ -283,6 +285,7 @@ class EvaluationContext:
         check_count("EvaluationContext.attempt", self.attempt, 1)
         check_kind("EvaluationContext.goal", self.goal, str)
         check_kind("EvaluationContext.config", self.config, TeamConfig, or_none=True)
+        check_kind("EvaluationContext.usage", self.usage, Usage, or_none=True)
         prior = freeze_several("EvaluationContext.prior_verdicts", self.prior_verdicts, EvaluationVerdict)
         object.__setattr__(self, "prior_verdicts", prior)
         transcript = freeze_several("EvaluationContext.transcript", self.transcript, Message)

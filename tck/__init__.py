@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from kairo_team.tck.human_gate import HumanGateTCK, Person
     from kairo_team.tck.journal import JournalTCK
     from kairo_team.tck.kit import ContractTCK
+    from kairo_team.tck.kit_runner import run_kit
     from kairo_team.tck.permission_guard import PermissionGuardTCK
     from kairo_team.tck.planner import PlannerTCK
     from kairo_team.tck.reports import ContractResult, KitReport
     from kairo_team.tck.resource_constraint import ResourceConstraintTCK
-    from kairo_team.tck.running import run_kit
     from kairo_team.tck.tool_source import ToolCallExample, ToolSourceTCK
 
 __all__ = [
@@ -96,11 +96,11 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
         "human_gate": "HumanGateTCK Person",
         "journal": "JournalTCK",
         "kit": "ContractTCK",
+        "kit_runner": "run_kit",
         "permission_guard": "PermissionGuardTCK",
         "planner": "PlannerTCK",
         "reports": "ContractResult KitReport",
         "resource_constraint": "ResourceConstraintTCK",
-        "running": "run_kit",
         "tool_source": "ToolCallExample ToolSourceTCK",
     }
     """Names by module. Each is imported on first use: pytest loads this plugin at every start."""

@@ -103,8 +103,7 @@ def request_text(request: ModelRequest) -> str:
 
 
 Look = Callable[[str], Awaitable[str]]
-"""The tool that the kit hands to `make_agent_with_tool`: an async function of a text."""
-"""The kit's tool: an async function of one text that returns a text, marked as read-only."""
+"""The tool that the kit hands to `make_agent_with_tool`: an async function of one text that returns a text."""
 
 
 def looking(calls: list[str], error: Exception | None = None) -> Look:

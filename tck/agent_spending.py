@@ -109,6 +109,7 @@ class SpendingTests(AgentStage):
     @clause("C6", needs="uses_models")
     async def test_c06_a_second_run_begins_anew(self) -> None:
         used: dict[str, tuple[int, int]] = {}
+        # Another usage in each reply, so that no wrong sum is right by chance.
         scene = self.stage([Say(usage=Usage(11 * number, number)) for number in range(1, 10)], tasks=3)
 
         def note(given: Assignment, context: MemberContext) -> Assignment:

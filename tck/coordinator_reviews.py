@@ -153,7 +153,7 @@ class ReviewTests(ReviewStage):
 
     @clause("C14", needs="supports_review")
     async def test_c14_a_review_is_shown_the_artifact_and_what_it_was_made_from(self) -> None:
-        """Task, goal, configuration, artifact, accepted upstream artifacts, and which artifact of the task it is."""
+        """Task, goal, configuration, artifact, its number, accepted upstream artifacts, and the tokens of the task."""
         run = await self.play(Reviewer(EvaluationVerdict.passed()))
         for shown in run.reviewer.asked:
             (made,) = run.writer.of(shown.task.id)
@@ -165,6 +165,9 @@ class ReviewTests(ReviewStage):
             assert (shown.attempt, tuple(shown.prior_verdicts)) == (1, ()), f"{shown.attempt}, {shown.prior_verdicts}"
             assert shown.config is not None, "the review did not see the run's configuration"
             assert shown.context is not None, "the review got no context, so it has no governed models"
+            used = run.result[shown.task.id].usage
+            assert shown.usage is not None, "the review did not see what the task has used"
+            assert shown.usage.tokens == used.tokens, f"the review saw {shown.usage!r}, and the task has used {used!r}"
 
     # ------------------------------------------------------------------ an evaluator's own failure
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -10,6 +11,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final
+
+import pytest
 
 from kairo_team.tck.delivery_stage import Deliveries, DeliveryStage, Pair, Scene, blocking_clause
 
@@ -50,6 +53,20 @@ class ProcessTests(DeliveryStage):
                 scene.connection.commit()
                 deliveries.wait(scene.send(scene.unit("newer")))
 
+    @blocking_clause("C12")
+    def test_c12_what_a_stopped_process_had_is_not_under_way(self) -> None:
+        """The connections of such a process stay open."""
+        if sys.platform == "win32":
+            pytest.skip("Windows stops no process")
+        with self.scene() as scene, another_process(scene, hold=True) as other:
+            try:
+                had = scene.send(scene.unit("had"))
+                scene.wait_until("the other process has it", lambda: had in other.given)
+                other.stop()
+                scene.wait_for_ends(had)
+            finally:
+                other.kill()
+
 
 class OtherProcess:
     """A process that receives from a queue, and prints its deliveries."""
@@ -77,6 +94,10 @@ class OtherProcess:
             "another process receives", lambda: self._ready.is_set() or self._process.poll() is not None
         )
         assert self._ready.is_set(), f"another process ended with {self._process.returncode} before it received"
+
+    def stop(self) -> None:
+        """Stop the process, so that it does nothing and its connections stay open."""
+        self._process.send_signal(signal.SIGSTOP)
 
     def kill(self) -> None:
         """Kill the process, so that it finishes nothing."""

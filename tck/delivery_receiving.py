@@ -5,15 +5,19 @@ from __future__ import annotations
 import logging
 import threading
 from concurrent.futures import Future
+from typing import Final
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from kairo_team.tck.delivery_stage import Deliveries, DeliveryStage, Scene, blocking_clause
 
+MANY: Final = 60
+"""Deliveries that are worked on for some polls each: the pause after a failure is over before the last one."""
+
 
 class ReceivingTests(DeliveryStage):
-    """C6 to C8, C10, C13, C15."""
+    """C6 to C8, C10, C13, C15, C16."""
 
     @blocking_clause("C6")
     def test_c06_it_is_acknowledged_when_its_work_has_ended(self) -> None:
@@ -40,6 +44,7 @@ class ReceivingTests(DeliveryStage):
             future = deliveries.take(unit, fence)
             if not troubles:
                 return future
+            # The delivery is counted above; the engine gets another future.
             trouble, other = troubles.pop(), Future[None]()
             if trouble == "raises":
                 raise ValueError("the unit cannot be begun")
@@ -86,6 +91,7 @@ class ReceivingTests(DeliveryStage):
                 taken = scene.send(scene.unit("taken"))
                 deliveries.wait(taken)
                 receiver.stop()
+                # The protocol allows a second call.
                 receiver.stop()
                 scene.rest()
                 late = scene.send(scene.unit("late"))
@@ -137,6 +143,33 @@ class ReceivingTests(DeliveryStage):
                 deliveries.wait(scene.send(scene.unit("again")))
             shown = [text for text in log.texts if password in text]
             assert not shown, f"the password of the database is in a log: {shown[0].replace(password, '***')}"
+
+    @blocking_clause("C16")
+    def test_c16_of_what_waits_a_higher_priority_is_taken_first(self) -> None:
+        deliveries = Deliveries()
+        with self.scene() as scene:
+            sent = {scene.send(scene.unit(f"{one}"), priority=one): one for one in (0, -1000, 1000, 5, -3)}
+            with scene.receiving(deliveries, concurrency=1):
+                deliveries.wait(*sent)
+            found = [sent[pair] for pair in deliveries.given]
+            assert found == sorted(found, reverse=True), f"priorities were taken in the order {found}"
+
+    @blocking_clause("C16")
+    def test_c16_what_failed_keeps_its_priority(self) -> None:
+        """The delivery comes again before others that have waited longer."""
+        deliveries = Deliveries(hold=True)
+        with self.scene() as scene:
+            for number in range(MANY):
+                scene.send(scene.unit(f"{number}"))
+            urgent = scene.send(scene.unit("urgent"), priority=1)
+            with scene.receiving(deliveries, concurrency=1):
+                deliveries.wait(urgent)
+                deliveries.fail(urgent)
+                while deliveries.given.count(urgent) < 2 and len(deliveries.given) <= MANY:
+                    for pair in list(deliveries.open):
+                        deliveries.finish(pair)
+                    scene.rest()
+                assert deliveries.given.count(urgent) == 2, "all that had waited longer came before it"
 
 
 def _is_of_the_engine(thread: threading.Thread) -> bool:

@@ -76,6 +76,7 @@ class SendingTests(DeliveryStage):
     def test_c04_unit_and_fence_arrive_as_they_were_sent(self) -> None:
         deliveries = Deliveries()
         with self.scene() as scene, scene.receiving(deliveries):
+            # The last is the largest fence that the journal's column holds.
             sent = [scene.send(scene.unit(name), fence) for name in ODD for fence in (1, 2**31 - 1)]
             deliveries.wait(*sent)
             assert {*deliveries.given} == {*sent}, f"something else arrived: { ({*deliveries.given} - {*sent}) }"
@@ -94,6 +95,7 @@ class SendingTests(DeliveryStage):
     def test_c05_a_receiver_gets_what_was_sent_to_its_queues(self) -> None:
         """For any names of queues, also long ones with the same beginning."""
         with self.scene() as scene:
+            # Longer than the 63 bytes that PostgreSQL keeps of a name.
             alike = "queue of a team with a long name and members " * 3 + scene.queue
             one, two, other = f"{scene.queue}/ä", alike + "1", alike + "2"
             deliveries, others = Deliveries(), Deliveries()
@@ -148,6 +150,7 @@ class SendingTests(DeliveryStage):
     @blocking_clause("C15")
     def test_c15_the_password_is_shown_nowhere(self) -> None:
         secret = "pass-w0rd"
+        # Nothing listens at port 1, so an engine fails with this URL in its hand.
         url = f"postgresql://kit:{secret}@127.0.0.1:1/none"
         delivery = self.make_delivery(url)
         with pytest.raises(Exception) as caught:  # noqa: PT011 - an engine raises what its driver raises

@@ -50,10 +50,18 @@ class Deliveries:
 
     def finish(self, pair: Pair) -> None:
         """End the work on all deliveries of a pair."""
-        with self._change:
-            futures = self.open.pop(pair, [])
-        for future in futures:
+        for future in self._close(pair):
             future.set_result(None)
+
+    def fail(self, pair: Pair) -> None:
+        """Let the work on all deliveries of a pair fail."""
+        for future in self._close(pair):
+            future.set_exception(RuntimeError("the work failed"))
+
+    def _close(self, pair: Pair) -> list[Future[None]]:
+        # The futures are set without the lock, because the engine is called back from there.
+        with self._change:
+            return self.open.pop(pair, [])
 
     def finish_all(self) -> None:
         """End the work on all deliveries, also on later ones."""
@@ -108,6 +116,7 @@ class DeliveryStage(ContractTCK):
     @classmethod
     def installed(cls) -> tuple[Delivery, str]:
         """Return an engine on the kit's database, which all tests share, and the database's URL."""
+        # Not inherited: each kit has a database with the tables of its own engine.
         if "_url" not in vars(cls):
             cls._url = cls.database_url()
             cls.make_delivery(cls._url).install()
@@ -138,9 +147,9 @@ class Scene:
         """Return the id of a unit that no other test uses."""
         return f"{name}-{self._name}"
 
-    def send(self, unit: str, fence: int = 1, *, queue: str = "", delay: float = 0.0) -> Pair:
+    def send(self, unit: str, fence: int = 1, *, queue: str = "", delay: float = 0.0, priority: int = 0) -> Pair:
         """Send and commit; return the pair."""
-        self.delivery.send(self.connection, queue or self.queue, unit, fence, delay=delay)
+        self.delivery.send(self.connection, queue or self.queue, unit, fence, delay=delay, priority=priority)
         self.connection.commit()
         return unit, fence
 

@@ -151,6 +151,7 @@ class EvaluationStage(ContractTCK):
         """Answer as an honest judge."""
         prompt = "\n".join(message.text for message in request.messages)
         known = [one for one in (*cls.good(), *cls.bad()) if _stands_in(one.text, prompt)]
+        # The longest, because one artifact may be a part of another.
         seen = max(known, key=lambda one: len(one.text), default=Artifact(""))
         return cls.write_judgement(request, met=seen in cls.good(), quote=_first_words(seen.text))
 
@@ -271,6 +272,7 @@ def _artifact(given: ArtifactOrText) -> Artifact:
 
 
 def _stands_in(text: str, prompt: str) -> bool:
+    # Questions quote a text as it is or as JSON.
     return any(form in prompt for form in (text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]))
 
 

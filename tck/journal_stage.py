@@ -25,6 +25,7 @@ from kairo_team.tck.calls import skip_unless
 from kairo_team.tck.kit import ContractTCK, make_it
 from kairo_team.team import Member, Team, TeamExecutionRequest
 
+# Single picodollars: a journal that keeps floats would round them.
 HELD: Final = Usage(700, 300, Decimal("0.000000000125"))
 USED: Final = Usage(20, 5, Decimal("0.000000000007"))
 ONE_CALL: Final = Usage(tool_calls=1)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -234,12 +237,13 @@ class WatchTests(JournalStage):
         async with self.store() as store:
             process = await store.process()
             served = {run_id: Served(await process.begin(run_id), run_id) for run_id in ("r", "other")}
-            for number in range(30):
-                for one in served.values():
-                    one.emit(3)
-                for one in served.values():
-                    one.session.put(f"step:{number}", number)
-                await anyio.lowlevel.checkpoint()
+            with _threads_in_turns():
+                for number in range(300):
+                    for one in served.values():
+                        one.emit(3)
+                    for one in served.values():
+                        one.session.put(f"step:{number}", number)
+                    await anyio.lowlevel.checkpoint()
             await process.die()
             other = await store.process()
             for run_id in served:
@@ -276,6 +280,17 @@ class WatchTests(JournalStage):
                 await process.recover(run_id, take_over=take_over)
         with pytest.raises(RunFinished):
             await process.do("cancel", run_id)
+
+
+@contextmanager
+def _threads_in_turns() -> Generator[None]:
+    """Let threads run in turns of a microsecond: else a journal's thread seldom writes while the run goes on."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def _dated(number: int, text: str) -> AttemptProgress:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import unittest
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from difflib import get_close_matches
@@ -22,6 +23,7 @@ ContractTest = Callable[Concatenate[K, P], Awaitable[None]]
 
 PATIENCE: Final = 3600.0
 """Seconds after which a contract test fails as hanging; of virtual time, if time is virtual."""
+# Derandomized and without a database: a law draws the same in every run, and leaves no files.
 _LAWS: Final = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow],
@@ -49,7 +51,7 @@ class ContractTCK:
     pytestmark: ClassVar[list[pytest.MarkDecorator]] = [pytest.mark.anyio]
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Check the spelling of every subclass's overrides."""
+        """Check the names of every subclass's overrides, and the arguments of its factories."""
         super().__init_subclass__(**options)
         if issubclass(cls, unittest.TestCase):
             raise TypeError(
@@ -60,6 +62,7 @@ class ContractTCK:
         if guard in vars(cls):
             raise TypeError(f"{cls.__name__}.{guard} cannot be overridden: mark single contract tests as xfail")
         _check_spelling(cls)
+        _check_factories(cls)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Make every contract test once for each event loop in `backends`."""
@@ -163,6 +166,24 @@ def _check_spelling(kit: type[ContractTCK]) -> None:
         near = get_close_matches(name, known, n=1, cutoff=0.85)
         if near and not name.startswith(("_", "test_")):
             raise TypeError(f"{kit.__name__}.{name} is not an attribute of the kit; did you mean {near[0]!r}?")
+
+
+def _check_factories(kit: type[ContractTCK]) -> None:
+    """Raise `TypeError` for a class method that does not take what the kit gives it by name."""
+    for name in vars(kit):
+        asked = next((vars(base)[name] for base in kit.__mro__[1:] if name in vars(base)), None)
+        if not isinstance(asked, classmethod):
+            continue
+        expected = inspect.signature(cast("Any", asked).__get__(None, kit))
+        takes = inspect.signature(getattr(kit, name)).parameters
+        by_name = [one.name for one in expected.parameters.values() if one.kind is one.KEYWORD_ONLY]
+        lacking = next((one for one in by_name if one not in takes), None)
+        if lacking is not None and not any(one.kind is one.VAR_KEYWORD for one in takes.values()):
+            plain = (one.replace(annotation=one.empty) for one in expected.parameters.values())
+            asked_for = inspect.Signature([inspect.Parameter("cls", inspect.Parameter.POSITIONAL_OR_KEYWORD), *plain])
+            raise TypeError(
+                f"{kit.__name__}.{name} lacks {lacking!r}, which the kit gives it by name: write {name}{asked_for}"
+            )
 
 
 def _check_capability(kit: type[ContractTCK], needs: str | None) -> None:

@@ -19,16 +19,22 @@ PATIENCE = 180_000
 OPEN_ALL = "document.querySelectorAll('details').forEach((one) => { one.open = true })"
 
 
+def chromium_options(playwright: Any) -> dict[str, Any]:
+    """Return how playwright launches Chromium: that of the machine, else the one that playwright installed."""
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or playwright.chromium.executable_path
+    # Chromium's sandbox refuses to work for root.
+    return {"executable_path": program, "args": ["--no-sandbox"] if os.geteuid() == 0 else []}
+
+
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    """Chromium of the machine, or the one that playwright got."""
+    """Chromium, driven by playwright."""
     api = pytest.importorskip("playwright.sync_api", reason=NEEDS)
     with api.sync_playwright() as playwright:
-        program = shutil.which("chromium") or shutil.which("chromium-browser") or playwright.chromium.executable_path
-        if not Path(program).is_file():
+        options = chromium_options(playwright)
+        if not Path(options["executable_path"]).is_file():
             pytest.skip(NEEDS)
-        as_root = ["--no-sandbox"] if os.geteuid() == 0 else []
-        browser = playwright.chromium.launch(executable_path=program, args=as_root, timeout=PATIENCE)
+        browser = playwright.chromium.launch(**options, timeout=PATIENCE)
         yield browser
         browser.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import ssl
 from collections.abc import Generator
 from functools import cache
@@ -11,6 +12,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -75,15 +77,19 @@ def pytest_collection() -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave to the whole suite what `sampled` tests do once more: with the other event loop, with other parameters.
+    """Leave to `make rest` what shows a behaviour once more: on the other event loop, with other parameters.
 
-    And mark single tests of a kit as its class says, which must not override them.
+    A test of both event loops stays with one of them, by turns, so that every part of the library meets both. And mark
+    single tests of a kit as its class says, which must not override them, and what asks for a database server.
     """
     seen: set[str] = set()
+    loops: dict[str, list[pytest.Item]] = {}
     for item in items:
         mark = getattr(getattr(item, "cls", None), "mark", None)
         if mark is not None and (name := mark(item.name)) is not None:
             item.add_marker(name)
+        if needs_a_server(item):
+            item.add_marker(pytest.mark.service)
         marker = item.get_closest_marker("sampled")
         if marker is None and "third_party" in item.path.parts:  # strangers do not know the mark
             marker = pytest.mark.sampled("anyio_backend").mark
@@ -92,8 +98,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if name in seen:
                 item.add_marker(pytest.mark.exhaustive)
             seen.add(name)
+        elif "anyio_backend" in getattr(getattr(item, "callspec", None), "params", ()):
+            loops.setdefault(_LOOP.sub("", item.nodeid, count=1), []).append(item)
+    for name, same in loops.items():
+        stays = crc32(name.encode()) % len(same)  # neither `hash`, which differs a process, nor the order of collection
+        for item in same[:stays] + same[stays + 1 :]:
+            item.add_marker(pytest.mark.exhaustive)
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: item.path.name not in LONGEST)
+
+
+def needs_a_server(item: pytest.Item) -> bool:
+    """Say whether a test is about PostgreSQL: those of the cluster are, except with a file as their place."""
+    parameters: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
+    if parameters.get("place") in {"sqlite", "file"}:
+        return False
+    return item.path.parent.name == "cluster" or "postgres" in getattr(item, "fixturenames", ())
+
+
+_LOOP = re.compile(r"(?<=[\[-])(asyncio|trio)(?=[]-])")
+"""The event loop in the name of a test with parameters."""
 
 
 def _sample_of(item: pytest.Item, names: tuple[str, ...]) -> str:

@@ -14,7 +14,7 @@ import pytest
 import kairo_team as kt
 from kairo_team import events
 from kairo_team.budget import BudgetNode
-from kairo_team.engine.records.replay import Replan, Unpaid
+from kairo_team.engine.records.plan_records import Replan, Unpaid
 from tests.status_oracle import Story, TaskEnd, an_end_is_accepted, status_of
 from tests.team_machine_doubles import World
 from tests.team_machine_play import TOP_UP, Played, Session

@@ -10,7 +10,6 @@ import pytest
 pytest.importorskip("benchmarks", reason="the benchmarks are no part of the wheel")
 
 from benchmarks.peers.machines import sitting, tables
-from benchmarks.peers.machines.job import LANES, STEPS
 from benchmarks.peers.machines.provider import Bill, Call, count
 from benchmarks.peers.programs import Skipped
 from kairo_team.testing.postgres_server import find_programs
@@ -28,12 +27,12 @@ def test_a_call_that_was_cut_may_be_made_again_and_one_that_was_answered_may_not
         Call("a.0", "w1", 6.0, 6.1),
         Call("b.1", "w1", 7.0, None),
     ]
-    assert count(calls, "w0", 0.25) == Bill(calls=6, steps=3, cut=1, again=1, twice=0)
+    assert count(calls, ("w0", 0.25)) == Bill(calls=6, steps=3, cut=1, again=1, twice=0)
 
 
 def test_a_call_beside_another_for_the_same_step_is_counted() -> None:
     calls = [Call("a.0", "w0", 0.0, 0.1), Call("a.0", "w1", 0.05, 0.15)]
-    assert count(calls, "w0", 0.02) == Bill(calls=2, steps=1, cut=1, again=0, twice=1)
+    assert count(calls, ("w0", 0.02)) == Bill(calls=2, steps=1, cut=1, again=0, twice=1)
 
 
 @pytest.mark.parametrize(
@@ -73,15 +72,17 @@ def test_our_program_ends_and_lists_every_call_that_was_made_more_than_once(
             continue
     assert seen is not None
     assert seen.said["state"] == "completed"
-    assert seen.said["answers"] == seen.bill.steps == len(LANES) * STEPS
+    assert seen.said["answers"] == seen.bill.steps == tables.ALL[fault]
     assert seen.bill.calls - seen.bill.steps <= seen.said["listed"]
     assert seen.said["recorded"] >= seen.bill.calls
 
 
-def test_every_program_is_put_to_both_faults_but_for_the_one_that_is_started_again() -> None:
+def test_every_program_is_put_to_every_fault_that_it_can_have() -> None:
     recorded = {(one["module"], one["way"], one["fault"]) for one in tables.load()}
-    asked = {(peer.module, peer.way, fault) for peer in sitting.PEERS for fault in tables.FAULTS}
-    assert recorded == asked - {("dbos", sitting.RESTART, "stopped")}
+    pairs = [(peer, fault) for peer in sitting.PEERS for fault in tables.FAULTS if sitting.is_put_to(peer, fault)]
+    assert recorded == {(peer.module, peer.way, fault) for peer, fault in pairs}
+    left_out = {"killed": 0, "stopped": 1, "kills": 2}
+    assert {fault: len(sitting.PEERS) - [one for _, one in pairs].count(fault) for fault in tables.FAULTS} == left_out
     assert all((HERE / f"{peer.module}.py").is_file() for peer in sitting.PEERS)
 
 
@@ -102,4 +103,19 @@ def test_what_is_recorded_takes_the_place_of_what_was_there(tmp_path: Path, monk
     assert rows == [
         "| DBOS alone, x | 0 of 2 times | - | 22 | 2 | 0 to 1 | 0 |",
         "| Ray, as it is by default | 1 of 1 times | 1.2 | 22 | 2 | 0 | 0 |",
+    ]
+
+
+def test_a_step_whose_only_call_was_cut_is_lost_unless_the_job_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "RESULTS", tmp_path / "results.json")
+    bill = {"calls": 98, "steps": 96, "cut": 9, "again": 1, "twice": 0}
+    seen: list[dict[str, object]] = [
+        {"bill": bill, "seconds": seconds, "said": said, "faults": 6}
+        for seconds, said in ((None, {}), (20.0, {"answers": 96}))
+    ]
+    tables.record("celery", "Redis", "kills", seen)
+    assert tables.draw("kills", tables.load()).splitlines()[2:] == [
+        "| Celery, Redis, `visibility_timeout` of an hour | 1 of 2 times | 20.0 | 6 | 98 | 9 | 1 | 0 | 0 to 8 |",
     ]

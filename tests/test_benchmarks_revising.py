@@ -36,6 +36,7 @@ async def test_an_instruction_is_passed_by_its_good_answer_and_failed_by_its_bad
         assert not bad.passed, one.id
 
 
+@pytest.mark.exhaustive
 async def test_every_criterion_of_an_instruction_is_failed_by_some_answer_of_another() -> None:
     """None of them lets everything pass."""
     texts = [text for one in INSTRUCTIONS for text in (one.good, one.bad)]
@@ -196,6 +197,7 @@ def test_the_page_and_its_picture_are_drawn_from_the_results() -> None:
     assert (ROOT / "docs" / "revising.svg").read_text("utf-8") == draw(measured)
 
 
+@pytest.mark.exhaustive
 def test_the_command_prints_what_is_measured_and_draws_it_beside(tmp_path: Path) -> None:
     """With every row there, no model is asked."""
     measured = ROOT / "benchmarks" / "revising" / "results.jsonl"

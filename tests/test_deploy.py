@@ -30,7 +30,8 @@ CONTAINER = POD["containers"][0]
 def started() -> Iterator[list[str]]:
     """Return what each container is started with."""
     yield from (service["command"] for service in COMPOSE["services"].values() if "command" in service)
-    yield CONTAINER["args"]
+    pods = [one["spec"]["template"]["spec"] for one in KUBERNETES if one["kind"] in ("Job", "Deployment")]
+    yield from (container["args"] for pod in pods for container in pod["containers"])
     found = re.search(r"^CMD \[(.*)\]$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
     assert found is not None
     yield [word.strip().strip('"') for word in found[1].split(",")]
@@ -62,14 +63,52 @@ def test_a_worker_has_more_time_to_end_than_it_drains() -> None:
 def test_two_workers_run_and_one_stays_in_a_disruption() -> None:
     assert COMPOSE["services"]["worker"]["deploy"]["replicas"] == DEPLOYMENT["spec"]["replicas"] == 2
     budget = next(one for one in KUBERNETES if one["kind"] == "PodDisruptionBudget")
-    labels = DEPLOYMENT["spec"]["template"]["metadata"]["labels"]
-    assert budget["spec"]["selector"]["matchLabels"] == labels == DEPLOYMENT["spec"]["selector"]["matchLabels"]
+    assert budget["spec"]["selector"] == DEPLOYMENT["spec"]["selector"]
+
+
+def of_kind(*kinds: str) -> list[Any]:
+    return [one for one in KUBERNETES if one["kind"] in kinds]
+
+
+def test_selectors_find_the_pods_and_names_of_ports_exist() -> None:
+    pods = {one["metadata"]["name"]: one["spec"]["template"] for one in of_kind("Job", "Deployment")}
+    labels = {name: pod["metadata"]["labels"] for name, pod in pods.items()}
+    for one in of_kind("Deployment"):
+        assert one["spec"]["selector"]["matchLabels"].items() <= labels[one["metadata"]["name"]].items()
+    for one in of_kind("Service"):
+        name = one["metadata"]["name"]
+        assert one["spec"]["selector"].items() <= labels[name].items()
+        [container] = pods[name]["spec"]["containers"]
+        assert {port["targetPort"] for port in one["spec"]["ports"]} <= {port["name"] for port in container["ports"]}
+
+
+def test_every_pod_has_a_network_policy_least_rights_and_limits() -> None:
+    policies = of_kind("NetworkPolicy")
+    chosen = [one["spec"]["podSelector"]["matchLabels"] for one in policies]
+    for one in of_kind("Job", "Deployment"):
+        pod, labels = one["spec"]["template"]["spec"], one["spec"]["template"]["metadata"]["labels"]
+        assert chosen[0].items() <= labels.items(), "what is not allowed is forbidden"
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        [container] = pod["containers"]
+        assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+        assert {"memory"} == set(container["resources"]["limits"])
+    ports = {
+        port["name"]
+        for one in of_kind("Deployment")
+        for port in one["spec"]["template"]["spec"]["containers"][0]["ports"]
+    }
+    for policy in policies:
+        for rule in policy["spec"].get("ingress", []):
+            assert {port["port"] for port in rule["ports"]} <= ports
+    assert set(policies[0]["spec"]["policyTypes"]) == {"Ingress", "Egress"}
 
 
 def test_no_secret_is_written_down() -> None:
-    variables = {one["name"]: one for one in CONTAINER["env"]}
-    assert set(variables["KAIRO_DATABASE"]["valueFrom"]) == {"secretKeyRef"}
-    assert "value" not in variables["KAIRO_DATABASE"]
+    for one in of_kind("Job", "Deployment"):
+        [container] = one["spec"]["template"]["spec"]["containers"]
+        assert "KAIRO_DATABASE" in {variable["name"] for variable in container["env"]}
+        assert all(set(variable["valueFrom"]) == {"secretKeyRef"} for variable in container["env"])
     for service in COMPOSE["services"].values():
         used = set(service.get("secrets", []))
         assert used <= set(COMPOSE["secrets"])
@@ -91,15 +130,33 @@ def test_probes_ask_what_the_health_server_answers() -> None:
     assert f"http://{address}/healthz" in health
 
 
+def test_the_objects_fit_the_schemas_of_kubernetes() -> None:
+    """Only where `kubernetes-validate` is, which has the schemas of every version."""
+    schemas: Any = pytest.importorskip("kubernetes_validate", reason="its schemas take 100 MB")
+    for one in KUBERNETES:
+        schemas.validate(one, schemas.latest_version(), strict=True)
+
+
+def test_the_autoscaler_fits_the_schema_of_keda() -> None:
+    """Only where `cloudcoil-models-keda` is, whose models are made from the schema. They drop the fields it lacks."""
+    models: Any = pytest.importorskip("cloudcoil.models.keda.v1alpha1", reason="it brings a client of Kubernetes")
+    written = yaml.safe_load((DEPLOY / "autoscaling.yaml").read_text())
+    read = models.ScaledObject.model_validate(written)
+    assert read.model_dump(mode="json", by_alias=True, exclude_unset=True) == written
+
+
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not here")
 def test_kubectl_reads_the_objects(tmp_path: Path) -> None:
-    shutil.copy(DEPLOY / "kubernetes.yaml", tmp_path)
-    (tmp_path / "kustomization.yaml").write_text("resources: [kubernetes.yaml]\n")
+    files = ["kubernetes.yaml", "autoscaling.yaml"]
+    for file in files:
+        shutil.copy(DEPLOY / file, tmp_path)
+    (tmp_path / "kustomization.yaml").write_text(f"resources: {files}\n")
     done = subprocess.run(
         [shutil.which("kubectl") or "", "kustomize", str(tmp_path)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert [one["kind"] for one in yaml.safe_load_all(done.stdout)] == [one["kind"] for one in KUBERNETES]
+    found = [one["kind"] for one in yaml.safe_load_all(done.stdout)]
+    assert sorted(found) == sorted(["ScaledObject", *(one["kind"] for one in KUBERNETES)])
 
 
 @pytest.mark.skipif(shutil.which("docker") is None, reason="docker is not here")

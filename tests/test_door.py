@@ -100,6 +100,20 @@ def test_a_guess_leads_to_the_name(name: str, said: str) -> None:
     assert said in missing(kt, name)
 
 
+@pytest.mark.parametrize("module", ["plugins", "artifacts"])
+def test_the_import_of_a_module_imports_nothing_to_explain_that_its_name_is_missing(module: str) -> None:
+    program = f"import sys\nfrom kairo_team import {module}\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert f"kairo_team.{module}" in done.stdout.split()
+    assert "kairo_team.testing" not in done.stdout.split()
+
+
+def test_a_module_that_is_not_imported_is_named() -> None:
+    program = "import kairo_team as kt\nkt.plugins"
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    assert "has no attribute 'plugins': it is a module, so write `import kairo_team.plugins`" in done.stderr
+
+
 TASK = kt.Task("write", "Write it.")
 TEAM = kt.Team("desk", [kt.Member("writer", lambda assignment: "made")])
 RESULT = kt.TeamResult("r", kt.TeamStatus.COMPLETED)

@@ -223,7 +223,7 @@ async def test_every_event_of_the_design_is_emitted() -> None:
 
 async def test_the_events_are_those_of_the_design_and_the_news_of_a_lag() -> None:
     # A model that shows its reasoning is in tests/models/test_shares.py.
-    assert sorted(EVENT_TYPES) == sorted([*DESIGN, "lagged", "model.thinking"])
+    assert sorted(EVENT_TYPES) == sorted([*DESIGN, "lagged", "model.thinking", "team.given_up"])
 
 
 def test_the_page_of_events_is_what_the_classes_say() -> None:

@@ -92,6 +92,7 @@ def calls_of_rounds(rounds: int, width: int, watch: Watch, folder: Path, backend
     return calls_of(run, backend)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("width", "watch", "backend"),  # every two of them together
     [

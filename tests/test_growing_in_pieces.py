@@ -21,7 +21,7 @@ import kairo_team as kt
 from kairo_team import events
 from kairo_team.durable.codec import decode, encode
 from kairo_team.engine.records.journal import MemoryRecords
-from kairo_team.engine.records.replay import recorded_plan
+from kairo_team.engine.records.plan_records import recorded_plan
 from kairo_team.engine.tasks.ready_tasks import Entry, ReadyTasks
 from kairo_team.testing import EventRecorder, run_in_virtual_time, virtual_time_backends
 from kairo_team.views.run_record import read_record

@@ -51,6 +51,39 @@ def test_a_run_brings_nothing_it_does_not_use() -> None:
     assert set(json.loads(done.stdout)).isdisjoint(set(HEAVY) - {"jinja2"})
 
 
+@pytest.mark.smoke
+def test_a_first_agent_run_builds_validators_only_for_what_comes_from_outside() -> None:
+    """Each takes longer to build than the model call to make; nor does a docstring of one sentence need its parser."""
+    code = """
+import json, sys
+import kairo_team as kt
+from kairo_team._util import frozen
+built, fill = [], frozen._filler
+frozen._filler = lambda kind: built.append(kind.__name__) or fill(kind)
+
+def look(port: str) -> str:
+    'Look up the tides of a port.'
+    return 'high'
+
+class Model:
+    name = 'm:m'
+
+    async def complete(self, request):
+        if any(message.role == 'tool' for message in request.messages):
+            return kt.ModelResponse('said', usage=kt.Usage(1, 1))
+        return kt.ModelResponse('', [kt.ToolCall('1', 'look', {'port': 'Oslo'})], usage=kt.Usage(1, 1))
+
+agent = kt.MiniAgent(Model(), tools=[look], settings={'temperature': 0})
+assert agent.run_sync('Look.').text == 'said'
+kt.run_sync(kt.Team('t', [kt.Member('m', agent)]), 'Look.').check()
+print(json.dumps([built, sorted(sys.modules)]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    built, loaded = json.loads(done.stdout)
+    assert sorted(built) == ["ModelResponse", "ToolCall"]
+    assert "docstring_parser" not in loaded
+
+
 UNUSED = (
     *("ctypes", "importlib.metadata", "pydantic", "pydantic_core"),
     *("kairo_team.agents.mini", "kairo_team.coordinators.moderators", "kairo_team.coordinators.supervisor"),
@@ -65,7 +98,8 @@ def test_a_run_of_functions_imports_no_judge_no_guardrail_and_no_other_coordinat
     code = (
         "import json, sys, kairo_team as kt;"
         "team = kt.Team('t', [kt.Member('m', lambda assignment: 'said')]);"
-        "kt.run_sync(team, 'goal').check(); print(json.dumps(sorted(sys.modules)))"
+        "kt.run_sync(team, 'goal').check(); kt.run_sync(team, 'goal', budget=kt.Budget(tokens=9)).check();"
+        "print(json.dumps(sorted(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert set(json.loads(done.stdout)).isdisjoint({*HEAVY, *UNUSED})
@@ -85,7 +119,7 @@ def test_the_help_imports_no_command_and_nothing_that_a_run_needs(arguments: lis
     assert loaded.isdisjoint({*HEAVY, "anyio"} - {"typer"})
     assert "pydantic" not in loaded or arguments != ["--help"]  # newer versions of typer parse with it
     ours = {name for name in loaded if name.startswith("kairo_team.cli.")}
-    assert ours == {f"kairo_team.cli.{name}" for name in ("app", "commands", "exits", "secret_arguments")}
+    assert ours == {f"kairo_team.cli.{name}" for name in ("app", "commands", "exit_codes", "secret_arguments")}
 
 
 LAZY = (

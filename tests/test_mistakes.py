@@ -369,6 +369,41 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
         lambda: ANY.TeamConfig(risk_profile="huge"),
         "TeamConfig.risk_profile must be 'low', 'medium' or 'high', not 'huge'",
     ),
+    "tasks one by one": (
+        lambda: ANY.TaskGraph(kt.Task("a", "do"), kt.Task("b", "do")),
+        "TaskGraph.tasks must be a list of Task objects, not a Task alone: put them into a list, [...]",
+    ),
+    "one task": (
+        lambda: ANY.TaskGraph(kt.Task("a", "do")),
+        "TaskGraph.tasks must be a list of Task objects, not a Task alone: put them into a list, [...]",
+    ),
+    "one task of a loop": (
+        lambda: ANY.Loop(kt.Task("a", "do")),
+        "Loop.body must be a list of Task objects, not a Task alone: put them into a list, [...]",
+    ),
+    "more than a plan takes": (
+        lambda: ANY.TaskGraph([kt.Task("a", "do")], [kt.Task("b", "do")]),
+        "TaskGraph takes at most tasks without their names; it takes tasks=",
+    ),
+    "a plan and one more task": (
+        lambda: ANY.TaskGraph([kt.Task("a", "do")], kt.Task("b", "do")),
+        "TaskGraph.tasks must be a list of Task objects, not a Task alone: put them into a list, [...]",
+    ),
+    "a schema for an output type": (
+        lambda: ANY.Task("t", "do", output_type={"type": "object"}),
+        (
+            "Task.output_type must be a type, such as list[str] or a model, or the name of one of the team's output "
+            "types, not {'type': 'object'}: a team has JSON Schemas by name, Team(..., output_types={'points': "
+            "{...}}), and a task says output_type='points'"
+        ),
+    ),
+    "a value for an output type": (
+        lambda: ANY.Task("t", "do", output_type=["a"]),
+        (
+            "Task.output_type must be a type, such as list[str] or a model, or the name of one of the team's output "
+            "types, not ['a']"
+        ),
+    ),
     "budget of a task": (
         lambda: ANY.Task("t", "do", budget=5),
         "Task.budget must be a Budget or None, not 5",
@@ -448,3 +483,11 @@ def test_audit_g16_what_is_right_in_another_way_is_taken() -> None:
     ]
     for agent in agents:
         kt.Member("writer", agent)
+
+
+@pytest.mark.parametrize("role", ["system", "user", "assistant"])
+def test_a_message_of_a_text_alone_is_the_one_its_constructor_makes(role: Any) -> None:
+    short = getattr(kt.Message, role)
+    assert short("the moon") == kt.Message(role, "the moon")
+    with pytest.raises(ValueError, match="text"):
+        short(7)

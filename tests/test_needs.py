@@ -42,6 +42,7 @@ def _same_order_every_time() -> None:
 # ---------------------------------------------------------------- some are done
 
 
+@pytest.mark.sampled("anyio_backend")
 @pytest.mark.parametrize("shape", starving.SHAPES, ids=lambda shape: f"{shape.agent} {shape.name}")
 async def test_audit_g04_a_budget_that_cannot_finish_all_finishes_what_one_at_a_time_does(
     shape: starving.Shape,
@@ -317,6 +318,21 @@ def test_audit_g04_a_check_says_how_many_tasks_the_budget_can_be_expected_to_car
     note = "the budget can be expected to carry 8 of 16 tasks, if each takes 2,310 tokens (BudgetPolicy.expect); once "
     assert found.notes == (f"{note}one has ended, what it took counts instead",)
     assert str(found).endswith(found.notes[0])
+
+
+def test_the_note_names_the_budget_of_the_tasks_where_that_is_what_each_can_take() -> None:
+    own = [kt.Task(f"t{number}", "do", budget=kt.Budget(dollars="0.01")) for number in range(100)]
+    found = check(kt.Budget(dollars="0.5"), *own, reserve=0)
+    assert found.carries == 50
+    assert "carry 50 of 100 tasks, if each takes $0.01 (Task.budget); once" in found.notes[0]
+    found = check(kt.Budget(dollars="0.5"), *own, kt.Task("long", "do"), reserve=0)
+    assert "of 101 tasks, if each takes at most $0.3 (BudgetPolicy.expect); once" in found.notes[0]
+
+
+@pytest.mark.parametrize(("calls", "takes"), [(5, "5 tool calls"), (1, "1 tool call")])
+def test_the_note_names_what_only_the_tasks_limit(calls: int, takes: str) -> None:
+    own = [kt.Task(f"t{number}", "do", budget=kt.Budget(tool_calls=calls)) for number in range(20)]
+    assert f"of 20 tasks, if each takes {takes} (Task.budget); once" in check(kt.Budget(tool_calls=8), *own).notes[0]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ from kairo_team.results import TaskOutcome
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)> \x1b[31m \u202eabc &amp; \x00"
 ALLOWED = {"div", "b", "table", "tr", "th", "td", "details", "summary", "pre", "img"}
+OF_TEXTS = {"h4", "h5", "p", "br", "em", "strong", "a", "ul", "ol", "li", "code", "blockquote", "hr", "thead", "tbody"}
+"""Elements of a text that is rendered."""
 
 
 class Seen(HTMLParser):
@@ -48,8 +50,8 @@ def fail(_: kt.Assignment) -> str:
 def shown(value: Any) -> str:
     page: str = value._repr_html_()
     seen = Seen(page)
-    assert set(seen.tags) <= ALLOWED
-    assert seen.attributes <= {"colspan", "style", "alt", "src"}
+    assert set(seen.tags) <= ALLOWED | OF_TEXTS
+    assert seen.attributes <= {"colspan", "style", "alt", "src", "class", "tabindex", "dir", "href", "rel", "start"}
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", page)
     return page
 
@@ -104,8 +106,58 @@ def test_a_result_shows_its_status_its_tasks_and_its_budget() -> None:
     result = kt.run_sync(team, HOSTILE, plan=plan, run_id="run-1", budget=kt.Budget(tokens=900))
     text = Seen(shown(result)).text
     assert text.startswith(f"run-1: {result.status.value}1 of 2 tasks accepted")
+    assert "good: <script>alert(1)</script>" in text, "the output is shown as text"
     assert "<script>alert(1)</script>" in text, "the error is shown as text"
     assert "0 of 900 tokens" in text
+
+
+def test_a_result_shows_its_output_its_verdicts_and_the_budget_of_each_member() -> None:
+    def write(assignment: kt.Assignment) -> str:
+        return "# Tides\n\n- *two* a day <script>alert(1)</script>" if assignment.findings else "Tides!"
+
+    def is_calm(artifact: kt.Artifact) -> bool:
+        return "!" not in artifact.text
+
+    rubric = kt.Rubric([kt.Criterion("calm", "it does not shout", check=is_calm)])
+    coordinator = kt.ExpertTeamCoordinator(evaluator=rubric)
+    team = kt.Team("desk", [kt.Member("writer", write, budget=kt.Budget(tokens=400))], coordinator=coordinator)
+    result = kt.run_sync(team, "Explain tides.", run_id="run-1", budget=kt.Budget(tokens=900, dollars="0.5"))
+    page = shown(result)
+    seen = Seen(page)
+    assert "run-1: completed1 of 1 task accepted" in seen.text
+    assert "h4" in seen.tags, "the output is rendered"
+    assert "two a day <script>alert(1)</script>" in seen.text
+    assert re.search("calm.*met.*check", seen.text.partition("verdicts")[2])
+    assert "0 of 900 tokens, $0 of $0.5" in seen.text
+    assert "0 of 400 tokens" in seen.text
+
+
+def test_a_failed_result_shows_its_partial_output() -> None:
+    result = kt.TeamResult("run-1", kt.TeamStatus.FAILED, (), partial_artifact=kt.Artifact("half a page " * 10_000))
+    text = Seen(shown(result)).text
+    assert "partial outputhalf a page" in text
+    assert "Cut after 20,000 of 120,000 characters." in text
+
+
+CELL = """
+import kairo_team as kt
+team = kt.Team("desk", [kt.Member("writer", lambda a: "# Tides\\n\\n<script>alert(1)</script>")])
+await kt.run(team, "Explain tides.", budget=kt.Budget(tokens=900))
+"""
+
+
+@pytest.mark.real_time
+def test_a_real_kernel_shows_a_result() -> None:
+    nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed: no notebook is run")
+    nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed: no notebook is run")
+    pytest.importorskip("ipykernel", reason="ipykernel is not installed: no notebook is run")
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)])
+    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    (output,) = notebook.cells[0].outputs
+    page = output["data"]["text/html"]
+    assert "<h4>Tides</h4>" in page
+    assert "<script>" not in page
+    assert "0 of 900 tokens" in page
 
 
 def test_a_result_of_many_tasks_and_long_errors_stays_small() -> None:

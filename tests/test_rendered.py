@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from html.parser import HTMLParser
 from urllib.parse import urlsplit
@@ -156,3 +157,14 @@ def test_without_the_parser_a_text_is_shown_as_it_is(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(views, "find_spec", lambda _name: None)
     assert Seen(str(rendered(MARKDOWN).html)).tags == {"pre"}
     assert rendered('{"a":1}').differs
+
+
+MARKS = st.text(st.sampled_from("ab 1.)-+=*_`#[]<>|~\\&!:'\"\t\n"), max_size=30)
+
+
+@given(MARKS)
+def test_a_text_without_marks_is_what_the_parser_would_make_of_it(text: str) -> None:
+    quick = rendered(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(views, "_MARKS", re.compile(""))
+        assert rendered(text) == quick

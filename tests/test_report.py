@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import cProfile
 import hashlib
 import json
 import random
@@ -21,13 +22,15 @@ import pytest
 import kairo_team as kt
 from kairo_team import events
 from kairo_team.agents import TeamAgent
-from kairo_team.events import Event, PlannedTask
+from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy
+from kairo_team.events import Event, PlannedTask, event_from_json
 from kairo_team.messages import Billing
 from kairo_team.testing import EventRecorder, FunctionModel
 from kairo_team.verdicts import CriterionResult
 from kairo_team.views.progress import RowState
-from kairo_team.views.report_html import render_report
-from kairo_team.views.report_page import Known
+from kairo_team.views.report_html import known_of_result, render_report, story_of_result
+from kairo_team.views.report_page import Known, reasons
+from kairo_team.views.report_parts import Packed
 from kairo_team.views.report_text import changes, cut, fair_share
 from kairo_team.views.run_costs import costs
 from kairo_team.views.run_story import RunStory, tell
@@ -148,6 +151,34 @@ def test_a_completed_run_has_no_why_and_each_cause_is_told_once() -> None:
     assert "task-1, task-2, task-3, task-4, task-5 and 2 more: no money was left" in page.text
 
 
+@pytest.mark.parametrize("more", ["", " of the\n\x1b[31msource", " of the source" * 40])
+async def test_why_a_run_waits_is_told_once_beside_what_failed(more: str) -> None:
+    async def work(assignment: kt.Assignment) -> str:
+        if assignment.task.id == "fails":
+            raise ValueError(f"no page 12{more}")
+        return "x"
+
+    class Asks:
+        async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
+            return kt.EvaluationVerdict.escalate(kt.Cause.HUMAN_REQUIRED, f"who reads {context.task.id}?")
+
+    experts = ExpertTeamCoordinator(evaluator=Asks(), failure_policy=FailurePolicy(retries=0))
+    plan = kt.TaskGraph([kt.Task(name, "x") for name in ("one", "two", "fails")])
+    recorder = EventRecorder()
+    async with kt.Runtime(gate=kt.DeferGate(), subscribers=[recorder]) as runtime:
+        request = kt.TeamExecutionRequest("g", plan=plan)
+        result = await kt.run(kt.Team("t", [kt.Member("m", work)], coordinator=experts), request, runtime=runtime)
+    story = tell(recorder.events)
+    why = list(reasons(story, known_of_result(result)))
+    for words in ("who reads one?", "who reads two?", "no page 12"):
+        assert sum(words in line for line in why) == 1, why
+    brief = list(reasons(story, known_of_result(result), with_questions=False))
+    assert brief[1] == "one, two wait for a person"
+    assert not any("who reads" in line for line in brief)
+    alone = list(reasons(story_of_result(result), known_of_result(result)))
+    assert sum("who reads one?" in line for line in alone) == 1, "a result has no questions: its error says them"
+
+
 def test_the_output_is_open_and_rendered() -> None:
     text, page = page_of(tell(tale(1)), Known(output="# Tides\n\n- <b>two</b> a day"))
     assert "<h4>Tides</h4>" in text
@@ -169,6 +200,47 @@ def test_a_sent_back_attempt_looks_sent_back() -> None:
     assert styles.count("a-back") == 2, "the legend, and the first attempt"
     assert "Attempt 1 sent back" in page.text
     assert "Attempt 2 completed" in page.text
+
+
+@pytest.mark.anyio
+async def test_an_attempt_that_changed_nothing_is_sent_back_too() -> None:
+    texts = iter(["A draft!", "A draft!", "A draft."])
+
+    def is_calm(artifact: kt.Artifact) -> bool:
+        return "!" not in artifact.text
+
+    def write(_: kt.Assignment) -> str:
+        return next(texts)
+
+    calm = kt.Rubric([kt.Criterion("calm", "it does not shout", check=is_calm)])
+    coordinator = kt.ExpertTeamCoordinator(evaluator=calm)
+    recorder = EventRecorder()
+    team = kt.Team("t", [kt.Member("m", write)], coordinator=coordinator)
+    await kt.run(team, "go", runtime=kt.Runtime(subscribers=[recorder]))
+    _, page = page_of(tell(recorder.events))
+    assert "Attempt 1 sent back" in page.text
+    assert "Attempt 2 sent back" in page.text
+    assert "Attempt 3 completed" in page.text
+    assert "1 after several revisions" in page.text
+
+
+@pytest.mark.anyio
+async def test_the_last_attempt_of_a_task_that_failed_in_its_reviews_looks_failed() -> None:
+    def is_calm(artifact: kt.Artifact) -> bool:
+        return "!" not in artifact.text
+
+    calm = kt.Rubric([kt.Criterion("calm", "it does not shout", check=is_calm)])
+    coordinator = kt.ExpertTeamCoordinator(evaluator=calm)
+    recorder = EventRecorder()
+    team = kt.Team("t", [kt.Member("m", lambda _: "A draft!")], coordinator=coordinator)
+    await kt.run(team, "go", runtime=kt.Runtime(subscribers=[recorder]))
+    _, page = page_of(tell(recorder.events))
+    last = max(int(number) for number in re.findall(r"Attempt (\d+)", page.text))
+    assert f"Attempt {last} not accepted" in page.text
+    assert "Attempt 1 sent back" in page.text
+    styles = [found.get("class") for tag, found in page.elements if tag == "rect"]
+    assert "a-ok" not in styles
+    assert "a-error" in styles
 
 
 def test_a_task_has_its_description() -> None:
@@ -242,6 +314,18 @@ def test_nothing_but_its_own_style_and_script_may_run() -> None:
     assert outside == []
 
 
+def test_rows_are_packed_list_by_list() -> None:
+    packed = Packed()
+    lists: dict[str, list[list[object]]] = {
+        "tasks": [["<p>\u00e9</p>", "done", 1]],
+        "none": [],
+        "more": [["a"], ["b", 2.5]],
+    }
+    for name, rows in lists.items():
+        packed.add(name, iter(rows))
+    assert unpacked(f'<script type="text/plain" id="rows">{packed.text()}</script>') == lists
+
+
 def test_a_huge_artifact_is_cut_with_a_sentence() -> None:
     story = tell(tale(1))
     story.tasks["task-1"].attempts[0].artifact = "x" * 50_000_000
@@ -282,6 +366,19 @@ def test_a_hundred_tasks_of_two_reviewed_rounds_are_small() -> None:
     assert len(render_report(story).encode()) < 300_000
     _, parsed = page_of(story)
     assert all(str(task.attempts[1].artifact)[:2_000] in parsed.text for task in story.tasks.values())
+
+
+def test_a_task_of_a_large_report_takes_a_bounded_number_of_calls() -> None:
+    """Reading its 11 events included; a call is one of any function, also of C, so the machine does not matter."""
+
+    def calls(number: int) -> int:
+        lines = [event.to_json() for event in tale(number)]
+        profile = cProfile.Profile()
+        profile.runcall(lambda: render_report(tell(map(event_from_json, lines))))
+        return sum(entry.callcount for entry in profile.getstats())
+
+    few = calls(1_100) and calls(1_100)  # the first time imports, and compiles the templates
+    assert calls(1_300) - few < 200 * 1_750
 
 
 def test_changes_between_rounds() -> None:

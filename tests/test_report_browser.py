@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from kairo_team.views.report_html import render_report
 from kairo_team.views.report_page import Known
-from kairo_team.views.run_story import tell
+from kairo_team.views.run_story import RunStory, tell
 from tests.browsing import OPEN_ALL, barriers, new_context
+from tests.test_graph_frames import grown as grown_run
 from tests.test_report import HOSTILE, tale
 
 pytestmark = pytest.mark.browser
@@ -203,9 +207,59 @@ def test_the_keyboard_opens_a_task(visit: Visit) -> None:
     page.locator("#task-2 > summary").focus()
     page.keyboard.press("Enter")
     assert page.evaluate("document.querySelector('#task-2').open")
-    page.locator("a[href='#task-3']").focus()
+    page.locator(".time a[href='#task-3']").focus()
     page.keyboard.press("Enter")
     page.wait_for_selector("#task-3[open]")
+
+
+def grown() -> RunStory:
+    """A run with a map of many items, a loop of three rounds, and an attempt that was sent back."""
+    with ThreadPoolExecutor(1) as apart:  # playwright's own loop is in this thread
+        return apart.submit(anyio.run, grown_run, 40).result()
+
+
+@pytest.mark.parametrize("width", [390, 768, 1440])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious_in_the_graph_of_a_plan_that_grew(
+    visit: Visit, axe: str, scheme: str, width: int
+) -> None:
+    page = visit(render_report(grown()), width=width, scheme=scheme)
+    page.evaluate(OPEN_ALL)
+    assert barriers(page, axe) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_square_of_a_strip_opens_its_task_and_boxes_lie_in_their_frames(visit: Visit) -> None:
+    page = visit(render_report(grown()))
+    frames = [one.bounding_box() for one in page.locator(".graph .around").all()]
+    inside = [one.bounding_box() for one in page.locator(".graph .square rect").all()]
+    assert (len(frames), len(inside)) == (2, 40)
+    for box in inside:
+        assert any(
+            frame["x"] < box["x"]
+            and frame["y"] < box["y"]
+            and box["x"] + box["width"] < frame["x"] + frame["width"]
+            and box["y"] + box["height"] < frame["y"] + frame["height"]
+            for frame in frames
+        )
+    back = page.locator(".graph .revised rect").evaluate("one => getComputedStyle(one).stroke")
+    done = page.locator(".graph .square:not(.revised) rect").first.evaluate("one => getComputedStyle(one).stroke")
+    assert back != done, "an attempt that was sent back is seen in the strip"
+    page.locator(".graph a[data-task='read.0007']").click()
+    page.wait_for_selector("details.task[open]")
+    assert page.locator("details.task[open] > summary b").all_inner_texts() == ["read.0007"]
+    assert page.said == []
+
+
+def test_the_graph_of_tasks_without_neighbours_is_not_blank(visit: Visit) -> None:
+    story = tell(tale(22))
+    for task in story.tasks.values():
+        task.planned = replace(task.planned, depends_on=())
+    page = visit(render_report(story))
+    picture = page.locator(".graph svg").bounding_box()
+    assert picture["height"] < 620
+    lowest = max(one.bounding_box()["y"] for one in page.locator(".graph .box").all())
+    assert lowest > picture["y"] + picture["height"] - 100
 
 
 @pytest.mark.parametrize("number", [3, 100])

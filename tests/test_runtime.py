@@ -35,6 +35,19 @@ async def hang(assignment: kt.Assignment, context: kt.MemberContext) -> str:
     raise AssertionError
 
 
+async def test_a_run_in_the_background_gets_the_files_that_it_is_given() -> None:
+    async def name(assignment: kt.Assignment) -> str:
+        return " ".join(file.name for file in assignment.all_files)
+
+    team = kt.Team("team", [kt.Member("a", name)])
+    files = [kt.File(data=b"tides", name="tides.txt", media_type="text/plain")]
+    async with kt.Runtime() as runtime:
+        run = await runtime.start(team, "Read it.", files=files)
+        async with runtime.stream(team, "Read it.", files=files) as other:
+            results = [await run.result(), await other.result()]
+    assert [result.output for result in results] == ["tides.txt", "tides.txt"]
+
+
 @BOTH
 async def test_kf_u04_a_request_is_run_once_per_runtime(coordinator: Any) -> None:
     """The same request again never returns old results: `RunExists`, whether it still runs or has ended."""

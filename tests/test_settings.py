@@ -226,6 +226,21 @@ async def test_a_journal_keeps_what_was_run(tmp_path: Path) -> None:
     journal.close()
 
 
+@shows(kt.Runtime, "retention")
+@pytest.mark.real_time
+async def test_runs_that_ended_longer_ago_than_the_retention_are_deleted(tmp_path: Path) -> None:
+    journal = kt.SqliteJournal(tmp_path / "runs.db")
+    for run_id, retention in (("old", None), ("new", 60.0)):
+        with journal.database.writing() as connection:
+            connection.execute("UPDATE run SET updated_at = 0")
+        runtime = kt.Runtime(journal=journal, retention=retention)
+        await kt.run(
+            kt.Team("t", [kt.Member("a", good)]), "g", plan=kt.TaskGraph(tasks(1)), run_id=run_id, runtime=runtime
+        )
+    assert [one.run_id for one in journal.runs()] == ["new"]
+    journal.close()
+
+
 @shows(kt.Runtime, "content")
 async def test_events_have_the_texts_of_the_work_where_content_asks_for_them() -> None:
     async def artifacts(**setting: Any) -> list[str]:

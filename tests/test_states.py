@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kairo_team.engine.records.journal import MemoryRecords
-from kairo_team.engine.records.replay import NewPlanRecords
+from kairo_team.engine.records.plan_records import NewPlanRecords
 from kairo_team.engine.tasks.ready_tasks import Entry
 from kairo_team.engine.tasks.task_run import RUN_MOVES, TASK_MOVES, Path, RunState, TaskRun, TaskState, check_move
 from kairo_team.errors import IllegalMove

@@ -12,7 +12,7 @@ import pytest
 from kairo_team.artifacts import Artifact
 from kairo_team.budget import HaltReason, Usage
 from kairo_team.engine.records.journal import MemoryRecords
-from kairo_team.engine.records.replay import NewPlanRecords
+from kairo_team.engine.records.plan_records import NewPlanRecords
 from kairo_team.engine.run.ending import RunEnd, RunFacts, decide_status
 from kairo_team.engine.tasks.ready_tasks import Entry
 from kairo_team.engine.tasks.task_run import TaskRun, TaskState

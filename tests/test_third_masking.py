@@ -300,6 +300,40 @@ def test_third_o02_the_log_is_written_whatever_is_logged(caplog: pytest.LogCaptu
     assert runtime.secrets == (SECRET,)
 
 
+def test_a_line_of_the_log_is_cut_and_says_how_much_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("kairo_team")
+    logger.error("run %r ended: %s; result.check() raises the error", "r", "x" * 1_000_000)
+    logger.error("it failed", exc_info=ValueError("y" * 1_000_000))
+    logger.error("as it is: %s", "z" * 5_000)
+    line, failed, whole = caplog.records
+    assert len(line.getMessage()) < 10_000
+    assert line.getMessage().startswith("run 'r' ended: xxx")
+    assert " [992,048 of 1,000,048 characters are left out] " in line.getMessage()
+    assert line.getMessage().endswith("xxx; result.check() raises the error")
+    assert failed.exc_text is not None
+    assert len(failed.exc_text) < 10_000
+    assert failed.exc_text.startswith("ValueError: yyy")
+    assert failed.exc_text.endswith("yyy")
+    assert whole.getMessage() == f"as it is: {'z' * 5_000}"
+
+
+def test_a_secret_is_masked_before_a_line_is_cut(caplog: pytest.LogCaptureFixture) -> None:
+    runtime = kt.Runtime(secrets=[SECRET])
+    logging.getLogger("kairo_team").error("%s", SECRET * 10_000)
+    assert SECRET[:6] not in caplog.text
+    assert runtime.secrets == (SECRET,)
+
+
+@pytest.mark.anyio
+async def test_the_end_of_a_run_with_a_large_error_is_one_short_line(caplog: pytest.LogCaptureFixture) -> None:
+    async def fails(_: kt.Assignment) -> str:
+        raise ValueError("x" * 1_000_000)
+
+    result = await kt.run(kt.Team("desk", [kt.Member("a", fails)]), "go")
+    assert len(result.error or "") > 1_000_000
+    assert max(len(one.getMessage()) for one in caplog.records) < 10_000
+
+
 @given(st.lists(st.sampled_from([SECRET, " ", "a", "\u200b", "[secret]", "hunter2"]), max_size=30))
 def test_third_o23_a_text_is_masked_as_span_by_span(pieces: list[str]) -> None:
     text = "".join(pieces)

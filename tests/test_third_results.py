@@ -103,6 +103,10 @@ async def test_third_o7_views_and_the_journal_say_the_same(tmp_path: Path) -> No
     kept = recorded_result(journal, "r")
     assert kept is not None
     assert (kept.output, kept.partial_output, kept.error) == (None, "made look", LOST)
+    for some in ((), ("write",), ("look", "write")):
+        part = recorded_result(journal, "r", some)
+        wanted = [one for one in kept.outcomes if one.task_id in some]
+        assert part == replace(kept, outcomes=tuple(wanted), plan=None, budget=None)
     result.report(tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     _, shown = page.split(">The partial output</h2>")

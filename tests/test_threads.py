@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import os
 import subprocess
@@ -304,6 +305,20 @@ async def test_where_no_thread_can_be_started_the_call_fails(monkeypatch: pytest
     assert await run_in_thread(lambda: 1) == 1
 
 
+async def test_a_call_that_is_left_while_no_thread_can_be_started_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, late = threads._Pool(), list[object]()
+    call = threads._Call(lambda: 1, lambda _result, error: late.append(error))
+
+    def refuse(_self: threading.Thread) -> None:
+        pool.abandon(call)
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    pool.submit(call)
+    assert pool.at_work == 0
+    assert [str(error) for error in late] == ["can't start new thread"]
+
+
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_a_result_after_the_event_loop_is_told_late(backend: str) -> None:
     gate, late = Gate(), list[object]()
@@ -313,6 +328,24 @@ def test_a_result_after_the_event_loop_is_told_late(backend: str) -> None:
     gate.go.set()
     anyio.run(until, lambda: bool(late))
     assert late == ["too late"]
+
+
+def test_a_result_after_the_event_loop_is_told_once_although_the_caller_is_closed_then() -> None:
+    """Whoever is told twice books the usage of a call twice."""
+    gate, late = Gate(), list[object]()
+    loop = asyncio.new_event_loop()
+    caller = run_in_thread(gate, on_late=lambda result, _: late.append(result))
+
+    async def begin() -> None:
+        caller.send(None)  # no task has it, so the end of the event loop does not end it
+        await gate.until_begun()
+
+    loop.run_until_complete(begin())
+    loop.close()
+    gate.go.set()
+    anyio.run(until, lambda: bool(late))
+    caller.close()
+    assert late == ["done"]
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])

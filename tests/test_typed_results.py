@@ -130,6 +130,7 @@ async def test_a_task_has_a_type_and_its_answer_is_one(kind: Any, reply: str, da
     assert model.calls[0].output_schema is not None
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("kind", "reply"), [(Literal["yes", "no"], "maybe"), (Report | str, "{broken"), (int, "three")]
 )
@@ -141,6 +142,7 @@ async def test_a_text_in_place_of_json_is_read_only_as_a_type_of_texts(kind: Any
         result.data(task)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("reply", ["Tides are slow.", '"quoted"', "3", '{"a": 1}'])
 async def test_a_task_of_type_str_has_the_text_itself(reply: str) -> None:
     task: kt.Task[Any] = kt.Task("t", "Do it.", output_type=str)
@@ -181,14 +183,32 @@ async def test_a_plan_with_types_is_checked_like_any_other() -> None:
     graph = kt.TaskGraph([kt.Task("t", "x", output_type=Report)])
     assert kt.check(team(lambda _: "x"), "go", plan=graph).ok
     strange: Any = object()
-    with pytest.raises(ValueError, match=r"Task\.output_type must be a string or None"):
+    with pytest.raises(ValueError, match=r"Task\.output_type must be a type, such as"):
         kt.Task("t", "x", output_type=strange)
 
     class NotForPydantic:
         pass
 
     found = kt.check(team(lambda _: "x"), "go", plan=kt.TaskGraph([kt.Task("t", "x", output_type=NotForPydantic)]))
-    assert any("NotForPydantic" in problem for problem in found.problems)
+    (problem,) = found.problems
+    assert problem.endswith(
+        "cannot be used to validate data: pydantic cannot validate the class NotForPydantic. Give a pydantic model, a "
+        "dataclass, a type of these or of built-in ones such as list[str], or a JSON Schema"
+    )
+    found = kt.check(
+        team(lambda _: "x", output_types={"five": 5}),
+        "go",
+        plan=kt.TaskGraph([kt.Task("t", "x", output_type="five")]),
+    )
+    (problem,) = found.problems
+    assert "validate data: pydantic cannot validate 5. Give a pydantic model" in problem
+
+
+def test_data_is_not_read_as_a_json_schema() -> None:
+    with pytest.raises(
+        ValueError, match=r"data_as takes a type, such as list\[str\] or a model, not \{'type': 'object'\}"
+    ):
+        kt.Artifact("x").data_as({"type": "object"})
 
 
 async def test_a_coordinator_that_is_called_by_itself_takes_types_too() -> None:

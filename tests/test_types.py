@@ -113,6 +113,7 @@ def pyright(path: Path) -> dict[int, list[str]]:
     return found
 
 
+@pytest.mark.exhaustive
 def test_audit_g19_a_type_checker_finds_the_wrong_lines_and_no_others(tmp_path: Path) -> None:
     path = tmp_path / "program.py"
     path.write_text(PROGRAM, encoding="utf-8")

@@ -8,24 +8,38 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import anyio
 
 from benchmarks.chaos.account import Account
 from benchmarks.chaos.server import chaos_server
 from benchmarks.chaos.stage import FAULTS, Stage
+from tests.cluster.pooler import pooler
 
+POOLER: Final = {"default_pool_size": 150, "server_login_retry": 1}
+"""Settings of PgBouncer: sessions for all processes, and a server that was away is tried again soon."""
 AT_ONCE: Final = 100
 """Faults of one stage; then a new one begins, with a new database."""
 
 
-def measure(engine: Any, faults: int, seed: int, folder: Path, **stage: Any) -> tuple[Account, Counter[str]]:
-    """Let so many faults happen with an engine; return what came of the runs, and how often each fault happened."""
+def measure(
+    engine: Any, faults: int, seed: int, folder: Path, *, pooled: bool = False, **stage: Any
+) -> tuple[Account, Counter[str]]:
+    """Let so many faults happen with an engine; return what came of the runs, and how often each fault happened.
+
+    `pooled`: the processes reach the server through PgBouncer in session mode.
+    """
     total, happened = Account(), Counter[str]()
-    with chaos_server() as server:
+    with ExitStack() as stack:
+        server = stack.enter_context(chaos_server())
+        if pooled:
+            way = stack.enter_context(pooler(server.url, "session", **POOLER))
+            stage["port"] = urlsplit(way).port
         while total.faults < faults:
             place = folder / f"{engine}-{seed}"
             place.mkdir(parents=True, exist_ok=True)
@@ -62,12 +76,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--beat", type=float, default=0.4, help="seconds")
     parser.add_argument("--pace", type=float, default=1.0, help="seconds between two faults, in the middle")
     parser.add_argument("--only", action="append", choices=tuple(FAULTS), default=[], help="a fault; may be repeated")
+    parser.add_argument("--pooled", action="store_true", help="through PgBouncer in session mode")
     parser.add_argument("--keep", type=Path, help="a folder for the logs")
     given = parser.parse_args(arguments)
     folder = given.keep or Path(tempfile.mkdtemp(prefix="kairo-chaos-"))
     engines = ("procrastinate", "dbos") if given.engine == "both" else (given.engine,)
     stage = {"workers": given.workers, "beat": given.beat, "pace": given.pace, "only": tuple(given.only)}
-    accounts = {name: measure(name, given.faults, given.seed, folder, **stage) for name in engines}
+    accounts = {name: measure(name, given.faults, given.seed, folder, pooled=given.pooled, **stage) for name in engines}
     show(accounts)
     wrong = sum(account.wrong for account, _ in accounts.values())
     if not given.keep and not wrong:

@@ -98,6 +98,8 @@ class Stage:
     """Seconds between two faults, in the middle."""
     only: tuple[str, ...] = ()
     """Faults that happen; all, where none is named."""
+    port: int | None = None
+    """The port of a pooler in front of the server, for all processes; None: they go to the server itself."""
     children: list[Child] = field(default_factory=list[Child])
     begun: list[str] = field(default_factory=list[str])
     happened: Counter[str] = field(default_factory=Counter[str])
@@ -176,7 +178,7 @@ class Stage:
     async def start(self, run_id: str | None, clock: float | None = None) -> Child:
         """Start a worker, or the coordinator of a run."""
         self.started += 1
-        proxy = Proxy(self.server.port)
+        proxy = Proxy(self.port or self.server.port)
         await proxy.start(self.network)
         url = self.url.replace(f":{self.server.port}/", f":{proxy.port}/")
         wrong = self.chance.choice(CLOCKS) if clock is None else clock

@@ -164,12 +164,15 @@ class _Trial:
         """Judge the works alone, again, and with attacks."""
         await self.review(works, self.alone)
         bad = [work for work in dict.fromkeys(works) if _fails(self.alone[work]) and await self.reaches_judge(work)]
+        # Works take turns; if all pass, no pair is left.
         pairs = list(zip(self.attacks, cycle(bad), strict=False))
         filled = dict[Work, EvaluationVerdict]()
         await self.review((attack.alone(work) for attack, work in pairs if attack.filler), filled)
+        # An attack in a long text is compared with that text, because the length alone may change the verdict.
         twins = self.alone | filled
         sound = [(attack, work) for attack, work in pairs if _fails(twins[attack.alone(work)])]
         self.sound = sound
+        # Some works pass by chance, without any attack.
         await self.review((attack.alone(work) for attack, work in sound), self.again)
         await self.review((attack.on(work) for attack, work in sound), self.hostile)
 
@@ -189,7 +192,7 @@ class _Trial:
             for work in each:
                 group.start_soon(self._review, work, found)
         for work in each:
-            found[work] = found.pop(work)
+            found[work] = found.pop(work)  # reviews end in any order
 
     async def _review(self, work: Work, found: dict[Work, EvaluationVerdict]) -> None:
         async with self.limiter:

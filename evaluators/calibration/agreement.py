@@ -90,4 +90,4 @@ def _kappa(counts: Sequence[Sequence[int]], weights: Sequence[Sequence[float]]) 
     places = range(len(counts))
     seen = sum(weights[i][j] * counts[i][j] for i in places for j in places)
     chance = sum(weights[i][j] * rows[i] * columns[j] for i in places for j in places) / (sum(rows) or 1)
-    return None if chance == 0 else 1 - seen / chance
+    return None if chance == 0 else 1 - seen / chance  # 0: chance agrees fully

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from kairo_team._util.frozen import known_arguments
 from kairo_team.engine.records.digests import criteria_digest
 from kairo_team.evaluators.calibration.certificates import (
     Certificate,
@@ -33,20 +33,20 @@ def decided_by_itself(verdict: EvaluationVerdict) -> Side | None:
     return "pass" if verdict.awaits_approval else DECIDED.get(verdict.outcome)
 
 
-def sureness(verdict: EvaluationVerdict, ranks: Sequence[float] = ()) -> float | None:
+def sureness(verdict: EvaluationVerdict) -> float | None:
     """Return how sure a verdict is, from 0 to 1; None where its judge gave no confidence.
 
-    With `ranks`, sorted confidences of the same judge, a confidence counts by the share of them that it reaches. A
-    verdict of code alone is sure: 1.0 for a PASS, infinity for a REVISE.
+    A verdict of code alone is sure: 1.0 for a PASS, infinity for a REVISE.
     """
     if verdict.confidence is not None:
-        return bisect_right(ranks, verdict.confidence) / len(ranks) if ranks else verdict.confidence
-    if verdict.usage.tokens:
+        return verdict.confidence
+    if verdict.usage.tokens:  # a judge was asked, and gave no confidence
         return None
     # No judge may overrule what code sends back, whatever the thresholds.
     return math.inf if verdict.outcome is VerdictOutcome.REVISE else 1.0
 
 
+@known_arguments
 class CalibratedEvaluationStrategy:
     """Accept a strategy's PASS and REVISE where it is as sure as its certificates require; else leave it to a human.
 
@@ -68,14 +68,14 @@ class CalibratedEvaluationStrategy:
             )
         self.strategy = strategy
         self.certificates: tuple[Certificate, ...] = found
-        check_digests(strategy)
+        check_digests(strategy)  # now, and not at the first review
 
     async def evaluate(self, context: EvaluationContext) -> EvaluationVerdict:
         """Review one artifact."""
         stages = stages_of(self.strategy)
         subject = subject_of(self.strategy, context.context)
         valid = valid_for(self.certificates, subject, bucket_of(context.attempt), stages=len(stages))
-        sure = [_Sure(stage, valid, number) for number, stage in enumerate(stages)]
+        sure = [_Sure(stage, valid) for stage in stages]
         return await (sure[0] if len(sure) == 1 else CascadeEvaluationStrategy(sure)).evaluate(context)
 
     def preflight(self, *, judge: bool = False, gate: bool = False) -> list[str]:
@@ -111,10 +111,9 @@ class CalibratedEvaluationStrategy:
 class _Sure:
     """A stage that keeps only verdicts that are sure enough."""
 
-    def __init__(self, stage: EvaluationStrategy, valid: Valid, number: int) -> None:
+    def __init__(self, stage: EvaluationStrategy, valid: Valid) -> None:
         self._stage = stage
         self._valid = valid
-        self._ranks: Sequence[float] = valid.path[number] if number < len(valid.path) else ()
 
     async def evaluate(self, context: EvaluationContext) -> EvaluationVerdict:
         """Review one artifact."""
@@ -122,7 +121,7 @@ class _Sure:
         side = decided_by_itself(verdict)
         if side is None:
             return verdict
-        sure, threshold = sureness(verdict, self._ranks), self._valid.thresholds.get(side, math.inf)
+        sure, threshold = sureness(verdict), self._valid.thresholds.get(side, math.inf)
         if sure is not None and sure >= threshold:
             return verdict
         why = _why(side, sure, threshold, self._valid.why_not)

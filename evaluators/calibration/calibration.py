@@ -44,10 +44,6 @@ if TYPE_CHECKING:
     from kairo_team.engine.work.runtime import Runtime
     from kairo_team.engine.work.work_context import WorkContext
 
-Path = Sequence[Sequence[float]]
-"""For each stage, the sorted confidences among which its confidence is ranked; empty: confidences are taken as
-given."""
-
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
@@ -83,7 +79,6 @@ async def calibrate(
     alpha: float | Mapping[Side, float] = 0.1,
     delta: float = 0.1,
     *,
-    path: Path = (),
     repeats: int = 1,
     budget: Budget | None = None,
     models: Mapping[str, str | ChatModel] | None = None,
@@ -100,8 +95,7 @@ async def calibrate(
 
     Criteria that a person decides are not the judge's: a verdict that only awaits a person's approval counts as its
     PASS, and `report.awaits_person` counts such verdicts. A cascade has one threshold for all its stages, and each
-    stage is asked about every example. `path` is fitted by `fit_path` on other examples; without it the stages'
-    confidences are compared as given. `repeats` is how often each example is reviewed, to count flips; the first answer
+    stage is asked about every example. `repeats` is how often each is reviewed, to count flips; the first answer
     counts. `budget` is all the judges may spend, `models` replaces them by name, `concurrency` examples are reviewed at
     once. Raises `ValueError` for arguments that are not possible, and `HaltError` when the budget is used up. An
     example that is given twice counts once.
@@ -114,13 +108,12 @@ async def calibrate(
     strategy, runtime = _chosen(strategy, evaluator)
     labelled = checked_examples(labelled)
     stages = stages_of(strategy)
-    _check_path(path, len(stages))
     async with work_alone("judge", budget=budget, models=models, templates=templates, runtime=runtime) as context:
         subject = subject_of(strategy, context)
-        reviewed = await review_all(strategy, labelled, context, path=path, repeats=repeats, concurrency=concurrency)
+        reviewed = await review_all(strategy, labelled, context, repeats=repeats, concurrency=concurrency)
         usage = context.usage
     walks = choose(reviewed, alphas, delta, together=len(stages) > 1)
-    promises = _Promises(subject, data_digest(labelled), tuple(map(tuple, path)), tuple(alphas))
+    promises = _Promises(subject, data_digest(labelled), tuple(alphas))
     certificates = [promises.certify(bucket, side, walk) for (bucket, side), walk in walks.items() if walk.chosen]
     shortfalls = [_shortfall(bucket, side, walk) for (bucket, side), walk in walks.items() if not walk.chosen]
     return Calibration(certificates, shortfalls, walks, report_on(reviewed, levels=levels_of(strategy)), usage)
@@ -146,8 +139,7 @@ async def score_judge(
     labelled = checked_examples(labelled)
     async with work_alone("judge", budget=budget, models=models, templates=templates, runtime=runtime) as context:
         subject, stages = subject_of(strategy, context), len(stages_of(strategy))
-        path = next((one.path for one in certificates if one.subject == subject), ())
-        reviewed = await review_all(strategy, labelled, context, path=path, repeats=repeats, concurrency=concurrency)
+        reviewed = await review_all(strategy, labelled, context, repeats=repeats, concurrency=concurrency)
         usage = context.usage
     if not certificates:
         return JudgeScore(report_on(reviewed, levels=levels_of(strategy)), None, (), usage)
@@ -166,31 +158,6 @@ def _under(one: Reviewed, thresholds: Mapping[Side, float]) -> Reviewed:
     return replace(one, stages=() if stands is None else (stands,))
 
 
-async def fit_path(
-    strategy: EvaluationStrategy | Team,
-    artifacts: Sequence[LabelledArtifact],
-    *,
-    budget: Budget | None = None,
-    models: Mapping[str, str | ChatModel] | None = None,
-    templates: Mapping[str, str] | None = None,
-    evaluator: str | None = None,
-    concurrency: int = 4,
-) -> Path:
-    """Return each stage's confidences on examples that `calibrate` will not see, for its `path`; labels are not read.
-
-    With a path, a stage's confidence counts by its rank among its own confidences. This makes judges comparable that
-    overstate their confidence in different ways.
-    """
-    strategy, runtime = _chosen(strategy, evaluator)
-    number, artifacts = len(stages_of(strategy)), checked_examples(artifacts)
-    async with work_alone("judge", budget=budget, models=models, templates=templates, runtime=runtime) as context:
-        kept = await ask_all(strategy, artifacts, context, path=(), repeats=1, concurrency=concurrency)
-    return tuple(
-        tuple(sorted(sure for one in kept for place, _, sure in one[0].said if place == stage and sure < math.inf))
-        for stage in range(number)
-    )
-
-
 # ---------------------------------------------------------------- promising
 
 
@@ -200,14 +167,13 @@ class _Promises:
 
     subject: Subject
     data: str
-    path: Path
     sides: Sequence[Side]
 
     def certify(self, bucket: Bucket, side: Side, walk: Walk) -> Certificate:
         step = walk.chosen
         assert step is not None, "only what can be promised is certified"
         found = (step.threshold, step.n, step.k, walk.examples)
-        shared = (self.subject, self.data, self.path, self.sides)
+        shared = (self.subject, self.data, self.sides)
         return Certificate(side, bucket, walk.alpha, walk.delta, *found, *shared)
 
 
@@ -237,7 +203,7 @@ def _chosen(strategy: EvaluationStrategy | Team, evaluator: str | None) -> tuple
         raise ValueError(f"evaluator={evaluator!r} names one of a team's: give the team in place of {strategy!r:.80}")
     found = evaluator_of(strategy, evaluator) if isinstance(strategy, Team) else strategy
     if isinstance(found, CalibratedEvaluationStrategy):
-        found = found.strategy
+        found = found.strategy  # the calibrated one hides the confidences that are needed here
     if not callable(getattr(found, "evaluate", None)):
         raise ValueError(f"calibrate takes a team or an evaluator, such as {_WITH_A_JUDGE}, not {found!r:.80}")
     ask: Any = getattr(found, "preflight", None)
@@ -255,15 +221,8 @@ def _alphas(alpha: float | Mapping[Side, float], delta: float) -> dict[Side, flo
     if not given or not set(given) <= set(SIDES):
         raise ValueError(f"alpha is a number such as 0.1, or numbers for 'pass', 'revise' or both, not {alpha!r}")
     for one in given.values():
-        labels_needed(one, delta)
+        labels_needed(one, delta)  # raises for an impossible rate
     return {side: given[side] for side in SIDES if side in given}
-
-
-def _check_path(path: Path, stages: int) -> None:
-    if path and len(path) != stages:
-        raise ValueError(f"the path is for {len(path)} stages, and the strategy has {stages}: fit it on this one")
-    if path and not all(path):
-        raise ValueError("a stage of the path has no confidences: fit it on more examples, or leave it out")
 
 
 def checked_examples(labelled: Sequence[LabelledArtifact]) -> list[LabelledArtifact]:
@@ -285,38 +244,17 @@ async def review_all(
     labelled: Sequence[LabelledArtifact],
     context: WorkContext,
     *,
-    path: Path = (),
     repeats: int = 1,
     concurrency: int = 4,
 ) -> list[Reviewed]:
-    """Have every stage of a strategy review every example, in the order given."""
-    levels = levels_of(strategy)
-    by_human = [levels_by_id(one, levels) for one in labelled]
-    asked = await ask_all(strategy, labelled, context, path=path, repeats=repeats, concurrency=concurrency)
-    return [_reviewed(*one) for one in zip(labelled, by_human, asked, strict=True)]
-
-
-def levels_of(strategy: EvaluationStrategy) -> dict[str, Sequence[str]]:
-    """Return the levels of each criterion, worst first, by id; for a criterion of several stages, the first stage's."""
-    rubrics = [rubric_of(stage) for stage in reversed(stages_of(strategy))]
-    return {one.id: one.levels for rubric in rubrics if rubric is not None for one in rubric.criteria}
-
-
-async def ask_all(
-    strategy: EvaluationStrategy,
-    labelled: Sequence[LabelledArtifact],
-    context: WorkContext,
-    *,
-    path: Path,
-    repeats: int,
-    concurrency: int,
-) -> list[list[Heard]]:
-    """Return the stages' answers, `repeats` for each example, in the order given."""
+    """Have every stage of a strategy review every example `repeats` times, in the order given."""
     for name, number in (("repeats", repeats), ("concurrency", concurrency)):
         if type(number) is not int or number < 1:
             raise ValueError(f"{name} must be a whole number >= 1, not {number!r}")
+    levels = levels_of(strategy)
+    by_human = [levels_by_id(one, levels) for one in labelled]
     stages, limiter = stages_of(strategy), anyio.CapacityLimiter(concurrency)
-    heard: list[list[Heard]] = [[Heard(path) for _ in range(repeats)] for _ in labelled]
+    heard: list[list[Heard]] = [[Heard() for _ in range(repeats)] for _ in labelled]
 
     async def ask(place: int, one: LabelledArtifact, answers: Sequence[Heard]) -> None:
         async with limiter:
@@ -327,7 +265,14 @@ async def ask_all(
     async with anyio.create_task_group() as group:
         for place, (one, answers) in enumerate(zip(labelled, heard, strict=True), 1):
             group.start_soon(ask, place, one, answers)
-    return heard
+    return [_reviewed(*one) for one in zip(labelled, by_human, heard, strict=True)]
+
+
+def levels_of(strategy: EvaluationStrategy) -> dict[str, Sequence[str]]:
+    """Return the levels of each criterion, worst first, by id; for a criterion of several stages, the first stage's."""
+    # Reversed, because the last one that is put into the dict stays.
+    rubrics = [rubric_of(stage) for stage in reversed(stages_of(strategy))]
+    return {one.id: one.levels for rubric in rubrics if rubric is not None for one in rubric.criteria}
 
 
 def asked_about(one: LabelledArtifact, context: MemberContext) -> EvaluationContext:
@@ -345,10 +290,9 @@ def asked_about(one: LabelledArtifact, context: MemberContext) -> EvaluationCont
 class Heard:
     """The stages' decisions on one artifact."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.said: list[tuple[int, Side, float]] = []
-        """The number of the stage, its decision, and how sure it was."""
+    def __init__(self) -> None:
+        self.said: list[tuple[Side, float]] = []
+        """The stages' decisions in order, each with how sure the stage was."""
         self.cause: Cause | None = None
         self.why = ""
         """The words of the last verdict."""
@@ -359,22 +303,21 @@ class Heard:
 
     async def listen(self, stages: Sequence[EvaluationStrategy], one: LabelledArtifact, context: MemberContext) -> None:
         """Ask the stages one after the other and keep their decisions."""
-        cascade = CascadeEvaluationStrategy([_Recorded(stage, number, self) for number, stage in enumerate(stages)])
+        cascade = CascadeEvaluationStrategy([_Recorded(stage, self) for stage in stages])
         verdict = await cascade.evaluate(asked_about(one, context))
         self.cause, self.why = verdict.cause, verdict.feedback
 
     @property
     def outcome(self) -> Side | None:
         """The first decision, whatever its confidence; None where no stage decided."""
-        return self.said[0][1] if self.said else None
+        return self.said[0][0] if self.said else None
 
 
 class _Recorded:
     """A stage that keeps each decision and escalates a judge's, so that the cascade asks the next stage too."""
 
-    def __init__(self, stage: EvaluationStrategy, number: int, heard: Heard) -> None:
+    def __init__(self, stage: EvaluationStrategy, heard: Heard) -> None:
         self._stage = stage
-        self._number = number
         self._heard = heard
 
     async def evaluate(self, context: EvaluationContext) -> EvaluationVerdict:
@@ -385,11 +328,11 @@ class _Recorded:
         side = decided_by_itself(verdict)
         if side is None:
             return verdict
-        self._heard.awaits_person |= verdict.awaits_approval and not self._heard.said
-        path = self._heard.path
-        sure = sureness(verdict, path[self._number] if path else ())
+        self._heard.awaits_person |= verdict.awaits_approval and not self._heard.said  # only the first decision counts
+        sure = sureness(verdict)
         if sure is not None:
-            self._heard.said.append((self._number, side, sure))
+            self._heard.said.append((side, sure))
+        # What code sends back ends a cascade under any threshold.
         return verdict if sure == math.inf else EvaluationVerdict.escalate(Cause.LOW_CONFIDENCE, "it is only recorded")
 
 
@@ -397,7 +340,7 @@ def _reviewed(one: LabelledArtifact, by_human: Mapping[str, str], heard: Sequenc
     first = heard[0]
     return Reviewed(
         one.passed,
-        tuple((side, sure) for _, side, sure in first.said),
+        tuple(first.said),
         one.attempt,
         len(one.artifact),
         any(again.outcome != first.outcome for again in heard[1:]) if len(heard) > 1 else None,

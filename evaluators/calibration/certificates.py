@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 from pydantic import AfterValidator, Field, ValidationError
 
-from kairo_team._util.frozen import EMPTY, checked, freeze_json
+from kairo_team._util.frozen import EMPTY, checked
 from kairo_team._util.late_pydantic import adapter
 from kairo_team.evaluators.calibration.confidence_bounds import Proportion, upper_bound
 from kairo_team.evaluators.calibration.labelled import Bucket
@@ -24,9 +24,6 @@ from kairo_team.messages import Json
 if TYPE_CHECKING:
     from kairo_team.contracts import EvaluationStrategy, MemberContext
 
-Path = Annotated[Sequence[Sequence[float]], AfterValidator(freeze_json)]
-"""For each stage, the sorted confidences among which its confidence is ranked; empty: confidences are taken as
-given."""
 _TEMPLATES: Final = ("judge", "judge_ask", "judge_again")
 _SIZE: Final = 1_000
 """Assumed length of the work, in characters, for the digest of a prompt."""
@@ -127,14 +124,14 @@ def _parameters_of(stage: Any) -> dict[str, Any]:
     made: dict[str, Any] = {"strategy": type(stage).__name__}
     for name in ("settings", "quorum", "weights"):
         if hasattr(stage, name):
-            made[name] = json.loads(json.dumps(getattr(stage, name), default=repr))
+            made[name] = json.loads(json.dumps(getattr(stage, name), default=repr))  # as it is read back from a file
     options = getattr(stage, "options", None)
     if isinstance(options, AskingOptions):
         for name, patterns in (("signs", options.signs), ("canaries", options.canaries)):
             made[name] = digest_of({text: pattern.pattern for text, pattern in patterns.items()})
         made["trusted"] = options.trusted
         if options.votes > 1:
-            made["votes"] = [options.votes, digest_of(WORDINGS)]
+            made["votes"] = [options.votes, digest_of(WORDINGS)]  # with one vote the words are in the prompt's digest
     return made
 
 
@@ -144,6 +141,7 @@ def _prompts(rubric: Rubric, context: MemberContext) -> list[Any]:
     They contain the templates, criteria and menus, and no artifact.
     """
     criteria = rubric.decided_by("judge")
+    # Fixed texts and an empty seed: the digest must change with templates and criteria alone.
     question = question_for(criteria, _SIZE, "", "")
     values: dict[str, Any] = {
         "conversation": any(one.on == "transcript" for one in criteria),
@@ -190,8 +188,6 @@ class Certificate:
     subject: Subject
     data: str
     """Digest of the labelled examples."""
-    path: Path = ()
-    """How confidences were ranked, fixed before the labels were seen."""
     sides: Annotated[Sequence[Side], AfterValidator(tuple)] = SIDES
     """The sides that were calibrated; in a cascade they share the threshold, and one counts only with the other."""
 
@@ -254,7 +250,6 @@ class Valid:
     """The thresholds that certificates allow one strategy on one attempt, and why there are not more."""
 
     thresholds: Mapping[Side, float]
-    path: Sequence[Sequence[float]]
     why_not: str
     """Why there are not more; "" where nothing is missing."""
 
@@ -264,15 +259,14 @@ def valid_for(certificates: Iterable[Certificate], subject: Subject, attempt: Bu
     given = list(certificates)
     found = [one for one in given if one.subject == subject and one.attempt == attempt]
     thresholds: dict[Side, float] = {one.outcome: one.threshold for one in found}
-    paths = {one.path for one in found}
     if stages > 1 and found and (set(thresholds) != set(found[0].sides) or len({*thresholds.values()}) != 1):
         # One threshold was tested for both sides of a cascade, so neither promise holds without the other.
-        return Valid({}, (), "the certificates of a cascade count only together, and one is missing")
-    if len(thresholds) != len(found) or len(paths) > 1:
-        return Valid({}, (), f"there are several certificates for attempt {attempt}: give those of one calibration")
+        return Valid({}, "the certificates of a cascade count only together, and one is missing")
+    if len(thresholds) != len(found):
+        return Valid({}, f"there are several certificates for attempt {attempt}: give those of one calibration")
     missing = [side for side in SIDES if side not in thresholds]
     why = _why_not(given, subject, attempt, missing) if missing else ""
-    return Valid(thresholds, next(iter(paths), ()), why)
+    return Valid(thresholds, why)
 
 
 def _why_not(given: Sequence[Certificate], subject: Subject, attempt: Bucket, missing: Sequence[str]) -> str:

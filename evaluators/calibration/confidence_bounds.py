@@ -28,6 +28,7 @@ def binomial_tail(k: int, n: int, share: float) -> float:
 
 def _falling_sum(k: int, n: int, share: float) -> float:
     """Sum the probabilities of k, k - 1 ... 0 until they no longer change the sum."""
+    # In logarithms, because the binomial coefficient overflows a float.
     log_first = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
     term = math.exp(log_first + k * math.log(share) + (n - k) * math.log1p(-share))
     odds, total = (1.0 - share) / share, 0.0
@@ -39,6 +40,7 @@ def _falling_sum(k: int, n: int, share: float) -> float:
     return min(total, 1.0)
 
 
+# A walk over thresholds asks for the same counts again and again.
 @lru_cache(maxsize=65_536)
 def upper_bound(k: int, n: int, delta: float) -> float:
     """Return the share that is exceeded with a probability of at most `delta`, where `k` of `n` were counted.
@@ -56,7 +58,7 @@ def upper_bound(k: int, n: int, delta: float) -> float:
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if binomial_tail(k, n, middle) > delta else (low, middle)
-    return high
+    return high  # the upper end of the last step: never below the true bound
 
 
 def lower_bound(k: int, n: int, delta: float) -> float:

@@ -82,6 +82,7 @@ def report_on(
         Proportion(sum(one.passed for one in sends_back), len(sends_back)),
         Proportion(_bad(passes).k, _bad(reviewed).k),
         Proportion(len(passes) + len(sends_back), len(reviewed)),
+        # Reversed, because levels are listed worst first.
         agreement(
             "", SIDES[::-1], ((SIDES[not one.passed], side) for one, side in zip(reviewed, decided, strict=True))
         ),

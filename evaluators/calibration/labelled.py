@@ -123,7 +123,7 @@ def _labelled(given: dict[str, Any]) -> LabelledArtifact:
     strange = [name for name in given if name not in _LINE]
     if strange:
         raise ValueError(f"it has {known(strange)}; an example has {known(_LINE)}")
-    filled: dict[str, Any] = {name: one for name, one in given.items() if one is not None}
+    filled: dict[str, Any] = {name: one for name, one in given.items() if one is not None}  # null means left out
     lacking = [name for name in _NEEDED if name not in filled]
     if lacking:
         raise ValueError(f"it has no {known(lacking)}; an example has {known(_NEEDED)}, and may have more")

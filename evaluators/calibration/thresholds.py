@@ -109,7 +109,7 @@ def choose(
     `together`: both sides share one threshold. Stages that follow each other need this, because what one stage leaves
     open goes to the next. Decisions of a side that is not in `alphas` are left to humans.
     """
-    share = delta / len(alphas)
+    share = delta / len(alphas)  # either promise may fail, so each gets a half
     found: dict[tuple[Bucket, Side], Walk] = {}
     examples = list(reviewed)
     for bucket in BUCKETS:
@@ -127,8 +127,7 @@ def choose(
 def _walk(reviewed: Sequence[Reviewed], alphas: Mapping[Side, float], delta: float) -> dict[Side, Walk]:
     """Test each threshold, from the start to lax, and stop at the first that cannot be promised for all these sides.
 
-    This is fixed-sequence testing (Maurer, Hothorn and Lehmacher, 1995): each threshold is tested at the whole `delta`,
-    because thresholds after the first that fails do not count.
+    This is fixed-sequence testing (Maurer, Hothorn and Lehmacher, 1995).
     """
     counts = list(_counts(reviewed, alphas))
     needed: dict[Side, int] = {side: labels_needed(alpha, delta) for side, alpha in alphas.items()}
@@ -138,6 +137,7 @@ def _walk(reviewed: Sequence[Reviewed], alphas: Mapping[Side, float], delta: flo
         for side in alphas
     }
     last = -1
+    # Each is tested at the whole `delta`, because thresholds after the first that fails do not count.
     for number in range(begin, len(counts)):
         if any(steps[side][number].bound > alphas[side] for side in alphas):
             break
@@ -182,10 +182,10 @@ def _counts(
     for one in reviewed:
         earlier = -math.inf
         for side, sure in one.stages:
-            if side not in sides and sure < math.inf:
+            if side not in sides and sure < math.inf:  # left to humans; a REVISE by code still ends the cascade
                 continue
             begins, ends = changes[sure], changes[earlier]
-            if earlier < sure < math.inf:
+            if earlier < sure < math.inf:  # a later stage decides only where earlier ones are less sure
                 bad = one.passed != (side == "pass")
                 begins.append((side, 1, bad))
                 ends.append((side, -1, bad))
@@ -195,4 +195,4 @@ def _counts(
         for side, more, bad in changes[threshold]:
             answered[side] += more
             wrong[side] += more * bad
-        yield threshold, Counter(answered), Counter(wrong)
+        yield threshold, Counter(answered), Counter(wrong)  # copies, because the sums change further

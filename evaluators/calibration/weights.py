@@ -20,6 +20,7 @@ from kairo_team.evaluators.calibration.certificates import subject_of
 from kairo_team.evaluators.calibration.confidence_bounds import Proportion
 from kairo_team.evaluators.calibration.labelled import LabelledArtifact, data_digest
 from kairo_team.evaluators.fingerprint import digest_of
+from kairo_team.evaluators.judging import called
 from kairo_team.evaluators.panel import PanelEvaluationStrategy
 from kairo_team.results import AgentOutput, AgentStatus
 from kairo_team.verdicts import Cause
@@ -90,7 +91,7 @@ async def fit_weights(
     right = [Proportion(k, n) for k, n, _ in counts]
     for judge, (_, n, why) in zip(strategy.judges, counts, strict=True):
         if not n:
-            raise ValueError(f"the judge {judge!r:.80} decided none of {len(examples)} examples, the last: {why}")
+            raise ValueError(f"{called(judge):.100} decided none of {len(examples)} examples, the last: {why}")
     weights = [weight_of(one) for one in right]
     if len(set(weights)) == 1:
         shares = ", ".join(f"{one.k} of {one.n}" for one in right)
@@ -98,6 +99,7 @@ async def fit_weights(
             f"the judges get equal weights, {weights[0]} each, so weights change nothing: they are right in {shares} "
             "of their decisions; take other judges, or a panel without weights"
         )
+    # 0.01 more than half, so that a tie does not reach the quorum: weights have two digits.
     return FittedWeights(tuple(weights), round(sum(weights) / 2 + 0.01, 2), tuple(right), made.usage)
 
 
@@ -140,7 +142,7 @@ class _Fit:
         judges: list[Any] = [models.get(one, one) if isinstance(one, str) else one for one in panel.judges]
         self._strategies = [AgentEvaluationStrategy(one, panel.rubric, timeout=panel.timeout) for one in judges]
         for strategy in self._strategies:
-            strategy.options = panel.options
+            strategy.options = panel.options  # votes, signs and canaries as in the panel
         self._examples = examples
         self._concurrency = concurrency
 
@@ -154,7 +156,7 @@ class _Fit:
             async with limiter:
                 for strategy, counts in zip(self._strategies, right, strict=True):
                     if short:
-                        return
+                        return  # reviews without a budget would count as missing decisions
                     verdict = await strategy.evaluate(asked_about(one, context))
                     side = decided_by_itself(verdict)
                     counts[0] += side == ("pass" if one.passed else "revise")

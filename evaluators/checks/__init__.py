@@ -32,6 +32,10 @@ if TYPE_CHECKING:
         calls_in_order,
         calls_tool,
         calls_with,
+        hands_over,
+        max_dollars_used,
+        max_seconds_used,
+        max_tokens_used,
         max_tool_calls,
     )
 
@@ -53,11 +57,15 @@ __all__ = [
     "equals_reference",
     "forbidden",
     "forbidden_regex",
+    "hands_over",
     "json_schema",
     "json_valid",
     "language",
     "markdown_outline",
     "max_chars",
+    "max_dollars_used",
+    "max_seconds_used",
+    "max_tokens_used",
     "max_tool_calls",
     "max_words",
     "min_chars",
@@ -84,7 +92,8 @@ if not TYPE_CHECKING:  # with __getattr__ a type checker would accept any name
         "sources": "citations numbers quotations",
         "structured": "json_schema json_valid pydantic_model",
         "text": "contains equals equals_reference forbidden max_chars max_words min_chars min_words not_blank",
-        "tool_calls": "avoids_tool calls_in_order calls_tool calls_with max_tool_calls",
+        "tool_calls": "avoids_tool calls_in_order calls_tool calls_with hands_over max_dollars_used max_seconds_used "
+        "max_tokens_used max_tool_calls",
     }
     """Where the names live. Each is imported when it is first used: most rubrics take a few checks."""
     __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -42,7 +42,7 @@ async def _parses(artifact: Artifact) -> CheckAnswer:
     return not faults or "; ".join(f"line {line} is not valid Python: {message}" for line, message in faults)
 
 
-python_parses = NamedCheck("python_parses", _parses, timeout=6 * SECONDS)
+python_parses = NamedCheck("python_parses", _parses, timeout=6 * SECONDS)  # it may wait for its turn
 """Check that the text parses as Python; if it has blocks fenced as Python, that each block does."""
 
 
@@ -71,6 +71,7 @@ async def run_script(script: str, given: Any, seconds: float = SECONDS) -> Any:
     The script reads `given` from stdin and nothing else of this program: no arguments, no site packages, no user
     folder. Raises `TimeoutError` when it takes longer than `seconds`, `RuntimeError` when it does not print JSON.
     """
+    # Isolated, without site packages: nothing in this program's environment can change the result.
     command = supervised([sys.executable, "-I", "-S", "-W", "ignore", "-c", script])
     written = json.dumps(given).encode()
     try:

@@ -123,7 +123,7 @@ def _read_lines(lines: Sequence[str], place: int, hunk: Hunk, old: int, new: int
     while len(hunk.before) < old or len(hunk.after) < new:
         if place >= len(lines):
             raise PatchError(f"line {hunk.line}: the hunk ends before the lines it announces")
-        mark, text = lines[place][:1] or " ", lines[place][1:]
+        mark, text = lines[place][:1] or " ", lines[place][1:]  # editors strip the blank of an empty line
         if mark not in " +-\\":
             raise PatchError(f"line {place + 1}: a line of a hunk begins with ' ', '+' or '-', not {mark!r}")
         if mark in " -":
@@ -145,12 +145,13 @@ def _apply(part: FilePatch, files: dict[str, list[str]]) -> None:
         files[part.new] = []
     elif part.old not in files:
         raise PatchError(f"there is no file {part.old!r} to change")
-    lines = files.pop(part.new or "" if part.old is None else part.old)
+    lines = files.pop(part.new or "" if part.old is None else part.old)  # a rename puts them under the new name
     shift = 0
     for hunk in part.hunks:
         place = _find(lines, hunk, shift)
         if place is None:
             raise PatchError(f"line {hunk.line}: the hunk does not fit {part.old or part.new!r} at line {hunk.start}")
+        # Hunks name lines of the old file, which have moved.
         shift = place - _place(hunk) + len(hunk.after) - len(hunk.before)
         lines[place : place + len(hunk.before)] = hunk.after
     if part.new is not None:
@@ -160,7 +161,7 @@ def _apply(part: FilePatch, files: dict[str, list[str]]) -> None:
 
 
 def _place(hunk: Hunk) -> int:
-    return hunk.start - 1 if hunk.before else hunk.start
+    return hunk.start - 1 if hunk.before else hunk.start  # a hunk that only adds names the line before
 
 
 def _find(lines: list[str], hunk: Hunk, shift: int) -> int | None:
@@ -175,6 +176,6 @@ def _find(lines: list[str], hunk: Hunk, shift: int) -> int | None:
 
 def _around(wanted: int, last: int) -> Iterator[int]:
     for distance in range(FARTHEST + 1):
-        for place in dict.fromkeys((wanted + distance, wanted - distance)):
+        for place in dict.fromkeys((wanted + distance, wanted - distance)):  # not twice at distance 0
             if 0 <= place <= last:
                 yield place

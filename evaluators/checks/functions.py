@@ -50,7 +50,7 @@ def _made(owner: str, function: Any, check: Callable[..., Any], given: Any, time
     if not callable(function):
         raise ValueError(f"{owner} takes a function of the artifact, not {function!r}")
     shown = f"{owner}({getattr(function, '__name__', type(function).__name__)})"
-    in_place, wants_context = is_async(function), takes_context(function)
+    in_place, wants_context = is_async(function), takes_context(function)  # a plain function may block the event loop
     source = (function, given)
     return NamedCheck(shown, check, source=source, in_place=in_place, wants_context=wants_context, timeout=timeout)
 

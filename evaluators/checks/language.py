@@ -26,7 +26,7 @@ def language(*codes: str, sure: float = 0.5) -> NamedCheck:
     The check passes when the given languages reach it together, and fails when another language reaches it; if none
     does, as in a few words, the criterion is left undecided. Raises `MissingExtra`, and `ValueError` for invalid codes.
     """
-    if find_spec("py3langid") is None:
+    if find_spec("py3langid") is None:  # now, and not in a run
         raise MissingExtra("the check language", "language")
     if not codes or not all(isinstance(code, str) and code.isalpha() and code.islower() for code in codes):
         raise ValueError(f"language takes codes such as 'en' and 'de', not {codes!r}")

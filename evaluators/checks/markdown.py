@@ -31,6 +31,7 @@ def headings(text: str) -> Iterator[Heading]:
     for line in text.splitlines():
         bare = line.strip() if len(line) - len(line.lstrip(" ")) <= 3 else ""  # noqa: PLR2004 - four spaces make code
         if fence:
+            # At least as long, with nothing behind.
             fence = "" if bare.startswith(fence) and not bare.strip(fence[0]) else fence
             above = ""
         elif bare.startswith(("```", "~~~")):
@@ -42,6 +43,7 @@ def headings(text: str) -> Iterator[Heading]:
             yield Heading(1 if bare[0] == "=" else 2, above)
             above = ""
         else:
+            # Such a line cannot become a heading by underlining.
             above = "" if bare.startswith((">", "- ", "* ", "+ ", "|")) else bare
 
 
@@ -114,4 +116,5 @@ def _hashed(line: str) -> Heading | None:
         return None
     title = line[level:].strip()
     bare = title.rstrip("#")
+    # Closing hashes, `## Costs ##`, but not `C#`.
     return Heading(level, bare.strip() if not bare or bare[-1].isspace() else title)

@@ -80,6 +80,7 @@ def by_name(make: Callable[P, NamedCheck]) -> Callable[P, NamedCheck]:
     @functools.wraps(make)
     def call(*args: P.args, **kwargs: P.kwargs) -> NamedCheck:
         check = make(*args, **kwargs)
+        # Without defaults, as a person writes it.
         check.made = Made(make.__name__, signature.bind(*args, **kwargs).arguments)
         return check
 

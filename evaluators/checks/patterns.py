@@ -76,7 +76,7 @@ def forbidden_regex(pattern: str, says: str = "") -> NamedCheck:
         if not banned.found_in(artifact.text):
             return True
         lines = (number for number, line in enumerate(artifact.text.splitlines(), 1) if banned.found_in(line))
-        number = next(lines, None)
+        number = next(lines, None)  # None: the match is over several lines
         where = "" if number is None else f" in line {number}"
         return f"{says or f'the text must not match {pattern!r}'}{where}"
 
@@ -88,6 +88,7 @@ def _encodable(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
+        # Two halves that fit become one character again.
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
 

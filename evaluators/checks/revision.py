@@ -18,6 +18,7 @@ _MARK: Final = "read as "
 
 def _is_changed(artifact: Artifact, context: EvaluationContext) -> Answer:
     mark = _MARK + hashlib.sha256(plain(artifact.text).encode("utf-8", "surrogatepass")).hexdigest()
+    # Only the last: the rounds find older versions.
     if context.prior_verdicts and mark in _marks(context.prior_verdicts[-1]):
         return Answer(level=False, reason="it is the last attempt again: nothing a reader would notice has changed")
     return Answer(level=True, reason=mark)

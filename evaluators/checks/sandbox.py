@@ -47,12 +47,12 @@ def command(
     words = _words(argv)
     if not callable(sandbox):
         raise ValueError(f"command: the sandbox must be an async function of a command and files, not {sandbox!r}")
-    beside = dict(files)
+    beside = dict(files)  # a copy, because the fingerprint rests on it
 
     async def check(artifact: Artifact) -> CheckAnswer:
         ran: Any = sandbox(words, {**beside, file: artifact.text})
         ran = await ran if inspect.isawaitable(ran) else ran
-        if not isinstance(ran, Ran) or type(ran.exit_code) is not int:
+        if not isinstance(ran, Ran) or type(ran.exit_code) is not int:  # `False` equals 0
             raise TypeError(f"the sandbox returned {type(ran).__name__} instead of a Ran with an exit code")
         return ran.exit_code == 0 or _failed(words, ran)
 

@@ -66,6 +66,7 @@ def quotations(sources: Texts = None, *, least_words: int = 3) -> NamedCheck:
     def check(artifact: Artifact, context: EvaluationContext) -> CheckAnswer:
         long = dict.fromkeys(quote for quote in _quoted(artifact.text) if len(quote.split()) >= least_words)
         if len(long) > MOST_QUOTATIONS:
+            # Undecided, not wrong.
             raise ValueError(f"{len(long)} quotations are more than the {MOST_QUOTATIONS} that are looked up")
         known = [plain(text) for text in find(context).values()]
         strange = [quote for quote in long if not any(stands_in_plain(quote, text) for text in known)]
@@ -134,7 +135,7 @@ def _quoted(text: str) -> Iterator[str]:
         begin, place = place + 1, place + 1
         end = text.find(closing, begin, begin + LONGEST_QUOTATION) if closing else -1
         if end >= 0:
-            yield text[begin:end].strip(" .,;:!?")
+            yield text[begin:end].strip(" .,;:!?")  # the sentence's own punctuation may be inside the marks
             place = end + 1
 
 

@@ -20,7 +20,7 @@ MAX_FAULTS: Final = 3
 
 def _is_json(artifact: Artifact) -> CheckAnswer:
     try:
-        from_json(artifact.text.encode(), allow_inf_nan=False)
+        from_json(artifact.text.encode(), allow_inf_nan=False)  # `encode` raises a ValueError for half a surrogate pair
     except ValueError as error:
         return f"the text is not valid JSON: {error}"
     return True

@@ -24,6 +24,7 @@ def supervised(command: Sequence[str], *, cwd: str | None = None) -> list[str]:
     _check(words[0], cwd)
     if os.name != "posix" or not sys.executable or getattr(sys, "frozen", False):
         return words
+    # Isolated: the user's environment and packages neither change nor slow the watcher.
     return [sys.executable, "-I", "-S", _WATCH, str(os.getpid()), *words]
 
 

@@ -39,6 +39,7 @@ def watch(parent: int, command: int, mark: bytes) -> None:
     os.setsid()  # killing the command's group must not end the watcher
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    # Whoever reads the command's output waits until each process has closed it.
     os.closerange(0, 3)
     while is_alive(command):
         if not is_alive(parent):
@@ -75,12 +76,14 @@ def main() -> None:
         os.setsid()
     command = os.getpid()
     mark = f"<{parent}-{command}-{time.time_ns()}>"
+    # Added to the outer marks, so that a command inside another ends with both.
     os.environ[MARK] = os.environ.get(MARK, "") + mark
     between = os.fork()
     if between == 0:  # the watcher must not be the command's child: it may wait for all of its children
         if os.fork() == 0:
             watch(parent, command, mark.encode())
         os._exit(0)
+    # The command would find an ended child that it never started.
     os.waitpid(between, 0)
     try:
         os.execvp(words[0], words)  # noqa: S606 - running the given command is the purpose

@@ -26,6 +26,7 @@ class LoopClock:
         own: Callable[[], float] | None = getattr(self.loop, "time", None)  # asyncio
         self.cancel_scope: type[anyio.CancelScope] = type(anyio.CancelScope())
         """The class of that loop's cancel scopes; `anyio.CancelScope` would first look up which loop is running."""
+        # A loop with a virtual time has its own method.
         if getattr(own, "__func__", None) is _usual_time():
             # Read directly it costs a third.
             own = time.monotonic

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeVar, cast
 
 if TYPE_CHECKING:
     from pydantic import ConfigDict
 
 P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 _TAKES_NOTHING_ELSE: Final[ConfigDict] = {"extra": "forbid"}
 
@@ -35,6 +37,7 @@ def checked(kind: type[T]) -> type[T]:
             fill = _filler(kind)
         fill(self, args, fields)
 
+    # `inspect` follows `__wrapped__`, so the signature is made only when it is read.
     setattr(init, "__wrapped__", _Shown(kind, as_written))  # noqa: B010 - the same
     setattr(kind, "__init__", init)  # noqa: B010 - the same
     return kind
@@ -62,14 +65,40 @@ def trusted(kind: Callable[P, T]) -> Callable[P, T]:
 
     A run that makes only such values does not build the validator, which takes long. `__post_init__` is called.
     """
-    as_written = cast("Any", kind).__init__.__wrapped__.as_written
+    new, as_written = object.__new__, _as_written(cast("Any", kind))
 
     def make(*args: P.args, **fields: P.kwargs) -> T:
-        made = object.__new__(cast("Any", kind))
+        made = new(cast("Any", kind))
         as_written(made, *args, **fields)
         return cast("T", made)
 
     return make
+
+
+def _as_written(kind: Any) -> Callable[..., None]:
+    """Return the constructor of a `checked` class that checks nothing."""
+    fill: Callable[..., None] = kind.__init__.__wrapped__.as_written
+    return fill
+
+
+def replaced(value: T, **changes: Any) -> T:
+    """Return `dataclasses.replace(value, ...)` of a `checked` class without its validator, for valid new fields.
+
+    A subclass, which may have a constructor of its own, goes through that one.
+    """
+    kind = cast("Any", type(value))
+    if "__pydantic_config__" not in vars(kind):
+        return cast("T", replace(cast("Any", value), **changes))
+    made = object.__new__(kind)
+    kept = {name: getattr(value, name) for name in _given_names(kind) if name not in changes}
+    _as_written(kind)(made, **kept, **changes)
+    return cast("T", made)
+
+
+@functools.cache
+def _given_names(kind: Any) -> tuple[str, ...]:
+    """Return the fields that the constructor of a dataclass takes."""
+    return tuple(one.name for one in fields(kind) if one.init)
 
 
 class _Shown:
@@ -97,20 +126,44 @@ def known_arguments(kind: type[T]) -> type[T]:
         try:
             as_written(self, *args, **given)
         except TypeError as error:
-            called = error.__traceback__ is not None and error.__traceback__.tb_next is not None
-            problem = None if called else _wrong_arguments(kind, given, len(args))
-            if problem is None:
-                raise
-            raise TypeError(problem) from None
+            _name_mistake(error, kind, given, len(args))
+            raise
 
     setattr(kind, "__init__", init)  # noqa: B010 - assigning it confuses the type checkers
     return kind
 
 
-def _wrong_arguments(kind: type, given: Iterable[str], positional: int) -> str | None:
+def known_call(function: Callable[P, R]) -> Callable[P, R]:
+    """Make a function name unknown arguments, the nearest names, and missing arguments."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **given: P.kwargs) -> R:
+        try:
+            return function(*args, **given)
+        except TypeError as error:
+            _name_mistake(error, function, given, len(args))
+            raise
+
+    if not inspect.iscoroutinefunction(function):
+        return call
+
+    @functools.wraps(function)
+    async def awaited(*args: P.args, **given: P.kwargs) -> Any:
+        # The arguments are bound when the coroutine is made, so `call` sees their mistakes.
+        return await cast("Any", call)(*args, **given)
+
+    return cast("Callable[P, R]", awaited)  # a coroutine function, as before
+
+
+def _name_mistake(error: TypeError, called: Callable[..., Any], given: Iterable[str], positional: int) -> None:
+    """Raise a `TypeError` that names wrong arguments, if these are why a call did not begin."""
+    if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
+        return  # the call began
     from kairo_team._util.mistakes import wrong_arguments  # imported only after a mistake
 
-    return wrong_arguments(kind, given, positional)
+    problem = wrong_arguments(called, given, positional)
+    if problem is not None:
+        raise TypeError(problem) from None
 
 
 def maker(kind: type[T], packed: int | None = None) -> Callable[..., T]:
@@ -125,10 +178,12 @@ def maker(kind: type[T], packed: int | None = None) -> Callable[..., T]:
         asked = ", ".join([*single, "rest"])
     lines = [
         f"def make({asked}):",
+        # The constructor raises the usual error for a wrong number of fields.
         *([f"    if len(rest) != {len(rest)}: return kind({', '.join(single)}, *rest)"] if rest else []),
         "    made = draft()",
         *(f"    made.{name} = {name}" for name in single),
         *([f"    {''.join(f'made.{name}, ' for name in rest)}= rest"] if rest else []),
+        # The draft adds no slots, so both classes have the same layout, and Python allows the change.
         "    made.__class__ = kind",
         "    return made",
     ]
@@ -174,6 +229,7 @@ class FrozenDict(dict[str, Any]):
     def __hash__(self) -> int:  # type: ignore[override]  # dict sets it to None
         return hash(frozenset(self.items()))
 
+    # Without this, pickle and copy would set the items one by one, which `_refuse` refuses.
     def __reduce__(self) -> tuple[type[FrozenDict], tuple[dict[str, Any]]]:
         return (FrozenDict, (dict(self),))
 

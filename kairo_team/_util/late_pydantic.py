@@ -153,6 +153,15 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     return pydantic.TypeAdapter(kind)
 
 
+def read_json(kind: type[T], written: bytes) -> T:
+    """Make a value from its JSON, more quickly than `read` does from what `json.loads` returns.
+
+    Raises pydantic's error, a `ValueError`, also for JSON that `json.loads` reads: half a surrogate pair.
+    """
+    made: T = adapter(kind).validator.validate_json(written)
+    return made
+
+
 def read(kind: type[T], data: Any) -> T:
     """Make a value from data such as `json.loads` returns; raises `ValueError` with readable sentences."""
     from pydantic import ValidationError  # slow to import

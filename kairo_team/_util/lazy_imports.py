@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from importlib import import_module
+from importlib.util import find_spec
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -77,6 +78,9 @@ def _where_else(package: str, name: str, names: Sequence[str], beside: Sequence[
 
     if beside and name in OF_THE_PACKAGE:
         return f": {OF_THE_PACKAGE[name]}"
+    # Python asks here first for `from package import module`, and then imports it: to read other modules is in vain.
+    if name.isidentifier() and find_spec(f"{package}.{name}") is not None:
+        return f": it is a module, so write `import {package}.{name}`"
     shorts = [short for short in beside if name in dir(import_module(f"{package}.{short}"))]
     if shorts:
         return f": it is in {package}.{shorts[0]}, so write `from {package}.{shorts[0]} import {name}`"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import logging
 import re
@@ -11,6 +10,7 @@ from base64 import b64encode, urlsafe_b64encode
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from copy import copy
 from dataclasses import fields, is_dataclass
 from enum import Enum
@@ -18,7 +18,7 @@ from functools import cache, lru_cache
 from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar, cast
 from urllib.parse import quote, quote_plus
-from weakref import WeakSet
+from weakref import ReferenceType, ref
 
 from kairo_team._util.frozen import FrozenDict
 
@@ -105,6 +105,7 @@ class Masker:
         """Return how many characters of an unfinished text can be masked now, so that no secret crosses that end."""
         if not self._forms:
             return len(text)
+        # So many visible characters may be the beginning of a secret.
         end, open_end = len(text), self.longest - 1
         while end and open_end:
             end -= 1
@@ -148,11 +149,13 @@ class Masker:
         if isinstance(value, Mapping):
             mapping = cast("Mapping[Any, Any]", value)  # type: ignore[redundant-cast]  # pyright needs it
             made = {self._value(key, seen): self._value(item, seen) for key, item in mapping.items()}
+            # A masked key is not found: then `made`, which differs from each item.
             same = len(made) == len(mapping) and all(made.get(key, made) is item for key, item in mapping.items())
             return mapping if same else FrozenDict(made) if isinstance(mapping, FrozenDict) else made
         if isinstance(value, list | tuple | AbstractSet):
             return self._items(cast("Any", value), seen)
         if isinstance(value, bytes | bytearray):
+            # So decoded, any bytes come back as they were.
             text = value.decode("utf-8", "surrogateescape")
             shown = self.text(text)
             return value if shown == text else type(value)(shown.encode("utf-8", "surrogateescape"))
@@ -179,6 +182,7 @@ class Masker:
             return value
         made: Any = copy(value)
         for name, item in new.items():
+            # Not by the constructor, which would refuse a mask where only an id is allowed.
             object.__setattr__(made, name, item)
         if getattr(made, "__dict__", new).keys() - new.keys():  # derived attributes, such as a graph's index by id
             made.__post_init__()
@@ -222,6 +226,7 @@ class _Errors:
     def masked(self, error: BaseException) -> BaseException:
         """Return the first error masked; the error itself if neither it nor those it leads to have a secret."""
         for links in self._links.values():
+            # All are made before they are connected, because the links may form a ring.
             self._shown(links.error, 0)
         for key, made in self._made.items():
             self._connect(made, self._links[key])
@@ -288,6 +293,7 @@ class _Errors:
                 made.args = masker.value(error.args)
             if notes := getattr(error, "__notes__", None):
                 made.__notes__ = masker.value(list(notes))
+            # Read again: its class may have copied the secret to where only its text shows it.
             is_clean = is_own and type(made) is kind and made is not error and not masker.spans(_said(made))
         except BaseException:  # noqa: BLE001 - foreign code: the class of the error
             is_clean, made = False, error
@@ -300,6 +306,7 @@ class _Errors:
         error = links.error
         made.__cause__ = None if links.cause is None else self._shown(links.cause, 0)
         made.__context__ = None if links.context is None else self._shown(links.context, 0)
+        # Setting `__cause__` has set it. Read past the error's class, which may have an attribute of that name.
         made.__suppress_context__ = vars(BaseException)["__suppress_context__"].__get__(error)
         made.__traceback__ = vars(BaseException)["__traceback__"].__get__(error)
 
@@ -347,11 +354,14 @@ def _forms(secret: str) -> tuple[str, ...]:
 def _in_python(secret: str) -> Iterator[str]:
     """Yield the secret as `repr` shows it in a text: a `KeyError` is shown so, and a private key has many lines."""
     for shown in (repr(secret)[1:-1], ascii(secret)[1:-1], repr(secret.encode(errors="replace"))[2:-1]):
+        # `repr` escapes a quote or not, depending on the rest of the text.
         bare = shown.replace("\\'", "'")
         yield from (bare, bare.replace("'", "\\'"))
 
 
 def _in_html(secret: str) -> Iterator[str]:
+    import html  # it makes tables of thousands of names, and a run without secrets has no use for them
+
     yield html.escape(secret)
     yield html.escape(secret, quote=False)
 
@@ -377,6 +387,7 @@ def _in_base64(secret: str) -> Iterator[str]:
     """Yield the base64 characters that depend on the secret alone, for the three offsets where it may begin."""
     octets = secret.encode(errors="replace")
     for before in range(3):
+        # The first is rounded up and the last down: a character at an edge has bits of the text around.
         first, last = -(-before * 8 // 6), (before + len(octets)) * 8 // 6
         if last - first < _LEAST_BASE64:
             return
@@ -388,6 +399,7 @@ def _occurrences(text: str, form: str) -> Iterator[Span]:
     at = text.find(form)
     while at >= 0:
         yield at, at + len(form)
+        # Only one further, because a secret may overlap itself.
         at = text.find(form, at + 1)
 
 
@@ -404,26 +416,65 @@ def _merged(spans: Iterable[Span]) -> list[Span]:
 
 # ---------------------------------------------------------------- the log and terminal of the process
 
-_maskers: Final[WeakSet[Masker]] = WeakSet()
+_maskers: Final = set[ReferenceType[Masker]]()
+"""A plain set: every text that is shown asks whether it is empty, and a `WeakSet` is slow to say so."""
+_LONGEST_LINE: Final = 8_000
+"""Most characters of a log line, and of a traceback: an error may quote a whole artifact."""
 
 
 def mask_in_log(masker: Masker) -> None:
     """Mask these secrets in the library's log and at its terminal as long as `masker` is alive."""
     if masker:
-        _maskers.add(masker)
-        logging.getLogger("kairo_team").addFilter(_mask_record)  # added only once
+        _maskers.add(ref(masker, _maskers.discard))
+
+
+def is_any_secret() -> bool:
+    """Return whether some runtime has a secret to mask."""
+    return bool(_maskers)
 
 
 def masked(value: T) -> T:
     """Return a value that is written outside any run, with the secrets of all runtimes masked."""
-    for masker in list(_maskers) if _maskers else ():
+    for masker in _living() if _maskers else ():
         value = masker.value(value)
     return value
 
 
-def _mask_record(record: logging.LogRecord) -> bool:
+def _clean_record(record: logging.LogRecord) -> bool:
+    """Mask a log record, and shorten its texts."""
+    _mask_record(record)  # first: half a secret would not be recognized
+    with suppress(Exception):  # foreign code: the logged objects. The log's handler says what they raise
+        message = record.getMessage()
+        if len(message) > _LONGEST_LINE:
+            record.msg, record.args = shortened(message), ()
+        if isinstance(record.exc_info, tuple):
+            trace = logging.Formatter().formatException(record.exc_info)
+            if len(trace) > _LONGEST_LINE:
+                record.exc_text = shortened(trace)  # what a formatter takes instead of its own
+    return True
+
+
+def shortened(text: str) -> str:
+    """Return a text for a log line; of a long one, the beginning and the end, and how much is left out."""
+    end = _LONGEST_LINE // 4
+    left_out = len(text) - _LONGEST_LINE
+    if left_out <= 0:
+        return text
+    said = f" [{left_out:,} of {len(text):,} characters are left out] "
+    return f"{text[: _LONGEST_LINE - end]}{said}{text[-end:]}"
+
+
+logging.getLogger("kairo_team").addFilter(_clean_record)
+
+
+def _living() -> list[Masker]:
+    # A tuple, because another thread may add a masker meanwhile.
+    return [masker for one in tuple(_maskers) if (masker := one()) is not None]
+
+
+def _mask_record(record: logging.LogRecord) -> None:
     """Mask a log record; one whose text cannot be made becomes a mask."""
-    for masker in list(_maskers):
+    for masker in _living():
         try:
             message = record.getMessage()
         except BaseException:  # noqa: BLE001 - foreign code: the logged objects
@@ -434,4 +485,3 @@ def _mask_record(record: logging.LogRecord) -> bool:
         if isinstance(record.exc_info, tuple) and record.exc_info[1] is not None:
             error = masker.error(record.exc_info[1])
             record.exc_info = (type(error), error, error.__traceback__)
-    return True

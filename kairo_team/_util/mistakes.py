@@ -32,6 +32,9 @@ _MOST: Final = 5
 """Most sentences of one message: the first mistakes often cause the others."""
 _UNKNOWN: Final = frozenset({"unexpected_keyword_argument", "extra_forbidden"})
 _MISSING: Final = frozenset({"missing", "missing_argument", "missing_keyword_only_argument"})
+_TOO_MANY: Final = "unexpected_positional_argument"
+_GIVEN_TWICE: Final = "multiple_argument_values"
+_OF_CALLS: Final = _UNKNOWN | _MISSING | {_TOO_MANY, _GIVEN_TWICE}
 _BOUNDS: Final = ("greater_than", "less_than", "too_", "string_too_", "multiple_of", "finite_number")
 _NOUNS: Final[Mapping[Any, tuple[str, str]]] = {
     str: ("a string", "strings"),
@@ -44,6 +47,76 @@ _NOUNS: Final[Mapping[Any, tuple[str, str]]] = {
     Any: ("a value", "values"),
 }
 """Words for types in a sentence: singular and plural."""
+
+
+_TWICE: Final = "{} takes {!r} once, and this call gives it without its name and as {}="
+_OF_RUNTIME: Final = ("journal", "models", "prices", "gate", "secrets", "subscribers", "model_limits", "model_retry")
+_OF_CONFIG: Final = (
+    *("max_parallel_tasks", "risk_profile", "budget_policy", "deadline_at", "task_timeout", "review_timeout"),
+    *("max_feedback_rounds", "max_human_rounds"),
+)
+_TOOLS: Final = "an agent has them: kt.MiniAgent('openai:gpt-5-mini', tools=[...])"
+_OF_RUN: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("goal", "input", "prompt"), "it is the second argument: {}(team, 'Explain tides.')"),
+    **dict.fromkeys(("timeout", "seconds"), "it is a limit of the budget: budget=kt.Budget(seconds=60)"),
+    "model": "an agent has one: kt.Member('writer', kt.MiniAgent('openai:gpt-5-mini'))",
+    "judge": (
+        "the coordinator has one: coordinator=kt.ExpertTeamCoordinator(evaluator=rubric, judge='openai:gpt-5-mini')"
+    ),
+    **dict.fromkeys(
+        ("evaluator", "rubric"), "the coordinator has one: coordinator=kt.ExpertTeamCoordinator(evaluator=rubric)"
+    ),
+    **{name: f"the runtime has it: runtime=kt.Runtime({name}=...)" for name in _OF_RUNTIME},
+    **dict.fromkeys(
+        ("context", "inputs"), "a request has them: kt.TeamExecutionRequest('Explain tides.', {{'age': 10}})"
+    ),
+    "tasks": "they are a plan: plan=kt.TaskGraph([kt.Task('write', 'Write it.')])",
+    **{name: f"the config has it: config=kt.TeamConfig({name}=...)" for name in _OF_CONFIG},
+}
+_ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = {
+    **{
+        name: {one: text.format(f"kt.{name}") for one, text in _OF_RUN.items()} for name in ("run", "run_sync", "check")
+    },
+    **{
+        name: {
+            **{one: text.format(f"runtime.{name}") for one, text in _OF_RUN.items()},
+            **{one: f"the runtime has it: kt.Runtime({one}=...)" for one in _OF_RUNTIME},
+            "resume": "write await runtime.resume(run_id, team)",
+        }
+        for name in ("start", "stream")
+    },
+    "Member": dict.fromkeys(
+        ("instructions", "prompt", "system_prompt"), "a role has them: kt.Role('writer', instructions='...')"
+    )
+    | {"model": "its agent has it: kt.Member('writer', kt.MiniAgent('openai:gpt-5-mini'))", "tools": _TOOLS},
+    "Team": {
+        "budget": "a run has one, kt.run(team, goal, budget=...), and so has a member",
+        "config": (
+            "a run has one, kt.run(team, goal, config=...), or in a file request = kt.TeamExecutionRequest(goal, "
+            "config=...)"
+        ),
+        "tools": _TOOLS,
+        **{name: _OF_RUN[name] for name in ("model", "judge", "rubric")},
+        **dict.fromkeys(("tasks", "plan"), "a run has one: kt.run(team, goal, plan=kt.TaskGraph([...]))"),
+        **{name: f"the runtime has it: runtime=kt.Runtime({name}=...)" for name in _OF_RUNTIME},
+    },
+    "Task": {
+        "agent": "name a role or a member of the team: role='writer' or member='writer'",
+        **dict.fromkeys(("context", "data"), "JSON values for the member are its inputs: inputs={'age': 10}"),
+    },
+    "ExpertTeamCoordinator": {"rubric": "it is an evaluator: evaluator=rubric"},
+    "ModelLimit": {
+        **dict.fromkeys(("rpm", "requests_per_minute", "requests"), "write per_minute=60"),
+        "tpm": "write tokens_per_minute=100_000",
+    },
+    "Case": dict.fromkeys(("expected", "expected_output", "output"), "a good answer is its reference: reference='...'"),
+}
+"""For arguments that people expect of a class or function: what to write instead, by its name."""
+
+
+def _elsewhere(owner: Any, name: str) -> str | None:
+    hints: Mapping[str, str] = getattr(owner, "hints_for", None) or _ELSEWHERE.get(owner.__name__, {})
+    return hints.get(name)
 
 
 def did_you_mean(name: str, names: Iterable[str], most: int = 1) -> str:
@@ -63,7 +136,8 @@ def faults_of(error: ValidationError, most: int | None = None) -> list[str]:
 def refuse(kind: type, error: ValidationError) -> Exception:
     """Return the error to raise instead of pydantic's: `TypeError` for wrong arguments, else `ValueError`."""
     sentences = explain(kind, error)
-    wrong_call = all(one["type"] in _UNKNOWN | _MISSING and len(one["loc"]) == 1 for one in error.errors())
+    # With a longer place, the mistake is in a value, not in the call.
+    wrong_call = all(one["type"] in _OF_CALLS and len(one["loc"]) == 1 for one in error.errors())
     return (TypeError if wrong_call else ValueError)("; ".join(sentences))
 
 
@@ -76,27 +150,44 @@ def explain(kind: type, error: ValidationError) -> list[str]:
     for one in error.errors(include_url=False):
         place = _find(kind, one)
         places.setdefault(place.where, []).append((place, one))
-    found = [sentence for errors in places.values() for sentence in _sentences(errors)]
+    found = list(dict.fromkeys(sentence for errors in places.values() for sentence in _sentences(errors)))
     more = len(found) - _MOST
     return found if more <= 0 else [*found[:_MOST], f"and {more} more"]
 
 
-def wrong_arguments(kind: type, given: Iterable[str], positional: int) -> str | None:
-    """Return a sentence on unknown or missing arguments of a class; None when its arguments are right."""
-    parameters = inspect.signature(kind).parameters
+def wrong_arguments(kind: Callable[..., Any], given: Iterable[str], positional: int) -> str | None:
+    """Return a sentence on unknown or missing arguments of a class or function; None when its arguments are right."""
+    parameters, where = dict(inspect.signature(kind).parameters), kind.__name__
+    if next(iter(parameters), None) in {"self", "cls"}:
+        where, positional = ".".join(kind.__qualname__.split(".")[-2:]), positional - 1
+        del parameters[next(iter(parameters))]
     takes = [name for name, one in parameters.items() if one.kind is not one.VAR_KEYWORD]
-    unknown = [name for name in given if name not in parameters]
-    hints: Mapping[str, str] = getattr(kind, "hints_for", {})
-    if unknown and unknown[0] in hints:
-        return f"{kind.__name__} takes no {unknown[0]!r}: {hints[unknown[0]]}"
+    unknown = [name for name in given if name not in parameters] if len(takes) == len(parameters) else []
+    if unknown and (hint := _elsewhere(kind, unknown[0])) is not None:
+        return f"{where} takes no {unknown[0]!r}: {hint}"
     if unknown:
-        return _takes_no(kind.__name__, unknown[0], f"it takes {_listed(takes)}", takes)
+        return _takes_no(where, unknown[0], f"it takes {_listed(takes)}", takes)
+    kinds = [one.kind for one in parameters.values()]
+    in_order = [name for name, kind in zip(parameters, kinds, strict=True) if kind.name.startswith("POSITIONAL")]
+    if positional > len(in_order) and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        return _too_many(where, in_order, takes)
+    twice = next((name for name in in_order[:positional] if name in given), None)
+    if twice is not None:
+        return _TWICE.format(where, twice, twice)
     filled = {*given, *takes[:positional]}
     required = [name for name in takes if parameters[name].default is inspect.Parameter.empty]
     lacking = [name for name in required if name not in filled]
     if not lacking:
         return None
-    return f"{kind.__name__} needs {_listed(map(repr, lacking))}; it takes {_listed(takes)}"
+    if lacking == ["request"]:
+        call = f"runtime.{kind.__name__}" if "." in where else f"kt.{where}"
+        return f"{where} needs 'request', which is the goal: {call}(team, 'Explain tides.')"
+    return f"{where} needs {_listed(map(repr, lacking))}; it takes {_listed(takes)}"
+
+
+def _too_many(where: str, in_order: Sequence[str], takes: Iterable[str]) -> str:
+    few = f"at most {_listed(in_order)} without their names" if in_order else "no value without its name"
+    return f"{where} takes {few}; it takes {_listed(f'{name}=' for name in takes)}"
 
 
 def _takes_no(where: str, name: str, what_it_takes: str, takes: Sequence[str]) -> str:
@@ -139,6 +230,7 @@ def _find(kind: type, error: ErrorDetails) -> _Place:
             where, hint = f"{where}.{step}", _hints(cast("type", inside))[str(step)]
         elif isinstance(step, int) and (item := _item_of(hint)) is not None:
             where, hint = f"{where}[{step}]", item
+        # pydantic adds the step "[key]" to the place of a key that is wrong.
         elif get_origin(hint) is Mapping and steps[depth + 1 :] != ["[key]"] and step != "[key]":
             where, hint = f"{where}[{step!r:.80}]", get_args(hint)[1]
         elif step == "[key]":
@@ -161,13 +253,8 @@ def _sentences(errors: Sequence[tuple[_Place, ErrorDetails]]) -> list[str]:
 def _sentence(place: _Place, error: ErrorDetails) -> str | None:
     """Return a sentence on the error; None for a wrong type, which has one sentence for all branches of a union."""
     kind = error["type"]
-    if kind in _UNKNOWN | _MISSING and place.kind is not None:
-        takes = list(_hints(place.kind))
-        if kind in _MISSING:
-            return f"{place.where} needs {place.name!r}; {_article(place.kind)} takes {_listed(takes)}"
-        if place.top:
-            return _takes_no(place.where, place.name, f"it takes {_listed(takes)}", takes)
-        return _takes_no(place.where, place.name, f"{_article(place.kind)} takes {_listed(takes)}", takes)
+    if kind in _OF_CALLS:
+        return _about_call(place, error)
     if kind in {"value_error", "assertion_error"}:
         message = str(error.get("ctx", {}).get("error", error["msg"]))
         return message if place.top or message.startswith(place.where) else f"{place.where}: {message}"
@@ -180,11 +267,50 @@ def _sentence(place: _Place, error: ErrorDetails) -> str | None:
     return None
 
 
+def _about_call(place: _Place, error: ErrorDetails) -> str | None:
+    """Return the sentence on an unknown or missing argument, one that is given twice, or one too many."""
+    kind = error["type"]
+    if kind == _GIVEN_TWICE:
+        owner, _, name = place.where.rpartition(".")
+        return _TWICE.format(owner, name, name)
+    if place.kind is None:
+        return None
+    if kind == _TOO_MANY:
+        return _one_too_many(place.kind, error["input"])
+    takes = list(_hints(place.kind))
+    if kind in _MISSING:
+        return f"{place.where} needs {place.name!r}; {_article(place.kind)} takes {_listed(takes)}"
+    hint = _elsewhere(place.kind, place.name)
+    if hint is not None:
+        return f"{place.where} takes no {place.name!r}: {hint}"
+    if place.top:
+        return _takes_no(place.where, place.name, f"it takes {_listed(takes)}", takes)
+    return _takes_no(place.where, place.name, f"{_article(place.kind)} takes {_listed(takes)}", takes)
+
+
+def _one_too_many(kind: type, given: Any) -> str:
+    """Return a sentence on a value after the last one that a class takes, which may be meant as one of a list."""
+    takes = _hints(kind)
+    for name, hint in takes.items():
+        if _is_item(given, hint):
+            place = _Place(f"{kind.__name__}.{name}", hint, None, top=False)
+            return f"{place.where} must be {describe(hint)}, not {_shown(place, given)}"
+    return _too_many(kind.__name__, list(takes), takes)
+
+
+def _is_item(given: Any, hint: Any) -> bool:
+    """Return whether a value is one of the values whose list is allowed."""
+    item = _item_of(hint)
+    return isinstance(item, type) and is_dataclass(item) and isinstance(given, item)
+
+
 def _shown(place: _Place, given: Any) -> str:
-    """Show what was given; for a string instead of a list of strings, also what to write."""
+    """Show what was given; for one item instead of a list, also what to write."""
     shown = f"{given!r:.80}"
     if isinstance(given, str) and _item_of(place.hint) is str:
         return f"the one string {shown}: write [{shown}]"
+    if _is_item(given, place.hint):
+        return f"{with_article(type(given).__name__)} alone: put them into a list, [...]"
     if not isinstance(given, type):
         return shown
     return f"the class {given.__name__}"
@@ -209,6 +335,7 @@ def describe(hint: Any) -> str:
 
 
 def _describe_union(branches: list[str]) -> str:
+    # Fields of sets also take lists, and to list both would double the sentence.
     sets = [one for one in branches if one.startswith("a set of ")]
     for one in sets:
         as_list = one.replace("a set", "a list", 1)

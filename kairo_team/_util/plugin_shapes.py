@@ -99,11 +99,12 @@ def as_list(where: str, what: str, given: Any) -> Sequence[Any]:
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
-    """Return a function's signature without annotations, which would make a message hard to read."""
+    """Return a function's signature without annotations."""
     try:
         found = inspect.signature(function)
     except (TypeError, ValueError):  # a builtin without a signature
         return None
+    # Annotations would make a message hard to read.
     bare = [one.replace(annotation=inspect.Parameter.empty) for one in found.parameters.values()]
     return found.replace(parameters=bare, return_annotation=inspect.Signature.empty)
 

@@ -33,6 +33,7 @@ def read_reply(text: str, read: Callable[[str], T]) -> T:
         except ValueError as error:
             problem = error
     fitting: list[T] = []
+    # The whole text was read above.
     values = [value.text for value in values_in(whole) if value.text != whole]
     for one in values:
         try:

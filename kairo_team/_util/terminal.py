@@ -23,7 +23,10 @@ _UNSAFE: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u2
 
 def clean(text: str) -> str:
     """Return the text with secrets masked, and with question marks for all characters that control a terminal."""
-    return _UNSAFE.sub("?", masked(text).replace("\r\n", "\n")).expandtabs(4)
+    text = masked(text)
+    if text.isascii() and text.isprintable():  # most texts are, and this is quick
+        return text
+    return _UNSAFE.sub("?", text.replace("\r\n", "\n")).expandtabs(4)
 
 
 BAR: Final = "  | "

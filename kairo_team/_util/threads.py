@@ -124,12 +124,14 @@ class _Pool:
                 self._waiting.append(call)
                 return
             worker = self._begin(call)
+        # Outside the lock, which `_set_off` takes again if no thread can be started.
         self._set_off(worker, call)
 
     def finish(self, call: _Call[Any], worker: _Worker) -> None:
         """Record the end of a call, give the thread its next call, and pass the result on."""
         with self._lock:
             late = call.state == "abandoned"
+            # An abandoned call is not counted any more, and its thread may be one too many.
             goes_on = bool(self._waiting) and (not late or self._busy < MAX_BUSY)
             if not late:
                 call.state = "done"
@@ -142,6 +144,7 @@ class _Pool:
                 self._idle.append(worker)
         if late:
             call.report_late()
+        # The event loop has ended, so the result is late.
         elif not call.wake():
             self.abandon(call)
         if not late and not goes_on:
@@ -155,7 +158,7 @@ class _Pool:
                 self._waiting.remove(call)
         if before == "running":
             self._set_off(*self._leave())
-        else:
+        elif before != "abandoned":  # else its result was reported before, or `finish` reports it
             call.report_late()
 
     def retire(self, worker: _Worker) -> bool:
@@ -192,7 +195,12 @@ class _Pool:
             except RuntimeError as error:
                 call.error = error
                 with self._lock:
-                    call.state = "done"
+                    late = call.state == "abandoned"
+                    if not late:
+                        call.state = "done"
+                if late:  # `abandon` has stopped counting it
+                    call.report_late()
+                    return
                 call.wake()
                 worker, call = self._leave()
             else:
@@ -244,6 +252,7 @@ async def run_in_thread(fn: Callable[..., T], *args: Any, on_late: OnLate | None
     await checkpoint_if_cancelled()
     context = _context()
     call = _Call(lambda: context.run(fn, *args), on_late)
+    # Both calls below need the same one, and a forked child gets another.
     pool = _pool
     pool.submit(call)
     try:

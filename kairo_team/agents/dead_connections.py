@@ -23,6 +23,7 @@ def close_dead_connections(model: object) -> None:
     """
     # Libraries share a client between loops: a request over an old connection is charged, and its reply cannot be read.
     for connections in _pools(model):
+        # A copy, because the loop removes from the pool's own list.
         for connection in list(connections):
             transport = _transport_of(connection)
             loop = getattr(transport, "_loop", None)
@@ -57,6 +58,7 @@ def _held(part: object) -> Generator[Any]:
     private = part.__pydantic_private__ if isinstance(part, BaseModel) else None
     own: dict[str, Any] = getattr(part, "__dict__", {})
     for name, held in [*own.items(), *(private or {}).items()]:
+        # A class with `_agenerate` is a LangChain model; models keep one another under fields of any name.
         if any(word in name for word in _HOLD) or hasattr(cast("Any", type(held)), "_agenerate"):
             yield held
 

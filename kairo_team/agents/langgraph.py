@@ -11,7 +11,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from kairo_team._util.frozen import freeze_json
+from kairo_team._util.frozen import freeze_json, known_arguments
 from kairo_team._util.late_pydantic import adapter
 from kairo_team.agents.langgraph_attempt import GraphAttempt
 from kairo_team.agents.wrapped import WrappedAgent, check_function, end_of, made
@@ -41,6 +41,7 @@ _STRUCTURED: Final = "structured_response"
 _INTERRUPT: Final = "__interrupt__"
 
 
+@known_arguments
 class LangGraphAgent(WrappedAgent):
     """Run a compiled graph; its chat models and tools are governed, also in subgraphs and parallel branches.
 
@@ -128,10 +129,11 @@ class LangGraphAgent(WrappedAgent):
             return AgentOutput(Artifact(_text(state), partial=True), AgentStatus.BLOCKED, error=_INTERRUPTED, **spent)
         if cut is not None:
             return replace(cut, transcript=_transcript(state), **spent)
+        # What `output` makes need not come from the last reply, so how that reply ended says nothing about it.
         status, cut_by = end_of(None if self._output is not None else _last_reply(state))
         artifact = self._artifact(state, context)
         if not artifact.text and artifact.data is None:
-            _check_calls(state)
+            _check_calls(state)  # nothing was made: name the likely cause
         artifact = artifact if cut_by is None else replace(artifact, partial=True)
         return AgentOutput(artifact, status, transcript=_transcript(state), error=cut_by, **spent)
 
@@ -151,11 +153,12 @@ class LangGraphAgent(WrappedAgent):
         try:
             state_in = await self._state_in(assignment, context)
             stream = self.graph.astream(state_in, config, stream_mode="values", subgraphs=True)
+            # Closed in this task: the garbage collector would close it later, in another one.
             async with aclosing(stream) as steps:
                 async for namespace, values in steps:
                     kept = self._keep(values, context) or kept
                     await context.put_off()  # before the next step of the graph sees results of such calls
-                    state = state if namespace else values
+                    state = state if namespace else values  # a namespace marks the state of a subgraph
         except GraphRecursionError:
             allowed = config.get("recursion_limit")
             error = (
@@ -182,6 +185,7 @@ class LangGraphAgent(WrappedAgent):
         return {_MESSAGES: [SystemMessage(context.render("system", role=context.role, schema=schema)), task]}
 
     def _thread(self) -> dict[str, Any]:
+        # A retry on the same thread would resume the checkpoint of the failed attempt.
         return {"configurable": {"thread_id": uuid.uuid4().hex}} if self.graph.checkpointer else {}
 
     def _keep(self, state: Any, context: MemberContext) -> str:
@@ -331,6 +335,7 @@ def _files_of(state: Any) -> list[File]:
     for block in blocks:
         if "base64" in block and "mime_type" in block:
             with suppress(ValueError):
+                # A block that is not a file does not fail finished work.
                 found.append(File(data=b64decode(block["base64"]), media_type=block["mime_type"]))
     return found
 

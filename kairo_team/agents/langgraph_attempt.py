@@ -69,6 +69,7 @@ class GraphAttempt:
         """Arguments of streamed tool calls that are not JSON, by the ids of the calls; LangChain completes them."""
         self._ending = Ending()
         self._thread = threading.get_ident()
+        # Taken here, because finalizers run in threads where no running loop can be looked up.
         self._post: Callable[[Callable[[], object]], object] = current_token().native_token.call_soon_threadsafe  # type: ignore[attr-defined]  # asyncio's
         self._tasks: TaskGroup
         self._portal: BlockingPortal
@@ -86,8 +87,9 @@ class GraphAttempt:
                 trouble = error
             finally:
                 current.reset(outer)
-                self.over = True
+                self.over = True  # before the cancellation: calls that arrive during it are refused
                 self._tasks.cancel_scope.cancel()
+        # First, because the other error is often what the graph made of this one.
         self._ending.check()
         if trouble is not None:
             raise trouble
@@ -138,11 +140,12 @@ class GraphAttempt:
         if self.over:
             raise RuntimeError(OVER)
         call = make()
-        weakref.finalize(of, self._let_go, call).atexit = False
-        del of
+        weakref.finalize(of, self._let_go, call).atexit = False  # at the interpreter's exit the loop is gone
+        del of  # this frame would keep it alive
         self._tasks.start_soon(self._walk, call)
         try:
             await call.admitted.wait()
+        # Also a cancellation: no outcome of this call will be reported, and its hold must not stay.
         except BaseException:
             call.scope.cancel()
             raise
@@ -181,6 +184,7 @@ class GraphAttempt:
             if isinstance(error, KairoError) and not isinstance(error, ModelCallError):  # as in `complete`
                 self.end_with(error)
         finally:
+            # Both on every path, because the caller waits for both, also after a refusal.
             call.admitted.set()
             call.ended.set()
 
@@ -192,17 +196,15 @@ class GraphAttempt:
 
 
 async def _in_its_own_task(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Await the work in a task that is cancelled only once, as asyncio does.
-
-    A cancel scope cancels again at every await, also when LangGraph waits for its own tasks to end, and would leave
-    them running.
-    """
+    """Await the work in a task that is cancelled only once, as asyncio does."""
     loop: Any = current_token().native_token
     done = anyio.Event()
 
     def ended(_task: Any) -> None:
         done.set()
 
+    # A cancel scope cancels again at every await, also when LangGraph waits for its own tasks to end, and would leave
+    # them running. It does not reach into a task of asyncio.
     task = loop.create_task(work())
     task.add_done_callback(ended)
     try:
@@ -217,6 +219,7 @@ async def _in_its_own_task(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     finally:
         task.cancel()
     if task.cancelled():
+        # `result()` would raise a cancellation here that no scope around it has caused.
         raise RuntimeError("the graph cancelled itself")
     result: T = task.result()
     return result
@@ -277,6 +280,7 @@ class FollowedModel(Followed):
 
     def note_piece(self, message: Any) -> None:
         """Note one piece of a streamed reply; `message` is LangChain's, None where an integration shows none."""
+        # Also an empty text, because `complete` asks whether anything was streamed.
         self._pieces.append("" if message is None else written_in(message))
         for place, piece in enumerate(getattr(message, "tool_call_chunks", ())):
             written = self._written.setdefault(piece.get("index", place), ["", ""])

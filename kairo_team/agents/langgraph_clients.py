@@ -21,6 +21,7 @@ def prepare(model: Any) -> None:
     for name in _CLIENTS:
         watch_client(getattr(model, name, None))
     for kind in type(model).__mro__:
+        # The class is found by name, because the integration need not be installed; it is patched once in a process.
         if kind.__name__ == "BaseChatOpenAI" and not hasattr(getattr(kind, _CONVERT, prepare), "__wrapped__"):
             _keep_refusals(kind)
 

@@ -70,6 +70,7 @@ def governed_copy(model: Any, limit: str | None) -> Any:
             "keyword of its calls, by governed(model, limit='...')"
         )
     copy = model.model_copy(update={"metadata": {**(model.metadata or {}), _MARK[0]: _MARK[1]}, "cache": False})
+    # Constructing the subclass would run the integration's validators, which read keys and make new clients.
     object.__setattr__(copy, "__class__", _governed_class(type(model), found))
     return copy
 
@@ -123,7 +124,10 @@ class _Call:
             why = f"it would change more than the words of the messages to {self.name}"
             raise NotMade(self.name, GuardrailDenied("a guardrail", "pre_model", why))
         pairs = zip(self.messages, before, changed, strict=True)
-        changed = [message if old == new else _with_words(message, new) for message, old, new in pairs]
+        changed = [
+            message if old == new else with_text(with_calls(message, new.tool_calls), new.text)
+            for message, old, new in pairs
+        ]
         return [*changed, *(HumanMessage(message.text) for message in added)]
 
 
@@ -134,10 +138,6 @@ def _same_but_words(old: Message, new: Message) -> bool:
     calls = zip(old.tool_calls, new.tool_calls, strict=True)
     kept = [replace(was, arguments=now.arguments) for was, now in calls]
     return replace(old, text=new.text, tool_calls=kept) == new
-
-
-def _with_words(message: Any, changed: Message) -> Any:
-    return with_text(with_calls(message, changed.tool_calls), changed.text)
 
 
 @functools.cache
@@ -172,6 +172,7 @@ def _governed_class(kind: Any, limit: str) -> Any:
                     yield chunk
             else:
                 kwargs.pop("run_manager", None)
+                # In one piece: guardrails see the whole reply before the graph sees a part.
                 yield _chunk(await self._agenerate(messages, stop, **kwargs))
 
         def _stream(self, messages: Any, stop: Any = None, **kwargs: Any) -> Iterator[ChatGenerationChunk]:
@@ -192,7 +193,8 @@ def _manager(kind: Any, run_manager: Any) -> dict[str, Any]:
 
 
 def _like(governed: Any, kind: Any, limit: str) -> Any:
-    """Give the class the name and methods of the class it governs, because LangChain inspects them."""
+    """Give the class the name and methods of the class it governs."""
+    # LangChain inspects the names, and which methods a class has of its own.
     governed.__name__, governed.__qualname__, governed.__module__ = kind.__name__, kind.__qualname__, kind.__module__
     setattr(governed, _LIMIT, limit)
     if kind._stream is BaseChatModel._stream:  # noqa: SLF001 - LangChain asks the same
@@ -201,7 +203,7 @@ def _like(governed: Any, kind: Any, limit: str) -> Any:
             del governed._astream  # noqa: SLF001 - the same
     for hook in _EVENT_HOOKS:
         if getattr(kind, hook, None) is not None:
-            setattr(governed, hook, None)
+            setattr(governed, hook, None)  # LangChain would stream past the governed methods
     return governed
 
 
@@ -265,9 +267,10 @@ def _limited(model: Any, kind: Any, kwargs: dict[str, Any], most: int | None) ->
     if "streaming" in fields:  # `_generate` of an integration may pass it on, and cannot read a stream
         update["streaming"] = False
     plain: Any = model.model_copy(update=update)
-    object.__setattr__(plain, "__class__", kind)
+    object.__setattr__(plain, "__class__", kind)  # the governed class would govern this call again
     if most is None:
         return plain, kwargs
+    # A limit that the call itself names, under whichever name, would win over the field.
     options = {**kwargs, **{key: most for key in _LIMITS if kwargs.get(key) is not None}}
     return plain, options if own else {**options, name: most}
 

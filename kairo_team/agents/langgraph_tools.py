@@ -34,7 +34,7 @@ class ToolRefused(ToolInvocationError):
         self.message = reason
         self.tool_name = tool
         self.filtered_errors = None
-        Exception.__init__(self, reason)
+        Exception.__init__(self, reason)  # the base's own constructor needs pydantic's error
 
 
 class FollowedTool(Followed):
@@ -87,6 +87,7 @@ async def _run(attempt: GraphAttempt, request: Any, execute: Callable[[Any], Any
 
     async def call(arguments: Mapping[str, Any]) -> ToolResult | str:
         attempt.tool_calls += 1
+        # LangChain's callbacks report this call too; the watch must not take it through the pipeline again.
         before = _inside.set((asked["name"], asked["id"]))
         try:
             outputs.append(await execute(request.override(tool_call={**asked, "args": thaw(arguments)})))
@@ -105,7 +106,7 @@ async def _run(attempt: GraphAttempt, request: Any, execute: Callable[[Any], Any
         attempt.end_with(error)
         raise
     if bubbles and not result.is_error:
-        raise bubbles[0]
+        raise bubbles[0]  # outside the pipeline, where it would count as the tool's failure
     return _answer(asked, result, outputs[-1] if outputs else None)
 
 

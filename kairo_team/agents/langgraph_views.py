@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, cast
 
 from kairo_team._util.frozen import thaw
+from kairo_team.agents.foreign_files import part_bound
 from kairo_team.budget import Usage
 from kairo_team.messages import Billing, Message, ModelRequest, ModelResponse, ToolCall, ToolSpec
 from kairo_team.models.readings import finish_of_word, without_thoughts
@@ -34,7 +35,7 @@ class View(NamedTuple):
     request: ModelRequest
     """The request as text; `max_tokens` is the model's declared limit."""
     beyond: int
-    """Bytes of the content that is not text, such as pictures and files, as they are in the messages."""
+    """Most tokens of the content that is not text, such as pictures and files."""
 
 
 def view(messages: Sequence[Any], details: Mapping[str, Any], settings: Mapping[str, Any]) -> View:
@@ -49,7 +50,7 @@ def view(messages: Sequence[Any], details: Mapping[str, Any], settings: Mapping[
         max_tokens=most,
         settings={name: found for name, found in settings.items() if name != "tools" and _is_plain(found)},
     )
-    return View(name, request, sum(map(_beyond_text, messages)))
+    return View(name, request, sum(_beyond_text(message, name) for message in messages))
 
 
 def message_view(message: Any) -> Message:
@@ -236,10 +237,10 @@ def _is_text(block: Any) -> bool:
     return isinstance(block, str) or block.get("type") == "text"
 
 
-def _beyond_text(message: Any) -> int:
+def _beyond_text(message: Any, model: str) -> int:
     if isinstance(message.content, str):
         return 0
-    return sum(len(repr(block).encode("utf-8", "surrogatepass")) for block in message.content if not _is_text(block))
+    return sum(part_bound(block, model) for block in message.content if not _is_text(block))
 
 
 def _usage(used: Mapping[str, Any], prompt: str = "input_tokens", completion: str = "output_tokens") -> Usage | None:

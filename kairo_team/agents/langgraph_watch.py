@@ -52,6 +52,7 @@ def _start(look: Callable[..., Make | None]) -> Any:
     async def awaited(watch: Watch, *args: Any, run_id: UUID, **details: Any) -> None:
         make = look(*args, **details)
         if make is not None:
+            # The number, because a key that is the id itself would keep it alive: `follow` watches for its end.
             watch.calls[run_id.int] = await watch.attempt.come_home(watch.attempt.follow, run_id, make)
 
     def called(watch: Watch, *args: Any, run_id: UUID, **details: Any) -> None:
@@ -132,8 +133,8 @@ def _reply(result: LLMResult) -> Any:
 class Watch(BaseCallbackHandler):
     """Follows the sync and async calls of models and tools in one attempt."""
 
-    raise_error = True
-    run_inline = True
+    raise_error = True  # LangChain would log a refusal, and make the call
+    run_inline = True  # in order, and in the task that makes the call
 
     on_chat_model_start = _start(_chat_model)
     on_llm_start = _start(_completion)

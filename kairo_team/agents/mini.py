@@ -8,11 +8,12 @@ from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack, cast, get_args, overload
 
-from kairo_team._util.frozen import known_arguments
+from kairo_team._util.frozen import freeze, known_arguments, replaced, trusted
 from kairo_team.agents.limits import can_pay_another, left_of, too_little, two_turns, what_is_short
 from kairo_team.agents.mini_compaction import Room, cut_results, in_words, newest_turn
 from kairo_team.artifacts import Artifact
 from kairo_team.budget import Budget, Usage, check_count, difference
+from kairo_team.engine.live.task_pool import run_in_new_loop
 from kairo_team.engine.run.lone_agent import run_alone
 from kairo_team.errors import ConstraintExit, InvalidReply, KairoError, ModelCallError, TurnEnded, known, repeated
 from kairo_team.messages import Message, ModelRequest
@@ -133,9 +134,12 @@ class MiniAgent:
             return [str(error)]
         if budget.loops == 0:
             return ["it needs at least 1 loop, the budget allows 0"]
-        need = prompt_bound(ModelRequest([Message.system(role.instructions), Message.user("")])) // _BYTES_A_TOKEN + 1
-        if budget.tokens is not None and budget.tokens < need:
-            return [f"its first prompt alone needs about {need} tokens, the budget has {budget.tokens}"]
+        # A lower estimate: what might still work must not be refused before it starts.
+        if budget.tokens is not None:
+            first = _request_of((Message.system(role.instructions), Message.user("")))
+            need = prompt_bound(first) // _BYTES_A_TOKEN + 1
+            if budget.tokens < need:
+                return [f"its first prompt alone needs about {need} tokens, the budget has {budget.tokens}"]
         return self._useless_tools(role)
 
     def file_problem(self, file: File, models: Models) -> str | None:
@@ -194,6 +198,16 @@ class MiniAgent:
             return await run_alone(self, assignment, output_type=output_type, **given)
         return await self._attempt(assignment, context)
 
+    @overload
+    def run_sync(self, task: Assignment | str, **alone: Unpack[Alone]) -> AgentOutput[str]: ...
+    @overload
+    def run_sync(self, task: Assignment | str, *, output_type: type[T], **alone: Unpack[Alone]) -> AgentOutput[T]: ...
+    @overload
+    def run_sync(self, task: Assignment | str, *, output_type: Any, **alone: Unpack[Alone]) -> AgentOutput: ...
+    def run_sync(self, task: Assignment | str, *, output_type: Any = None, **alone: Unpack[Alone]) -> AgentOutput[Any]:
+        """Do a task alone, as `run` does, from code without an event loop; raises `Misuse` inside one."""
+        return run_in_new_loop(partial(run_alone, self, task, output_type=output_type, **alone), "await agent.run(...)")
+
     async def _attempt(self, assignment: Assignment | str, context: MemberContext) -> AgentOutput:
         """Do a task of a team."""
         if isinstance(assignment, str):
@@ -209,10 +223,11 @@ class MiniAgent:
         except ConstraintExit as refusal:
             status, error = AgentStatus.GRACEFUL_EXIT, str(refusal)
         except TurnEnded as ended:
-            turn, status = turn + 1, AgentStatus.COMPLETED
+            turn, status = turn + 1, AgentStatus.COMPLETED  # the turn that raised counts too
             conversation.end_with(ended)
         else:
             status, error = conversation.end
+            # The announced last turn came early: the budget has ended the work, not the limit of turns.
             if status is AgentStatus.TURN_LIMIT_REACHED and turn < self.max_turns:
                 status, (error, halt) = AgentStatus.GRACEFUL_EXIT, await conversation.explain_shortage(turn + 1)
         return conversation.output(status, turn, error, halt)
@@ -220,7 +235,7 @@ class MiniAgent:
     def settings_for(self, assignment: Assignment) -> dict[str, Any]:
         """Return the sampling settings for one assignment."""
         given = _check_settings(self._settings(assignment)) if callable(self._settings) else self._settings
-        return {**self._own, **given}
+        return {**self._own, **given}  # what the settings say themselves wins
 
     def render(self, template: str, context: MemberContext, **values: object) -> str:
         """Render a prompt template: the agent's own, else the run's."""
@@ -241,6 +256,10 @@ _TEMPLATES: Final = ("system", "task", "continue", "after_tools", "repair", "lim
 
 _HEAD: Final = 2
 """Messages that a conversation keeps at its beginning: the instructions and the task."""
+
+_request_of: Final = trusted(ModelRequest)
+_aside: Final = trusted(Message)
+_output_of: Final[Callable[..., AgentOutput]] = trusted(AgentOutput)
 
 _LEAST_WORDS: Final = 60
 """Words that a summary may have at least."""
@@ -266,6 +285,8 @@ class _Conversation:
         self._max_tokens: int | None = self._settings.pop("max_tokens", None)
         self._schema = asked_schema(context.output_type)
         self._messages = [Message.system(agent.render("system", context, role=context.role, schema=self._schema))]
+        self._bare = _request_of((), (), freeze(self._schema), self._max_tokens, freeze(self._settings))
+        """What all requests have in common, checked once."""
         self._transcript = list(self._messages)
         """The whole conversation, also what was cut from it."""
         self._tools: Toolbox | None = None
@@ -317,12 +338,13 @@ class _Conversation:
         """Call the model once, take the reply, and run its tool calls."""
         if self._room.is_full(self._messages):
             await self._keep_within(self._room.most)
+        # Recorded, because a replay may have another budget left and must decide the same.
         limits, last = await self._context.recorded(f"turn {turn}", partial(self._outlook, turn))
         self._wrapped_up = last
         request, response = await self._answer(limits, last=last)
         calls = self._calls_of(response, request, last=last)
         self._add(request.messages[-1], Message.assistant(response.text, calls, response.native))
-        self._task = self._task or self._messages[1].text
+        self._task = self._task or self._messages[1].text  # the first request has rendered it
         self._no_tools = bool(response.tool_calls) and not calls
         if response.finish_reason == "content_filter":
             self._block(response)
@@ -338,6 +360,7 @@ class _Conversation:
         try:
             return request, await self._call(request)
         except ModelCallError as error:
+            # Half, because the error does not say by how much the prompt was too long.
             most = prompt_bound(request) // 2
             if error.kind != "context_length" or not self._agent.compact or not await self._keep_within(most):
                 raise
@@ -364,7 +387,7 @@ class _Conversation:
         tail = newest_turn(self._messages)
         if before <= most or tail is None:
             return False
-        target = most * 3 // 4
+        target = most * 3 // 4  # below the limit, so that the next turn does not compact again
         self._messages, cut = cut_results(self._messages, before - target, tail)
         old, after = tail - _HEAD, prompt_bound(self._request("", last=False))
         summed_up = old if after > target and old > 0 else 0
@@ -372,6 +395,7 @@ class _Conversation:
             await self._sum_up(tail, target)
         after = prompt_bound(self._request("", last=False))
         if after > most:
+            # The last resort takes results of the newest turn too.
             self._messages, more = cut_results(self._messages, after - most, len(self._messages))
             cut, after = cut + more, prompt_bound(self._request("", last=False))
         if after < before:
@@ -383,17 +407,18 @@ class _Conversation:
     async def _sum_up(self, tail: int, most: int) -> None:
         """Replace what is between the task and the newest turn by a summary, which one more call writes."""
         earlier = [] if self._summary is None else [Message.assistant(self._summary)]
-        most = max(_LEAST_BYTES, most - prompt_bound(ModelRequest(self._messages[:_HEAD])))
+        most = max(_LEAST_BYTES, most - prompt_bound(_request_of(tuple(self._messages[:_HEAD]))))
         said = in_words([*earlier, *self._messages[_HEAD:tail]], most)
         words = max(_LEAST_WORDS, self._room.tokens(most) // 12)
         asked = self._compact(conversation=said, summary=None, words=words)
         system = self._messages[0]
         # Few tokens are enough for a summary, and too few to think as the agent's settings say.
         settings = self._settings | ({"thinking": False} if "thinking" in self._settings else {})
-        most = 2 * words + self._thought
+        most = 2 * words + self._thought  # two tokens a word, after what the model cannot help thinking
         response = await self._model.complete(
             ModelRequest([system, Message.user(asked)], max_tokens=most, settings=settings)
         )
+        # Without a summary nothing is dropped; the caller then cuts more results.
         if not response.text.strip() or response.finish_reason == "content_filter":
             return
         self._summary = response.text
@@ -428,6 +453,7 @@ class _Conversation:
             if left.loops == 0:
                 governor.pre_step()
             need = 0 if left.tokens is None else await self._need_two(self._request("", last=False), left.tokens)
+            # Raises the shortage with the ledger's own figures. It buys nothing.
             governor.reserve(need, 2 * self._dearest).release()
         return too_little(turn, left), what_is_short(left, self._dearest)
 
@@ -446,7 +472,7 @@ class _Conversation:
         artifact = Artifact(self._text, self._data, partial=partial)
         usage = difference(self._context.governor.usage, self._spent_before, 0.0)
         counts = (turns, self._agent.max_turns, usage.tool_calls)
-        return AgentOutput(artifact, status, *counts, usage, tuple(self._transcript), error, halt=halt)
+        return _output_of(artifact, status, *counts, usage, tuple(self._transcript), error, halt=halt)
 
     def _take(self, response: ModelResponse, *, asked_tools: bool, may_repair: bool) -> None:
         """Keep a reply, and choose the next message, or complete the work if it is the answer."""
@@ -454,6 +480,7 @@ class _Conversation:
         self._dearest = max(self._dearest, usage.dollars)
         self._longest = max(self._longest, usage.completion_tokens)
         self._thought = max(self._thought, response.billing.reasoning_tokens)
+        # A reply without text, such as one of tool calls alone, keeps the text before it.
         self._text = self._text + response.text if self._ask == "continue" else response.text or self._text
         self._context.keep(self._text)
         if asked_tools:
@@ -466,13 +493,11 @@ class _Conversation:
             self.complete = True
 
     def _take_structured(self, *, may_repair: bool, cut_by: str | None = None) -> None:
-        """Read the reply as the output type; when it does not match, ask once more if `may_repair`.
-
-        A reply that was cut off is not repaired, because the same limit would cut the next one too.
-        """
+        """Read the reply as the output type; when it does not match, ask once more if `may_repair`."""
         try:
             self._data = check_output(self._context.output_type, Artifact(self._text), cut_by=cut_by)
         except InvalidReply as error:
+            # The limit that cut this reply off would cut the next one too.
             may_repair = may_repair and self._invalid is None and cut_by is None
             self._invalid = str(error)
             if may_repair:
@@ -493,7 +518,7 @@ class _Conversation:
         problems = {file: "this model takes no files" if ask is None else ask(file) for file in result.files}
         unseen = [f"[you cannot be shown {file.name}: {why}]" for file, why in problems.items() if why is not None]
         taken = [file for file, why in problems.items() if why is None]
-        return Message.tool(call.id, "\n".join([result.text, *unseen]), taken)
+        return Message.tool(call.id, "\n".join([result.text, *unseen]), tuple(taken))
 
     def _add(self, *messages: Message) -> None:
         self._messages += messages
@@ -523,11 +548,11 @@ class _Conversation:
         """Make the request of a turn; on the last turn it offers only tools that end the work."""
         values: dict[str, Any] = {"problem": self._invalid, "no_tools": self._no_tools}
         values |= {"assignment": self._assignment, "role": self._context.role}
-        told = [Message("user", limits, aside=True)] if limits else []
+        told = [_aside("user", limits, aside=True)] if limits else []
         files = self._assignment.all_files if self._ask == "task" else ()
         ask = Message.user(self._agent.render(self._ask, self._context, **values), files)
         messages = [*self._messages, *told, ask]
-        return ModelRequest(messages, self._offered(last=last), self._schema, self._max_tokens, self._settings)
+        return replaced(self._bare, messages=tuple(messages), tools=self._offered(last=last))
 
     def _offered(self, *, last: bool) -> tuple[ToolSpec, ...]:
         if self._tools is None:
@@ -541,19 +566,17 @@ class _Conversation:
         return can_pay_another(left, need, self._dearest)
 
     async def _need_two(self, request: ModelRequest, left: int) -> int:
-        """Return the tokens that this turn and one more may need, by the model's own count if it has one.
-
-        Without such a count, and when tools may return results of any length (those that end the work do not), the
-        conversation so far counts by its bytes, which are several times its tokens.
-        """
+        """Return the tokens that this turn and one more may need, by the model's own count if it has one."""
         reply, bound = self._max_tokens or self._longest, prompt_bound(request)
         answered = len(request.tools) > len(self._offered(last=True))
         if not answered and two_turns(bound, reply) <= left:
             return two_turns(bound, reply)
         count = getattr(self._model, "count_tokens", None)
         own = await count(request) if count is not None and not request.tools else None
+        # Without the model's count, or when tools may return results of any length, the conversation so far counts by
+        # its bytes, which are several times its tokens.
         if own is None or own >= bound:
-            return 2 * (prompt_bound(ModelRequest(self._messages)) + (self._max_tokens or 0))
+            return 2 * (prompt_bound(_request_of(tuple(self._messages))) + (self._max_tokens or 0))
         return two_turns(own, reply)
 
 
@@ -565,7 +588,10 @@ def _check_settings(settings: Any) -> Any:
         raise ValueError(
             f"MiniAgent.settings are sampling settings by name, or a function that returns them, not {settings!r:.200}"
         )
-    most = cast("Mapping[str, Any]", settings).get("max_tokens")
+    given = cast("Mapping[Any, Any]", settings)  # type: ignore[redundant-cast]  # pyright needs it
+    if unnamed := [name for name in given if not isinstance(name, str)]:
+        raise ValueError(f"MiniAgent.settings: the name of a setting is a string, not {unnamed[0]!r:.80}")
+    most = given.get("max_tokens")
     if most is not None and (type(most) is not int or most < 1):
         raise ValueError(f"MiniAgent.settings: max_tokens must be a whole number >= 1, not {most!r}")
     return cast("Mapping[str, Any]", settings)

@@ -38,6 +38,7 @@ class Room:
         """Take the model's window and the most tokens of a reply; None: unknown."""
         self._tokens: int | None = None
         if window is not None:
+            # At most half: a `max_tokens` near the window would leave no room for a prompt.
             reply = min(max_tokens or window // _ROOM_FOR_REPLY, window // 2)
             self._tokens = window - reply - window // _MARGIN
         self._learned: int | None = None
@@ -51,6 +52,7 @@ class Room:
         """Return whether the last prompt, with the messages that came after it, is too long."""
         if self._last is None or (self._tokens is None and self._learned is None):
             return False
+        # Asides are sent once and are not part of the conversation, so they do not count as its messages.
         asked = sum(not message.aside for message in self._last.messages)
         new = sum(_bytes(message.text) + _bytes_of_files(message) for message in messages[asked:])
         if self._learned is None and self._tokens is not None and self._used:  # no need to count bytes
@@ -81,6 +83,7 @@ class Room:
 
     @property
     def _bytes_a_token(self) -> float:
+        # A token has at least one byte, whatever a provider reports.
         return max(1.0, prompt_bound(self._last) / self._used) if self._last and self._used else _BYTES_A_TOKEN
 
 

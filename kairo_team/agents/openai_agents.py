@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from anyio import CancelScope
 
+from kairo_team._util.frozen import known_arguments
 from kairo_team.agents.wrapped import WrappedAgent, artifact_of, end_of, shared_or_made
 from kairo_team.artifacts import Artifact
 from kairo_team.budget import check_count
@@ -31,6 +32,7 @@ MAX_TURNS: Final = 10
 """Default limit of turns in one run; the same as the agents library's."""
 
 
+@known_arguments
 class OpenAIAgent(WrappedAgent):
     """Wrap an `agents.Agent`; needs the extra `openai-agents`, and runs on asyncio.
 
@@ -112,6 +114,7 @@ class OpenAIAgent(WrappedAgent):
             return _early_end(run, error)
         finally:
             if self._config is None:
+                # The provider was made for this run, and its client stays open otherwise, also after a cancellation.
                 with CancelScope(shield=True):
                     await config.model_provider.aclose()
         run.ending.check()

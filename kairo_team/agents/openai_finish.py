@@ -41,6 +41,7 @@ def _of_response(reply: Any) -> str | None:
     return "stop" if status == "completed" else None
 
 
+# A context variable, because all calls share the cached class and, with it, the wrapped methods.
 _words: ContextVar[FinishWord] = ContextVar("kairo_finish_word")
 
 
@@ -48,7 +49,7 @@ def noting(model: Model, word: FinishWord) -> Model:
     """Return the same model, with the same state, that also notes how its provider says that a reply ended."""
     kind = type(model)
     fetches = [name for name in _FETCHES if hasattr(kind, name)]
-    if not fetches or not hasattr(model, "__dict__"):
+    if not fetches or not hasattr(model, "__dict__"):  # an object with slots cannot share its state
         return model
     same: Any = object.__new__(_noting_class(kind))
     same.__dict__ = model.__dict__

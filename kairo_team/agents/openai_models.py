@@ -113,7 +113,7 @@ class OneCall:
 
     async def count_tokens(self, request: ModelRequest) -> int:
         """Return an upper bound of the request's tokens, including pictures and files."""
-        return prompt_bound(request) + self.call.media
+        return prompt_bound(request) + self.call.media(self.name)
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Make the native call, capped at `request.max_tokens`; `ModelCallError` when no answer came.
@@ -152,7 +152,7 @@ class OneCall:
     async def _send(self, native: Model, call: NativeCall) -> TheirReply:
         if not self._streamed:
             return await native.get_response(**call.arguments())
-        self._events.clear()
+        self._events.clear()  # events of a try that failed
         try:
             async for event in native.stream_response(**call.arguments()):
                 self._events.append(event)
@@ -162,6 +162,7 @@ class OneCall:
         ends = [event.response for event in self._events if getattr(event, "type", None) in _ENDS]
         end: Response | None = ends[-1] if ends else None
         output = list(end.output) if end is not None else []
+        # The end may be missing, or come without the items that were finished before it.
         output = output or [event.item for event in self._events if event.type == "response.output_item.done"]
         return TheirReply(output, _usage(end), end.id if end is not None else None)
 

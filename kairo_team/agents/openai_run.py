@@ -114,6 +114,7 @@ class GovernedRun:
         if found is None:
             governed = copy.copy(agent)
             kind: Any = type(agent)
+            # Not constructed: a subclass of the user may take other arguments.
             governed.__class__ = _governed_kind(kind)
             found = self._agents[id(agent), outermost] = (agent, governed)  # keeps both, and so their ids, alive
             self._governed.add(id(governed))
@@ -129,7 +130,7 @@ class GovernedRun:
             model=self._model(config.model),
             model_provider=GovernedProvider.of(self.ask, config.model_provider),
             call_model_input_filter=own if isinstance(own, _Check) else _Check(self, own),
-            tracing_disabled=True,
+            tracing_disabled=True,  # traces would take prompts to the provider past the guardrails
         )
 
     def refresh(self, agent: Agent[Any]) -> None:
@@ -157,6 +158,7 @@ class GovernedRun:
         for name, value in vars(agent).items():
             if isinstance(value, list):
                 items = cast("list[Any]", value)  # type: ignore[redundant-cast]  # pyright needs it
+                # A copy, because a hook may append, and the user's agent stays as it is.
                 object.__setattr__(governed, name, items.copy())
         governed.model = self._model(agent.model)
         governed.handoffs = self._handoffs(agent.handoffs, outermost=outermost)
@@ -325,6 +327,7 @@ def _inside(agent: Agent[Any], input: Any, options: dict[str, Any]) -> Generator
             "a saved run of the agents library cannot be governed: start a new one, with its input as text"
         )
     options["run_config"] = here.run.config(options.get("run_config"))
+    # A lock of its own: the tool that started this run may hold the outer one.
     token = _HERE.set(_Frame(here.run, here.depth + 1, Lock()))
     try:
         yield here.run.govern(agent, outermost=here.depth == 0)

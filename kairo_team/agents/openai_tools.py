@@ -173,10 +173,12 @@ class ToolBinder:
         """Make one call; return the tool's result if nothing changed it, else the text for the model."""
         call = _Call(self, tool, context, arguments)
         described = self._described(tool, call.make)
+        # An agent used as a tool is a run: its tools take the lock of that run.
         alone = described.side_effect != "read" and getattr(tool, "_agent_instance", None) is None
         async with self._one_by_one() if alone else nullcontext():
             with self._ending:
                 result = await self._context.tool(described).call_of_reply(arguments, call_id=context.tool_call_id)
+        # The tool's error function may have turned a governing error into text.
         self._ending.check()
         if call.error is not None:
             raise call.error

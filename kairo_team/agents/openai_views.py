@@ -20,6 +20,7 @@ from pydantic_core import to_jsonable_python
 
 from kairo_team._util.frozen import freeze, thaw
 from kairo_team._util.reply_json import json_in
+from kairo_team.agents.foreign_files import part_bound
 from kairo_team.budget import Usage
 from kairo_team.messages import Billing, Message, ModelRequest, ModelResponse, ToolCall, ToolSpec
 from kairo_team.models.call_keys import headers_with_key
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 Item = dict[str, Any]
 """One input item, in the shape of the Responses API."""
 
-_PICTURE: Final = 4096
-"""Upper bound of a picture's tokens: more than providers count, and less than its bytes."""
 _TOLD_SETTINGS: Final = (
     *("temperature", "top_p", "frequency_penalty", "presence_penalty", "parallel_tool_calls", "truncation"),
     *("verbosity", "prompt_cache_retention", "top_logprobs", "store"),
@@ -79,10 +78,10 @@ class NativeCall:
             return [{"role": "user", "content": self.input}]
         return [cast("Item", item if isinstance(item, Mapping) else to_jsonable_python(item)) for item in self.input]
 
-    @property
-    def media(self) -> int:
-        """Tokens that pictures and files may take in addition to the text."""
-        return sum(_media(part) for item in self.items for part in _parts(item))
+    def media(self, model: str) -> int:
+        """Return the tokens that pictures and files may take in addition to the text."""
+        parts = (part for item in self.items for part in _parts(item))
+        return sum(part_bound(part, model) for part in parts if _is_other(part))
 
     def view(self) -> ModelRequest:
         """Return the call as a plain request: all its text, the schemas of tools and reply, and its settings."""
@@ -133,6 +132,7 @@ class NativeCall:
             if item is not None and message.role == old.role:
                 items.append(item if message == old else _with_message(item, message, old))
             elif message.role == "system" and not items:
+                # System messages before all items are the instructions; the library takes those apart.
                 instructions = message.text if instructions is None else f"{instructions}\n\n{message.text}"
             else:
                 items += items_of(message)
@@ -147,7 +147,7 @@ def _paired(
     found: list[tuple[Message, Item | None]] = []
     for message in messages:
         at = next((i for i, (old, _) in enumerate(left) if old == message), None)
-        found.append((message, None) if at is None else left.pop(at))
+        found.append((message, None) if at is None else left.pop(at))  # each item once: equal texts may differ natively
     return found
 
 
@@ -221,6 +221,10 @@ def _is_text(part: Any) -> bool:
     return isinstance(part, str) or (isinstance(part, Mapping) and ("text" in part or "refusal" in part))
 
 
+def _is_other(part: Any) -> bool:
+    return isinstance(part, Mapping) and not _is_text(part)
+
+
 def _replaced(content: Any, text: str) -> Any:
     """Return a content with another text in one part, keeping pictures and files."""
     if not isinstance(content, list):
@@ -229,15 +233,6 @@ def _replaced(content: Any, text: str) -> Any:
     first = next((part for part in parts if _is_text(part)), {"type": "input_text"})
     named = {**first, "text": text} if isinstance(first, Mapping) else text
     return [named, *(part for part in parts if not _is_text(part))]
-
-
-def _media(part: Any) -> int:
-    if not isinstance(part, Mapping) or _is_text(part):
-        return 0
-    size = len(to_text(part))
-    if "image" not in str(cast("Item", part).get("type")):
-        return size
-    return min(size, _PICTURE) if "data:" in str(cast("Item", part).get("image_url")) else _PICTURE
 
 
 # ---------------------------------------------------------------- tools, schemas and settings
@@ -324,7 +319,11 @@ def reply_view(reply: TheirReply, most: int | None, word: str | None = None) -> 
         finish = "length"
     if finish == "stop" and any(isinstance(part, ResponseOutputRefusal) for part in _reply_parts(reply)):
         finish = "content_filter"
-    calls = [_call_view(item) for item in reply.output if isinstance(item, ResponseFunctionToolCall)]
+    calls = [
+        made_call(item.call_id, item.name, item.arguments)
+        for item in reply.output
+        if isinstance(item, ResponseFunctionToolCall)
+    ]
     return ModelResponse(reply_text(reply), calls, usage, "", finish, _billing(reply.usage))
 
 
@@ -410,10 +409,6 @@ def _reply_parts(reply: TheirReply) -> Iterable[ResponseOutputText | ResponseOut
             yield from item.content
 
 
-def _call_view(item: ResponseFunctionToolCall) -> ToolCall:
-    return made_call(item.call_id, item.name, item.arguments)
-
-
 def _native_call(call: ToolCall) -> ResponseFunctionToolCall:
     return ResponseFunctionToolCall(
         type="function_call", call_id=call.id, name=call.name, arguments=_written(call, None)
@@ -429,6 +424,7 @@ def _text_items(text: str) -> list[ResponseOutputMessage]:
 
 def _usage(usage: TheirUsage) -> Usage | None:
     prompt, completion = usage.input_tokens or 0, usage.output_tokens or 0
+    # Zeros mean that no usage was reported, so the hold is charged.
     return Usage(prompt, completion) if (prompt or completion) and min(prompt, completion) >= 0 else None
 
 

@@ -113,11 +113,12 @@ class Program:
                 words = [word.replace(MCP, config).replace(TASK, asked) for word in self.argv]
                 env = {name: value for name, value in os.environ.items() if not name.upper().endswith(_SECRETS)}
                 command = supervised(words, cwd=self._cwd)
+                # The user's variables come last: they may name a model on purpose.
                 process = await anyio.open_process(command, cwd=self._cwd, env=env | address.env() | self.env)
                 try:
                     printed = await _talk(process, b"" if in_words else asked.encode(), context)
                 finally:
-                    with anyio.CancelScope(shield=True):
+                    with anyio.CancelScope(shield=True):  # a cancelled attempt must kill what it has started, too
                         await _end(process)
         return printed
 
@@ -164,12 +165,12 @@ async def _talk(process: Process, asked: bytes, context: MemberContext) -> str:
         async for piece in stream:
             into += piece
             if into is errors:
-                del into[:-most]
+                del into[:-most]  # errors come last
                 continue
             context.keep(into.decode("utf-8", "replace").strip())
             if len(into) > most:
                 too_long = True
-                tasks.cancel_scope.cancel()
+                tasks.cancel_scope.cancel()  # else the program would block on a full pipe
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(give)

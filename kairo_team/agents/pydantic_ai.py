@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
-from kairo_team._util.frozen import thaw
+from kairo_team._util.frozen import known_arguments, thaw
 from kairo_team.agents.wrapped import WrappedAgent, artifact_of, end_of, shared_or_made
 from kairo_team.artifacts import Artifact
 from kairo_team.errors import MissingExtra
@@ -29,6 +29,7 @@ Prompt = Callable[["Assignment", "MemberContext"], "Asked | Awaitable[Asked]"]
 """Makes the user's prompt for an assignment; it may be async."""
 
 
+@known_arguments
 class PydanticAIAgent(WrappedAgent):
     """Run a pydantic-ai agent for a task; every model request and tool call of its run is governed.
 
@@ -93,7 +94,7 @@ class PydanticAIAgent(WrappedAgent):
             result = await self._run(assignment, session)
         except UsageLimitExceeded as limit:
             session.ending.check()
-            turns = "request_limit" in str(limit)
+            turns = "request_limit" in str(limit)  # the exception does not say which limit in any other way
             status = AgentStatus.TURN_LIMIT_REACHED if turns else AgentStatus.GRACEFUL_EXIT
             return self._output(session, Artifact(session.text, partial=True), status, str(limit))
         except Exception:
@@ -118,12 +119,13 @@ class PydanticAIAgent(WrappedAgent):
             instructions=context.role.instructions or None,
             capabilities=[Governance(session)],
             toolsets=[*self.toolsets, *session.toolsets()],
-            infer_name=False,
+            infer_name=False,  # it would set a name on the shared agent
             **self._options,
         )
 
     def _output_type(self, wanted: Any) -> Any:
         """Return the output type to request instead of plain text; None keeps the agent's own."""
+        # The agent's own validators expect its own type.
         if wanted is None or self.agent.output_type is not str or getattr(self.agent, "_output_validators", None):
             return None
         if not isinstance(wanted, Mapping):

@@ -23,7 +23,7 @@ from kairo_team.agents.wrapped import Ending
 from kairo_team.budget import Usage
 from kairo_team.errors import ModelCallError
 from kairo_team.models.error_bodies import error_bodies_refused
-from kairo_team.models.prompt_bounds import prompt_bound
+from kairo_team.models.prompt_bounds import file_bound, prompt_bound
 from kairo_team.models.provider_errors import call_error
 from kairo_team.models.provider_messages import rule_of, usage_of
 from kairo_team.models.providers import with_key
@@ -64,6 +64,8 @@ class Session:
         self.ending = Ending()
         self.offered = {tool.name: tool for tool in context.offered}
         """The coordinator's tools, by name."""
+        self._described: dict[str, tuple[ToolDefinition, OurTool]] = {}
+        """The agent's tools as the pipeline takes them, by name, each with what it was made from."""
 
     async def ask(self, model: Model, native_request: NativeRequest, send: Send) -> native.ModelResponse:
         """Make one governed model request."""
@@ -83,7 +85,8 @@ class Session:
         """Make one governed tool call."""
         with self.ending:
             try:
-                result = await self.context.tool(call.as_tool()).call_of_reply({}, call_id=call.id)
+                tool = call.as_tool(self.described(call.definition))
+                result = await self.context.tool(tool).call_of_reply({}, call_id=call.id)
             finally:
                 self.tool_calls += call.ran
         return call.outcome(result)
@@ -91,6 +94,7 @@ class Session:
     def toolsets(self) -> list[AbstractToolset[Any]]:
         """Return a toolset for the coordinator's tools; their calls are made by `use_offered`."""
         described = [
+            # `sequential`, because these tools act on the team, and a call may end the turn.
             Tool.from_schema(_never, tool.name, tool.description, thaw(tool.parameters), sequential=True)
             for tool in self.offered.values()
         ]
@@ -127,7 +131,15 @@ class Session:
         return governed.pipeline.refusal(governed.tool) is not None
 
     def _governed(self, definition: ToolDefinition) -> GovernedTool:
-        return self.context.tool(self.offered.get(definition.name) or described(definition))
+        return self.context.tool(self.offered.get(definition.name) or self.described(definition))
+
+    def described(self, definition: ToolDefinition) -> OurTool:
+        """Return the tool for the pipeline that only describes one of the agent's."""
+        made_from, tool = self._described.get(definition.name, (None, None))
+        if tool is None or made_from != definition:
+            tool = described(definition)
+            self._described[definition.name] = definition, tool
+        return tool
 
     def _keep(self, response: ModelResponse) -> None:
         self.last = response
@@ -159,9 +171,8 @@ class _Call:
         try:
             with error_bodies_refused(self.name, getattr(innermost, "client", None)):
                 self.answer = self.reply.read(await self._send(_once(self._model, self.request.native(request))))
-        except (
-            ModelCallError
-        ) as refused:  # the provider's error under status 200: fallbacks know the library's own class
+        # The provider's error under status 200: fallbacks know the library's own class.
+        except ModelCallError as refused:
             self.error = ModelAPIError(innermost.model_name, refused.why)
             raise refused from self.error
         except Exception as error:
@@ -174,18 +185,19 @@ class _Call:
 
     async def count_tokens(self, request: ModelRequest) -> int:
         """Return an upper bound of the prompt's tokens."""
-        return prompt_bound(request, rule_of(_innermost(self._model))) + self.request.files_bound
+        rule = rule_of(_innermost(self._model))
+        return prompt_bound(request, rule) + sum(file_bound(file, rule) for file in self.request.others)
 
     def file_problem(self, _file: File) -> None:
         """Leave it to the library which files its model takes: its agent may have put them there itself."""
 
 
 def _once(model: Model, request: NativeRequest) -> NativeRequest:
-    """Set the provider's client to try once, with the try's key, because the governed model makes the retries."""
+    """Set the provider's client to try once, with the try's key."""
     innermost = _innermost(model)
     settings = with_key(innermost, dict(request.settings))
     if "max_retries" not in getattr(innermost, "unsupported_settings", ("max_retries",)):
-        settings["max_retries"] = 0
+        settings["max_retries"] = 0  # the governed model makes the retries
     return replace(request, settings=settings)
 
 
@@ -263,9 +275,14 @@ class _ToolCall:
         self._value: Any = None
         self._error: Exception | None = None
 
-    def as_tool(self) -> OurTool:
-        """Return the tool for the pipeline."""
-        return replace(described(self._tool.tool_def), call=self._call, check=self._check)
+    @property
+    def definition(self) -> ToolDefinition:
+        """The library's definition of the tool."""
+        return self._tool.tool_def
+
+    def as_tool(self, described: OurTool) -> OurTool:
+        """Return the tool for the pipeline, made from its description."""
+        return replace(described, call=self._call, check=self._check)
 
     def outcome(self, result: ToolResult) -> Any:
         """Return the tool's result or raise its error for the library, with the changes of guardrails."""
@@ -296,7 +313,7 @@ class _ToolCall:
             self._value = await self._run(self._arguments)
         except (ApprovalRequired, CallDeferred) as error:
             self._error = error
-            return "the call waits for an approval"
+            return "the call waits for an approval"  # not a failure: `outcome` raises the error for the library
         except (ModelRetry, ToolFailed) as error:
             self._error = error
             return ToolResult(error.message, is_error=True)
@@ -364,7 +381,7 @@ class Governance(AbstractCapability[Any]):
     def get_wrapper_model(self, model: Model) -> Model:
         """Govern the model that serves a request; for a fallback model, each of its models."""
         if isinstance(model, FallbackModel):
-            governed = copy.copy(model)
+            governed = copy.copy(model)  # the model is the user's
             governed.models = [self.get_wrapper_model(one) for one in model.models]
             return governed
         return GovernedModel(model, self._session)

@@ -14,6 +14,7 @@ from pydantic_core import to_json, to_jsonable_python
 
 from kairo_team._util.frozen import thaw
 from kairo_team._util.reply_json import json_in
+from kairo_team.agents.foreign_files import unseen_file
 from kairo_team.budget import Usage
 from kairo_team.files import File
 from kairo_team.messages import Message, ModelRequest, ModelResponse, ToolCall, ToolSpec
@@ -27,8 +28,6 @@ Settings = Mapping[str, Any]
 
 _READER: Final = "pydantic-ai"
 """Who can read the native form of recorded replies: an agent of pydantic-ai, whatever its model."""
-_TOKENS_OF_A_FILE: Final = 4096
-"""Tokens held for each file that only the provider has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +55,8 @@ class RequestView:
             request.settings.get("max_tokens"),
             self._settings,
         )
-        self.files_bound = _TOKENS_OF_A_FILE * sum(_unseen(piece) for _, piece in self._pieces)
-        """Tokens held for content whose bytes are not known here."""
+        self.others = [file for _, piece in self._pieces for file in _others(piece)]
+        """Files that are not in `request`: those a model made, and `unseen_file` for each that only a provider has."""
 
     def native(self, request: ModelRequest) -> NativeRequest:
         """Return the native request with the changes of guardrails and the `max_tokens` of `request`."""
@@ -94,6 +93,8 @@ class ReplyView:
     def __init__(self, parameters: ModelRequestParameters) -> None:
         self._outputs = {tool.name for tool in parameters.output_tools}
         self._structured = not parameters.allow_text_output or parameters.output_object is not None
+        self._read: tuple[native.ModelResponse, ModelResponse] | None = None
+        """The last reply that `response` was asked for, and what it returned."""
 
     def read(self, reply: native.ModelResponse) -> native.ModelResponse:
         """Return the reply with text that can be encoded; of a structured answer, only its JSON, as in all agents."""
@@ -107,11 +108,15 @@ class ReplyView:
 
     def response(self, reply: native.ModelResponse) -> ModelResponse:
         """Return the reply for guardrails and the record."""
+        if self._read is not None and self._read[0] is reply:
+            return self._read[1]
         calls = _calls(reply)
         answers = [_json_text(call.arguments) for call in calls if call.name in self._outputs]
         text = "\n".join(answers) or text_of(reply)
         about = (reply.model_name or "", finish_of(reply), billing_of(reply))
-        return ModelResponse(text, calls, usage_of(reply), *about, native_of(reply, _READER))
+        made = ModelResponse(text, calls, usage_of(reply), *about, native_of(reply, _READER))
+        self._read = reply, made
+        return made
 
     def native(self, response: ModelResponse, reply: native.ModelResponse | None) -> native.ModelResponse:
         """Return the reply as guardrails changed it; a new reply when it comes from a record."""
@@ -236,10 +241,14 @@ def files_of(piece: Piece) -> list[File]:
     return [file for file in map(file_of, _items(piece)) if file is not None]
 
 
-def _unseen(piece: Piece) -> int:
-    """Count the items of a part that are neither text nor a file of which the content or the address is known."""
-    items = _items(piece)
-    return len(items) if isinstance(piece, native.ModelResponse) else sum(file_of(item) is None for item in items)
+def _others(piece: Piece) -> Iterator[File]:
+    """Yield the files of a part that its message has not."""
+    for item in _items(piece):
+        known = file_of(item)
+        if known is None:
+            yield unseen_file(str(getattr(item, "media_type", "")))
+        elif isinstance(piece, native.ModelResponse):
+            yield known
 
 
 def _items(piece: Piece) -> Sequence[object]:

@@ -98,7 +98,7 @@ class TeamAgent:
         if context is not None and made is not None:
             context.keep(made)
         if context is not None and runtime is not None and result.status is TeamStatus.SUSPENDED:
-            for question in runtime.pending(request.run_id)[:1]:
+            for question in runtime.pending(request.run_id)[:1]:  # one is enough: the attempt ends with it
                 await context.put_off(question)
         if context is not None and result.status is TeamStatus.FAILED:
             context.governor.can_proceed()  # raises the halt if the budget around it is used up

@@ -12,6 +12,7 @@ from anyio.lowlevel import current_token
 
 from kairo_team import artifacts
 from kairo_team.artifacts import Artifact
+from kairo_team.engine.live.task_pool import run_in_new_loop
 from kairo_team.engine.run.lone_agent import run_alone
 from kairo_team.errors import KairoError
 from kairo_team.results import AgentOutput, AgentStatus
@@ -71,6 +72,10 @@ class WrappedAgent(ABC):
             raise
         await context.put_off()
         return output
+
+    def run_sync(self, task: Assignment | str, **alone: Any) -> AgentOutput:
+        """Do a task alone, as `run` does, from code without an event loop; raises `Misuse` inside one."""
+        return run_in_new_loop(partial(run_alone, self, task, **alone), "await agent.run(...)")
 
     @abstractmethod
     async def _attempt(self, assignment: Assignment, context: MemberContext) -> AgentOutput:
@@ -140,6 +145,7 @@ async def shared_or_made(given: Any, assignment: Assignment, context: MemberCont
 
 
 def _is_function(given: object) -> bool:
+    # Not `callable`: a value that tools receive may be an object that can be called.
     return inspect.isroutine(given) or isinstance(given, partial)
 
 

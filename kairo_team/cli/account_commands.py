@@ -10,8 +10,9 @@ import typer
 
 from kairo_team.budget import Budget
 from kairo_team.cli.databases import DATABASE, place_of
-from kairo_team.cli.exits import exit_codes
+from kairo_team.cli.exit_codes import exit_codes
 from kairo_team.cli.journals import made
+from kairo_team.cli.numbers import plain_number, whole_number
 from kairo_team.cli.options import DatabaseOption, JournalOption, JsonOption
 from kairo_team.cli.refusal import Refusal, explain
 
@@ -36,9 +37,7 @@ def budget(
         str | None, typer.Argument(metavar="NAME", help="The account; default: show all, change none.")
     ] = None,
     *,
-    tokens: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="The limit in tokens for all its runs together.")
-    ] = None,
+    tokens: Annotated[int | None, whole_number("The limit in tokens for all its runs together.", 0)] = None,
     dollars: Annotated[str | None, typer.Option(metavar="X", help="The limit in US dollars, such as 12.50.")] = None,
     parent: Annotated[
         str | None, typer.Option(metavar="NAME", help="The account above it: its charges count there too.")
@@ -82,7 +81,7 @@ def budget(
 
 def _limit(tokens: int | None, dollars: str | None) -> Budget:
     try:
-        return Budget(tokens, None if dollars is None else dollars.removeprefix("$"))
+        return Budget(tokens, None if dollars is None else plain_number(dollars).removeprefix("$"))
     except ValueError as error:
         raise Refusal(explain(error)) from None
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO, cast
 import typer
 
 from kairo_team.cli.commands import Commands
-from kairo_team.cli.exits import EXIT_CODES, LEFT, USAGE_ERROR, QuietEnd
+from kairo_team.cli.exit_codes import EXIT_CODES, LEFT, USAGE_ERROR, QuietEnd
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from kairo_team.budget import Budget
+from kairo_team.cli.numbers import BETWEEN, plain_number
 from kairo_team.cli.refusal import Refusal
 from kairo_team.errors import known
 
@@ -22,7 +23,7 @@ _WAY_OUT = (
 def parse_limits(text: str, option: str = "--budget") -> dict[str, object]:
     """Read `name=amount,name=amount`, as given to `option`; the amount `none` removes a limit."""
     limits: dict[str, object] = {}
-    for part in text.split(","):
+    for part in BETWEEN.split(text):
         name, equals, amount = (piece.strip() for piece in part.partition("="))
         name = name.replace("-", "_")
         if not equals or not amount:
@@ -36,6 +37,7 @@ def parse_limits(text: str, option: str = "--budget") -> dict[str, object]:
 
 
 def _number(name: str, amount: str, option: str) -> object:
+    amount = plain_number(amount)
     if name == "dollars":
         return amount.removeprefix("$")
     try:

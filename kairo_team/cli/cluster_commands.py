@@ -7,7 +7,7 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from types import FrameType
@@ -16,12 +16,22 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, cast
 import anyio
 import typer
 
-from kairo_team.cli.databases import BEAT, MAX_DELIVERIES, away_from_children, clustered, connect, database_of
-from kairo_team.cli.exits import EXIT_CODES, LEFT, LEFT_BY_SIGNAL, STATUS_CODES, exit_codes
+from kairo_team.cli.databases import (
+    BEAT,
+    MAX_DELIVERIES,
+    WORKER_PATIENCE,
+    away_from_children,
+    clustered,
+    connect,
+    database_of,
+    tell_if_away,
+)
+from kairo_team.cli.exit_codes import EXIT_CODES, GIVEN_UP_CODE, LEFT, LEFT_BY_SIGNAL, STATUS_CODES, exit_codes
 from kairo_team.cli.interrupts import leave
 from kairo_team.cli.job import Ended, Job, JsonLine, check, plain_log
 from kairo_team.cli.journals import command, coverage_of_run, go_on_commands, quoted, worker_command
 from kairo_team.cli.loading import importable, load_team_file, read_team_spec
+from kairo_team.cli.numbers import seconds, whole_number
 from kairo_team.cli.options import (
     AccountOption,
     BudgetOption,
@@ -37,12 +47,13 @@ from kairo_team.cli.run_table import show_commands
 from kairo_team.cli.sources import file_source, loaded, with_id
 from kairo_team.engine.work.runtime import bind_runtime, runtime_of
 from kairo_team.errors import InsufficientBudget, JournalError, MissingExtra, Misuse, RunExists
-from kairo_team.recorded import ENDED
+from kairo_team.recorded import ENDED, GIVEN_UP
 
 if TYPE_CHECKING:
     from kairo_team.cli.desk import Desk
     from kairo_team.cluster.cluster import Cluster
     from kairo_team.cluster.service import WorkerService
+    from kairo_team.recorded import RecordedRun
 
 LogFormat = Literal["text", "json"]
 _LOOK: Final = 0.5
@@ -50,6 +61,7 @@ _LOOK: Final = 0.5
 _WORKER_CODES: Final = exit_codes(
     "ended by a signal, its work done or given back", {LEFT: "left at once, by Ctrl-C", 143: "left at once, by SIGTERM"}
 )
+_SUBMIT_CODES: Final = EXIT_CODES.removesuffix(".") + f"; {GIVEN_UP_CODE} given up by the workers (--wait)."
 _ONE_SIGNAL: Final = 1.0
 """Seconds in which several signals count as one, because process managers often send them twice."""
 _SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM") if hasattr(signal, name))
@@ -63,19 +75,19 @@ def worker(
     *,
     database: DatabaseOption = None,
     engine: EngineOption = None,
-    concurrency: Annotated[int, typer.Option(metavar="N", min=1, help="Attempts made at once.")] = 8,
+    concurrency: Annotated[int, whole_number("Attempts made at once.", 1)] = 8,
     members: Annotated[
         str | None,
         typer.Option(metavar="A,B", help="Make attempts of these members alone, and coordinate no runs; default: all."),
     ] = None,
-    beat: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Time between two heartbeats; the same for all workers.")
-    ] = BEAT,
+    beat: Annotated[float, seconds("Time between two heartbeats; the same for all workers.")] = BEAT,
     max_deliveries: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Deaths of workers at one unit after which it is given up.")
+        int,
+        whole_number("Deaths of workers at one unit after which it is given up.", 1),
     ] = MAX_DELIVERIES,
     drain: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0, help="How long work in hand may take after SIGTERM or Ctrl-C.")
+        float,
+        seconds("How long work in hand may take after SIGTERM or Ctrl-C."),
     ] = 30.0,
     health: Annotated[
         str | None,
@@ -106,11 +118,12 @@ def worker(
             from kairo_team.cluster.health import HealthServer
             from kairo_team.cluster.service import WorkerService
 
-            make = partial(connect, place, engine, beat=beat, max_deliveries=max_deliveries)
+            make = partial(connect, place, engine, beat=beat, max_deliveries=max_deliveries, patience=WORKER_PATIENCE)
             service = WorkerService(make, team, concurrency=concurrency, members=names, drain=drain, tell=say)
             if health is not None:
                 server = stack.enter_context(HealthServer(service, health))
                 say(f"health: port {server.port}, /healthz and /readyz")
+            tell_if_away(place, say)
             with _ended_by_signals(service), away_from_children():
                 anyio.run(service.run)
         except MissingExtra as error:
@@ -172,7 +185,7 @@ def _ended_by_signals(service: WorkerService) -> Generator[None]:
 # ---------------------------------------------------------------- submit
 
 
-@cluster_app.command(epilog=EXIT_CODES)
+@cluster_app.command(epilog=_SUBMIT_CODES)
 def submit(
     context: typer.Context,
     file: TeamFile,
@@ -183,6 +196,10 @@ def submit(
     budget: BudgetOption = None,
     account: AccountOption = None,
     run_id: RunIdOption = None,
+    priority: Annotated[
+        int,
+        whole_number("When several runs or attempts wait, a higher priority begins first; default: 0.", -1000, 1000),
+    ] = 0,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until it ends or asks a person, and show its result.")
     ] = False,
@@ -200,18 +217,18 @@ def submit(
         clustered(place, engine, file_source(file, goal, None, None)) as cluster,
     ):
         made = with_id(job, run_id)
-        _send(cluster, made, account)
+        _send(cluster, made, account, priority)
         _show_sent(cluster, made, desk, json=json and not wait)
         return _wait_for(cluster, made, desk) if wait else 0
 
 
-def _send(cluster: Cluster, job: Job, account: str | None) -> None:
-    found = check(job)
+def _send(cluster: Cluster, job: Job, account: str | None, priority: int) -> None:
+    found = check(job, recorded=True)
     if not found.ok:
         raise Refusal(f"nothing was submitted: {'; '.join(found.problems)}")
     templates = runtime_of(bind_runtime(job.team)).templates
     try:
-        cluster.submit(job.team, job.request, templates, account=account)
+        cluster.submit(job.team, job.request, templates, account=account, priority=priority)
     except RunExists as error:
         there = command("show", quoted(error.run_id), journal=cluster.journal)
         raise Refusal(f"run {error.run_id!r} is recorded already: give --run-id another id; {there} shows it") from None
@@ -228,14 +245,7 @@ def _show_sent(cluster: Cluster, job: Job, desk: Desk, *, json: bool) -> None:
     commands = [command(*one, journal=journal) for one in words]
     coverage = coverage_of_run(journal, run)
     if json:
-        document = {
-            "run_id": run.run_id,
-            "state": run.state,
-            "waits": coverage.problem,
-            "go_on": commands,
-            "exit_code": 0,
-        }
-        desk.present(json_module.dumps(document, indent=2) + "\n", lambda _screen: None)
+        desk.present(_waiting_document(run, coverage.problem, commands, 0), lambda _screen: None)
         return
     desk.screen.print_text(f"run {run.run_id} is submitted to {journal.place}")
     if coverage.problem is not None:
@@ -244,16 +254,27 @@ def _show_sent(cluster: Cluster, job: Job, desk: Desk, *, json: bool) -> None:
     show_commands(commands, desk.screen, title="continue with:")
 
 
+def _waiting_document(run: RecordedRun, why: str | None, go_on: Sequence[str], code: int) -> str:
+    """Write the document of a run that has no result yet."""
+    document = {"run_id": run.run_id, "state": run.state, "waits": why, "go_on": list(go_on), "exit_code": code}
+    return json_module.dumps(document, indent=2) + "\n"
+
+
 def _wait_for(cluster: Cluster, job: Job, desk: Desk) -> int:
-    """Wait until the run has ended or has a question for a person; show its result."""
+    """Wait until the run has ended, has a question for a person, or is given up; show its result."""
     journal, run_id = cluster.journal, job.request.run_id
     try:
-        while (run := journal.show(run_id)).state not in (*ENDED, "suspended"):
+        while (run := journal.show(run_id)).state not in (*ENDED, "suspended", GIVEN_UP):
             time.sleep(_LOOK)
     except KeyboardInterrupt:
         there = command("show", quoted(run_id), journal=journal)
         desk.print_notice(f"the run continues: {there} shows it")
         return LEFT
+    if run.state == GIVEN_UP:
+        why = coverage_of_run(journal, run).problem
+        document = _waiting_document(run, why, go_on_commands(journal, run), GIVEN_UP_CODE)
+        desk.present(document, lambda screen: screen.print_text(f"run {run_id} waits: {why}"))
+        return GIVEN_UP_CODE
     result = journal.result(run_id)
     if result is None:  # it was cancelled before it began
         desk.print_notice(f"run {run_id} has ended: {run.state}")

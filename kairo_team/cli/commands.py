@@ -43,6 +43,14 @@ COMMANDS: Final[Mapping[str, Place]] = {
         "journal_commands:journal_app",
         "Show the state of a recorded run: tasks, calls, open questions, and the command that resumes it.",
     ),
+    "compare": Place(
+        "journal_commands:journal_app",
+        "Show two recorded runs side by side, task by task; tasks that ended differently come first.",
+    ),
+    "questions": Place(
+        "journal_commands:journal_app",
+        "List the open questions of all runs: the oldest first, with the command that answers it, deferred ones last.",
+    ),
     "resume": Place(
         "journal_commands:journal_app",
         "Resume a run that is suspended, or whose process is gone: nothing that was finished is done again.",
@@ -68,6 +76,10 @@ COMMANDS: Final[Mapping[str, Place]] = {
         "metrics_command:metrics_app",
         "Print how many runs, questions, workers and calls in doubt a journal has, in the text format of Prometheus.",
     ),
+    "top": Place(
+        "top_command:top_app",
+        "Show the workers and open runs of a journal or a database, live in a terminal until Ctrl-C.",
+    ),
     "worker": Place(
         "cluster_commands:cluster_app",
         "Make attempts and coordinate runs for a team whose runs are in a database, until SIGTERM or Ctrl-C.",
@@ -75,6 +87,18 @@ COMMANDS: Final[Mapping[str, Place]] = {
     "submit": Place(
         "cluster_commands:cluster_app",
         "Record a run in a database for the workers of its team to coordinate, and print its id.",
+    ),
+    "pause": Place(
+        "queue_commands:queue_app",
+        "Let no further submitted run of a queue begin, until `kairo unpause`; runs at work continue.",
+    ),
+    "unpause": Place(
+        "queue_commands:queue_app",
+        "Let the submitted runs of a paused queue begin again, the highest priority first.",
+    ),
+    "queue": Place(
+        "queue_commands:queue_app",
+        "Show the queues of submitted runs, or set how many runs of a team, an account or all are at work at once.",
     ),
     "budget": Place(
         "account_commands:account_app",

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kairo_team.cli.exits import exit_codes
+from kairo_team.cli.exit_codes import exit_codes
 from kairo_team.cli.journals import opened
+from kairo_team.cli.numbers import whole_number
 from kairo_team.cli.options import (
     BehindProxyOption,
     DatabaseOption,
@@ -33,7 +34,7 @@ def console(
     journal: JournalOption = None,
     database: DatabaseOption = None,
     host: HostOption = "127.0.0.1",
-    port: Annotated[int, typer.Option(metavar="N", min=0, max=65_535, help="Its port; 0: a free one.")] = 0,
+    port: Annotated[int, whole_number("Its port; 0: a free one.", 0, 65_535)] = 0,
     person: Annotated[
         str | None, typer.Option("--as", metavar="NAME", help="The name of who answers; a browser may give another.")
     ] = None,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -23,10 +23,11 @@ DATABASE: Final = "KAIRO_DATABASE"
 _JOURNAL: Final = "KAIRO_JOURNAL"
 PATIENCE: Final = 10.0
 """Seconds for which a command tries to reach a database."""
+WORKER_PATIENCE: Final = 60.0
+"""The same for a worker, which may start at the same time as its database."""
 BEAT: Final = 2.0
 """Seconds between two heartbeats of a process, unless an option says otherwise."""
 MAX_DELIVERIES: Final = 5
-_DEFAULT: Final[EngineName] = "dbos"
 
 
 @dataclass(frozen=True)
@@ -151,21 +152,28 @@ def connect(
     source: Mapping[str, str] | None = None,
     beat: float = BEAT,
     max_deliveries: int = MAX_DELIVERIES,
+    patience: float = PATIENCE,
 ) -> Cluster:
     """Make a cluster with an engine, or with the database's own; `beat` is the heartbeat's interval in seconds."""
-    from kairo_team.cluster.cluster import Cluster
-
-    used = engine or _used_engine(place) or _DEFAULT
-    return Cluster(place.url, engine=used, beat=beat, max_deliveries=max_deliveries, source=source)
-
-
-def _used_engine(place: DatabaseUrl) -> EngineName | None:
+    from kairo_team.cluster.cluster import Cluster, used_engine
     from kairo_team.durable.postgres import PostgresJournal
 
-    journal = PostgresJournal(place.url, patience=PATIENCE)
+    if engine is None:
+        # A cluster finds its engine by itself, but would wait a minute for a database that is away.
+        with closing(PostgresJournal(place.url, patience=patience)) as journal:
+            engine = used_engine(journal)
+    return Cluster(place.url, engine=engine, beat=beat, max_deliveries=max_deliveries, source=source)
+
+
+def tell_if_away(place: DatabaseUrl, tell: Callable[[str], object]) -> None:
+    """Tell that a worker waits for its database, if the database cannot be reached yet."""
+    from psycopg import OperationalError
+
+    from kairo_team.durable.postgres_database import connect_to, place_of_url
+
     try:
-        with journal.database.reading() as connection:
-            found = connection.execute("SELECT value FROM about WHERE name = 'engine'").fetchone()
-    finally:
-        journal.close()
-    return None if found is None else found[0]
+        connect_to(place.url, "worker").close()
+    except OperationalError as error:
+        why = " ".join(str(error).split())
+        most = f"the worker waits at most {WORKER_PATIENCE:g} s"
+        tell(f"{place_of_url(place.url)} cannot be reached yet, and {most}: {why}")

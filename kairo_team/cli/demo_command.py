@@ -9,7 +9,7 @@ import typer
 
 from kairo_team.cli.databases import file_of
 from kairo_team.cli.demo_scenes import Demo
-from kairo_team.cli.exits import EXIT_CODES
+from kairo_team.cli.exit_codes import EXIT_CODES
 from kairo_team.cli.options import (
     BudgetOption,
     ContentOption,

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kairo_team._util.terminal import clean
-from kairo_team.cli.exits import LEFT_BY_SIGNAL
+from kairo_team.cli.exit_codes import LEFT_BY_SIGNAL
 from kairo_team.cli.job import Ended, Job, execute
 from kairo_team.cli.journals import command, made, quoted
 from kairo_team.cli.refusal import Refusal
@@ -168,7 +168,7 @@ class Demo:
 
     def _show_finished(self, outcomes: Sequence[TaskOutcome]) -> None:
         done = [one for one in outcomes if one.status is TaskStatus.COMPLETED]
-        self._line(f"finished: {len(done)} of {count(len(outcomes), 'task')}")
+        self._line(f"finished: {len(done):,} of {count(len(outcomes), 'task')}")
         for one in done:
             self._line(f"+ {one.task_id}: {_text(one.artifact.text if one.artifact else '')}", 4, "green")
         reasons: dict[str, list[str]] = {}
@@ -190,9 +190,12 @@ class Demo:
         self._head("The report of the first run: one HTML file, open it in a browser")
         self._screen.show(Text(f"  {clean(str(report))}"), soft_wrap=True)
         with self._journal() as book:
-            runs = command("runs", journal=book)
-        advice = () if self._own_commits else ("your own commits: kairo demo --repo PATH",)
-        for line in (f"the runs of this demo: {runs}", *advice):
+            lines = [
+                f"the same run in the console: {command('console', journal=book)}",
+                f"the runs of this demo: {command('runs', journal=book)}",
+            ]
+        lines += [] if self._own_commits else ["your own commits: kairo demo --repo PATH"]
+        for line in lines:
             self._screen.show(Text(f"  {line}", style="dim"), soft_wrap=True)
 
     # ------------------------------------------------------------ parts that the scenes share

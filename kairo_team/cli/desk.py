@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from kairo_team._util.late_pydantic import adapter
 from kairo_team._util.masking import masked
-from kairo_team.cli.exits import LEFT_BY_SIGNAL, USAGE_ERROR
+from kairo_team.cli.exit_codes import LEFT_BY_SIGNAL, USAGE_ERROR
 from kairo_team.cli.graph import known_plan, write_picture
 from kairo_team.cli.job import Ended, Job, check, describe_unreplaced, execute
 from kairo_team.cli.journals import place_name
@@ -83,10 +83,10 @@ class Desk:
         self.has_shown = True
         return ended.code
 
-    def check(self, job: Job) -> int:
-        """Show whether a job can start and how its budget would be split; return the exit code."""
+    def check(self, job: Job, *, recorded: bool) -> int:
+        """Show whether a job can start, `recorded` or not, and how its budget would be split; return the exit code."""
         self._warn_of_unreplaced(job)
-        found = check(job)
+        found = check(job, recorded=recorded)
         code = 0 if found.ok else USAGE_ERROR
         if self._write is not None:
             self._put(write_check(found, code))

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 import typer
 
 from kairo_team.budget import Budget
-from kairo_team.cli.budgets import parse_limits
+from kairo_team.cli.budgets import limited
 from kairo_team.cli.databases import file_of
-from kairo_team.cli.exits import INCOMPLETE, LEFT, NOT_MET, exit_codes
+from kairo_team.cli.exit_codes import INCOMPLETE, LEFT, NOT_MET, exit_codes
 from kairo_team.cli.job import Ended, GoOn, Job, execute, warn_at_once
 from kairo_team.cli.journal_commands import read_age
 from kairo_team.cli.journals import made, place_name
 from kairo_team.cli.judge_inputs import check_output, read_judge, read_rubric, write_output
 from kairo_team.cli.loading import importable, load_subject, read_team_spec
+from kairo_team.cli.numbers import plain_number, whole_number
 from kairo_team.cli.options import (
     ContentOption,
     CoordinatorOption,
@@ -120,10 +121,14 @@ def eval_command(
     judge: Annotated[
         str | None, typer.Option(metavar="MODEL", help="Answers the criteria for a judge: a name, or FILE.py:NAME.")
     ] = None,
-    repeat: Annotated[int, typer.Option(metavar="N", min=1, help="Run each case this many times.")] = 1,
-    parallel: Annotated[int, typer.Option(metavar="N", min=1, help="Run this many trials at once.")] = 4,
+    repeat: Annotated[int, whole_number("Run each case this many times.", 1)] = 1,
+    parallel: Annotated[int, whole_number("Run this many trials at once.", 1)] = 4,
     budget: Annotated[
-        str | None, typer.Option(metavar="LIMITS", help="Limits of the whole eval, such as tokens=200000,dollars=0.50.")
+        str | None,
+        typer.Option(
+            metavar="LIMITS",
+            help="Limits of the whole eval, such as tokens=200000,dollars=0.50; reviews may use 20 %.",
+        ),
     ] = None,
     model: ModelOption = None,
     coordinator: CoordinatorOption = None,
@@ -262,7 +267,7 @@ def _job(
     spec = read_team_spec(team)
     stack.enter_context(importable(spec.folder))
     subject, config, plan = load_subject(spec)
-    limits: dict[str, Any] = {} if budget is None else parse_limits(budget)
+    limit = limited(Budget(), budget)
     try:
         return prepare_eval(
             subject,
@@ -271,7 +276,7 @@ def _job(
             judge=None if judge is None else read_judge(stack, judge),
             repeat=repeat,
             parallel=parallel,
-            budget=Budget(**limits),
+            budget=limit,
             config=config,
             plan=plan,
             coordinator=named_coordinator(coordinator),
@@ -324,12 +329,12 @@ def _runs_job(
         raise Refusal("--runs needs the journal in which runs are recorded: name its file with --journal runs.db")
     if rubric is None:
         raise Refusal("--runs judges by a rubric: give --rubric FILE")
-    limits: dict[str, Any] = {} if budget is None else parse_limits(budget)
+    limit = limited(Budget(), budget)
     by = None if judge is None else read_judge(stack, judge)
     criteria = read_rubric(stack, rubric)
     with made(_existing(file)) as book:
         try:
-            return prepare_runs_eval(book, criteria, judge=by, parallel=parallel, budget=Budget(**limits), **selected)
+            return prepare_runs_eval(book, criteria, judge=by, parallel=parallel, budget=limit, **selected)
         except (KairoError, ValueError) as error:
             raise Refusal(explain(error) if isinstance(error, KairoError) else str(error)) from None
 
@@ -368,9 +373,10 @@ def _read_selection(text: str) -> dict[str, Any]:
         selected["since"] = read_age(found["since"], "--runs: since")
     for name, least, allowed in (("sample", 1, "a whole number from 1"), ("seed", 0, "a whole number from 0")):
         if name in found:
-            if not re.fullmatch(r"[0-9]{1,18}", found[name]) or int(found[name]) < least:
+            number = plain_number(found[name])
+            if not re.fullmatch(r"[0-9]{1,18}", number) or int(number) < least:
                 raise Refusal(f"--runs: {name} is {allowed}, not {found[name]!r:.80}")
-            selected[name] = int(found[name])
+            selected[name] = int(number)
     return selected
 
 
@@ -408,7 +414,7 @@ def _requirement(text: str, job: EvalJob, *, compared: bool, runs: bool) -> Requ
     """Read a requirement; `Refusal` for a metric that the eval will not have."""
     match = _REQUIREMENT.fullmatch(text)
     try:
-        bound = float(match[3]) if match else None
+        bound = float(plain_number(match[3])) if match else None
     except ValueError:
         bound = None
     if match is None or bound is None:

@@ -37,11 +37,9 @@ def known_plan(job: Job) -> TaskGraph:
 
 
 def _preview(job: Job) -> Any:
-    """Return the plan that the coordinator would run, if it is known; else the request's plan, which may be None.
-
-    The coordinator decides first, as in `kairo check`, because it need not follow the request's plan.
-    """
+    """Return the plan that the coordinator would run, if it is known; else the request's plan, which may be None."""
     team, request = replace(job.team, runtime=None), job.request
+    # First, as in `kairo check`: the coordinator need not follow the request's plan.
     coordinator = pick_coordinator(team, request, job.coordinator)
     preview = getattr(coordinator, "preview", None)
     try:

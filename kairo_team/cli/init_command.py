@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final, cast
 import typer
 
 from kairo_team._util.version import version_of_library
-from kairo_team.cli.exits import exit_codes
+from kairo_team.cli.exit_codes import exit_codes
 from kairo_team.cli.journals import quoted
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.errors import known
@@ -114,13 +114,13 @@ def _names(folder: Path, name: str | None) -> tuple[str, str]:
 
 
 def _check_package(package: str) -> None:
-    """Refuse the name of another module, because one of the two would hide the other."""
+    """Refuse the name of another module."""
     taken = package in sys.stdlib_module_names or package in {"tests", "kairo_team"}
     try:
         taken = taken or find_spec(package) is not None
     except (ImportError, ValueError):
         taken = True
-    if taken:
+    if taken:  # one of the two would hide the other
         raise Refusal(f"a module {package!r} is there already, of Python or of an installed package: give a --name")
 
 

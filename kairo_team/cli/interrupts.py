@@ -11,7 +11,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any, Final, Self
 
-from kairo_team.cli.exits import LEFT, LEFT_BY_SIGNAL
+from kairo_team.cli.exit_codes import LEFT, LEFT_BY_SIGNAL
 from kairo_team.engine.work.runtime import Runtime
 from kairo_team.errors import Misuse
 from kairo_team.events import Event, TeamResumed, TeamStarted

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import anyio
 
 from kairo_team import api as front
-from kairo_team._util.masking import masked
+from kairo_team._util.masking import masked, shortened
 from kairo_team.cli.databases import away_from_children
-from kairo_team.cli.exits import LEFT, STATUS_CODES, USAGE_ERROR
+from kairo_team.cli.exit_codes import LEFT, STATUS_CODES, USAGE_ERROR
 from kairo_team.cli.interrupts import Interrupts
 from kairo_team.cli.journals import command, go_on_commands, quoted
 from kairo_team.cli.refusal import Refusal, explain
@@ -177,10 +177,10 @@ def _standing_elsewhere(journal: OtherJournal, run_id: str) -> tuple[str, list[s
     return state, go_on_commands(journal, run._replace(state=state))
 
 
-def check(job: Job, runtime: Runtime | None = None) -> PlanCheck:
-    """Find out whether the job can start."""
-    team = replace(job.team, runtime=None)
-    return front.check(team, job.request, coordinator=job.coordinator, runtime=runtime or _runtime(job, ()))
+def check(job: Job, runtime: Runtime | None = None, *, recorded: bool = False) -> PlanCheck:
+    """Find out whether the job can start; `recorded`: in a journal that is not opened for this."""
+    team, runtime = replace(job.team, runtime=None), runtime or _runtime(job, (), recorded=recorded)
+    return front.check(team, job.request, coordinator=job.coordinator, runtime=runtime)
 
 
 def _run(job: Job, runtime: Runtime, watch: Watch | None) -> TeamResult:
@@ -232,14 +232,14 @@ def _explain_not_resumed(error: BaseException) -> str:
     return explain(error)
 
 
-def _runtime(job: Job, subscribers: Sequence[Subscriber]) -> Runtime:
+def _runtime(job: Job, subscribers: Sequence[Subscriber], *, recorded: bool = False) -> Runtime:
     """Return a runtime for the run, with the settings of the team's own runtime."""
     runtime = runtime_of(bind_runtime(job.team)).with_subscribers(subscribers)
     book = job.journal
     runtime.store = book.journal if isinstance(book, OtherJournal) else book or runtime.store
     runtime.engine = job.cluster or runtime.engine
     # Without a gate, questions of a recorded run wait in the journal for `kairo answer`.
-    if runtime.store is not None and runtime.gate is None:
+    if runtime.gate is None and (recorded or runtime.store is not None):
         runtime.gate = DeferGate()
     if job.model is None:
         return runtime
@@ -295,7 +295,7 @@ class _OneLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         error = record.exc_info[1] if record.exc_info else None
         why = f": {explain(error)}" if error is not None else ""
-        return f"{record.levelname.lower()}: {one_line(record.getMessage())}{why}"
+        return shortened(f"{record.levelname.lower()}: {one_line(record.getMessage())}{why}")
 
 
 class JsonLine(logging.Formatter):
@@ -316,7 +316,7 @@ class JsonLine(logging.Formatter):
             **about,
         }
         if record.exc_info:
-            line["error"] = self.formatException(record.exc_info)
+            line["error"] = shortened(self.formatException(record.exc_info))
         return json.dumps(line)
 
 

@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
+from kairo_team._util.masking import masked
+from kairo_team._util.mistakes import did_you_mean
+from kairo_team.cli.compare import both_document, show_both
 from kairo_team.cli.databases import any_place_of
-from kairo_team.cli.exits import EXIT_CODES, exit_codes
+from kairo_team.cli.exit_codes import EXIT_CODES, exit_codes
 from kairo_team.cli.job import GoOn
 from kairo_team.cli.journals import (
     command,
+    commands_for,
     coverage_of_run,
     find_question,
     find_run,
@@ -23,9 +27,11 @@ from kairo_team.cli.journals import (
     opened,
     place_name,
     quoted,
+    short_id,
     why_waiting,
     worker_command,
 )
+from kairo_team.cli.numbers import plain_number, whole_number
 from kairo_team.cli.options import (
     BudgetOption,
     ContentOption,
@@ -34,23 +40,29 @@ from kairo_team.cli.options import (
     EventsOption,
     JournalOption,
     JsonOption,
+    ModelOption,
     RunArgument,
 )
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.cli.run_table import (
+    questions_document,
     record_document,
     runs_document,
     show_commands,
     show_question,
+    show_questions,
     show_record,
     show_runs,
 )
-from kairo_team.cli.sources import loaded_again, on_cluster
+from kairo_team.cli.sources import loaded_again, on_cluster, refuse_model, send_again
 from kairo_team.cli.streams import silence
+from kairo_team.cli.task_view import output_of_task, show_task, task_document
+from kairo_team.durable.journal import SqliteJournal
 from kairo_team.errors import RunExists, known
 from kairo_team.human import HumanDecision
 from kairo_team.recorded import ENDED, STATES, RecordedRun
 from kairo_team.views.other_journals import record_of
+from kairo_team.views.recorded_report import add_result, recorded_story
 from kairo_team.views.text import count, one_line
 
 if TYPE_CHECKING:
@@ -87,7 +99,8 @@ def runs(
         found = book.runs(state=state, team=team)
         if found or json:
             waiting = why_waiting(book, found)
-            desk.present(runs_document(found, waiting), lambda screen: show_runs(found, waiting, screen))
+            then = commands_for(book, found)
+            desk.present(runs_document(found, waiting), lambda screen: show_runs(found, waiting, screen, then))
         else:
             chosen = "" if state is team is None else ", or none of the chosen ones"
             desk.screen.print_text(f"no run is recorded in {place_name(book)}{chosen}")
@@ -101,11 +114,21 @@ def show(
     *,
     journal: JournalOption = None,
     database: DatabaseOption = None,
+    task: Annotated[
+        str | None, typer.Option(metavar="TASK", help="Show this task: each attempt, its findings, and what it made.")
+    ] = None,
+    output: Annotated[
+        bool, typer.Option("--output", help="Print the whole output of the run, or of the task, and nothing else.")
+    ] = False,
     json: JsonOption = False,
 ) -> int:
     """Show the state of a recorded run: tasks, calls, open questions, and the command that resumes it."""
     desk = cast("Desk", context.obj)
+    if json and output:
+        raise Refusal("--output prints a text and --json a document: leave one of them out")
     desk.begin(json=json)
+    if task is not None or output:
+        return _show_part(desk, run, task, journal, database, output=output)
     with opened(journal, database) as book:
         record = record_of(book, find_run(book, run))
         coverage = coverage_of_run(book, record.run)
@@ -115,6 +138,80 @@ def show(
             go_on = [worker_command(book, record.run), *go_on]
     waits = coverage.problem
     desk.present(record_document(record, go_on, waits), lambda screen: show_record(record, go_on, screen, waits, then))
+    return 0
+
+
+def _show_part(
+    desk: Desk, run: str, task: str | None, journal: str | None, database: str | None, *, output: bool
+) -> int:
+    with opened(journal, database) as book:
+        found = find_run(book, run)
+        story = recorded_story(book, found.run_id)
+        story.run_id, known = found.run_id, add_result(book, found.run_id, story)
+        if task is not None and task not in story.tasks:
+            there = command("show", quoted(found.run_id), journal=book)
+            near = did_you_mean(task, story.tasks)
+            raise Refusal(f"run {found.run_id} has no task {task!r}: {near}{there} lists its tasks")
+    if task is not None and not output:
+        desk.present(task_document(story, task), lambda screen: show_task(story, task, screen))
+        return 0
+    text = known.output if task is None else output_of_task(story, task)
+    if text is None:
+        raise Refusal(f"{f'task {task}' if task else f'run {found.run_id}'} has no output that is recorded")
+    desk.screen.print_text(masked(text).rstrip("\n"))
+    return 0
+
+
+@journal_app.command(epilog=_DONE)
+def compare(
+    context: typer.Context,
+    run: RunArgument,
+    other: Annotated[
+        str | None, typer.Argument(metavar="OTHER", help="The other run; default: the run of its team before it.")
+    ] = None,
+    *,
+    journal: JournalOption = None,
+    database: DatabaseOption = None,
+    json: JsonOption = False,
+) -> int:
+    """Show two recorded runs side by side, task by task; tasks that ended differently come first."""
+    desk = cast("Desk", context.obj)
+    desk.begin(json=json)
+    with opened(journal, database) as book:
+        second = find_run(book, run)
+        first = _run_before(book, second) if other is None else find_run(book, other)
+        records = [record_of(book, first), record_of(book, second)]
+    desk.present(both_document(records), lambda screen: show_both(records, screen))
+    return 0
+
+
+def _run_before(book: Book, run: RecordedRun) -> RecordedRun:
+    """Return the run of the same team that began last before another one."""
+    earlier = [one for one in book.runs(team=run.team) if one.started_at < run.started_at and one.parent is None]
+    if not earlier:
+        raise Refusal(f"no run of team {run.team!r} began before run {run.run_id}: name the other run")
+    return max(earlier, key=lambda one: one.started_at)
+
+
+@journal_app.command(epilog=_DONE)
+def questions(
+    context: typer.Context,
+    *,
+    journal: JournalOption = None,
+    database: DatabaseOption = None,
+    json: JsonOption = False,
+) -> int:
+    """List the open questions of all runs: the oldest first, with the command that answers it, deferred ones last."""
+    desk = cast("Desk", context.obj)
+    desk.begin(json=json)
+    with opened(journal, database) as book:
+        found = book.pending()
+        place = place_name(book)
+        answers = [
+            command("answer", quoted(one.run_id), quoted(short_id(one, one.run_id)), "approve", journal=book)
+            for one in found[:1]
+        ]
+    desk.present(questions_document(found), lambda screen: show_questions(found, answers, place, screen))
     return 0
 
 
@@ -136,7 +233,11 @@ def resume(
     allow_change: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="What may have changed since it began; may be repeated.")
     ] = None,
+    by_workers: Annotated[
+        bool, typer.Option("--by-workers", help="Send a submitted run that was given up to its workers again.")
+    ] = False,
     budget: BudgetOption = None,
+    model: ModelOption = None,
     events: EventsOption = None,
     content: ContentOption = None,
     json: JsonOption = False,
@@ -148,9 +249,17 @@ def resume(
     """
     desk = cast("Desk", context.obj)
     desk.begin(json=json)
+    place = any_place_of(journal, database)
+    refuse_model(place, model)
     with opened(journal, database) as book:
         found = find_run(book, run)
         _refuse_ended(book, found)
+        if by_workers:
+            if file or budget or model or allow_change or take_over:
+                raise Refusal("--by-workers sends the run as it is: leave out FILE and the other options")
+            send_again(found, place, engine)
+            desk.screen.print_text(f"run {found.run_id} is sent to its workers again")
+            return 0
         coverage = coverage_of_run(book, found)
         if coverage.by_workers:
             waits = f", but it waits: {coverage.problem}" if coverage.problem else ""
@@ -163,8 +272,8 @@ def resume(
             )
         how = GoOn(take_over, tuple(allow_change or ()))
         with (
-            loaded_again(found, book, file, budget, how) as job,
-            on_cluster(job, any_place_of(journal, database), engine) as kept,
+            loaded_again(found, book, file, budget, model, how) as job,
+            on_cluster(job, place, engine) as kept,
         ):
             return desk.run(kept, events, content)
 
@@ -218,7 +327,11 @@ def answer(
 def cancel(
     context: typer.Context, run: RunArgument, *, journal: JournalOption = None, database: DatabaseOption = None
 ) -> int:
-    """End a recorded run for good: it cannot be resumed. A run in another process ends within seconds."""
+    """End a recorded run for good: it cannot be resumed. A run in another process ends within seconds.
+
+    One task alone is cancelled in the run's own process: in the console of `kt.console(runtime)`, or by
+    `run.cancel_task(...)`.
+    """
     desk = cast("Desk", context.obj)
     with opened(journal, database) as book:
         found = find_run(book, run)
@@ -244,7 +357,8 @@ def fork(
         str | None, typer.Option(metavar="TASK", help="Leave out what this task did, and what depends on it.")
     ] = None,
     after: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="Leave out all records after the event of this number.")
+        int | None,
+        whole_number("Leave out all records after the event of this number.", 0),
     ] = None,
     new_id: Annotated[
         str | None, typer.Option(metavar="ID", help="The new run's id; default: one that is made.")
@@ -268,6 +382,10 @@ def fork(
         go_on = go_on_commands(book, made)
     desk.screen.print_text(f"run {made.run_id} is a fork of run {found.run_id}")
     show_commands(go_on, desk.screen)
+    if isinstance(book, SqliteJournal) and go_on:
+        desk.screen.print_text(
+            "  --model NAME and --budget LIMITS continue it with another model and other limits", "dim"
+        )
     return 0
 
 
@@ -298,7 +416,7 @@ def read_age(text: str, option: str) -> float:
     """Read `30d`, `12h`, `90m` or `45s` as seconds; `option` names the age in errors."""
     unit = _UNITS.get(text[-1:])
     try:
-        amount = float(text[:-1])
+        amount = float(plain_number(text[:-1]))
     except ValueError:
         amount = -1.0
     if unit is None or not 0 <= amount < float("inf"):
@@ -313,7 +431,7 @@ def events(
     journal: JournalOption = None,
     database: DatabaseOption = None,
     follow: Annotated[bool, typer.Option("--follow", help="Wait for more until the run ends.")] = False,
-    after: Annotated[int, typer.Option(metavar="N", min=0, help="Only events with a number above this one.")] = 0,
+    after: Annotated[int, whole_number("Only events with a number above this one.", 0)] = 0,
 ) -> int:
     """Print the events of a recorded run as JSON Lines."""
     with opened(journal, database) as book:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import shlex
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
+from kairo_team._util.mistakes import did_you_mean
 from kairo_team._util.terminal import clean
 from kairo_team.cli.databases import PATIENCE, DatabaseUrl, any_place_of, place_of, shown_option
 from kairo_team.cli.named_journals import NamedPlace, named_journal
@@ -17,7 +17,7 @@ from kairo_team.cluster.coverage import Coverage, coverage_of
 from kairo_team.durable.journal import SqliteJournal
 from kairo_team.durable.sql_journal import SqlJournal
 from kairo_team.errors import JournalError, Misuse, RunNotFound
-from kairo_team.recorded import ENDED, RecordedRun
+from kairo_team.recorded import ENDED, GIVEN_UP, RecordedRun
 from kairo_team.views.other_journals import Book, OtherJournal
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ _LEAST_PREFIX: Final = 4
 _MOST_CLOSE: Final = 3
 _NOT_ACCEPTED: Final = ("failed", "skipped", "cancelled")
 """Statuses of tasks that a fork does again."""
+_BAD: Final = ("interrupted", GIVEN_UP, "degraded", "failed", "timeout")
+"""States of runs that need attention."""
 _NO_JOURNAL: Final = (
     "this command needs the journal in which runs are recorded: name its file with --journal runs.db, or in the "
     "environment variable KAIRO_JOURNAL"
@@ -106,11 +108,11 @@ def find_run(journal: Book, text: str) -> RecordedRun:
     matching = [name for name in runs if name.startswith(text)] if len(text) >= _LEAST_PREFIX else []
     if len(matching) == 1:
         return runs[matching[0]]
-    close = matching[:_MOST_CLOSE] or difflib.get_close_matches(text, runs, _MOST_CLOSE)
-    wrong = f"{len(matching)} runs in {place_name(journal)} begin with {text!r}" if matching else ""
-    hint = f": did you mean {' or '.join(close)}?" if close else ""
-    where = command("runs", journal=journal)
-    raise Refusal(f"{wrong or f'there is no run {text!r} in {place_name(journal)}'}{hint or ':'} {where} lists them")
+    place, where = place_name(journal), command("runs", journal=journal)
+    if matching:
+        some = f"such as {' and '.join(map(repr, matching[:_MOST_CLOSE]))}"
+        raise Refusal(f"{len(matching)} runs in {place} begin with {text!r}, {some}: {where} lists them")
+    raise Refusal(f"there is no run {text!r} in {place}: {did_you_mean(text, runs, _MOST_CLOSE)}{where} lists them")
 
 
 def find_question(questions: tuple[HumanRequest, ...], run_id: str, text: str | None) -> HumanRequest:
@@ -147,29 +149,44 @@ def go_on_commands(journal: Book, run: RecordedRun, coverage: Coverage | None = 
 
     `coverage` is the run's coverage by workers, if it was read already.
     """
+    if run.state == GIVEN_UP:
+        return [command("resume", quoted(run.run_id), "--by-workers", journal=journal)]
     if run.state not in ("suspended", "interrupted"):
         return []
     coverage = coverage_of_run(journal, run) if coverage is None else coverage
     name = quoted(run.run_id)
-    questions = [quoted(short_id(one, run.run_id)) for one in journal.pending(run.run_id)]
-    words = [[name, one] for one in questions] if len(questions) > 1 else [[name]] * len(questions)
-    answers = [command("answer", *one, "approve", journal=journal) for one in words]
+    answers = [command(*words, journal=journal) for words in answer_words(run.run_id, journal.pending(run.run_id))]
     if coverage.by_workers:
         return answers
     file = [] if run.source else ["FILE.py"]
     return [*answers, command("resume", name, *file, journal=journal)]
 
 
+def answer_words(run_id: str, questions: Sequence[HumanRequest]) -> list[list[str]]:
+    """Return the words of a command for each open question of a run; with several, each names its question."""
+    named = [[quoted(short_id(one, run_id))] if len(questions) > 1 else [] for one in questions]
+    return [["answer", quoted(run_id), *question, "approve"] for question in named]
+
+
 def next_commands(journal: Book, record: RunRecord) -> list[str]:
-    """Return the command that does the first task that was not accepted again, and the one that writes a report."""
+    """Return the commands that show the first task that was not accepted and do it again, and one for the report."""
     if record.run.state not in ENDED:
         return []
     name = quoted(record.run.run_id)
     bad = next((one.task_id for one in record.tasks if one.status in _NOT_ACCEPTED), None)
     if bad is None or record.run.parent is not None:
         return [command("report", name, journal=journal)]
-    fork = [command("fork", name, "--before", quoted(bad), journal=journal)]
-    return [*fork, command("report", name, journal=journal)]
+    look = command("show", name, "--task", quoted(bad), journal=journal)
+    fork = command("fork", name, "--before", quoted(bad), journal=journal)
+    return [look, fork, command("report", name, journal=journal)]
+
+
+def commands_for(journal: Book, runs: Sequence[RecordedRun]) -> list[str]:
+    """Return what to do about a list of runs: show the newest one that did not complete, and answer what is asked."""
+    bad = next((one for one in runs if one.state in _BAD), None)
+    look = [] if bad is None else [command("show", quoted(bad.run_id), journal=journal)]
+    asks = any(one.state == "suspended" for one in runs)
+    return [*look, *([command("questions", journal=journal)] if asks else [])]
 
 
 def coverage_of_run(journal: Book, run: RecordedRun) -> Coverage:

@@ -12,14 +12,15 @@ import anyio
 import typer
 
 from kairo_team.cli.commands import WholeSentences
-from kairo_team.cli.exits import NO_ANSWER, exit_codes
+from kairo_team.cli.exit_codes import NO_ANSWER, exit_codes
 from kairo_team.cli.job import plain_log
 from kairo_team.cli.judge_attack import attack_command
 from kairo_team.cli.judge_compare import compare_command
 from kairo_team.cli.judge_inputs import JudgeJob, check_output, judge_job, write_output
 from kairo_team.cli.judge_report import calibration_document, score_document, show_calibration, show_score
 from kairo_team.cli.judge_try import try_command
-from kairo_team.cli.options import RubricOption
+from kairo_team.cli.numbers import whole_number
+from kairo_team.cli.options import RubricOption, VotesOption
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.errors import HaltError, KairoError
 from kairo_team.evaluators.calibration.calibration import Calibration, calibrate, score_judge
@@ -55,17 +56,7 @@ JudgeOption = Annotated[
 BudgetOption = Annotated[
     str | None, typer.Option(metavar="LIMITS", help="All the judges may spend, such as tokens=200000,dollars=0.50.")
 ]
-RepeatsOption = Annotated[
-    int, typer.Option(metavar="N", min=1, help="Ask about each example this many times, to count flips.")
-]
-VotesOption = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        min=1,
-        help="Ask up to N times; the share of votes is the confidence. Default: as the rubric says.",
-    ),
-]
+RepeatsOption = Annotated[int, whole_number("Ask about each example this many times, to count flips.", 1)]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
 
 
@@ -165,12 +156,12 @@ def _ask(
         with plain_log():
             found = anyio.run(partial(ask, repeats=job.repeats, budget=job.budget))
     except HaltError as halt:
-        raise Refusal(f"not all {len(job.labelled)} examples could be reviewed: {halt}: {_MORE}") from None
+        raise Refusal(f"not all {len(job.labelled):,} examples could be reviewed: {halt}: {_MORE}") from None
     except (KairoError, ValueError) as error:
         raise Refusal(explain(error) if isinstance(error, KairoError) else str(error)) from None
     unpaid = report_of(found).no_answer.get(Cause.JUDGE_BUDGET, 0)
     if unpaid:
-        raise Refusal(f"the budget did not reach for {unpaid} of {len(job.labelled)} examples: {_MORE}")
+        raise Refusal(f"the budget did not reach for {unpaid:,} of {len(job.labelled):,} examples: {_MORE}")
     return found
 
 

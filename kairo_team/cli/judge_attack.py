@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import json as json_format
 import logging
 import signal
 import threading
@@ -16,11 +16,12 @@ import anyio
 import typer
 
 from kairo_team.budget import Budget
-from kairo_team.cli.budgets import parse_limits
-from kairo_team.cli.exits import LEFT
+from kairo_team.cli.budgets import limited
+from kairo_team.cli.exit_codes import LEFT
 from kairo_team.cli.judge_inputs import read_judge, read_rubric
 from kairo_team.cli.judge_report import show_table
-from kairo_team.cli.options import RubricOption
+from kairo_team.cli.numbers import whole_number
+from kairo_team.cli.options import RubricOption, VotesOption
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.errors import HaltError, KairoError
 from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy
@@ -56,13 +57,15 @@ def attack_command(
         Path | None, typer.Option("--attacks", metavar="DIR", help="Your own attacks in addition, one a file.")
     ] = None,
     cases: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="At most so many attacks of the corpus; default: all.")
+        int | None,
+        whole_number("At most so many attacks of the corpus; default: all.", 1),
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="A different number makes different attacks.")] = 0,
+    seed: Annotated[int, whole_number("A different number makes different attacks.", 0)] = 0,
     budget: Annotated[
         str | None, typer.Option(metavar="LIMITS", help="All the judge may spend, such as tokens=200000,dollars=0.50.")
     ] = None,
-    concurrency: Annotated[int, typer.Option(metavar="N", min=1, help="Reviews at a time.")] = 4,
+    concurrency: Annotated[int, whole_number("Reviews at a time.", 1)] = 4,
+    votes: VotesOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
 ) -> int:
     """Count how often an attack makes a judge pass what it does not pass alone, and how often the alarm is false."""
@@ -72,9 +75,8 @@ def attack_command(
         raise Refusal(f"--task is what your artifacts are for, such as 'Write the release notes', not {task!r}")
     with ExitStack() as stack:
         try:
-            strategy = AgentEvaluationStrategy(read_judge(stack, judge), read_rubric(stack, rubric))
-            limits: dict[str, Any] = {} if budget is None else parse_limits(budget)
-            limit = Budget(**limits)
+            strategy = AgentEvaluationStrategy(read_judge(stack, judge), read_rubric(stack, rubric), votes=votes)
+            limit = limited(Budget(), budget)
         except ValueError as error:
             raise Refusal(str(error)) from None
         works = [*(Work(task, text) for _, text in texts_in("--artifacts", artifacts)), *WEAK, *ordinary()]
@@ -91,7 +93,8 @@ def attack_command(
             if progress.found is None:
                 raise
             found, code = progress.found, LEFT
-    desk.present(_document(found, code), partial(_show, judge, found))
+    document = json_format.dumps({**found.to_json(), "exit_code": code}, indent=2, ensure_ascii=False) + "\n"
+    desk.present(document, partial(_show, judge, found))
     return code
 
 
@@ -148,7 +151,7 @@ def _attack(ask: Callable[[], Coroutine[Any, Any, AttackReport]]) -> AttackRepor
     if all(verdict.outcome is VerdictOutcome.REVIEW_EXCEEDED for verdict in found.alone):
         unfit = "a judge without one usable answer is not fit to judge: name a larger model"
         why = found.alone[0].feedback
-        raise Refusal(f"the judge gave no answer on any of {len(found.alone)} texts ({why}): {unfit}")
+        raise Refusal(f"the judge gave no answer on any of {len(found.alone):,} texts ({why}): {unfit}")
     return found
 
 
@@ -183,10 +186,6 @@ def _without_warnings() -> Generator[None]:
 
 def _is_error(record: logging.LogRecord) -> bool:
     return record.levelno >= logging.ERROR
-
-
-def _document(found: AttackReport, code: int) -> str:
-    return json.dumps({**found.to_json(), "exit_code": code}, indent=2, ensure_ascii=False) + "\n"
 
 
 def _show(judge: str, found: AttackReport, screen: Screen) -> None:

@@ -12,13 +12,14 @@ import anyio
 import typer
 
 from kairo_team.budget import Budget
-from kairo_team.cli.budgets import parse_limits
-from kairo_team.cli.exits import NO_ANSWER
+from kairo_team.cli.budgets import limited
+from kairo_team.cli.exit_codes import NO_ANSWER
 from kairo_team.cli.job import plain_log
 from kairo_team.cli.judge_attack import texts_in
 from kairo_team.cli.judge_inputs import read_judge
 from kairo_team.cli.judge_report import show_table, show_why
 from kairo_team.cli.judge_try import read_text
+from kairo_team.cli.numbers import seconds, whole_number
 from kairo_team.cli.options import BudgetOption, JsonOption
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.errors import HaltError, KairoError
@@ -43,8 +44,9 @@ def compare_command(
     judge: Annotated[str, typer.Option(metavar="MODEL", help="A model's name, or FILE.py:NAME.")],
     text: Annotated[str, typer.Option(metavar="TEXT", help="What makes a work better.")] = DOES_BETTER,
     task: Annotated[str, typer.Option(metavar="TEXT", help="The task that the works were made for.")] = "Do the task.",
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="How long the judge may take for a pair.")] = 60.0,
-    concurrency: Annotated[int, typer.Option(metavar="N", min=1, help="Pairs at a time.")] = 4,
+    timeout: Annotated[float, seconds("How long the judge may take for a pair.")] = 60.0,
+    concurrency: Annotated[int, whole_number("Pairs at a time.", 1)] = 4,
+    votes: Annotated[int, whole_number("Ask up to N times in each order; most votes decide.", 1)] = 1,
     budget: BudgetOption = None,
     json: JsonOption = False,
 ) -> int:
@@ -56,9 +58,9 @@ def compare_command(
     pairs = _pairs(first, second)
     with ExitStack() as stack:
         try:
-            strategy = PairwiseStrategy(read_judge(stack, judge), text, timeout=timeout)
-            limits: dict[str, Any] = {} if budget is None else parse_limits(budget)
-            ask = partial(compare_pairs, strategy, pairs, task=task, budget=Budget(**limits), concurrency=concurrency)
+            strategy = PairwiseStrategy(read_judge(stack, judge), text, timeout=timeout, votes=votes)
+            limit = limited(Budget(), budget)
+            ask = partial(compare_pairs, strategy, pairs, task=task, budget=limit, concurrency=concurrency)
             with plain_log():
                 found = anyio.run(ask)
         except HaltError as halt:
@@ -73,6 +75,9 @@ def compare_command(
 
 def _pairs(first: Path, second: Path) -> list[Pair]:
     """Return the two texts, or the texts of two directories paired by name."""
+    for name, path in (("FIRST", first), ("SECOND", second)):
+        if not path.exists():
+            raise Refusal(f"{name}: {str(path)!r} does not exist: give two files, or two directories")
     if first.is_dir() != second.is_dir():
         raise Refusal(f"{str(first)!r} and {str(second)!r}: give two files, or two directories")
     if not first.is_dir():
@@ -80,7 +85,11 @@ def _pairs(first: Path, second: Path) -> list[Pair]:
     here, there = dict(texts_in("FIRST", first)), dict(texts_in("SECOND", second))
     lone = sorted(set(here) ^ set(there))
     if lone:
-        raise Refusal(f"{lone[0]!r} is in one directory only: each text is compared with the text of the same name")
+        has, lacks = (first, second) if lone[0] in here else (second, first)
+        raise Refusal(
+            f"{lone[0]!r} is in {str(has)!r} and not in {str(lacks)!r}: each text is compared with the text of the "
+            "same name"
+        )
     return [Pair(name, here[name], there[name]) for name in here]
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kairo_team.budget import Budget
-from kairo_team.cli.budgets import parse_limits
-from kairo_team.cli.loading import importable, load_module, read_spec
+from kairo_team.cli.budgets import limited
+from kairo_team.cli.loading import importable, load_module, load_trusted, read_spec
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.data.files import SUFFIXES
-from kairo_team.errors import MissingExtra, known
+from kairo_team.errors import known
 from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy
 from kairo_team.evaluators.calibration.labelled import LabelledArtifact, read_labelled
 from kairo_team.evaluators.combined import CascadeEvaluationStrategy
@@ -45,9 +45,8 @@ def judge_job(
     found = read_rubric(stack, rubric)
     try:
         stages = [AgentEvaluationStrategy(read_judge(stack, one), found, votes=votes) for one in judges]
-        limits: dict[str, Any] = {} if budget is None else parse_limits(budget)
         strategy = stages[0] if len(stages) == 1 else CascadeEvaluationStrategy(stages)
-        return JudgeJob(strategy, labelled, judges, Budget(**limits), repeats)
+        return JudgeJob(strategy, labelled, judges, limited(Budget(), budget), repeats)
     except ValueError as error:
         raise Refusal(str(error)) from None
 
@@ -91,14 +90,7 @@ def read_rubric(stack: ExitStack, text: str) -> Rubric:
 def _rubric_of_data(file: Path) -> Rubric:
     if not file.is_file():
         raise Refusal(f"there is no file {str(file)!r:.200}: give the path of a rubric")
-    try:
-        return load_rubric(file, trusted=True)  # like a Python file, because the user named it
-    except OSError as error:
-        raise Refusal(f"{str(file)!r} cannot be read: {explain(error)}") from None
-    except ValueError as error:
-        raise Refusal(*str(error).split("\n")) from None
-    except MissingExtra as error:
-        raise Refusal(f"{file}: {error}") from None
+    return load_trusted(load_rubric, file)
 
 
 def read_judge(stack: ExitStack, text: str) -> Any:

@@ -13,10 +13,11 @@ import typer
 
 from kairo_team._util.late_pydantic import adapter
 from kairo_team.budget import Budget
-from kairo_team.cli.budgets import parse_limits
-from kairo_team.cli.exits import NO_ANSWER
+from kairo_team.cli.budgets import limited
+from kairo_team.cli.exit_codes import NO_ANSWER
 from kairo_team.cli.job import plain_log
 from kairo_team.cli.judge_inputs import read_judge, read_rubric
+from kairo_team.cli.numbers import seconds
 from kairo_team.cli.options import BudgetOption, JsonOption
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.errors import HaltError, KairoError
@@ -44,7 +45,7 @@ def try_command(
         typer.Option(metavar="FILE", help="An answer known to be right, for criteria that compare with it."),
     ] = None,
     prompt: Annotated[bool, typer.Option("--prompt", help="Print the judge's prompts and replies.")] = False,
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="How long the judge may take.")] = 60.0,
+    timeout: Annotated[float, seconds("How long the judge may take.")] = 60.0,
     budget: BudgetOption = None,
     json: JsonOption = False,
 ) -> int:
@@ -61,9 +62,8 @@ def try_command(
         found = read_rubric(stack, rubric)
         asked = None if judge is None else read_judge(stack, judge)
         try:
-            limits: dict[str, Any] = {} if budget is None else parse_limits(budget)
-            given: dict[str, Any] = {"task": task, "reference": known, "budget": Budget(**limits), "timeout": timeout}
-            ask = partial(found.try_on, text, judge=asked, **given)
+            limit = limited(Budget(), budget)
+            ask = partial(found.try_on, text, judge=asked, task=task, reference=known, budget=limit, timeout=timeout)
             with plain_log():
                 trial = anyio.run(ask)
         except HaltError as halt:

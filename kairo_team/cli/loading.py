@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.data.files import SUFFIXES
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from kairo_team.data.teams.loading import TeamJob
+
+Loaded = TypeVar("Loaded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,9 +188,13 @@ def _load_data(file: Path) -> TeamJob:
     """Load a team as data."""
     from kairo_team.data.teams.loading import load_job  # slow to import
 
+    return load_trusted(load_job, file)
+
+
+def load_trusted(load: Callable[..., Loaded], file: Path) -> Loaded:
+    """Load a file of data; a `Refusal` says what is wrong with it."""
     try:
-        # Trusted like a Python file, because the user asked to run it.
-        return load_job(file, trusted=True)
+        return load(file, trusted=True)  # like a Python file, because the user named it
     except OSError as error:
         raise Refusal(f"{str(file)!r} cannot be read: {explain(error)}") from None
     except ValueError as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from kairo_team.cli.exits import LEFT, exit_codes
+from kairo_team.cli.exit_codes import LEFT, exit_codes
 from kairo_team.cli.journals import existing, made
 from kairo_team.cli.options import DatabaseOption, JournalOption, JsonOption
 from kairo_team.cli.refusal import Refusal, explain

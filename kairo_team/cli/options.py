@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from kairo_team.cli.numbers import whole_number
 from kairo_team.cluster.delivery import EngineName
 from kairo_team.engine.work.runtime import ContentMode
 
@@ -77,7 +78,9 @@ DatabaseOption = Annotated[
 ]
 EngineOption = Annotated[
     EngineName | None,
-    typer.Option("--engine", help="What delivers work; default: the engine that the database already uses, else dbos."),
+    typer.Option(
+        "--engine", help="What delivers work; default: the engine that the database already uses, else procrastinate."
+    ),
 ]
 RunIdOption = Annotated[str | None, typer.Option("--run-id", metavar="ID", help="The run's id; default: a new one.")]
 EventsOption = Annotated[
@@ -92,6 +95,10 @@ ContentOption = Annotated[
         help="Which events have prompts, replies, arguments, results and artifacts: none, --events and the journal's, "
         "or the journal's alone; default: as the team's runtime says.",
     ),
+]
+VotesOption = Annotated[
+    int | None,
+    whole_number("Ask up to N times; the share of votes is the confidence. Default: as the rubric says.", 1),
 ]
 RubricOption = Annotated[
     str,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, cast
 import typer
 from rich.text import Text
 
-from kairo_team.cli.exits import NOT_MET, exit_codes
+from kairo_team.cli.exit_codes import NOT_MET, exit_codes
 from kairo_team.cli.kit_parts import document_of, parts_of, show_parts
 from kairo_team.cli.kit_runs import KitRun, run_kit
 from kairo_team.cli.options import JsonOption
@@ -168,7 +168,7 @@ def _show(
         screen.show(Text(_head(kind), style="bold"), **screen.uncut)
         own = [row for row in rows if row[-1].plugin.kind == kind]
         for name, source, target, one in own:
-            screen.show(Text(f"  {name:{widths[0]}}  {source:{widths[1]}}  {target}"), **screen.uncut)
+            screen.print_row(Text(f"  {name:{widths[0]}}  {source:{widths[1]}}  {target}"))
             if one.problem is not None:
                 screen.print_indented(f"problem: {one.problem}", 4, "red")
             elif one.note:

@@ -11,11 +11,11 @@ from rich.text import Text
 
 from kairo_team._util.terminal import clean
 from kairo_team.budget import BudgetNode, HaltReason
-from kairo_team.cli.run_table import INTERRUPTED, show_commands
+from kairo_team.cli.run_table import INTERRUPTED, show_commands, took
 from kairo_team.results import TaskOutcome, TeamResult, TeamStatus
 from kairo_team.tasks import TaskStatus
 from kairo_team.verdicts import VerdictOutcome
-from kairo_team.views.text import count, describe_verdict, one_line
+from kairo_team.views.text import count, describe_verdict, duration, one_line
 
 if TYPE_CHECKING:
     from kairo_team.cli.job import Ended
@@ -39,7 +39,9 @@ _TASK_LOOKS: Final = {
 }
 _MOST_TASKS: Final = 60
 """Up to this number of tasks each is listed; beyond it, only those in which something failed."""
-_BESIDE_ID: Final = 64
+_MOST_OF_CAUSE: Final = 5
+"""Tasks that are listed with one cause, where not all tasks are."""
+_BESIDE_ID: Final = 74
 """Columns that a task's line needs in addition to its id."""
 _MOST_NODES: Final = 80
 """Lines of a budget tree beyond which the tasks in it are counted."""
@@ -104,18 +106,29 @@ def _show_tasks(result: TeamResult, screen: Screen) -> None:
         return
     _head("Tasks", screen)
     few = len(outcomes) <= _MOST_TASKS
-    shown = list(outcomes if few else filter(_is_notable, outcomes))[:_MOST_TASKS]
+    shown = list(outcomes if few else _most_notable(outcomes))[:_MOST_TASKS]
     longest = max((len(o.task_id) for o in shown), default=0)
     longest = min(longest, max(12, screen.width - _BESIDE_ID)) if screen.watched else longest
+    told = {result.error}
     for outcome in shown:
-        screen.show(_task_line(outcome, longest), **screen.uncut)
+        screen.print_row(_task_line(outcome, longest))
         for remark in _remarks(outcome):
-            if remark != result.error:
+            if remark not in told:
+                told.add(remark)
                 _indented(remark, screen)
     if len(shown) < len(outcomes):
         left = Counter(o.status for o in outcomes) - Counter(o.status for o in shown)
         more = ", ".join(f"{number:,} {_TASK_LOOKS[status][2]}" for status, number in left.items())
         screen.print_text(f"  and {more} (--json has them all)", "dim")
+
+
+def _most_notable(outcomes: Iterable[TaskOutcome]) -> Iterator[TaskOutcome]:
+    """Yield tasks in which something failed, the first few of each cause."""
+    alike: Counter[str | None] = Counter()
+    for outcome in filter(_is_notable, outcomes):
+        alike[outcome.error] += 1
+        if outcome.error is None or alike[outcome.error] <= _MOST_OF_CAUSE:
+            yield outcome
 
 
 def _is_notable(outcome: TaskOutcome) -> bool:
@@ -135,12 +148,14 @@ def _task_line(outcome: TaskOutcome, longest: int) -> Text:
     line.append(f"  {verdict:18}", style="yellow" if _is_unpassed(outcome) else "default")
     spent = count(outcome.usage.tokens, "token") if outcome.usage.tokens else ""
     line.append(f"  {spent:>13}", style="default")
+    line.append(f"  {took(outcome):>8}", style="default")
     line.rstrip()
     return line
 
 
 def _remarks(outcome: TaskOutcome) -> list[str]:
-    return [*([outcome.error] if outcome.error else []), *outcome.warnings]
+    said_below = outcome.status is TaskStatus.SUSPENDED  # the run's error has its question
+    return [*([outcome.error] if outcome.error and not said_below else []), *outcome.warnings]
 
 
 def _indented(text: str, screen: Screen) -> None:
@@ -184,8 +199,15 @@ def _show_budget(root: BudgetNode, screen: Screen) -> None:
     if _size(root) > _MOST_NODES:
         left_out = _size(root) - 1 - len(root.children)
         root = replace(root, children=tuple(replace(child, children=()) for child in root.children[:_MOST_NODES]))
-    for line in draw_tree(root, ascii_only=screen.options.ascii_only):
-        screen.show(Text(f"  {clean(line)}"), **screen.uncut)
+    lines = [f"  {clean(line)}" for line in draw_tree(root, ascii_only=screen.options.ascii_only)]
+    if screen.watched and max(map(len, lines)) > screen.width:  # the last columns would be cut off
+        for name, *cells in _rows(root, None, "", "", _forks(ascii_only=screen.options.ascii_only)):
+            screen.print_text(f"  {name}")
+            named = zip(_HEADS[1:], cells, strict=True)
+            screen.print_indented(", ".join(f"{head} {cell}".strip() for head, cell in named if cell), 6, "dim")
+    else:
+        for line in lines:
+            screen.show(Text(line), **screen.uncut)
     if left_out:
         screen.print_text(f"  and {count(left_out, 'task')} below the members (--json has them all)", "dim")
 
@@ -223,7 +245,7 @@ def show_status(ended: Ended, screen: Screen) -> None:
     result = ended.result
     word = INTERRUPTED if ended.interrupted else result.status.value
     line = Text(word.upper(), style=f"bold {_COLOURS[result.status]}")
-    line.append(f"  after {result.duration:.1f} s, {result.usage}", style="not bold default")
+    line.append(f"  after {duration(result.duration)}, {result.usage}", style="not bold default")
     screen.print_text()
     screen.show(line, soft_wrap=not screen.watched)
     if result.error and result.error != word:
@@ -238,12 +260,15 @@ def _is_unpassed(outcome: TaskOutcome) -> bool:
 
 def draw_tree(root: BudgetNode, *, ascii_only: bool = False) -> list[str]:
     """Return the lines of the table; columns that would be empty are left out."""
-    forks = ("|- ", "`- ") if ascii_only else ("├─ ", "└─ ")
-    rows = list(_rows(root, None, "", "", forks))
+    rows = list(_rows(root, None, "", "", _forks(ascii_only=ascii_only)))
     used = [n for n in range(len(_HEADS)) if n == 0 or any(row[n] for row in rows)]
     table = [[row[n] for n in used] for row in [_HEADS, *rows]]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+
+
+def _forks(*, ascii_only: bool) -> tuple[str, str]:
+    return ("|- ", "`- ") if ascii_only else ("├─ ", "└─ ")
 
 
 def _rows(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from kairo_team.cli.databases import DatabaseUrl, any_place_of
-from kairo_team.cli.exits import EXIT_CODES, exit_codes
+from kairo_team.cli.databases import any_place_of
+from kairo_team.cli.exit_codes import EXIT_CODES, exit_codes
 from kairo_team.cli.graph import check_place
 from kairo_team.cli.loading import read_team_spec
 from kairo_team.cli.options import (
@@ -27,8 +27,7 @@ from kairo_team.cli.options import (
     RunIdOption,
     TeamFile,
 )
-from kairo_team.cli.refusal import Refusal
-from kairo_team.cli.sources import file_source, loaded, recorded
+from kairo_team.cli.sources import file_source, loaded, recorded, refuse_model
 
 if TYPE_CHECKING:
     from kairo_team.cli.desk import Desk
@@ -64,8 +63,7 @@ def run(
     desk = cast("Desk", context.obj)
     desk.begin(json=json)
     place = any_place_of(journal, database)
-    if isinstance(place, DatabaseUrl) and model is not None:
-        raise Refusal("--model does not reach the workers that make the attempts: name the model in the team's file")
+    refuse_model(place, model)
     with (
         loaded(file, goal, budget, model, coordinator, files) as job,
         recorded(job, place, file_source(file, goal, model, coordinator), run_id, engine, account) as kept,
@@ -84,12 +82,18 @@ def check(
     coordinator: CoordinatorOption = None,
     json: JsonOption = False,
     budget: BudgetOption = None,
+    journal: JournalOption = None,
+    database: DatabaseOption = None,
 ) -> int:
-    """Show how the budget would be split, and what would be refused; calls no agent and no model."""
+    """Show how the budget would be split, and what would be refused; calls no agent and no model.
+
+    With a journal, which is not opened, questions of a team without its own gate can wait, as for `kairo run`.
+    """
     desk = cast("Desk", context.obj)
     desk.begin(json=json)
+    recorded = any_place_of(journal, database) is not None
     with loaded(file, goal, budget, model, coordinator, files) as job:
-        return desk.check(job)
+        return desk.check(job, recorded=recorded)
 
 
 @run_app.command(epilog=exit_codes("drawn", refused="it cannot be"))

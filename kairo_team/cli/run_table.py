@@ -16,11 +16,12 @@ from kairo_team._util.late_pydantic import adapter
 from kairo_team.budget import NO_USAGE, Budget, Usage
 from kairo_team.cli.journals import quoted, short_id
 from kairo_team.human import HumanRequest
-from kairo_team.views.text import count, one_line
+from kairo_team.views.text import count, duration, one_line
 
 if TYPE_CHECKING:
     from kairo_team.cli.streams import Screen
     from kairo_team.recorded import RecordedCall, RecordedRun
+    from kairo_team.results import TaskOutcome
     from kairo_team.views.run_record import CallSum, RunRecord, TaskStanding
 
 INTERRUPTED: Final = "interrupted"
@@ -35,6 +36,7 @@ _COLOURS: Final = {
     "cancelled": "yellow",
     "completed": "green",
     "degraded": "yellow",
+    "given_up": "red",
     "failed": "red",
     "timeout": "red",
 }
@@ -44,6 +46,7 @@ _MADE: Final = 32
 """Characters of a generated id."""
 _PROBLEM: Final = 300
 """Most characters of the reason why a run cannot be read."""
+_LONGEST_GOAL: Final = 1_000
 _LONGEST: Final = 24
 """Characters of a team's name in the table."""
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
@@ -64,29 +67,53 @@ def age(seconds: float) -> str:
 # ---------------------------------------------------------------- kairo runs
 
 
-def show_runs(runs: Sequence[RecordedRun], waiting: Mapping[str, str], screen: Screen) -> None:
+def show_runs(
+    runs: Sequence[RecordedRun], waiting: Mapping[str, str], screen: Screen, then: Sequence[str] = ()
+) -> None:
     """Print a line for each run; on a terminal, a generated id is abbreviated.
 
     Below come the reasons why records cannot be read, then `waiting`: why no worker does the waiting work of a run, by
-    run id.
+    run id. On a terminal the commands `then` come last.
+    """
+    for line in run_lines(runs, None if screen.watched else _MADE):
+        screen.print_row(line, cuts_last=True)
+    for problem in run_problems(runs, waiting):
+        screen.print_text()
+        screen.print_text(problem)
+    if screen.watched:
+        show_commands(then, screen, title="next:")
+
+
+def run_lines(runs: Sequence[RecordedRun], length: int | None = None) -> list[Text]:
+    """Return a head and a line for each run.
+
+    `length` is how many characters of a generated id are shown; None: as many as distinguish these runs.
     """
     now = time.time()
-    length = _telling({run.run_id for run in runs}) if screen.watched else _MADE
+    length = _telling({run.run_id for run in runs}) if length is None else length
     rows = [_HEADS, *((_name(run.run_id, length), *_row(run, now)) for run in runs)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
+    lines: list[Text] = []
     for number, row in enumerate(rows):
         line = Text("  ".join(f"{cell:{width}}" for cell, width in zip(row, [*widths, 0], strict=True)).rstrip())
         if number:
             line.stylize(_COLOURS.get(row[1], ""), widths[0] + 2, widths[0] + 2 + len(row[1]))
         else:
             line.stylize("bold")
-        screen.show(line, **screen.uncut)
-    for unread in (run.problem for run in runs if run.problem is not None):
-        screen.print_text()
-        screen.print_text(f"its records cannot be read: {one_line(unread, _PROBLEM)}")
-    for problem, ids in _by_problem(waiting).items():
-        screen.print_text()
-        screen.print_text(f"{count(len(ids), 'run')} {'waits' if len(ids) == 1 else 'wait'}: {problem}")
+        lines.append(line)
+    return lines
+
+
+def run_problems(runs: Sequence[RecordedRun], waiting: Mapping[str, str]) -> list[str]:
+    """Return sentences on why records cannot be read, and on why runs wait, each reason once."""
+    unread = [run.problem for run in runs if run.problem is not None]
+    return [
+        *(f"its records cannot be read: {one_line(problem, _PROBLEM)}" for problem in unread),
+        *(
+            f"{count(len(ids), 'run')} {'waits' if len(ids) == 1 else 'wait'}: {problem}"
+            for problem, ids in _by_problem(waiting).items()
+        ),
+    ]
 
 
 def _by_problem(waiting: Mapping[str, str]) -> dict[str, list[str]]:
@@ -108,18 +135,20 @@ def _name(run_id: str, length: int) -> str:
 
 def _row(run: RecordedRun, now: float) -> tuple[str, ...]:
     spent = f"{run.usage.tokens:,}" + (f", ${run.usage.dollars}" if run.usage.dollars else "")
+    spent += f" + {run.held.tokens:,} held" if run.held.tokens else ""
     spent = spent if run.problem is None else "?"
     begun = f"{age(now - run.started_at)} ago"
-    return (run.state, one_line(run.team, _LONGEST), spent, begun, one_line(run.goal))
+    return (run.state, one_line(run.team, _LONGEST), spent, begun, one_line(run.goal, _LONGEST_GOAL))
 
 
 def runs_document(runs: Sequence[RecordedRun], waiting: Mapping[str, str]) -> str:
     """Write the document of `kairo runs`; `waits` is why no worker does a run's waiting work, or null."""
-    found = [_run(run) | {"waits": waiting.get(run.run_id)} for run in runs]
+    found = [run_document(run) | {"waits": waiting.get(run.run_id)} for run in runs]
     return json.dumps({"runs": found, "exit_code": 0}, indent=2) + "\n"
 
 
-def _run(run: RecordedRun) -> dict[str, Any]:
+def run_document(run: RecordedRun) -> dict[str, Any]:
+    """Return the fields of a run, for a document."""
     return run._asdict() | {
         "source": dict(run.source),
         "usage": _plain(run.usage),
@@ -169,11 +198,13 @@ def _show_head(record: RunRecord, screen: Screen) -> None:
     if run.forked_from is not None:
         screen.print_indented(f"a fork of run {run.forked_from}")
     touched = age(now - run.updated_at)
-    screen.print_text(
-        f"  begun {age(now - run.started_at)} ago, last written {touched} ago, worked {run.seconds:.1f} s"
+    screen.print_indented(
+        f"begun {age(now - run.started_at)} ago, last written {touched} ago, worked {run.seconds:.1f} s"
     )
     held = f"; held for calls under way: {f'{run.held}'.removeprefix('0 tokens, ')}" if run.held != NO_USAGE else ""
-    screen.print_text(f"  used {run.usage}{held}{_limits(record.budget)}")
+    screen.print_indented(f"used {run.usage}{held}{_limits(record.budget)}")
+    if record.set_aside:
+        screen.print_indented(record.set_aside)
     if record.error and run.state != SUSPENDED:  # its questions say more
         screen.print_indented(record.error)
 
@@ -195,7 +226,7 @@ def _show_output(record: RunRecord, screen: Screen) -> None:
     screen.print_barred("\n".join(lines[:_MOST_LINES]))
     if len(lines) > _MOST_LINES:
         more = count(len(lines) - _MOST_LINES, "more line")
-        screen.print_text(f"  and {more} (kairo report {quoted(record.run.run_id)} has them)", "dim")
+        screen.print_text(f"  and {more} (kairo show {quoted(record.run.run_id)} --output has them)", "dim")
 
 
 def _show_tasks(tasks: Sequence[TaskStanding], screen: Screen, shown: str) -> None:
@@ -204,8 +235,11 @@ def _show_tasks(tasks: Sequence[TaskStanding], screen: Screen, shown: str) -> No
         return
     _head("Tasks", screen)
     longest = max(len(one_line(task.task_id)) for task in tasks)
-    for task in tasks[:_MOST_LISTED]:
-        screen.show(_task_line(task, longest), **screen.uncut)
+    # Where not all are listed, tasks without success come first.
+    few = len(tasks) <= _MOST_LISTED
+    listed = tasks if few else sorted(tasks, key=lambda task: task.status in _WORDS)
+    for task in listed[:_MOST_LISTED]:
+        screen.print_row(_task_line(task, longest))
         cause = None if task.outcome is None or task.status == SUSPENDED else task.outcome.error
         if cause and cause not in shown:
             screen.print_indented(cause, 6, "dim")
@@ -214,14 +248,23 @@ def _show_tasks(tasks: Sequence[TaskStanding], screen: Screen, shown: str) -> No
         screen.print_text(f"  and {count(len(tasks) - _MOST_LISTED, 'more task')} (--json has them all)", "dim")
 
 
+def took(outcome: TaskOutcome) -> str:
+    """Return how long a task was worked on, or "" if it was not."""
+    return duration(outcome.usage.seconds) if outcome.usage.seconds else ""
+
+
 def _task_line(task: TaskStanding, longest: int) -> Text:
     line = Text(f"  {one_line(task.task_id):{longest}}  ")
     line.append(f"{_WORDS.get(task.status, task.status):11}", style=_COLOURS.get(task.status, ""))
     outcome = task.outcome
     tried = count(outcome.attempts, "attempt") if outcome is not None and outcome.attempts else ""
     spent = count(outcome.usage.tokens, "token") if outcome is not None and outcome.usage.tokens else ""
-    line.append(f"  {tried:11}  {spent:>13}  {one_line(task.member or '')}")
+    lasted = took(outcome) if outcome is not None else ""
+    line.append(f"  {tried:11}  {spent:>13}  {lasted:>8}  {one_line(task.member or '')}")
     line.rstrip()
+    if task.waits_for:
+        begun = task.status != "pending" or (outcome is not None and outcome.attempts > 0)
+        line.append(f"{'  waits' if begun else ''} for {one_line(task.waits_for)}", style="dim")
     return line
 
 
@@ -235,7 +278,7 @@ def _show_calls(calls: Sequence[CallSum], screen: Screen) -> None:
         doubt += f", {one.under_way} under way" if one.under_way else ""
         spent = f"  {one.usage}" if one.what == "model" else ""
         line = f"  {one.what:5}  {one_line(one.name):{longest}}  {count(one.calls, 'call')}{doubt}{spent}"
-        screen.show(Text(line.rstrip()), **screen.uncut)
+        screen.print_row(Text(line.rstrip()))
 
 
 def _show_doubts(calls: Sequence[RecordedCall], screen: Screen) -> None:
@@ -263,6 +306,31 @@ def show_question(question: HumanRequest, run_id: str, screen: Screen) -> None:
             screen.print_indented(f"{answer}: {question.consequences[answer]}")
 
 
+def show_questions(questions: Sequence[HumanRequest], answers: Sequence[str], place: str, screen: Screen) -> None:
+    """Print the oldest question with the command that answers it, then a line for each other one."""
+    if not questions:
+        screen.print_text(f"no question is open in {place}")
+        return
+    oldest, *others = questions
+    screen.print_text(f"{count(len(questions), 'open question')}; the oldest, of run {one_line(oldest.run_id)}:")
+    show_question(oldest, oldest.run_id, screen)
+    if others:
+        _head("Then", screen)
+        for one in others[:_MOST_LISTED]:
+            screen.print_indented(f"{one.run_id} {short_id(one, one.run_id)}: {one.text}")
+        if len(others) > _MOST_LISTED:
+            screen.print_text(
+                f"  and {count(len(others) - _MOST_LISTED, 'more question')} (--json has them all)", "dim"
+            )
+    show_commands(answers, screen, title="answer the oldest with approve, revise, reject or defer:")
+
+
+def questions_document(questions: Sequence[HumanRequest]) -> str:
+    """Write the document of `kairo questions`."""
+    found = [adapter(HumanRequest).dump_python(one, mode="json") for one in questions]
+    return json.dumps({"questions": found, "exit_code": 0}, indent=2) + "\n"
+
+
 def show_commands(commands: Sequence[str], screen: Screen, *, title: str | None = None) -> None:
     """Print the commands that continue a run, each in one line, so that it can be copied."""
     if not commands:
@@ -283,8 +351,9 @@ def _head(title: str, screen: Screen) -> None:
 
 def record_document(record: RunRecord, go_on: Sequence[str], waits: str | None = None) -> str:
     """Write the document of `kairo show`: a run's fields in `kairo runs`, and its state in detail."""
-    body = _run(record.run) | {
+    body = run_document(record.run) | {
         "budget": _plain(record.budget),
+        "set_aside": record.set_aside,
         "error": record.error,
         "tasks": [_task(one) for one in record.tasks],
         "calls": [one._asdict() | {"usage": _plain(one.usage)} for one in record.calls],
@@ -306,6 +375,7 @@ def _task(task: TaskStanding) -> dict[str, Any]:
         "task_id": task.task_id,
         "status": task.status,
         "member": task.member,
+        "waits_for": task.waits_for or None,
         "attempts": outcome.attempts if outcome is not None else None,
         "usage": _plain(outcome.usage) if outcome is not None else None,
         "error": outcome.error if outcome is not None else None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
-from kairo_team.cli.exits import exit_codes
+from kairo_team.cli.exit_codes import exit_codes
 from kairo_team.evaluators.rubric import Rubric
 
 if TYPE_CHECKING:

@@ -19,10 +19,11 @@ from kairo_team._util.database_url import has_password
 from kairo_team.budget import Budget
 from kairo_team.cli.budgets import limited
 from kairo_team.cli.databases import DATABASE, DatabaseUrl, away_from_children, clustered, place_of
-from kairo_team.cli.exits import exit_codes
+from kairo_team.cli.exit_codes import exit_codes
 from kairo_team.cli.job import plain_log
 from kairo_team.cli.journals import made
 from kairo_team.cli.loading import importable, load_subject, read_team_spec
+from kairo_team.cli.numbers import whole_number
 from kairo_team.cli.options import (
     BehindProxyOption,
     BudgetOption,
@@ -116,7 +117,7 @@ def serve(
     database: DatabaseOption = None,
     engine: EngineOption = None,
     host: HostOption = "127.0.0.1",
-    port: Annotated[int, typer.Option(metavar="N", min=0, max=65_535, help="Its port; 0: a free one.")] = _PORT,
+    port: Annotated[int, whole_number("Its port; 0: a free one.", 0, 65_535)] = _PORT,
     tls_cert: TlsCertOption = None,
     tls_key: TlsKeyOption = None,
     behind_proxy: BehindProxyOption = False,

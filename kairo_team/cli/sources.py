@@ -133,6 +133,20 @@ def on_cluster(job: Job, place: Path | DatabaseUrl | NamedPlace | None, engine: 
         yield replace(job, journal=cluster.journal, cluster=cluster)
 
 
+def refuse_model(place: Path | DatabaseUrl | NamedPlace | None, model: str | None) -> None:
+    """Refuse `--model` where workers make the attempts."""
+    if isinstance(place, DatabaseUrl) and model is not None:
+        raise Refusal("--model does not reach the workers that make the attempts: name the model in the team's file")
+
+
+def send_again(run: RecordedRun, place: Path | DatabaseUrl | NamedPlace | None, engine: EngineName | None) -> None:
+    """Send a run that was given up to its workers again; `Refusal` for any other run."""
+    if not isinstance(place, DatabaseUrl):
+        raise Refusal("--by-workers needs the database of the workers: give --database URL, or set KAIRO_DATABASE")
+    with clustered(place, engine) as cluster:
+        cluster.monitor.resend(run.run_id)
+
+
 def with_id(job: Job, run_id: str | None) -> Job:
     """Give a job the id of its run, if one is given."""
     if run_id is None:
@@ -144,9 +158,11 @@ def with_id(job: Job, run_id: str | None) -> Job:
 
 
 @contextmanager
-def loaded_again(run: RecordedRun, journal: Book, file: str | None, budget: str | None, how: GoOn) -> Generator[Job]:
-    """Build the job that resumes a run, from the file that started it or another one."""
-    model = run.source.get("model")
+def loaded_again(
+    run: RecordedRun, journal: Book, file: str | None, budget: str | None, model: str | None, how: GoOn
+) -> Generator[Job]:
+    """Build the job that resumes a run, from the file that started it or another one, with its model or another one."""
+    model = run.source.get("model") if model is None else model
     coordinator = named_coordinator(run.source.get("coordinator"), f"run {run.run_id} began with a --coordinator")
     if file is None and "demo" in run.source:
         demo = import_module(_DEMO).make_team(model)

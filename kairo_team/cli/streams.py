@@ -18,6 +18,12 @@ from kairo_team.views.text import one_line
 
 _STDOUT: Final = 1
 _STDERR: Final = 2
+_LONGEST: Final = 4_000
+"""Characters of an indented text: a longer one would push all else off the screen."""
+_INDENT: Final = " " * 6
+"""The beginning of the further lines of a row."""
+_LEAST: Final = 8
+"""Characters of a column that is cut."""
 
 
 class Screen(Console):
@@ -50,11 +56,34 @@ class Screen(Console):
         self.show(Text(clean(text), style=style), soft_wrap=not self.watched)
 
     def print_indented(self, text: str, columns: int = 2, style: str = "") -> None:
-        """Print a text in one line; lines that a terminal wraps stay indented."""
+        """Print a text in one line, or its beginning; lines that a terminal wraps stay indented."""
+        line = one_line(text, _LONGEST)
         if self.watched:
-            self.show(Padding(Text(one_line(text), style=style), (0, 0, 0, columns)))
+            self.show(Padding(Text(line, style=style), (0, 0, 0, columns)))
         else:
-            self.print_text(f"{' ' * columns}{one_line(text)}")
+            self.print_text(f"{' ' * columns}{line}")
+
+    def print_row(self, row: Text, *, cuts_last: bool = False) -> None:
+        """Print columns that two spaces separate; at a narrow terminal the last ones come in indented lines below.
+
+        With `cuts_last` the last column is cut at the edge instead, where it begins before it.
+        """
+        columns = [column for column in row.split("  ") if column.plain.strip()]
+        if not self.watched or row.cell_len <= self.width or not columns:
+            self.show(row, **self.uncut)
+            return
+        line = Text(" " * (len(row.plain) - len(row.plain.lstrip(" "))))
+        begun = False
+        for number, column in enumerate(columns, 1):
+            column = column[len(column.plain) - len(column.plain.lstrip(" ")) :]  # noqa: PLW2901 - the padding
+            column.rstrip()
+            needed = _LEAST if cuts_last and number == len(columns) else column.cell_len
+            if begun and line.cell_len + len("  ") + needed > self.width:
+                self.show(line, **self.uncut)
+                line, begun = Text(_INDENT), False
+            line.append("  " if begun else "").append_text(column)
+            begun = True
+        self.show(line, **self.uncut)
 
     def print_barred(self, text: str) -> None:
         """Print a text that a member wrote, with a bar before each line on the screen."""

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from kairo_team.cli.databases import DatabaseUrl
-from kairo_team.cli.exits import NOT_MET, exit_codes
+from kairo_team.cli.exit_codes import NOT_MET, exit_codes
 from kairo_team.cli.journals import existing, made
 from kairo_team.cli.options import DatabaseOption, JournalOption, JsonOption
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.durable.formats import FORMAT, Format
-from kairo_team.durable.journal import SqliteJournal, format_of_file
+from kairo_team.durable.journal import copy_file, format_of_file
 from kairo_team.errors import JournalError
 from kairo_team.views.text import count
 
@@ -88,14 +88,14 @@ def backup(
     """Copy a journal that may be in use, with all its records, to a file.
 
     Runs are not disturbed. The copy has what was recorded when the copying began; a run that was running then is
-    interrupted in the copy. A database in PostgreSQL is copied by pg_dump.
+    interrupted in the copy. The copy has the format of the journal. A database in PostgreSQL is copied by pg_dump.
     """
     desk = cast("Desk", context.obj)
     if not journal.is_file():
         raise Refusal(f"there is no journal {str(journal)!r}: kairo backup JOURNAL COPY copies one")
-    with made(journal) as book:
-        found = SqliteJournal(cast("SqliteJournal", book).backup(copy))
-        runs = len(found.runs())
-        found.close()
+    try:  # to open the journal would bring it to the format of this version, and its copy too
+        runs = copy_file(journal, copy)
+    except JournalError as error:
+        raise Refusal(explain(error)) from error
     desk.screen.print_text(f"{journal} is copied to {copy}: {count(runs, 'run')}")
     return 0

@@ -201,7 +201,7 @@ class Heard:
     """Says whether a subscriber receives the texts of the work."""
 
     def __init__(self, *, heard: bool) -> None:
-        self.heard = heard
+        self.heard = self.in_pieces = heard
 
 
 class DistantOvershoots(Overshoots):
@@ -290,11 +290,13 @@ class AttemptHost:
             records.journal.serve(lambda: (0.0, 0), _ignore, lose)
             try:
                 end = await self._work_on(records, link)
+                records.journal.leave()  # its unit is done with the next record: a later check would find no delivery
                 link.send("done", end, *self._unit.finishing())
                 await records.journal.written()
                 return True
             finally:
                 records.journal.leave()
+        # `lose` cancelled the scope.
         return False
 
     async def _work_on(self, records: AttemptRecords, link: Link) -> WorkEnd:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kairo_team.cluster.queues import why_held
 from kairo_team.durable.processes import has_connection
 from kairo_team.errors import known
 
@@ -48,8 +49,10 @@ def coverage_of(journal: PostgresJournal, runs: Iterable[RecordedRun]) -> list[C
 def _coverage(connection: Connection, run: RecordedRun, workers: Sequence[_Worker]) -> Coverage:
     sql = "SELECT problem FROM unit WHERE run_id = ? AND kind = 'run'"
     unit = connection.execute(sql, (run.run_id,)).fetchone()
-    if unit is not None and unit["problem"] is not None:
+    if unit is not None and unit["problem"] is not None and run.state != "running":
         return Coverage(problem=unit["problem"])
+    if (held := why_held(connection, run.run_id)) is not None:
+        return Coverage(by_workers=True, problem=held)
     queues = [row["queue"] for row in connection.execute(_WAITING, (run.run_id,)).fetchall()]
     problem = _unserved(run.team, queues, workers)
     return Coverage(unit is not None, problem, problem is not None)

@@ -29,11 +29,14 @@ VERSION: Final = "1"
 """The version of the workflow below, equal in all processes: DBOS gives a workflow only to its own version."""
 _PATIENCE: Final = 60.0
 """Seconds that the database may take to give a process its lock."""
+_LEAST_IDLE: Final = 5000
+"""Minimum milliseconds without a query after which the process loses its lock; enough for a busy machine."""
 LOOK: Final = 1.0
 """Seconds between two searches for workflows that ended, or that were taken but never begun."""
 _SEND: Final = """
 SELECT {schema}.enqueue_workflow(
     workflow_name => 'kairo.unit', queue_name => %(queue)s, workflow_id => %(id)s, application_name => 'kairo',
+    priority => %(order)s::integer,
     positional_args => ARRAY[to_json(%(queue)s::text), to_json(%(unit)s::text), to_json(%(fence)s::integer)],
     delay_until_epoch_ms => CASE WHEN %(delay)s::double precision > 0
         THEN (extract(epoch FROM clock_timestamp()) + %(delay)s) * 1000 END::bigint
@@ -63,6 +66,7 @@ SELECT workflow_uuid FROM {schema}.workflow_status
 WHERE name = 'kairo.unit' AND status NOT IN ('ENQUEUED', 'DELAYED', 'PENDING') LIMIT 1000"""
 _TAKEN: Final = """
 SELECT workflow_uuid, queue_name FROM {schema}.workflow_status WHERE status = 'PENDING' AND executor_id = %s"""
+_ORDER: Final = "SELECT priority FROM {schema}.workflow_status WHERE workflow_uuid = %s"
 _GIVEN_BACK: Final = "UPDATE {schema}.workflow_status SET status = 'CANCELLED' WHERE workflow_uuid = %s"
 
 logging.getLogger("dbos").addHandler(logging.NullHandler())  # else DBOS would log to the console
@@ -97,13 +101,27 @@ class DBOSDelivery:
                 DBOS.migrate(self._url, schema=self.schema)
             connection.execute(self.sql(_LIVES))
 
-    def send(self, connection: psycopg.Connection, queue: str, unit: str, fence: int, *, delay: float = 0.0) -> None:
+    def send(
+        self,
+        connection: psycopg.Connection,
+        queue: str,
+        unit: str,
+        fence: int,
+        *,
+        delay: float = 0.0,
+        priority: int = 0,
+    ) -> None:
         """Enqueue a workflow in the connection's transaction."""
         # DBOS runs each id once, so every delivery of the same unit and fence needs an id of its own.
         name = f"{unit}:{fence}:{uuid4().hex}"
-        connection.execute(
-            self.sql(_SEND), {"queue": queue_key(queue), "id": name, "unit": unit, "fence": fence, "delay": delay}
-        )
+        given = {"queue": queue_key(queue), "id": name, "unit": unit, "fence": fence, "delay": delay}
+        # DBOS takes the lowest number first.
+        connection.execute(self.sql(_SEND), {**given, "order": -priority})
+
+    def send_again(self, connection: psycopg.Connection, queue: str, workflow: str, *, delay: float = 0.0) -> None:
+        """Enqueue a workflow for the same delivery, with the same priority."""
+        found = connection.execute(self.sql(_ORDER), (workflow,)).fetchone()
+        self.send(connection, queue, *_pair(workflow), delay=delay, priority=-found[0] if found is not None else 0)
 
     @contextmanager
     def receiving(self, process: str, queues: Sequence[str], concurrency: int, take: Take) -> Generator[Receiver]:
@@ -158,6 +176,8 @@ class _Receiver:
         self._delivery, self._url, self._intervals, self._take = delivery, url, intervals, take
         self._executor = f"{process}#{uuid4().hex[:8]}"
         self._concurrency = concurrency
+        self._silence = max(_LEAST_IDLE, int(1000 * intervals.late))
+        """Milliseconds without a query after which the process loses its lock."""
         self._room = threading.Condition()
         self._free = concurrency
         self._stopped = False
@@ -250,14 +270,14 @@ class _Receiver:
             self._free += taken
             self._room.notify_all()
         while not made and not self._left.is_set():
-            made = self._sent_again(queue, unit, fence)
+            made = self._sent_again(queue, workflow)
         self._ended.add(workflow)
 
-    def _sent_again(self, queue: str, unit: str, fence: int) -> bool:
+    def _sent_again(self, queue: str, workflow: str) -> bool:
         """Resend a delivery and return True; if the database is unreachable, wait a little and return False."""
         try:
             with psycopg.connect(self._url) as connection:
-                self._delivery.send(connection, queue, unit, fence, delay=self._intervals.again)
+                self._delivery.send_again(connection, queue, workflow, delay=self._intervals.again)
         except psycopg.OperationalError:
             self._left.wait(self._intervals.poll)
             return False
@@ -271,6 +291,9 @@ class _Receiver:
                 self._connected() as (connection, client),
             ):
                 held = False
+                # The server ends the session of a process that is stopped or has lost the network, with its lock: else
+                # deliveries that the process has taken and not begun would be under way for ever.
+                connection.execute(f"SET idle_session_timeout = {self._silence}".encode())
                 while not self._left.is_set():
                     held = held or _hold(connection, self._executor)
                     if held:
@@ -302,7 +325,7 @@ class _Receiver:
         strays = ours.keys() - self._known
         for name in strays & self._strays:
             with connection.transaction():
-                self._delivery.send(connection, ours[name], *_pair(name))
+                self._delivery.send_again(connection, ours[name], name)
                 connection.execute(self._delivery.sql(_GIVEN_BACK), (name,))
         self._strays = strays
         self._known -= ended - ours.keys()
@@ -323,6 +346,7 @@ def _hold(connection: psycopg.Connection, name: str) -> bool:
     return row is not None and bool(row[0])
 
 
+# Not reentrant: `_destroy` releases it in another thread than the one that took it.
 _occupied = threading.Lock()
 _current: _Receiver | None = None
 

@@ -32,7 +32,10 @@ class Intervals:
     again: float = 1.0
     """Seconds until a delivery whose work failed is delivered again."""
     late: float = 3.0
-    """Seconds without a heartbeat after which a process is considered dead, if the engine uses heartbeats."""
+    """Seconds without a heartbeat after which a process is considered dead, if the engine uses heartbeats.
+
+    An engine that gets notifications also looks for deliveries after so many seconds without one.
+    """
 
     def __post_init__(self) -> None:
         for name in ("poll", "again", "late"):
@@ -55,8 +58,8 @@ class Delivery(Protocol):
     """Delivers units on one PostgreSQL database, each at least once, to processes that may die.
 
     A delivery *waits* from its commit until a receiver takes it, and is *under way* until it is acknowledged. The order
-    of deliveries is not guaranteed, and a delivery may come more than once: a receiver claims a unit by its fence.
-    Contract 1.15, experimental.
+    of deliveries of one priority is not guaranteed, and a delivery may come more than once: a receiver claims a unit by
+    its fence. Contract 1.16, experimental.
 
     C1. `install` creates the engine's tables and functions in the database. It may be called again, and by any number
         of processes at once, but not inside a transaction, because it may wait for open transactions. `send` and
@@ -81,11 +84,13 @@ class Delivery(Protocol):
     C11. A process that dies loses the deliveries that it had taken; the caller must send them again, with the next
         fence. The lost deliveries use up no other receiver's concurrency, and block no waiting delivery.
     C12. `under_way` returns the given pairs that wait, or that a living process works on. It leaves out the pairs of a
-        process that has been dead for a little more than `Intervals.late` seconds.
+        process that has been dead or stopped for a few seconds more than `Intervals.late`.
     C13. A receiver resumes by itself after the database has closed its connections or was unreachable.
     C14. `forget` removes, in the caller's transaction, the given units' deliveries that wait or that dead processes
         had. Deliveries that a living receiver works on continue. Acknowledged deliveries are deleted soon.
     C15. The database's URL is a secret: it appears in no `repr`, no error and no log record.
+    C16. Deliveries with a higher `priority` are taken first among the ones that wait in a queue and whose delay is
+        over. A delivery that is delivered again keeps its priority.
 
     The methods may be called from any thread.
     """
@@ -94,8 +99,20 @@ class Delivery(Protocol):
         """Create the engine's tables and functions in the database; does nothing if they exist."""
         ...
 
-    def send(self, connection: psycopg.Connection, queue: str, unit: str, fence: int, *, delay: float = 0.0) -> None:
-        """Send a unit with its fence to a queue, inside the connection's transaction; `delay` in seconds."""
+    def send(
+        self,
+        connection: psycopg.Connection,
+        queue: str,
+        unit: str,
+        fence: int,
+        *,
+        delay: float = 0.0,
+        priority: int = 0,
+    ) -> None:
+        """Send a unit with its fence to a queue, inside the connection's transaction; `delay` in seconds.
+
+        `priority` is from -1000 to 1000.
+        """
         ...
 
     def receiving(

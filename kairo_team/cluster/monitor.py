@@ -9,14 +9,16 @@ from collections import defaultdict
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from kairo_team.cluster.deaths import Deaths, forget_deaths, note_death
 from kairo_team.cluster.facts import Report, UnitReaped, ignore_fact
+from kairo_team.cluster.fatal_units import Deaths, forget_deaths, note_death
 from kairo_team.cluster.mailbox import Message, message_to
+from kairo_team.cluster.queues import let_begin
 from kairo_team.cluster.units import COLUMNS, Unit
 from kairo_team.durable.accounts import settle_cancelled
 from kairo_team.durable.connection import NOW, execute
 from kairo_team.durable.processes import Observer
-from kairo_team.recorded import ENDED
+from kairo_team.errors import Misuse
+from kairo_team.recorded import ENDED, GIVEN_UP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -45,6 +47,21 @@ _TO_NOBODY: Final = """
 DELETE FROM message WHERE CASE WHEN addressee LIKE 'unit:%'
  THEN NOT EXISTS (SELECT FROM unit WHERE addressee = 'unit:' || unit.id)
  ELSE NOT EXISTS (SELECT FROM process WHERE process.id = addressee AND process.state <> 'dead') END"""
+_ORPHANS: Final = (
+    "FROM unit WHERE state = 'taken'"
+    " AND NOT EXISTS (SELECT FROM process WHERE process.id = unit.process AND process.state <> 'dead')"
+)
+_ANSWERED: Final = (
+    "kind = 'run' AND state = 'done' AND problem IS NULL AND run_id IN"
+    " (SELECT run.run_id FROM run JOIN question ON question.run_id = run.run_id"
+    "  OR question.run_id LIKE run.run_id || '.%'"
+    "  WHERE run.state = 'suspended' AND question.decision IS NOT NULL)"
+)
+"""SQL condition on table `unit`: a suspended run, with a question that a person has answered."""
+_ADOPTING: Final = 30
+"""Checks between two searches for runs of an earlier version."""
+_REST: Final = 10.0
+"""Seconds that an unused connection of the journal is kept."""
 _GONE: Final = "the worker that had it is gone"
 
 
@@ -68,11 +85,15 @@ class Monitor:
         self._doing: Callable[[], Collection[tuple[str, int]]] | None = None
         self.report: Report = ignore_fact
         """Receives a fact for each unit that is taken from a dead process."""
+        self.adopt: Callable[[], object] | None = None
+        """Takes over runs that an earlier version of the library began; called now and then, and after deaths."""
+        self._pauses = 0
         self._idle: set[tuple[str, int]] = set()
         """Units that this process had claimed but did not work on at the last check."""
 
     def start(self) -> None:
         """Start the thread."""
+        self._journal.process.watch_lock = self._journal.lock(_LOCK)
         self._thread = threading.Thread(target=self._serve, name="kairo-monitor", daemon=True)
         self._thread.start()
 
@@ -88,35 +109,72 @@ class Monitor:
             thread.join(timeout=4 * self._beat)
 
     def _serve(self) -> None:
-        while not self._ends.is_set():
-            try:
-                with self._journal.connecting(own="monitor") as connection:
-                    # a process that is stopped, or has lost the network, loses the lock after this time
-                    connection.execute(f"SET idle_session_timeout = {max(_LEAST_IDLE, int(3000 * self._beat))}")
-                    observer = Observer(self._beat)
-                    self._missing.clear()
-                    while not self._ends.wait(self._beat):
-                        self._look(connection, observer)
-            except Exception as error:  # noqa: BLE001 - whatever the error is, it checks again
-                _logger.debug("the monitor has no connection: %s", type(error).__name__)
-                self._ends.wait(self._beat)
+        """Watch while this process has the lock; until then, wait for a heartbeat that finds a reason to look."""
+        while self._pause():
+            process = self._journal.process
+            if process.nobody_watches or process.units > len(self._work()):
+                try:
+                    self._watch()
+                except Exception as error:  # noqa: BLE001 - whatever the error is, it checks again
+                    _logger.debug("the monitor has no connection: %s", type(error).__name__)
 
-    def _look(self, connection: Any, observer: Observer) -> None:
-        self._give_back_idle(connection)
-        locked = connection.execute("SELECT pg_try_advisory_lock(?)", (self._journal.lock(_LOCK),)).fetchone()
-        # Another process watches then. When this one gets the lock, what it saw before is out of date.
-        if not locked[0]:
-            observer.forget()
-            return
-        for process in observer.late(connection):
+    def _pause(self) -> bool:
+        """Wait for the next check; return False at the end."""
+        if self._ends.wait(self._beat):
+            return False
+        self._journal.close_unused(_REST)
+        if self.adopt is not None and self._pauses % _ADOPTING == 0:
+            try:
+                self.adopt()
+                self._journal.close_unused(0)
+            except Exception as error:  # noqa: BLE001 - whatever the error is, it tries again later
+                _logger.debug("runs of an earlier version cannot be looked for: %s", type(error).__name__)
+        self._pauses += 1
+        return True
+
+    def _watch(self) -> None:
+        with self._journal.connecting(own="monitor") as connection:
+            # a process that is stopped, or has lost the network, loses the lock after this time
+            connection.execute(f"SET idle_session_timeout = {max(_LEAST_IDLE, int(3000 * self._beat))}")
+            observer = Observer(self._beat)
+            self._missing.clear()
+            while self._look(connection, observer) and self._pause():
+                pass
+
+    def _work(self) -> Collection[tuple[str, int]]:
+        """Return the units, with their fences, that this process works on."""
+        return () if self._doing is None else self._doing()
+
+    def _look(self, connection: Any, observer: Observer) -> bool:
+        """Look after all processes and units; return False if another process does."""
+        with connection.transaction():  # if there is nothing to do, a look is one transaction
+            self._give_back_idle(connection)
+            locked = connection.execute("SELECT pg_try_advisory_lock(?)", (self._journal.lock(_LOCK),)).fetchone()
+            # Another process watches then. When this one gets the lock, what it saw before is out of date.
+            if not locked[0]:
+                observer.forget()
+                return False
+            late = observer.late(connection)
+            orphans = connection.execute(f"SELECT EXISTS (SELECT {_ORPHANS})").fetchone()[0]
+            answered = connection.execute(f"SELECT id FROM unit WHERE {_ANSWERED}").fetchall()
+            held = connection.execute("SELECT EXISTS (SELECT FROM unit WHERE state = 'held')").fetchone()[0]
+            lost = self._audit(connection)
+        for process in late:
             self._bury(connection, process)
-        self._take_from_the_dead(connection)
-        self._take_up(connection)
-        self._audit(connection)
+        if late or orphans:
+            self._take_from_the_dead(connection)
+        for (unit,) in answered:
+            self._take_up(connection, unit)
+        if held or answered or late or orphans:  # each of them may put a run into its queues
+            self._let_begin()
+        for one in lost:
+            self._send_again(connection, one)
         self._looks += 1
         if self._looks % _SWEEP == 0:
-            sweep(connection, self._delivery)
-            self._forget_the_dead(connection)
+            with connection.transaction():
+                sweep(connection, self._delivery)
+                self._forget_the_dead(connection)
+        return True
 
     # ------------------------------------------------------------------ the dead
 
@@ -130,11 +188,7 @@ class Monitor:
 
     def _take_from_the_dead(self, connection: Any) -> None:
         """Resend the units of processes that were declared dead or have ended."""
-        sql = (
-            f"SELECT process, {COLUMNS} FROM unit WHERE state = 'taken' AND NOT EXISTS"
-            " (SELECT FROM process WHERE process.id = unit.process AND process.state <> 'dead')"
-            " FOR UPDATE SKIP LOCKED"
-        )
+        sql = f"SELECT process, {COLUMNS} {_ORPHANS} FOR UPDATE SKIP LOCKED"
         had: dict[str, list[Unit]] = defaultdict(list)
         with connection.transaction():
             for process, *row in connection.execute(sql).fetchall():
@@ -143,6 +197,8 @@ class Monitor:
                 for unit in units:
                     self._fence_off(connection, unit, _GONE, note_death(connection, unit, units))
             settle_cancelled(connection)
+        if had:
+            self._pauses = 0  # a run among them may be of an earlier version
         for unit in chain(*had.values()):
             self.report(UnitReaped(unit.kind))
 
@@ -197,37 +253,67 @@ class Monitor:
         else:
             self._send_run(connection, following)
 
+    def _hold_run(self, connection: Any, unit: Unit) -> None:
+        """Put a run that was not at work into its queues again."""
+        sql = f"UPDATE unit SET fence = ?, state = 'held', process = NULL, problem = NULL, sent_at = {NOW} WHERE id = ?"
+        connection.execute(sql, (unit.fence, unit.id))
+
+    def _let_begin(self) -> None:
+        """Send held runs whose queues let them begin."""
+        with self._journal.database.writing() as alone:  # no other process counts the same runs meanwhile
+            let_begin(self._delivery, alone)
+
     def _send_run(self, connection: Any, unit: Unit) -> None:
         sql = f"UPDATE unit SET fence = ?, state = 'sent', process = NULL, sent_at = {NOW} WHERE id = ?"
         connection.execute(sql, (unit.fence, unit.id))
-        self._delivery.send(connection.raw, unit.queue, unit.id, unit.fence)
+        unit.deliver(self._delivery, connection)
 
     def _give_up(self, connection: Any, unit: Unit, deaths: Deaths) -> None:
         """Give up a run that ends every process that takes it; a person may look at it and resume it."""
+        workers = "1 worker" if deaths.number == 1 else f"{deaths.number} workers"
         problem = (
-            f"given up: {deaths.number} workers died or failed while they coordinated it, and nothing was recorded in "
-            f"between. Look at the workers' logs, then resume it with `kairo resume {unit.run_id} --database ...`"
+            f"given up: {workers} died or failed while they coordinated it, and nothing was recorded in "
+            "between. Look at the workers' logs, then send it to the workers again with "
+            f"`kairo resume {unit.run_id} --by-workers --database ...`"
         )
         connection.execute("UPDATE unit SET state = 'done', problem = ? WHERE id = ?", (problem, unit.id))
+        self._journal.give_up(connection, unit.run_id, deaths.number, problem)
         _logger.error("run %s is %s", unit.run_id, problem)
+
+    def resend(self, run_id: str) -> None:
+        """Send a run that was given up or refused to the workers again, with its deaths counted from 0.
+
+        Raises `Misuse` for a run that waits for no one's decision.
+        """
+        sql = f"SELECT {COLUMNS} FROM unit WHERE run_id = ? AND kind = 'run' AND problem IS NOT NULL FOR UPDATE"
+
+        def resend(connection: Any) -> None:
+            row = connection.execute(sql, (run_id,)).fetchone()
+            if row is None:
+                raise Misuse(
+                    f"run {run_id!r} was neither given up nor refused by workers: there is nothing to send again"
+                )
+            forget_deaths(connection, row[0])
+            connection.execute(
+                "UPDATE run SET state = 'interrupted' WHERE run_id = ? AND state = ?", (run_id, GIVEN_UP)
+            )
+            self._hold_run(connection, Unit(*row).next())
+
+        self._journal.change(resend)
 
     # ------------------------------------------------------------------ the living
 
-    def _take_up(self, connection: Any) -> None:
-        """Resend suspended runs after a person has answered one of their questions."""
-        sql = (
-            f"SELECT {COLUMNS} FROM unit WHERE kind = 'run' AND state = 'done' AND problem IS NULL AND run_id IN"
-            " (SELECT run.run_id FROM run JOIN question ON question.run_id = run.run_id"
-            "  OR question.run_id LIKE run.run_id || '.%'"
-            "  WHERE run.state = 'suspended' AND question.decision IS NOT NULL)"
-        )
-        for row in connection.execute(sql).fetchall():
-            with connection.transaction():
-                forget_deaths(connection, row[0])
-                self._send_run(connection, Unit(*row).next())
+    def _take_up(self, connection: Any, unit: str) -> None:
+        """Resend a suspended run after a person has answered one of its questions."""
+        with connection.transaction():
+            sql = f"SELECT {COLUMNS} FROM unit WHERE id = ? AND {_ANSWERED} FOR UPDATE"
+            row = connection.execute(sql, (unit,)).fetchone()
+            if row is not None:
+                forget_deaths(connection, unit)
+                self._hold_run(connection, Unit(*row).next())
 
-    def _audit(self, connection: Any) -> None:
-        """Resend units that were sent and have no delivery under way in two audits in a row.
+    def _audit(self, connection: Any) -> list[Unit]:
+        """Return the units that were sent and have no delivery under way, in two audits in a row.
 
         Each audit checks at most `_AT_ONCE` units; the next one continues after them.
         """
@@ -239,13 +325,15 @@ class Monitor:
         self._audited = rows[-1][0] if len(rows) == _AT_ONCE else ""
         units = {(unit.id, unit.fence): unit for unit in (Unit(*row) for row in rows)}
         there = self._delivery.under_way(connection.raw, list(units)) if units else set[tuple[str, int]]()
+        lost: list[Unit] = []
         for key, unit in units.items():
             audits = 0 if key in there else self._missing.get(key, 0) + 1
             self._missing.pop(key, None)
             if audits > 1:
-                self._send_again(connection, unit)
+                lost.append(unit)
             elif audits:
                 self._missing[key] = audits
+        return lost
 
     def _send_again(self, connection: Any, unit: Unit) -> None:
         with connection.transaction():
@@ -253,7 +341,7 @@ class Monitor:
             sql = "SELECT 1 FROM unit WHERE id = ? AND fence = ? AND state = 'sent' FOR UPDATE"
             if connection.execute(sql, (unit.id, unit.fence)).fetchone() is None:
                 return
-            self._delivery.send(connection.raw, unit.queue, unit.id, unit.fence)
+            unit.deliver(self._delivery, connection)
         _logger.warning("unit %s has no delivery under way: it is sent again", unit.id)
 
 

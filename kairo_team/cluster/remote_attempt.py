@@ -31,8 +31,8 @@ from kairo_team.tools.result import ToolResult, describe_error
 
 if TYPE_CHECKING:
     from kairo_team.artifacts import DoneCall
-    from kairo_team.cluster.deaths import Deaths
     from kairo_team.cluster.delivery import Delivery
+    from kairo_team.cluster.fatal_units import Deaths
     from kairo_team.cluster.mailbox import Mailbox, Message, MessageQueue
     from kairo_team.durable.postgres import PostgresJournal
     from kairo_team.engine.work.runtime import Runtime
@@ -419,6 +419,7 @@ class RemoteAttempt:
         except (JournalError, TimeoutError):  # this run can record and send nothing more
             self._granter.end(self._granter.spent)
             return
+        # Only the worker's reports count an iteration that made no call.
         self._granter.end(replace(charged, loops=max(charged.loops, self._granter.spent.loops)))
 
     async def _was_taken(self, unit: Unit) -> bool:
@@ -444,6 +445,7 @@ class InnerEvents:
         event = event_from_json(written)
         bus, ended = self._buses.get(event.run_id) or self._open(event.run_id)
         own = tuple(getattr(event, one.name) for one in fields(event)[_COMMON:])
+        # `emit` adds 1.
         bus.seq = event.seq - 1
         with without_span():  # the current span belongs to the attempt, not to this event
             bus.emit(type(event), *own)

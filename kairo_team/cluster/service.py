@@ -85,9 +85,10 @@ class WorkerService:
     def stop(self) -> None:
         """Take no new units and end; from any thread or signal handler, also before `run`."""
         self._stopped = True
-        if self._stop_now is not None:
+        stop_now = self._stop_now  # read once: `run` may end meanwhile
+        if stop_now is not None:
             with suppress(RuntimeError):  # the event loop is gone
-                self._stop_now()
+                stop_now()
 
     async def run(self) -> None:
         """Serve until `stop`. Raises the errors of the first connection; retries later ones until they succeed."""
@@ -104,6 +105,7 @@ class WorkerService:
                     await self._serve(cluster, stopping)
                 finally:
                     with anyio.CancelScope(shield=True):
+                        # Shielded, so that a cancelled service closes its connections too.
                         await run_in_thread(cluster.close)
         finally:
             self._ended = True

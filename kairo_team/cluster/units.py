@@ -21,8 +21,10 @@ _ADDRESS: Final = "COALESCE(process, 'unit:' || id)"
 """Address of the unit's current worker; messages wait until the unit is claimed."""
 
 
-COLUMNS: Final = "id, kind, run_id, queue, step, epoch, sender, fence"
+COLUMNS: Final = "id, kind, run_id, queue, step, epoch, sender, fence, priority"
 """The columns of a unit's row that make a `Unit`, in their order."""
+_OF_ITS_RUN: Final = "COALESCE((SELECT priority FROM unit AS run WHERE run.id = 'run:' || ?), 0)"
+"""SQL expression: the priority of a run; 0 if the run was not submitted."""
 _SUSPECT: Final = 2
 """From this blame on, counted in `deaths`, a unit is worked on alone: the next death shows whether it is the cause."""
 _IS_SUSPECT: Final = f"COALESCE((SELECT blame >= {_SUSPECT} FROM death WHERE death.unit = unit.id), FALSE)"
@@ -44,6 +46,8 @@ class Unit:
     sender: str | None = None
     """The process that waits for the attempt."""
     fence: int = 1
+    priority: int = 0
+    """That of its run: of the units that wait for workers, a higher one is taken first."""
 
     def next(self) -> Unit:
         """Return the unit with the fence of the next delivery."""
@@ -51,18 +55,25 @@ class Unit:
 
     def sending(self, delivery: Delivery, body: object) -> list[Statement]:
         """Return the statements that send the unit: they write its row and its delivery in one transaction."""
-        insert = (
-            "INSERT INTO unit (id, kind, run_id, step, epoch, queue, fence, state, sender, body, sent_at)"
-            f" VALUES (?, ?, ?, ?, ?, ?, ?, 'sent', ?, ?, {NOW})"
+        written, files = encode_for(self.run_id, body)
+        return [*files, partial(self._send, delivery, written)]
+
+    def _send(self, delivery: Delivery, body: str, connection: Any) -> None:
+        sql = (
+            "INSERT INTO unit (id, kind, run_id, step, epoch, queue, fence, state, sender, body, sent_at, priority)"
+            f" VALUES (?, ?, ?, ?, ?, ?, ?, 'sent', ?, ?, {NOW}, {_OF_ITS_RUN})"
             " ON CONFLICT (id) DO UPDATE SET state = 'sent', process = NULL, body = excluded.body,"
             " sent_at = excluded.sent_at WHERE unit.state = 'lost' AND unit.fence = excluded.fence"
+            " RETURNING priority"
         )
-        row = (self.id, self.kind, self.run_id, self.step, self.epoch, self.queue, self.fence, self.sender)
-        written, files = encode_for(self.run_id, body)
-        return [*files, (insert, (*row, written)), partial(self._deliver, delivery)]
+        row = (self.id, self.kind, self.run_id, self.step, self.epoch, self.queue, self.fence, self.sender, body)
+        written = connection.execute(sql, (*row, self.run_id)).fetchone()
+        if written is not None:  # else it was sent before, and the reply to that commit was lost
+            replace(self, priority=written[0]).deliver(delivery, connection)
 
-    def _deliver(self, delivery: Delivery, connection: Any) -> None:
-        delivery.send(connection.raw, self.queue, self.id, self.fence)
+    def deliver(self, delivery: Delivery, connection: Any) -> None:
+        """Send the delivery of the unit, whose row is written, in the connection's transaction."""
+        delivery.send(connection.raw, self.queue, self.id, self.fence, priority=self.priority)
 
     def message_to_worker(self, kind: str, body: Any) -> list[Statement]:
         """Return the statements that send a message to the unit's current worker."""
@@ -121,7 +132,8 @@ def claim(connection: Connection, unit: str, fence: int, process: str) -> Claime
     if row is None:
         return None
     connection.execute("UPDATE message SET addressee = ? WHERE addressee = ?", (process, f"unit:{unit}"))
-    return Claimed(Unit(*row[:8]), *row[8:])
+    *unit_row, body, waited, suspect = row
+    return Claimed(Unit(*unit_row), body, waited, suspect)
 
 
 def kind_of(unit: str) -> Kind:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from kairo_team._util.threads import poster, run_in_thread
+from kairo_team.cluster.adoption import adopt
 from kairo_team.cluster.attempt_host import AttemptHost
 from kairo_team.cluster.cluster import RUNS, Cluster, queue_of, version_of
 from kairo_team.cluster.facts import DeliveryRefused, Outcome, Report, UnitBegun, UnitEnded, ignore_fact
@@ -38,7 +39,6 @@ _logger = logging.getLogger("kairo_team")
 _MINUTE: Final = 60.0
 _INTERRUPTED: Final = 5.0
 """Seconds that an interrupted run has to end."""
-_logger = logging.getLogger("kairo_team")
 
 
 class Worker:
@@ -68,7 +68,8 @@ class Worker:
         self._team = team
         self._concurrency = concurrency
         self._base = base = runtime_of(bind_runtime(team))
-        version = version_of(team, digests_of(team, base.templates))
+        self._digests = digests_of(team, base.templates)
+        version = version_of(team, self._digests)
         self.version = version
         self.serves: Sequence[str] = [*(members or names), *([] if members else [RUNS])]
         """The members whose attempts the worker makes, and `RUNS` if it coordinates runs."""
@@ -124,6 +125,8 @@ class Worker:
         process.describe(kind="worker", concurrency=self._concurrency, **about)
         cluster.monitor.watch(self._doing.copy)
         cluster.monitor.report = self._report
+        if RUNS in self.serves:
+            cluster.monitor.adopt = self._adopt
         begin = partial(self._receive, take)
         receiving, receiver = await run_in_thread(lambda: cluster.journal.insist(begin), on_late=_end_late)
         try:
@@ -146,6 +149,13 @@ class Worker:
                 _settle(done, RuntimeError("the worker ends"))
             with anyio.CancelScope(shield=True):
                 await run_in_thread(receiving.__exit__, None, None, None)
+
+    def _adopt(self) -> None:
+        """Take over runs of this team that an earlier version of the library began."""
+        cluster, queue = self._cluster, queue_of(self.version, RUNS)
+        cluster.journal.change(
+            lambda connection: adopt(connection, cluster.delivery, self._team.name, self._digests, queue)
+        )
 
     def _receive(self, take: Take) -> tuple[AbstractContextManager[Receiver], Receiver]:
         """Begin to receive; return the context manager to exit, and the receiver."""
@@ -345,6 +355,7 @@ class RunHost:
 
     def __init__(self, cluster: Cluster, team: Team, base: Runtime, unit: Unit) -> None:
         self._cluster = cluster
+        # Without its runtime, because `resume` refuses a team that is bound to another one.
         self._team = replace(team, runtime=None)
         self._unit = unit
         runtime = base.on(cluster.journal, cluster, base.subscribers)

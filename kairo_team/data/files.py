@@ -107,13 +107,13 @@ def _object(line: str, example: str) -> dict[str, Any]:
 
 def _text_of(file: Path, largest: int) -> str:
     with file.open("rb") as stream:
-        raw = stream.read(4 * largest + 1)
+        raw = stream.read(4 * largest + 1)  # a character has at most four bytes in UTF-8
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
         if len(raw) <= 4 * largest:
             raise Unreadable("it is not UTF-8 text") from None
-        text = "." * (largest + 1)
+        text = "." * (largest + 1)  # cut in the middle of a character: it is too long, not another encoding
     if len(text) > largest:
         raise Unreadable(f"it has more than {largest:,} characters")
     if not text.strip():
@@ -177,13 +177,13 @@ class _Yaml:
 
     def _value(self, event: Any, place: Place) -> Any:
         line = event.start_mark.line + 1
-        self.lines.setdefault(place, line)
+        self.lines.setdefault(place, line)  # a key's own line, set before, stays
         if isinstance(event, self._yaml.AliasEvent) or event.anchor is not None:
             raise Unreadable("anchors (&) and aliases (*) are not taken: write the value again", line)
         if event.tag is not None:
             raise Unreadable(f"tags such as {event.tag!r:.60} are not taken: leave it out", line)
         if isinstance(event, self._yaml.ScalarEvent):
-            return _scalar(event.value, line) if event.implicit[0] else event.value
+            return _scalar(event.value, line) if event.implicit[0] else event.value  # a quoted scalar is a text
         if len(place) >= DEEPEST:
             raise Unreadable(f"it is nested more than {DEEPEST} deep", line)
         return self._list(place) if isinstance(event, self._yaml.SequenceStartEvent) else self._mapping(place)
@@ -203,7 +203,6 @@ class _Yaml:
             if event.value in values:
                 raise Unreadable(f"the key {event.value!r:.80} is given twice", line)
             self.lines[*place, event.value] = line
-            values[event.value] = None
             values[event.value] = self._value(next(self._events), (*place, event.value))
         return values
 
@@ -244,7 +243,7 @@ class _Json:
 
     def _value(self, at: int, place: Place) -> tuple[Any, int]:
         self.lines.setdefault(place, self._line(at))
-        opening = self._text[at : at + 1]
+        opening = self._text[at : at + 1]  # a slice is empty at the end, an index would raise
         if opening in ("{", "[") and len(place) >= DEEPEST:
             raise self._wrong(f"it is nested more than {DEEPEST} deep", at)
         if opening == "{":
@@ -309,6 +308,7 @@ class _Json:
         return found.end() if found else at
 
     def _line(self, at: int) -> int:
+        # Counted on from the last place: from the start each time would be quadratic.
         before, line = self._counted if self._counted[0] <= at else (0, 1)
         line += self._text.count("\n", before, at)
         self._counted = (at, line)
@@ -328,6 +328,7 @@ def _read_toml(text: str) -> Data:
     try:
         value = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
+        # Python before 3.14 has the line of a TOML error only in its text.
         found = re.search(r" \(at (?:line (\d+), column \d+|end of document)\)$", str(error))
         says = str(error) if found is None else str(error)[: found.start()]
         raise Unreadable(
@@ -337,7 +338,7 @@ def _read_toml(text: str) -> Data:
         raise Unreadable("it is nested too deeply") from None
     except ValueError as error:  # a number of thousands of digits
         raise Unreadable(str(error)) from None
-    lines = cache(lambda: _toml_lines(text))
+    lines = cache(lambda: _toml_lines(text))  # only a file with a mistake pays for this
 
     def line_of(place: Place) -> int | None:
         return _finder(lines())(place)

@@ -30,6 +30,7 @@ class Mistake(NamedTuple):
 
 def sentences(mistakes: Sequence[Mistake], name: str, line_of: LineOf) -> Iterator[str]:
     """Yield a sentence for each mistake, in the order of their lines; `name` is the data's name."""
+    # Keys and indices may be mixed and do not compare, so each step carries its kind; `n` keeps the order of equals.
     placed = sorted((one.line(line_of), [(isinstance(step, str), step) for step in one.path], n, one)
                     for n, one in enumerate(mistakes))  # fmt: skip
     for line, _, _, one in placed[:MOST]:

@@ -23,6 +23,7 @@ MISSING: Final = Missing()
 IMPORT: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 """How code is named: `module:name`."""
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+# Forms of every system are refused on each, because a file is shared between systems.
 _ELSEWHERE: Final = re.compile(r"(?s)~|[A-Za-z]:|file:|[A-Za-z][A-Za-z0-9+.-]*:/|\\|.*\.\.\\")
 """How a path begins or goes that means another place on some system: `~`, a drive, a URL, a share, `..` with "\\"."""
 _KEY_LIKE: Final = re.compile(
@@ -95,18 +96,16 @@ def imported(text: str, place: Place, reading: Reading) -> Any:
     module, _, path = text.partition(":")
     try:
         found: Any = import_module(module)
+    # A script that ends itself must not end the loader.
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a module may raise anything
-        return reading.refuse(place, f"names {text!r:.80}, and {module!r} cannot be imported: {_said(error)}")
+        why = f"{type(error).__name__}: {' '.join(str(error).split()):.300}"
+        return reading.refuse(place, f"names {text!r:.80}, and {module!r} cannot be imported: {why}")
     for name in path.split("."):
         if not hasattr(found, name):
             hint = did_you_mean(name, getattr(found, "__dict__", {}))
             return reading.refuse(place, f"names {text!r:.80}, and {module!r} has no {name!r}; {hint}".strip(" ;"))
         found = getattr(found, name)
     return found
-
-
-def _said(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split()):.300}"
 
 
 def is_import(value: Any) -> bool:

@@ -24,11 +24,12 @@ from datetime import datetime
 from math import inf, nextafter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
+from kairo_team._util.frozen import known_call
 from kairo_team.budget import Budget, Usage, picodollars, to_dollars
 from kairo_team.durable.connection import Connection
 from kairo_team.durable.recovery import runs_inside, usage_of
 from kairo_team.durable.windows import Every, Window, check_every, check_tz, window_at, zone
-from kairo_team.engine.records.replay import RAISED_BUDGET
+from kairo_team.engine.records.plan_records import RAISED_BUDGET
 from kairo_team.errors import InsufficientBudget, Misuse, PlanRefused, known
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class AccountTerms:
     tz: str | None = None
 
 
+@known_call
 def account(
     name: str,
     limit: Budget,
@@ -224,6 +226,7 @@ def set_aside(connection: Connection, run_id: str, epoch: int, budget: Budget) -
     ]
     more = [(now or 0) - aside for now, aside in zip(asked, before, strict=True)]
     needed = [None if now is None else much for now, much in zip(asked, more, strict=True)]
+    # Also for an amount without a limit, which changes nothing here, but which an account may refuse.
     for name in _chain(connection, charge["account"]) if any(more) or None in asked else ():
         row = _check_room(connection, name, needed)
         sql = "UPDATE account SET aside_tokens = aside_tokens + ?, aside_picos = aside_picos + ? WHERE name = ?"
@@ -284,6 +287,7 @@ def settle(connection: Connection, run_id: str, epoch: int | None = None) -> Non
     spent = usage_of(connection, run_id)
     whole = (spent.tokens, picodollars(spent.dollars))
     used = [much - copied for much, copied in zip(whole, _row(charge, "copied"), strict=True)]
+    # A resumed run was settled before: only the difference is new.
     more = [much - before for much, before in zip(used, _row(charge, "used"), strict=True)]
     for name in _chain(connection, charge["account"]):
         row = _locked(connection, name)
@@ -340,7 +344,7 @@ def settle_cancelled(connection: Connection) -> None:
 
 def end_cancelled(connection: Connection, run_id: str) -> None:
     """End and settle a run that was cancelled and whose process is dead."""
-    for one in (run_id, *runs_inside(connection, run_id)):
+    for one in (run_id, *sorted(runs_inside(connection, run_id))):  # in one order everywhere, against deadlocks
         connection.execute(f"SELECT 1 FROM run WHERE run_id = ?{connection.for_update}", (one,))
         connection.execute("UPDATE run SET state = 'cancelled', epoch = epoch + 1 WHERE run_id = ?", (one,))
     settle(connection, run_id)
@@ -366,6 +370,7 @@ def read(connection: Connection) -> tuple[Account, ...]:
     for account, number in connection.execute(sql).fetchall():
         for name in _path(rows, account):
             runs[name] += number
+    # A path begins with its parent's path, so the parent comes first.
     ordered = sorted(rows, key=lambda name: _path(rows, name))
     return tuple(_account(rows, name, runs[name]) for name in ordered)
 
@@ -382,6 +387,7 @@ def _account(rows: Any, name: str, runs: int) -> Account:
     for above in (rows[one] for one in _path(rows, name)):
         for n, limit in enumerate(_limits(above)):
             if limit is not None:
+                # Below 0 after a call that used more than its hold.
                 rests[n].append(max(0, int(limit) - _row(above, "used")[n] - _row(above, "aside")[n]))
     left = _budget(min(rest, default=None) for rest in rests)
     used, aside = _usage(*_row(row, "used")), _usage(*_row(row, "aside"))
@@ -488,6 +494,7 @@ def _open(connection: Connection, row: Any, new: Mapping[str, Any]) -> Mapping[s
     """Keep the open window of a locked account as an ended one, and open the next one; return the account."""
     kept = "name, since, tokens, picos, used_tokens, used_picos, aside_tokens, aside_picos"
     sql = f"INSERT INTO ended_window (until, {kept}) SELECT ?, {kept} FROM account WHERE name = ?"
+    # The earlier one: `_change_windows` ends a window before its time.
     connection.execute(sql, (min(row["until"], new["since"]), row["name"]))
     sql = (
         "UPDATE account SET used_tokens = 0, used_picos = 0, aside_tokens = 0, aside_picos = 0,"

@@ -69,6 +69,7 @@ class Connection(Protocol):
 
 def column_of(key: str) -> str:
     """Return the key of a step as its column has it: any database takes it, and no two keys become one."""
+    # The quick test, for most keys: none of these characters is printable.
     return key if key.isprintable() else _UNWRITABLE.sub(lambda found: f"\x1a{ord(found[0]):04x}", key)
 
 

@@ -26,6 +26,7 @@ from kairo_team.durable.event_pages import Said, written_page
 from kairo_team.durable.kept_files import read_file
 from kairo_team.durable.owners import TAKEN_OVER
 from kairo_team.errors import JournalError
+from kairo_team.recorded import ENDED
 
 if TYPE_CHECKING:
     from kairo_team.durable.connection import Connection
@@ -38,6 +39,9 @@ Post = Callable[[Callable[[], object]], object]
 
 _MOST_AT_ONCE: Final = 2_000
 """Most entries in one transaction."""
+_GATHER: Final = 0.002
+"""Seconds that entries may wait for later ones: a turn of an agent makes several, and a transaction for each costs more
+than the records. An entry with a waiter, such as a call that is about to be sent, is written at once."""
 _BEAT: Final = 1.0
 """Seconds between two checks for requests of other processes; each check also writes the progress of live runs."""
 
@@ -104,6 +108,8 @@ class Database(ABC):
     """SQL condition on tables `call` and `run`: the session of the call records nothing more."""
     own_calls: ClassVar[str] = ""
     """SQL to append to a condition on table `call`: only calls of the run's own session, not of its units."""
+    rest: ClassVar[float | None] = None
+    """Seconds without a session after which the writer closes its connection; None: it keeps it."""
 
     def __init__(self, place: str | Path) -> None:
         """`place` names the database in errors."""
@@ -208,7 +214,9 @@ class Database(ABC):
 
         Earlier entries are still written.
         """
-        self.put(session, [("UPDATE run SET state = 'interrupted' WHERE run_id = ?", (session.run_id,))])
+        # Another thread may have recorded the session's end just now.
+        sql = "UPDATE run SET state = 'interrupted' WHERE run_id = ? AND state = 'running'"
+        self.put(session, [(sql, (session.run_id,))])
         # The session is marked only after `put`, which takes nothing from a lost session.
         session.lost, session.interrupted = session.lost or reason, True
         self.leave(session)
@@ -227,7 +235,7 @@ class Database(ABC):
     def last_event(self, session: Writing) -> int:
         """Return the number of the last event of the outermost session around this one, or of this one."""
         if session.parent is not None:
-            for one in self._sessions:
+            for one in list(self._sessions):  # sessions leave in other threads
                 if one.run_id == session.parent:
                     return self.last_event(one)
         return session.progress()[1]
@@ -300,7 +308,10 @@ class Database(ABC):
         connection: Connection | None = None
         ends = False
         while not ends:
-            entries = self._take()
+            entries = self._take(None if connection is None else self.rest)
+            if connection is not None and not entries and not self._sessions:
+                connection.close()
+                connection = None
             ends = None in entries
             given = [entry for entry in entries if entry is not None]
             try:
@@ -310,6 +321,7 @@ class Database(ABC):
             except Exception as error:  # noqa: BLE001 - whatever the error is, waiters must learn of it
                 self._fail(error)
                 connection = None
+            # Also after an error: each waiter finds it in `check`.
             _wake(given)
         if connection is not None:
             connection.close()
@@ -329,20 +341,28 @@ class Database(ABC):
         """Stop every run of this process, because its next steps could not be recorded."""
         self.problem = f"it cannot be written: {error}"
         _logger.warning("journal %s: %s; nothing more is sent", self.place, self.problem)
-        for session in self._sessions:
+        for session in list(self._sessions):  # `on_lost` may let a session leave
             self._tell_lost(session, self.problem)
 
     def _tell_lost(self, session: Writing, problem: str) -> None:
         if session.on_lost is not None:
             session.on_lost(JournalError(self.place, problem))
 
-    def _take(self) -> list[_Entry | None]:
-        """Wait for the next entry, at most `_BEAT` seconds; return it with the entries after it."""
+    def _take(self, rest: float | None) -> list[_Entry | None]:
+        """Wait for the next entry and return it with the entries after it, or none.
+
+        Waits for at most `_BEAT` seconds, and without a session for `rest` seconds. More entries are awaited for
+        `_GATHER` seconds, unless one of them has a waiter.
+        """
         entries: list[_Entry | None] = []
         with suppress(Empty):
-            entries.append(self._entries.get(timeout=_BEAT if self._sessions else None))
+            entries.append(self._entries.get(timeout=_BEAT if self._sessions else rest))
+            until, is_awaited = time.monotonic() + _GATHER, False
             while len(entries) < _MOST_AT_ONCE:
-                entries.append(self._entries.get_nowait())
+                last = entries[-1]
+                is_awaited = is_awaited or last is None or last.wake is not None
+                left = 0.0 if is_awaited else until - time.monotonic()
+                entries.append(self._entries.get(timeout=left) if left > 0.0 else self._entries.get_nowait())
         return entries
 
     def _beat(self, connection: Connection) -> None:
@@ -353,14 +373,15 @@ class Database(ABC):
         self._beaten = now
         for session in list(self._sessions):
             row = connection.execute("SELECT epoch, cancelled FROM run WHERE run_id = ?", (session.run_id,)).fetchone()
-            if self._is_lost(session, row):
+            if self._is_lost(connection, session, row):
                 continue
             if row[1] is not None and session.on_cancel is not None:
                 # Every later check finds the same row, but the run is cancelled only once.
                 on_cancel, session.on_cancel = session.on_cancel, None
                 on_cancel(row[1])
-            # An entry without statements still writes the progress and the events.
-            self.put(session, ())
+            # An entry without statements still writes the progress and the events. A session may have left meanwhile.
+            if session in self._sessions:
+                self.put(session, ())
 
     def _write(self, connection: Connection, entries: Sequence[_Entry]) -> None:
         """Write all entries in one transaction, except entries of sessions that no longer own their run."""
@@ -407,7 +428,7 @@ class Database(ABC):
         connection.execute(sql, (seconds, seq, seq, time.time(), session.run_id))
 
     def _owns(self, connection: Connection, session: Writing) -> bool:
-        return not self._is_lost(session, self.epoch_row(connection, session))
+        return not self._is_lost(connection, session, self.epoch_row(connection, session))
 
     def epoch_row(self, connection: Connection, session: Writing) -> tuple[Any, ...] | None:
         """Return the epoch of a session's run and keep it until the transaction ends; None if the run is gone."""
@@ -415,16 +436,25 @@ class Database(ABC):
         row = connection.execute("SELECT epoch FROM run WHERE run_id = ?", (session.run_id,)).fetchone()
         return row
 
-    def _is_lost(self, session: Writing, row: tuple[Any, ...] | None) -> bool:
+    def _is_lost(self, connection: Connection, session: Writing, row: tuple[Any, ...] | None) -> bool:
         """Return whether a session has lost its run; if so, notify it at once."""
         if row is not None and row[0] == session.epoch:
             return False
-        why = "the run was forgotten" if row is None else TAKEN_OVER
         if session.lost is None:
+            # Another epoch is another session, which may have ended the run since.
+            why = _why_lost(connection, session.run_id) if row is None else TAKEN_OVER
             session.lost = why
             self.leave(session)
             self._tell_lost(session, why)
         return True
+
+
+def _why_lost(connection: Connection, run_id: str) -> str:
+    """Return why a session of a run may write nothing more."""
+    row = connection.execute("SELECT state FROM run WHERE run_id = ?", (run_id,)).fetchone()
+    if row is None:
+        return "the run was forgotten"
+    return f"the run has ended: {row[0]}" if row[0] in ENDED else TAKEN_OVER
 
 
 def _wake(entries: Iterable[_Entry]) -> None:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
+from kairo_team.durable.value_classes import CorruptRecord
 from kairo_team.events import Content, Event, event_from_json
 
 if TYPE_CHECKING:
@@ -43,6 +44,24 @@ def read_pages(connection: Connection, run_id: str, pages: Iterable[str]) -> Ite
                 continue
             parts = prompts[event.seq] = _parts_of(event)
             yield _with_parts(event, [_part(connection, run_id, one, prompts) for one in parts])
+
+
+def read_rows(connection: Connection, run_id: str, rows: Iterable[Any]) -> Iterator[Event]:
+    """Yield the events in the rows of a run's pages, each with its `last` number and its `body`.
+
+    Raises `CorruptRecord`, which names the page, for a damaged one.
+    """
+    for row in rows:
+        try:
+            # A whole page at once: of a damaged one, not even the first events are returned.
+            yield from list(read_pages(connection, run_id, [row["body"]]))
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+            last, what = row["last"], f"{type(error).__name__}: {error}"
+            raise CorruptRecord(
+                f"the page of events of run {run_id!r} that ends with number {last} is damaged ({what:.200}). Nothing "
+                f"else is lost: kairo events {run_id} --after {last} prints the events after it, and the run can be "
+                "shown and resumed"
+            ) from error
 
 
 def _part(connection: Connection, run_id: str, written: Any, prompts: dict[int, list[Any]]) -> Any:

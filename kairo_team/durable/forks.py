@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from kairo_team.durable.connection import Connection, execute, insert, key_of
 from kairo_team.durable.kept_files import copy_files, encode_for
 from kairo_team.durable.recovery import steps_of
+from kairo_team.engine.records.plan_records import RAISED_BUDGET, Added, CutShort, Replan
 from kairo_team.engine.records.recovery import place_of
-from kairo_team.engine.records.replay import RAISED_BUDGET, Added, CutShort, Replan
 from kairo_team.errors import Misuse, RunExists, known
 from kairo_team.human import HumanRequest
 from kairo_team.results import Attempt
@@ -72,6 +72,7 @@ def fork(
         "request": _written(connection, new_id, new),
     }
     _copy_run(connection, row, new_id, point, {**begun, "forked_from": run_id, "result": None}, read)
+    # A budget that was raised would count before the one of the new configuration.
     if config is not None:
         connection.execute("DELETE FROM step WHERE run_id = ? AND key = ?", (new_id, RAISED_BUDGET))
     if plan is not None:
@@ -166,6 +167,7 @@ class _PlanAsRecorded:
             if isinstance(made, Added):
                 self._grown.append((made.by or "", (key,), self._take(made.tasks)))
         for key, made in steps.items():
+            # The last: its graph repeats the tasks that were added, which are new only in `Added`.
             if isinstance(made, Replan) and made.graph is not None:
                 new = self._take(made.graph.tasks)
                 self._grown.append((made.failing, (key,), {*new, *made.replaced}))

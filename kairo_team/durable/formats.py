@@ -160,7 +160,9 @@ CREATE TABLE IF NOT EXISTS window_hold (
 ;
 CREATE TABLE IF NOT EXISTS death (
     unit TEXT PRIMARY KEY, deaths INTEGER NOT NULL, blame INTEGER NOT NULL, progress BIGINT NOT NULL
-)
+);
+CREATE TABLE IF NOT EXISTS queue (name TEXT PRIMARY KEY, paused BOOLEAN NOT NULL DEFAULT FALSE, runs INTEGER);
+ALTER TABLE unit ADD COLUMN IF NOT EXISTS priority INTEGER NOT NULL DEFAULT 0
 """
 """Builds before 0.2.0 made some of these tables already, in format 1."""
 FILE_STEPS: Final = (_FILE_1, _FILE_2)

@@ -75,6 +75,50 @@ def read_format(connection: sqlite3.Connection, path: Path) -> Format:
     return format_of(number, dict(about))
 
 
+def copy_file(path: Path, copy: Path) -> int:
+    """Copy a journal with its log at one moment, in the same format; return the number of runs.
+
+    Raises `JournalError`.
+    """
+    if copy.exists():
+        raise JournalError(copy, "it exists already: name a new file for the copy")
+    if not copy.parent.is_dir():
+        raise JournalError(copy, f"there is no directory {str(copy.parent)!r}: make it first")
+    part = copy.with_name(f"{copy.name}-part-{uuid4().hex[:8]}")
+    try:
+        with closing(sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)) as connection:
+            found = read_format(connection, path)
+            found.check(path)
+            _check_log(connection, found, path)
+            os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of the copy: `shrink` gives its pages back
+            connection.execute("VACUUM INTO ?", (str(part),))
+        with closing(sqlite3.connect(part, isolation_level=None)) as connection:
+            runs = 0
+            if found.number:
+                # `_fold_log` of a process at work may have set its mark at this very moment.
+                connection.execute("DELETE FROM about WHERE name = 'in_log'")
+                runs = int(connection.execute("SELECT count(*) FROM run WHERE parent IS NULL").fetchone()[0])
+        with part.open("rb+") as file:
+            os.fsync(file.fileno())
+        part.replace(copy)
+    except (sqlite3.Error, OSError) as error:
+        raise JournalError(path, f"it cannot be copied to {str(copy)!r}: {error}") from error
+    finally:
+        part.unlink(missing_ok=True)
+    return runs
+
+
+def _check_log(connection: sqlite3.Connection, found: Format, path: Path) -> None:
+    """Raise `JournalError` for a copy, without its log, of a file in use; a copy has another inode number."""
+    if found.number and connection.execute(_IN_LOG, (str(path.stat().st_ino),)).fetchone():
+        raise JournalError(
+            path,
+            f"it is a copy of a journal in use, and its last records are missing: copy '{path.name}-wal' "
+            f"too, or copy both with `kairo backup`",
+        )
+
+
 class SqliteFile(Database):
     """One SQLite file in WAL mode."""
 
@@ -84,6 +128,7 @@ class SqliteFile(Database):
         self._version = version
         self._kept: list[tuple[SqliteConnection, str]] = []
         """Connections for the next blocks, and the number of the file of each."""
+        # For an object that is never closed. By its list: a reference to the object would keep it alive.
         weakref.finalize(self, _close_all, self._kept)
         self._writer: Connection | None = None
         """The connection that last moved the log into the file."""
@@ -115,12 +160,7 @@ class SqliteFile(Database):
         connection.execute("BEGIN IMMEDIATE")
         found = read_format(connection, self.path)
         found.check(self.path)
-        if found.number and connection.execute(_IN_LOG, (self._number_of_file,)).fetchone():
-            raise JournalError(
-                self.path,
-                f"it is a copy of a journal in use, and its last records are missing: copy {self._log.name!r} "
-                f"too, or copy both with `kairo backup`",
-            )
+        _check_log(connection, found, self.path)
         if found.is_old:
             migrate(connection, found, FILE_STEPS, self._version)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -133,11 +173,9 @@ class SqliteFile(Database):
         return str(self.path.stat().st_ino)
 
     def _fold_log(self, connection: Connection) -> None:
-        """Move the log into the file, with a mark that the next statement in the log deletes.
-
-        A reader of the file and its log never sees the mark. A file that was copied without its log, or before
-        the log was moved into it, contains it.
-        """
+        """Move the log into the file, with a mark that the next statement in the log deletes."""
+        # A reader of the file and its log never sees the mark. A file that was copied without its log, or before the
+        # log was moved into it, contains the mark.
         connection.execute("INSERT OR REPLACE INTO about VALUES ('in_log', ?)", (self._number_of_file,))
         connection.execute("PRAGMA busy_timeout = 0")  # while a process reads, a part of the log stays
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -209,26 +247,8 @@ class SqliteFile(Database):
 
     def copy_to(self, copy: Path) -> None:
         """Copy the file and its log as they are at one moment to a new file; raises `JournalError`."""
-        if copy.exists():
-            raise JournalError(copy, "it exists already: name a new file for the copy")
-        if not copy.parent.is_dir():
-            raise JournalError(copy, f"there is no directory {str(copy.parent)!r}: make it first")
         self._flush()
-        part = copy.with_name(f"{copy.name}-part-{uuid4().hex[:8]}")
-        try:
-            os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-            with closing(self._connect()) as connection:
-                connection.execute("VACUUM INTO ?", (str(part),))
-            with closing(sqlite3.connect(part, isolation_level=None)) as connection:
-                # `_fold_log` of a process at work may have set its mark at this very moment.
-                connection.execute("DELETE FROM about WHERE name = 'in_log'")
-            with part.open("rb+") as file:
-                os.fsync(file.fileno())
-            part.replace(copy)
-        except (sqlite3.Error, OSError) as error:
-            raise JournalError(self.path, f"it cannot be copied to {str(copy)!r}: {error}") from error
-        finally:
-            part.unlink(missing_ok=True)
+        copy_file(self.path, copy)
 
     def shrink(self) -> None:
         """Give the pages of deleted records back to the disk, in short transactions, so that others write too."""

@@ -203,6 +203,7 @@ class MemoryJournal:
             place=run.place,
             seconds=run.seconds,
             seq=run.seq,
+            # A copy, because the session adds to its own.
             steps=dict(steps),
             calls=calls,
             questions=[one for one in self.storage.questions.values() if one.question.run_id == run_id],
@@ -278,6 +279,7 @@ class MemoryJournal:
             if asked is None:
                 raise NoQuestion(question_id, (one.id for one in self.pending()), self._why_closed(question_id))
             check_same(question_id, asked.decision, decision)
+            # Even before it is put in again: a question that is deferred twice becomes the last one.
             self.storage.deferred.pop(question_id, None)
             if decision.action == "defer":
                 self.storage.deferred[question_id] = decision
@@ -333,7 +335,7 @@ class MemoryRunJournal:
         progress: tuple[float, int],
         in_doubt: Collection[str],
     ) -> None:
-        self._journal = journal
+        self.journal = journal
         self._run_id = run_id
         self._epoch = epoch
         self._records = records
@@ -358,8 +360,8 @@ class MemoryRunJournal:
     ) -> Callable[[Event], object]:
         """Serve the session that begins now until it ends; return the function that takes its events."""
         self._progress, self._on_cancel, self._on_lost = progress, on_cancel, on_lost
-        with self._journal.storage.lock:
-            cancelled = self._journal.storage.run(self._run_id).cancelled
+        with self.journal.storage.lock:
+            cancelled = self.journal.storage.run(self._run_id).cancelled
         if cancelled is not None:
             self.tell_cancelled(cancelled)
         return self._events.append
@@ -381,10 +383,12 @@ class MemoryRunJournal:
     def interrupt(self, reason: str) -> None:
         """Record nothing more, here and in the runs inside; `recover` can resume the run. From any thread."""
         mine = self._lost is None
-        self._write(lambda run: self._finish(run, "interrupted", None))
-        with self._journal.storage.lock:
-            for run in map(self._journal.storage.run, self._journal.storage.inside(self._run_id)):
-                if run.session is not None:
+        # Another thread may have recorded the session's end just now.
+        self._write(lambda run: self._finish(run, "interrupted", None) if run.state == "running" else None)
+        with self.journal.storage.lock:
+            for run in map(self.journal.storage.run, self.journal.storage.inside(self._run_id)):
+                # The session may be of a process that took the run over.
+                if run.session is not None and run.session.journal is self.journal:
                     if mine and run.session is not self and run.state == "running":
                         run.state = "interrupted"
                     run.session.lose(reason, interrupted=True)
@@ -413,7 +417,7 @@ class MemoryRunJournal:
         except NotRecordable as error:
             _logger.warning("step %r of run %r is not recorded: %s", key, self._run_id, error)
             return []
-        return [lambda _: self._journal.storage.keep(files), lambda run: run.steps.__setitem__(key, written)]
+        return [lambda _: self.journal.storage.keep(files), lambda run: run.steps.__setitem__(key, written)]
 
     async def sent(
         self,
@@ -470,17 +474,17 @@ class MemoryRunJournal:
 
     def keep_open(self, question: HumanRequest) -> None:
         """Record a question that stays open."""
-        self._write(lambda _: self._journal.storage.questions.setdefault(question.id, RecordedQuestion(question)))
+        self._write(lambda _: self.journal.storage.questions.setdefault(question.id, RecordedQuestion(question)))
 
     def close_question(self, question_id: str) -> None:
         """Delete a question whose answer the run has taken."""
-        self._write(lambda _: self._journal.storage.drop_question(question_id))
+        self._write(lambda _: self.journal.storage.drop_question(question_id))
 
     def end(self, result: TeamResult) -> None:
         """Record how the session ended; for an interrupted session, only the events emitted since."""
         if self.interrupted:
             if self._is_last:
-                self._reach(self._journal.storage.run(self._run_id), *self._progress())
+                self._reach(self.journal.storage.run(self._run_id), *self._progress())
             return
         written: str | None = None
         files: Sequence[File | LongText] = ()
@@ -489,29 +493,29 @@ class MemoryRunJournal:
         except NotRecordable as error:
             _logger.warning("the result of run %r is not recorded: %s", self._run_id, error)
         self._write(
-            lambda _: self._journal.storage.keep(files), lambda run: self._finish(run, result.status.value, written)
+            lambda _: self.journal.storage.keep(files), lambda run: self._finish(run, result.status.value, written)
         )
         self._on_cancel = self._on_lost = None
 
     @property
     def _is_last(self) -> bool:
         """Whether this interrupted session is the last that had the run, and its process lives."""
-        run = self._journal.storage.runs.get(self._run_id)
-        return self.interrupted and run is not None and run.session is self and self._journal.alive
+        run = self.journal.storage.runs.get(self._run_id)
+        return self.interrupted and run is not None and run.session is self and self.journal.alive
 
     def _finish(self, run: _Run, state: str, result: str | None) -> None:
         run.state, run.result = state, result
-        for one in self._journal.storage.inside(self._run_id) if state in ENDED else ():
-            self._journal.storage.drop_questions(one)
+        for one in self.journal.storage.inside(self._run_id) if state in ENDED else ():
+            self.journal.storage.drop_questions(one)
 
     def _write(self, *changes: Callable[[_Run], object], after_shut: bool = False) -> None:
         """Apply changes to the run's records, all or none; none once the session is lost.
 
         `after_shut`: also if it was interrupted, until another session has the run.
         """
-        with self._journal.storage.lock:
+        with self.journal.storage.lock:
             if changes and (self._lost is None or (after_shut and self._is_last)):
-                run = self._journal.storage.run(self._run_id)
+                run = self.journal.storage.run(self._run_id)
                 for change in changes:
                     change(run)
                 if self._lost is None:  # `end` records the events of an interrupted run

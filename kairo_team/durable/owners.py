@@ -55,7 +55,7 @@ def is_alive(path: Path, owner: str) -> bool:
     except OSError:
         return False
     try:
-        _lock(file)
+        _lock(file, shared=True)
     except OSError:
         return True
     else:
@@ -73,14 +73,17 @@ def _file_of(path: Path, owner: str) -> Path:
 if sys.platform == "win32":
     import msvcrt
 
-    def _lock(file: int) -> None:
+    def _lock(file: int, *, shared: bool = False) -> None:  # noqa: ARG001 - Windows has no shared lock
         """Lock the file for this process; raise `OSError` if another process has the lock."""
         msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
 
 else:
     import fcntl
 
-    def _lock(file: int) -> None:
-        """Lock the file for this process; raise `OSError` if another process has the lock."""
+    def _lock(file: int, *, shared: bool = False) -> None:
+        """Lock the file for this process; raise `OSError` if another process has the lock.
+
+        A process that only looks for an owner takes a shared lock: two such processes do not exclude each other.
+        """
         # Unlike `flock`, a forked child does not inherit this lock.
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +19,7 @@ from kairo_team.durable import accounts, recovery
 from kairo_team.durable.codec import outline
 from kairo_team.durable.connection import NOW, Connection, Statement, execute
 from kairo_team.durable.database import Writing
+from kairo_team.durable.event_pages import written_page
 from kairo_team.durable.kept_files import keeping
 from kairo_team.durable.postgres_database import PostgresConnection, PostgresDatabase
 from kairo_team.durable.processes import Process, check_not_dead, has_died, is_alive
@@ -26,10 +28,10 @@ from kairo_team.durable.sql_journal import SqlJournal
 from kairo_team.durable.sql_run_journal import SqlRunJournal
 from kairo_team.engine.records.recovery import RunAccount
 from kairo_team.errors import JournalError
+from kairo_team.events import TeamGivenUp
+from kairo_team.recorded import GIVEN_UP
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from kairo_team.durable.accounts import AccountTerms
     from kairo_team.recorded import RecordedCall, RecoveredRun
     from kairo_team.team import Team, TeamExecutionRequest
@@ -154,6 +156,10 @@ class PostgresJournal(SqlJournal):
         """
         return self._base.connecting(own=own)
 
+    def close_unused(self, seconds: float) -> None:
+        """Close the kept connections that nothing has used for so long."""
+        self._base.close_unused(seconds)
+
     def decode(self, text: str) -> Any:
         """Return a recorded value, importing nothing."""
         return self.database.decode(text)
@@ -203,6 +209,7 @@ class PostgresJournal(SqlJournal):
 
     def charging(self, account: str | AccountTerms | None) -> PostgresJournal:
         """Return this journal for runs of another account; both are one process and are closed together."""
+        # Made before the copy, so that the copy has it too.
         _ = self.process
         return super().charging(account)
 
@@ -222,6 +229,7 @@ class PostgresJournal(SqlJournal):
         inside_journal = self.under(unit, fence)
         owner = self._living().id
         with self._base.changing() as connection:
+            # The process that coordinates the run records its progress.
             session = Writing(run_id, epoch, unit=(unit, fence), has_progress=False)
             row = self._base.epoch_row(connection, session)
             if row is None or row[0] != epoch:
@@ -286,6 +294,23 @@ class PostgresJournal(SqlJournal):
         sql = f"UPDATE unit SET state = 'done', problem = ?, ended_at = {NOW} WHERE id = ? AND fence = ?"
         values = (problem, unit, fence)
         self._base.change(lambda connection: connection.execute(sql, values))
+
+    def give_up(self, connection: Connection, run_id: str, deaths: int, problem: str) -> None:
+        """Record, in the connection's transaction, that workers take a run no more; its sessions write nothing more."""
+        row = connection.execute("SELECT seq FROM run WHERE run_id = ? FOR UPDATE", (run_id,)).fetchone()
+        if row is None:
+            return
+        # Sorted as in `recover`: two transactions that lock the same rows do it in the same order.
+        for one in sorted(recovery.runs_inside(connection, run_id)):
+            connection.execute("UPDATE run SET epoch = epoch + 1 WHERE run_id = ?", (one,))
+        now = datetime.now(UTC)
+        # True counts as 1, for the event below.
+        seq = row["seq"] + self._keeps_events
+        sql = "UPDATE run SET state = ?, epoch = epoch + 1, seq = ?, updated_at = ? WHERE run_id = ?"
+        connection.execute(sql, (GIVEN_UP, seq, now.timestamp(), run_id))
+        if self._keeps_events:
+            page = written_page([TeamGivenUp(run_id, seq, now, deaths, problem)], {})
+            connection.execute("INSERT INTO event (run_id, last, body) VALUES (?, ?, ?)", (run_id, seq, page))
 
     def change(self, function: Callable[[PostgresConnection], Found]) -> Found:
         """Call a function in a transaction of its own; repeat it when the connection breaks, so make it idempotent."""

@@ -6,6 +6,7 @@ import logging
 import os
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
@@ -32,8 +33,6 @@ _logger = logging.getLogger("kairo_team")
 
 _KEPT: Final = 4
 """Most idle connections to keep."""
-_TRUSTED: Final = 1.0
-"""Seconds after which an idle connection is tested before it is used."""
 _TRIES: Final = 3
 """How often two connections are compared, since other programs may take a session in between."""
 _LOCK: Final = 0x6B61_6972_0001
@@ -63,6 +62,7 @@ class Row(tuple[Any, ...]):
 
 @cache
 def _row_class(names: tuple[bytes, ...]) -> type[Row]:
+    # The names are the class's, so that a row holds no more than a tuple.
     return type("Row", (Row,), {"names": {name.decode(): number for number, name in enumerate(names)}, "__slots__": ()})
 
 
@@ -238,6 +238,7 @@ class PostgresDatabase(Database):
     )
 
     own_calls = " AND unit = ''"
+    rest = 10.0
 
     def __init__(self, url: str, version: str, patience: float) -> None:
         place = place_of_url(url)
@@ -248,8 +249,8 @@ class PostgresDatabase(Database):
         """The writer's key in the table `batch`: the id of its process."""
         self._batch = 0
         """The number of the writer's next transaction; `batch` shows whether it was committed already."""
-        self._idle: list[tuple[PostgresConnection, float]] = []
-        """Connections for the next blocks, and the time each was last used."""
+        self._idle: deque[tuple[PostgresConnection, float]] = deque()
+        """Connections for the next blocks, and the time each was last used; the last one first."""
         self._closed = False
         self._has_sessions = False
         """Whether it was seen that a connection keeps its session of the server."""
@@ -260,6 +261,7 @@ class PostgresDatabase(Database):
         self.repeat(self._prepare)
 
     def _prepare(self) -> None:
+        # `_breakable` is inside `_named`, which would take its errors too.
         with self.connecting() as connection, self._named("it cannot be opened"), self._breakable():
             found = read_format(connection, self._schema)
             found.check(self.place)
@@ -362,12 +364,14 @@ class PostgresDatabase(Database):
         """Return an idle connection that still works, or None."""
         while self._idle:
             try:
-                connection, since = self._idle.pop()
+                connection, _ = self._idle.pop()
             except IndexError:  # another thread was first
                 break
             try:
-                if time.monotonic() - since > _TRUSTED:
-                    connection.execute("SELECT 1")
+                # Reads what the server has said since: its last message, then the end of the stream, which raises.
+                for _ in range(2):
+                    connection.raw.pgconn.consume_input()
+                    connection.raw.pgconn.is_busy()
             except self.connection_errors:
                 connection.close()
             else:
@@ -411,6 +415,7 @@ class PostgresDatabase(Database):
         """Read one snapshot, which includes all earlier entries. Keep the block short."""
         self._flush()
         with self.connecting() as connection, self._named("it cannot be read"), self._breakable():
+            # `_keep_idle` ends it.
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             with its_texts(connection):
                 yield connection
@@ -430,6 +435,7 @@ class PostgresDatabase(Database):
             with self._breakable(), its_texts(connection):
                 connection.execute("BEGIN")
                 yield connection
+            # Not in `_breakable`: if the connection breaks now, the changes may be committed, and must not be repeated.
             connection.execute("COMMIT")
 
     # ------------------------------------------------------------------ the writer
@@ -504,6 +510,13 @@ class PostgresDatabase(Database):
         self._closed = True
         self._close_idle()
 
+    def close_unused(self, seconds: float) -> None:
+        """Close the kept connections that nothing has used for so long."""
+        before = time.monotonic() - seconds
+        with suppress(IndexError):  # another thread was first
+            while self._idle and self._idle[0][1] < before:
+                self._idle.popleft()[0].close()
+
     def _close_idle(self) -> None:
         with suppress(IndexError):  # another thread was first
             while self._idle:
@@ -513,4 +526,6 @@ class PostgresDatabase(Database):
 def _connection_errors() -> tuple[type[Exception], ...]:
     import psycopg
 
-    return (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.IdleInTransactionSessionTimeout)
+    # An internal error is psycopg's word for a reply that comes after the last message of a server.
+    names = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError)
+    return (*names, psycopg.errors.IdleInTransactionSessionTimeout)

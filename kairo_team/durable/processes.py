@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from kairo_team.durable.line import Line
 from kairo_team.durable.postgres_database import connect_to
 from kairo_team.errors import JournalError
 
@@ -34,7 +35,10 @@ _HELD: Final = (
 
 
 class Process:
-    """This process, one of the processes that share a database. A thread with its own connection sends heartbeats."""
+    """This process, one of the processes that share a database; `line` sends its heartbeat.
+
+    The heartbeat also reads what there is for the process, so that an idle process needs no other transaction.
+    """
 
     def __init__(self, url: str, beat: float) -> None:
         self.id = uuid.uuid4().hex
@@ -44,19 +48,28 @@ class Process:
         self._lock = random.SystemRandom().randrange(1, 2**31)
         self._on_dead: list[Callable[[], object]] = []
         self._on_unreachable: list[Callable[[], object]] = []
+        self._on_message: list[Callable[[], object]] = []
         self._ends = threading.Event()
-        self._registered = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._started = False
         self._starting = threading.Lock()
         self._pid = os.getpid()
-        self._reached = time.monotonic()
+        # Two heartbeats in each interval: a single late one is not noticed.
+        self.line = Line(url, beat / 2, self._hold_lock)
+        """The connection of the heartbeat, which also listens for notifications."""
+        self.line.each(self._tick)
         self.dead = False
         """Whether the process was declared dead: then it can record nothing more."""
+        self.watch_lock: int | None = None
+        """The advisory lock of the process that watches the others; None in a process that never watches."""
+        self.nobody_watches = False
+        """Whether no process held `watch_lock` at the last heartbeat."""
+        self.units = 0
+        """The number of units that the process had claimed at the last heartbeat."""
 
     @property
     def silence(self) -> float:
         """Seconds since the process last reached the database."""
-        return time.monotonic() - self._reached
+        return time.monotonic() - self.line.reached
 
     def start(self) -> None:
         """Register the process and start its heartbeat; return once it is registered.
@@ -64,24 +77,23 @@ class Process:
         Raises the errors of the first connection.
         """
         with self._starting:
-            if self._thread is not None:
+            if self._started:
                 return
             with connect_to(self._url, "process") as connection:
                 self._register(connection)
-            self._thread = threading.Thread(target=self._serve, name="kairo-beat", daemon=True)
-            self._thread.start()
+            self._started = True
+            self.line.start()
             threading.Thread(target=self._watch, name="kairo-beat-watch", daemon=True).start()
-        self._registered.wait(4 * self.beat)
+        self.line.wait(4 * self.beat)
 
     def close(self) -> None:
         """End the heartbeat and delete the process, so that others need not wait until it is late."""
         with self._starting:
-            thread, self._thread = self._thread, None
+            started, self._started = self._started, False
         self._ends.set()
-        if thread is None or self._pid != os.getpid():
+        if not started or self._pid != os.getpid():
             return
-        if thread is not threading.current_thread():
-            thread.join(timeout=4 * self.beat)
+        self.line.close()
         with suppress(Exception), connect_to(self._url, "process") as connection:
             sql = (
                 "DELETE FROM process WHERE id = ? AND state <> 'dead'"
@@ -107,25 +119,15 @@ class Process:
         """
         self._on_unreachable.append(call)
 
-    # ------------------------------------------------------------------ the thread
+    def on_message(self, call: Callable[[], object]) -> None:
+        """Register a function to call, in any thread, when a heartbeat finds messages to the process."""
+        self._on_message.append(call)
 
-    def _serve(self) -> None:
-        while not self._ends.is_set() and not self.dead:
-            try:
-                with connect_to(self._url, "beat") as connection:
-                    # A database that hangs must not hold up the heartbeat for more than two intervals.
-                    connection.execute(f"SET statement_timeout = {int(2000 * self.beat) + 1}")
-                    # The server holds this lock as long as the connection lives: others see by it whether it does.
-                    connection.execute("SELECT pg_try_advisory_lock(?, ?)", (_CLASS, self._lock))
-                    while not self._ends.is_set() and not self.dead:
-                        self._beat(connection)
-                        self._registered.set()
-                        self._reached = time.monotonic()
-                        # Two heartbeats in each interval: a single late one is not noticed.
-                        self._ends.wait(self.beat / 2)
-            except Exception as error:  # noqa: BLE001 - whatever the error is, it tries again
-                _logger.debug("a process cannot send its heartbeat: %s", type(error).__name__)
-                self._ends.wait(self.beat / 10)
+    # ------------------------------------------------------------------ the threads
+
+    def _hold_lock(self, connection: Connection) -> None:
+        # The server holds this lock as long as the connection lives: others see by it whether it does.
+        connection.execute("SELECT pg_try_advisory_lock(?, ?)", (_CLASS, self._lock))
 
     def _watch(self) -> None:
         """Call the `on_unreachable` functions once when the database is unreachable for too long."""
@@ -137,19 +139,31 @@ class Process:
                 _call_all(self._on_unreachable)
             told = silent
 
+    def _tick(self, connection: Connection) -> None:
+        if not self.dead:
+            self._beat(connection)
+
     def _beat(self, connection: Connection) -> None:
         about = self._about
         sql = (
             "UPDATE process SET beats = beats + 1, kind = ?, team = ?, digest = ?, members = ?,"
             " concurrency = ?,"
             # A process that was declared dead stays dead, because its units have been given to others.
-            " state = CASE WHEN state = 'dead' THEN state ELSE ? END WHERE id = ? RETURNING state"
+            " state = CASE WHEN state = 'dead' THEN state ELSE ? END WHERE id = ? RETURNING state,"
+            " EXISTS (SELECT FROM message WHERE addressee = process.id),"
+            " (SELECT count(*) FROM unit WHERE unit.state = 'taken' AND unit.process = process.id),"
+            # A lock that can be taken is given back at once: the monitor takes it on a connection of its own.
+            " CASE WHEN pg_try_advisory_lock(?::bigint) THEN pg_advisory_unlock(?::bigint) END"
         )
         values = [about.get(name) for name in ("kind", "team", "digest", "members", "concurrency", "state")]
-        row = connection.execute(sql, (*values, self.id)).fetchone()
+        row = connection.execute(sql, (*values, self.id, self.watch_lock, self.watch_lock)).fetchone()
         if row is None or row[0] == "dead":
             self.dead = True
             _call_all(self._on_dead)
+            return
+        self.units, self.nobody_watches = row[2], bool(row[3])
+        if row[1]:
+            _call_all(self._on_message)
 
     def _register(self, connection: Connection) -> None:
         sql = (

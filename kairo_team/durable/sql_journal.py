@@ -16,7 +16,7 @@ from kairo_team.durable import accounts, forks, recovery
 from kairo_team.durable.codec import CorruptRecord, decode_loaded, encode
 from kairo_team.durable.connection import Connection, execute, insert
 from kairo_team.durable.database import Database, Writing
-from kairo_team.durable.event_pages import read_pages
+from kairo_team.durable.event_pages import read_rows
 from kairo_team.durable.kept_files import keeping
 from kairo_team.durable.owners import TAKEN_OVER
 from kairo_team.durable.requests import encode_request, readable
@@ -160,9 +160,10 @@ class SqlJournal(ABC):
             rows = connection.execute(sql).fetchall()
             found = ((row, self.state_of(connection, row)) for row in rows if team in (None, row["team"]))
             chosen = [(row, now) for row, now in found if state in (None, now)]
-            return tuple(self._listed(connection, row, now) for row, now in chosen)
+            return tuple(self.listed(connection, row, now) for row, now in chosen)
 
-    def _listed(self, connection: Connection, row: Any, state: str) -> RecordedRun:
+    def listed(self, connection: Connection, row: Any, state: str) -> RecordedRun:
+        """Return a run by its row and state; one whose records cannot be read has its `problem`."""
         try:
             return recovery.run_of(connection, row, state, recovery.over_in(self.database, state))
         except CorruptRecord as problem:
@@ -196,15 +197,16 @@ class SqlJournal(ABC):
         return tuple(one for one in self.calls(run_id) if one.state == "sent" and one.held == NO_USAGE)
 
     def events_after(self, run_id: str, seq: int = 0) -> tuple[Event, ...]:
-        """Return the events of a run with a number above `seq`, in order; raises `RunNotFound`.
+        """Return the events of a run with a number above `seq`, in order.
 
-        While the run is running, the events of the last second may be missing.
+        While the run is running, the events of the last second may be missing. Raises `RunNotFound`, and for a damaged
+        page of events a `JournalError` that names its last number.
         """
         with self.database.reading() as connection:
             self._row(connection, run_id)
-            sql = "SELECT body FROM event WHERE run_id = ? AND last > ? ORDER BY last"
-            pages = [row["body"] for row in connection.execute(sql, (run_id, seq))]
-            return tuple(one for one in read_pages(connection, run_id, pages) if one.seq > seq)
+            sql = "SELECT last, body FROM event WHERE run_id = ? AND last > ? ORDER BY last"
+            rows = connection.execute(sql, (run_id, seq)).fetchall()
+            return tuple(one for one in read_rows(connection, run_id, rows) if one.seq > seq)
 
     def cancel(self, run_id: str, reason: str = "the run was cancelled") -> None:
         """End a run for good: at once if it waits or was interrupted, within about a second if a process has it.
@@ -219,7 +221,7 @@ class SqlJournal(ABC):
             # A process that has the run finds this at its next check; a run without a process ends here.
             connection.execute("UPDATE run SET cancelled = ? WHERE run_id = ?", (masked(reason), run_id))
             if state != "running":
-                for one in (run_id, *recovery.runs_inside(connection, run_id)):
+                for one in (run_id, *sorted(recovery.runs_inside(connection, run_id))):
                     # Without the lock, a worker could still commit a record of the old epoch.
                     self._lock_run(connection, one)
                     sql = "UPDATE run SET state = 'cancelled', epoch = epoch + 1, updated_at = ? WHERE run_id = ?"
@@ -288,6 +290,7 @@ class SqlJournal(ABC):
             names: set[str] = set()
             if run_id is not None:
                 names = {self._row(connection, run_id)["run_id"], *recovery.runs_inside(connection, run_id)}
+            # A question without a decision has `answered_at` only if it was deferred.
             order = "coalesce(answered_at, 0), asked_at, id"
             rows = connection.execute(f"SELECT id, run_id, body FROM question WHERE decision IS NULL ORDER BY {order}")
             found = [row for row in rows if not names or row["run_id"] in names]
@@ -319,6 +322,7 @@ class SqlJournal(ABC):
         with self.database.writing() as connection:
             self._row(connection, question.run_id)
             execute(connection, asking(question))
+            # Asked again, it is not deferred any more.
             sql = "UPDATE question SET answered_by = NULL, answered_at = NULL WHERE id = ? AND decision IS NULL"
             connection.execute(sql, (question.id,))
 
@@ -407,8 +411,10 @@ class SqlJournal(ABC):
             if not take_over and row["state"] == "running" and not self._has_died(connection, row["owner"]):
                 where = self._describe_owner(connection, row["owner"])
                 raise Misuse(f"run {run_id!r} is running in {where}: cancel it there, or resume it with take_over=True")
+            # Sorted, because `_take_all` locks them in this order.
             names = (run_id, *sorted(recovery.runs_inside(connection, run_id)))
             found = self._take_all(connection, names, owner)
+            # First, because what the dead have set aside may be just what this run needs.
             self._settle_the_dead(connection)
             accounts.go_on(connection, found[0], budget)
             return found
@@ -424,9 +430,11 @@ class SqlJournal(ABC):
         run_id, epoch = row["run_id"], row["epoch"] + 1
         connection.execute("UPDATE run SET owner = ?, epoch = ? WHERE run_id = ?", (owner, epoch, run_id))
         if row["state"] not in ENDED:
+            # Without a recorded usage, `usage_of` counts all calls, also the ones to come.
             connection.execute("UPDATE run SET state = 'running', usage = NULL WHERE run_id = ?", (run_id,))
         steps = recovery.steps_of(connection, run_id, self.database.decode)
         session = self._session(run_id, epoch, row["parent"])
+        # Until the run serves the session, its writes keep the recorded progress.
         session.progress = lambda: (row["active"], row["seq"])
         journal = SqlRunJournal(self.database, session, steps, keeps_events=self._keeps_events)
         journal.digests = json.loads(row["digests"])

@@ -151,6 +151,7 @@ class SqlRunJournal:
         self._sent += 1
         session, number = self._session, self._sent
         picos = picodollars(held.dollars)
+        # The table of a file has no such columns: units are a cluster's.
         unit_columns, unit_marks = ("", "") if session.unit is None else (", unit, fence", ", ?, ?")
         sql = (
             "INSERT INTO call (run_id, number, epoch, step, key, what, name, task_id, member, side_effect, loops,"
@@ -218,6 +219,7 @@ class SqlRunJournal:
         ]
         if result.status is not TeamStatus.SUSPENDED:
             ended.append(recovery.closing(self._session.run_id))
+        # Settled last, by the usage that the statements before have recorded.
         self._put(*ended, partial(settle_session, self._session), sync=True)
         self._database.leave(self._session)
 
@@ -237,5 +239,6 @@ class SqlRunJournal:
 
 def asking(question: HumanRequest) -> Statement:
     """Return the statement that records a question."""
+    # Asked again after a crash, a question keeps its answer.
     sql = "INSERT INTO question (id, run_id, digest, body, asked_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"
     return sql, (question.id, question.run_id, question.digest, encode(question), time.time())

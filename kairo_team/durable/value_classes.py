@@ -16,8 +16,9 @@ from pydantic import BaseModel
 from kairo_team._util.mistakes import with_article
 
 _LIBRARY: Final = (
-    "artifacts", "budget", "conditions", "engine.plan.planning", "engine.records.questions", "engine.records.replay",
-    "engine.work.run_services", "human", "messages", "results", "tasks", "team", "tools.result", "verdicts",
+    "artifacts", "budget", "conditions", "engine.plan.planning", "engine.records.plan_records",
+    "engine.records.questions", "engine.work.run_services", "human", "messages", "results", "tasks", "team",
+    "tools.result", "verdicts",
 )  # fmt: skip
 """Modules whose value classes are written by their name alone, so that a class may move to another module."""
 
@@ -60,6 +61,7 @@ def is_named_tuple(kind: type[Any]) -> bool:
 
 def name_of(kind: type[Any]) -> str:
     """Return the name by which a class is found again; raise `Refusal` for a class that cannot be found by name."""
+    # A user's class may have the name of one of the library's.
     if library().get(kind.__name__) is kind:
         return kind.__name__
     name = f"{kind.__module__}:{kind.__qualname__}"
@@ -110,6 +112,7 @@ def foreign(name: str) -> type:
     try:
         found: Any = import_module(module)
         for number, part in enumerate(path.split(".")):
+            # A class is in a module or in a class: a recorded name leads through nothing else.
             if number and not isinstance(found, type):
                 break
             found = getattr(found, part)

@@ -86,6 +86,7 @@ def _days(every: Every, day: date) -> tuple[date, date]:
         monday = day - timedelta(days=day.weekday())
         return monday, monday + timedelta(days=7)
     first = day.replace(day=1)
+    # 32 days after its first day, a month is over and the next one is not.
     return first, (first + timedelta(days=32)).replace(day=1)
 
 

@@ -88,6 +88,8 @@ class Dataset:
         `OSError` for a file that cannot be read.
         """
         path = Path(path)
+        if path.suffix.lower() not in (".jsonl", ".json", ".toml", *_YAML):
+            raise ValueError(f"{path}: a dataset is read from .jsonl, .json or .yaml, not {path.suffix!r}")
         document = None if path.suffix == ".jsonl" else read_document(path)
         try:
             if document is None:
@@ -105,7 +107,7 @@ class Dataset:
         """
         path = Path(path)
         if path.suffix == ".jsonl":
-            path.write_text(write_lines(self), encoding="utf-8", newline="\n")
+            path.write_text(write_lines(self), encoding="utf-8", newline="\n")  # the same bytes on every system
         else:
             path.write_text(write_document(to_pydantic_evals(self), path), encoding="utf-8", newline="\n")
 
@@ -119,7 +121,7 @@ def _read_case(given: dict[str, Any], number: int) -> Case:
     strange = [name for name in given if name not in _LINE]
     if strange:
         raise ValueError(f"it has {known(strange)}; a case has {known(_LINE)}")
-    fields: Any = {name: one for name, one in given.items() if one is not None}
+    fields: Any = {name: one for name, one in given.items() if one is not None}  # null means left out
     if "input" not in fields:
         raise ValueError("it has no 'input', which is the team's goal")
     fields.setdefault("id", f"case-{number:04d}")
@@ -142,7 +144,7 @@ def id_of(name: str, taken: Collection[str] = ()) -> str:
     """Make an id from a name, different from the ids `taken`."""
     made = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-")[:_MOST_ID] or "case"
     number, unique = 1, made
-    while unique in taken:
+    while unique in taken:  # two names may give the same id
         number += 1
         unique = f"{made}-{number}"
     return unique
@@ -209,6 +211,7 @@ def _case(given: Mapping[str, Any], number: int, taken: Mapping[str, Case], *, w
             rubric=_rubric(who, given.get("evaluators")) if with_rubric else None,
         )
     except ValueError as error:
+        # The rubric's errors name the case already.
         raise ValueError(str(error) if str(error).startswith(who) else f"{who}: {error}") from None
 
 
@@ -282,7 +285,7 @@ def _equals(who: str, name: str, values: Mapping[str, Any]) -> Criterion:
 def _contains(who: str, name: str, values: Mapping[str, Any]) -> Criterion:
     value = _value(who, "Contains", values)
     if values.get("case_sensitive", True):
-        check: Check = checks.regex(re.escape(value), f"the text lacks {value!r:.200}")
+        check: Check = checks.regex(re.escape(value), f"the text lacks {value!r:.200}")  # `contains` ignores case
     else:
         check = checks.contains(value)
     return Criterion(name, f"it contains {value!r:.200}", check)
@@ -361,4 +364,5 @@ def _spec(criterion: Criterion) -> Any:
 def _unescaped(pattern: str) -> str | None:
     """Return the only text that a pattern matches; None for a pattern that is more than an escaped text."""
     plain = re.sub(r"\\(.)", r"\1", pattern, flags=re.DOTALL)
+    # Escaped again and compared, because unescaping accepts any pattern.
     return plain if re.escape(plain) == pattern else None

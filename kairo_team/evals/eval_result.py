@@ -71,7 +71,7 @@ class EvalResult:
     judge: str = ""
     """The name of the judge; "" without one."""
     error: str | None = None
-    """Why some trials were not run; None if all were."""
+    """Why some trials were not run, or could not be judged within the budget; None if all were."""
 
     @property
     def cases(self) -> Mapping[str, Sequence[Trial]]:
@@ -95,7 +95,7 @@ class EvalResult:
         """
         rates = [fmean(one.outcome == "pass" for one in trials) for trials in self.cases.values()]
         # 1e-9 below: a sum such as 1/3 + 2/3 may miss a whole number by rounding.
-        whole = math.fsum(rates)
+        whole = math.fsum(rates)  # exact, before it is rounded
         return (
             Proportion(math.floor(whole + 1e-9), len(rates)).low,
             Proportion(math.ceil(whole - 1e-9), len(rates)).high,
@@ -120,7 +120,7 @@ class EvalResult:
             share = sum(one.outcome == outcome for one in self.trials) / count
             found[f"{outcome.replace(' ', '_')}_rate"] = share
         awaits = sum(one.awaits_person for one in self.trials)
-        found |= {"awaits_person_rate": awaits / count} if awaits else {}
+        found |= {"awaits_person_rate": awaits / count} if awaits else {}  # only where there are such criteria
         scores = [one.score for one in self.trials if one.score is not None]
         found |= {"score": fmean(scores)} if scores else {}
         if self.repeat > 1:
@@ -129,6 +129,7 @@ class EvalResult:
                 found |= {f"pass_any_{k}": self._of_tries(k, any), f"pass_all_{k}": self._of_tries(k, all)}
         found["dollars"] = float(sum(one.usage.dollars + one.review.dollars for one in self.trials))
         found["tokens"] = float(sum(one.usage.tokens + one.review.tokens for one in self.trials))
+        # A trial that was not run has no time, and zeros would flatter the team.
         took = sorted(one.usage.seconds for one in self.trials if one.outcome != "not run")
         if took:
             found |= {"seconds": _quantile(took, 0.5), "seconds_p95": _quantile(took, 0.95)}
@@ -143,6 +144,7 @@ class EvalResult:
         chances: list[float] = []
         for trials in self.cases.values():
             passed = sum(one.outcome == "pass" for one in trials)
+            # "Any" is counted by its opposite: no one of the k passed.
             good = passed if how is all else len(trials) - passed
             chance = math.comb(good, k) / math.comb(len(trials), k)
             chances.append(chance if how is all else 1 - chance)
@@ -283,6 +285,7 @@ def _score(trials: Sequence[Trial]) -> float | None:
 def _difference(pairs: Sequence[tuple[float, float]]) -> Difference:
     changes = [after - before for before, after in pairs]
     draw = random.Random(0)  # noqa: S311 - the same draws every time; they protect no secret
+    # Whole cases are drawn with both results: the two evals are not independent.
     means = sorted(fmean(draw.choices(changes, k=len(changes))) for _ in range(_DRAWS))
     low, high = means[int(_DRAWS * 0.025)], means[int(_DRAWS * 0.975)]
     return Difference(fmean(before for before, _ in pairs), fmean(after for _, after in pairs), low, high)
@@ -291,13 +294,14 @@ def _difference(pairs: Sequence[tuple[float, float]]) -> Difference:
 def sign_test(better: int, worse: int) -> float:
     """Return the two-sided exact p-value of so many changes one way and the other; 1 without a change."""
     changed = better + worse
+    # Two-sided; the middle would count twice.
     return min(1.0, 2 * binomial_tail(min(better, worse), changed, 0.5)) if changed else 1.0
 
 
 def _warnings(after: EvalResult, before: EvalResult, common: int) -> list[str]:
     found: list[str] = []
     only = [(len(one.cases) - common, where) for one, where in ((before, "earlier"), (after, "later"))]
-    found += [f"{count} cases are in the {where} eval alone and are left out" for count, where in only if count]
+    found += [f"{count:,} cases are in the {where} eval alone and are left out" for count, where in only if count]
     if not any(count for count, _ in only) and before.dataset != after.dataset:
         found.append("the cases have the same ids and different contents")
     if before.rubric != after.rubric:

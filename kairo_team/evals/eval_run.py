@@ -10,26 +10,28 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team import api
-from kairo_team._util.frozen import EMPTY, check_kind, thaw
+from kairo_team._util.frozen import EMPTY, check_kind, known_call, thaw
 from kairo_team._util.plugin_shapes import check_plug_in
 from kairo_team.agents.team_agent import TeamAgent
 from kairo_team.budget import Budget, BudgetPolicy, check_count
+from kairo_team.coordinators.handoff import handed_to
 from kairo_team.coordinators.reviewers import Reviewers
 from kairo_team.durable.sql_journal import SqlJournal
 from kairo_team.engine.records.digests import criteria_digest
 from kairo_team.engine.run.team_run import TeamRun
-from kairo_team.errors import HaltError, InsufficientBudget, Misuse, RunExists, RunFinished, known
+from kairo_team.errors import HaltError, InsufficientBudget, Misuse, RunExists, RunFinished, kinds_of, known
 from kairo_team.evals.dataset import Case, Dataset, id_of
 from kairo_team.evals.eval_result import EvalResult, Outcome, Trial
 from kairo_team.evaluators.checks.tool_calls import OF_CALLS
 from kairo_team.evaluators.fingerprint import digest_of
 from kairo_team.evaluators.rubric import Rubric
+from kairo_team.evaluators.transcripts import attempt_line
 from kairo_team.messages import Message
 from kairo_team.plugins import resolve
 from kairo_team.results import Attempt
 from kairo_team.tasks import Assignment, Task, TaskGraph, TaskStatus
 from kairo_team.team import Member, Team, TeamConfig, TeamExecutionRequest
-from kairo_team.verdicts import VerdictOutcome
+from kairo_team.verdicts import Cause, VerdictOutcome
 
 if TYPE_CHECKING:
     from kairo_team.contracts import Agent, ChatModel, EvaluationStrategy, MemberContext, TeamCoordinator
@@ -43,9 +45,14 @@ _ALL: Final = "rubric"
 """Name of the evaluator of cases without own criteria; the other evaluators' names have a prefix."""
 _SHOWN: Final = 12
 """Digits of a digest in a role's name."""
+_UNPAID: Final = "no budget was left for the"
+"""How the error of a trial begins that the eval's budget ended."""
+_SHORT: Final = kinds_of(InsufficientBudget)[0]
+"""The name of the error among the kinds of an attempt."""
 _OUTCOMES: Final[Mapping[VerdictOutcome, Outcome]] = {VerdictOutcome.PASS: "pass", VerdictOutcome.REVISE: "fail"}
 
 
+@known_call
 async def run_eval(
     team: Team,
     dataset: Dataset,
@@ -68,9 +75,10 @@ async def run_eval(
     is sent back. A gate of its runtime is asked as in any run; no person is asked about the eval's own review, and a
     trial that only awaits a person's approval passes, with `Trial.awaits_person`. `rubric` decides, or else the
     dataset's rubric; a case's own criteria are added. `judge` answers the criteria by="judge". `parallel` trials run at
-    once. `budget` limits the whole eval, the judges included; `config`, `plan` and `coordinator` apply to each run of
-    the team. With a journal in `runtime` and the `run_id` of an interrupted eval, that eval is resumed: finished trials
-    are not run again. Raises `ValueError` and `Misuse` for an eval that is not possible, before anything is run.
+    once. `budget` limits the whole eval, the judges included: reviews may use 20 %, also where the team uses
+    nothing. `config`, `plan` and `coordinator` apply to each run of the team. With a journal in `runtime` and the
+    `run_id` of an interrupted eval, that eval is resumed: finished trials are not run again. Raises `ValueError` and
+    `Misuse` for an eval that is not possible, before anything is run.
     """
     job = prepare_eval(
         team,
@@ -160,7 +168,7 @@ def job_of(
     limits = TeamConfig(
         budget or Budget(), max_parallel_tasks=parallel, task_timeout=None, budget_policy=policy or BudgetPolicy()
     )
-    goal = f"Evaluate {name} on {dataset.name}: {len(dataset)} cases, {repeat} x."
+    goal = f"Evaluate {name} on {dataset.name}: {len(dataset):,} cases, {repeat:,} x."
     request = TeamExecutionRequest(goal, plan=work.graph, config=limits)
     request = request if run_id is None else replace(request, run_id=run_id)
     return EvalJob(outer, request, work, dataset, repeat, name, recorded=run_id is not None)
@@ -172,7 +180,7 @@ async def _run(job: EvalJob, runtime: Runtime | None, *, take_over: bool) -> Tea
         return await api.run(job.team, job.request, coordinator=job.coordinator, runtime=runtime)
     except RunExists:
         if runtime is None or runtime.store is None:
-            raise
+            raise  # without a journal there is nothing to resume
     try:
         again = job.request.run_id, job.team
         return await runtime.resume(*again, coordinator=job.coordinator, take_over=take_over)
@@ -204,8 +212,6 @@ class EvalJob:
             for case in self.dataset.cases
             for number in range(1, self.repeat + 1)
         ]
-        left = sum(one.outcome == "not run" for one in trials)
-        why = ended.error or next(iter(ended.warnings), ended.status.value)
         judge = self.coordinator.judge
         return EvalResult(
             self.dataset.name,
@@ -216,8 +222,21 @@ class EvalJob:
             self.dataset.digest,
             self._rubric_digest(),
             "" if judge is None else _name_of(judge),
-            f"{left} of {len(trials)} trials were not run: {why}" if left else None,
+            self._lacking(trials, ended),
         )
+
+    def _lacking(self, trials: Sequence[Trial], ended: TeamResult) -> str | None:
+        """Return how many trials were not run, or not judged, and why; None if all were."""
+        left = [one for one in trials if one.outcome == "not run"]
+        if left:
+            why = ended.error or next(iter(ended.warnings), left[0].why or ended.status.value)
+            return f"{len(left):,} of {len(trials):,} trials were not run: {why}"
+        unpaid = [one for one in trials if one.cause is Cause.JUDGE_BUDGET]
+        if not unpaid:
+            return None
+        share = self.request.config.budget_policy.evaluate
+        may = f"reviews may use {share * 100:g} % of the budget: allow more, or fewer trials"
+        return f"{len(unpaid):,} of {len(trials):,} trials were not judged: {unpaid[0].why}; {may}"
 
     def _rubric_digest(self) -> str | None:
         digests = {name: criteria_digest(one) for name, one in self.team.evaluators.items()}
@@ -231,7 +250,9 @@ def _evaluators(dataset: Dataset, rubric: Any) -> Mapping[str, Any]:
     own = {one.id: one.rubric for one in dataset.cases if one.rubric is not None}
     if rubric is None and len(own) < len(dataset):
         bare = known(one.id for one in dataset.cases if one.rubric is None)
-        raise ValueError(f"nothing decides about the cases {bare}: give run_eval a rubric, or the dataset one")
+        raise ValueError(
+            f"nothing decides about the cases {bare}: give the eval a rubric, rubric= or --rubric, or the dataset one"
+        )
     if own and rubric is not None and not isinstance(rubric, Rubric):
         raise ValueError(f"the cases {known(own)} add criteria to a rubric, and {rubric!r:.80} is not a Rubric")
     shared = {} if rubric is None else {_ALL: rubric}
@@ -251,6 +272,7 @@ def _plan(dataset: Dataset, repeat: int, files: Mapping[str, Sequence[File]]) ->
                 evaluator=_ALL if case.rubric is None else f"case.{case.id}",
             )
             for number in range(1, repeat + 1)
+            # The rounds are the outer loop: an eval that runs out of budget has every case before any second time.
             for case in dataset.cases
         ]
     )
@@ -278,19 +300,17 @@ def check_recorded(job: EvalJob, store: Any) -> None:
 def transcript_of(journal: SqlJournal, run_id: str) -> tuple[Message, ...]:
     """Return the conversations of a recorded run's attempts, in the order in which the attempts ended.
 
-    A line before each names the task and the member, so hand-offs between members show. Runs inside it are left out.
+    A line before each names the task, the member, and to whom it handed over. Runs inside it are left out.
     """
     sql = "SELECT value FROM step WHERE run_id = ? AND key LIKE 'attempt:%' ORDER BY id"
     with journal.database.reading() as connection:
         rows = connection.execute(sql, (run_id,)).fetchall()
         found = [journal.database.look_at(one["value"], object, f"an attempt of run {run_id!r}") for one in rows]
+    attempts = [one for one in found if isinstance(one, Attempt)]
     messages: list[Message] = []
-    for place, attempt in enumerate(one for one in found if isinstance(one, Attempt)):
-        if attempt.output is not None and attempt.output.transcript:
-            messages.append(
-                Message.system(f"Task {attempt.task_id}, attempt {attempt.number}: member {attempt.member}")
-            )
-            messages += [_renumbered(one, place) for one in attempt.output.transcript]
+    for place, (attempt, taker) in enumerate(zip(attempts, handed_to(attempts), strict=True)):
+        messages.append(attempt_line(attempt.task_id, attempt.number, attempt.member, taker))
+        messages += [_renumbered(one, place) for one in attempt.output.transcript] if attempt.output else []
     return tuple(messages)
 
 
@@ -299,6 +319,7 @@ def _renumbered(message: Message, place: int) -> Message:
     answered = message.tool_call_id
     return replace(
         message,
+        # Providers number the calls of each conversation from the start.
         tool_calls=[replace(call, id=f"{place}.{call.id}") for call in message.tool_calls],
         tool_call_id=None if answered is None else f"{place}.{answered}",
     )
@@ -315,11 +336,18 @@ class _Subject(TeamAgent):
         result = await super()._execute(team, request, budget)
         store = None if team.runtime is None else team.runtime.store
         if isinstance(store, SqlJournal):
+            # Read here, because `output_of` has only the result.
             self._transcripts[result.run_id] = transcript_of(store, result.run_id)
         return result
 
     def output_of(self, result: TeamResult) -> AgentOutput:
-        """Return the output of an inner run, with what its members did if a journal recorded it."""
+        """Return the output of an inner run, with what its members did if a journal recorded it.
+
+        Raises the error of a budget around the run: then the eval had too little, and the team made no mistake.
+        """
+        short = result.exception
+        if isinstance(short, HaltError | InsufficientBudget) and _is_around(short.path, result):
+            raise short
         transcript = self._transcripts.pop(result.run_id, ())
         return replace(super().output_of(result), transcript=transcript)
 
@@ -327,7 +355,14 @@ class _Subject(TeamAgent):
         """Return the request of an inner run."""
         request = super().request_for(assignment, context)
         assert not isinstance(assignment, str), "a trial has an assignment"
+        # Instead of the inputs of `TeamAgent`, which would show the goal of the eval.
         return replace(request, context=assignment.task.inputs)
+
+
+def _is_around(path: str, result: TeamResult) -> bool:
+    """Return whether the governor at this path of the budget tree is outside a run."""
+    inside = "" if result.budget is None else result.budget.path
+    return path not in ("", inside) and not path.startswith(f"{inside}/")
 
 
 @dataclass(frozen=True)
@@ -365,12 +400,15 @@ class _EvalCoordinator:
     async def _try(self, run: TeamRun, reviewers: Reviewers, task: Task) -> None:
         attempt = await run.attempt(task, 1)
         if attempt.error is not None:
-            run.fail(task, attempt.error, best=attempt)
+            unpaid = attempt.halt is not None or _SHORT in attempt.kinds
+            run.fail(task, f"{_UNPAID} trial: {attempt.error}" if unpaid else attempt.error, best=attempt)
             return
+        # The output's own usage: of a run that is judged again, the trial itself has used nothing.
+        used = attempt if attempt.output is None else attempt._replace(usage=attempt.output.usage)
         try:
-            verdict = await run.review(task, attempt, reviewers.of(task))
+            verdict = await run.review(task, used, reviewers.of(task))
         except (HaltError, InsufficientBudget) as short:
-            run.fail(task, f"no budget was left for the review: {short}", best=attempt)
+            run.fail(task, f"{_UNPAID} review: {short}", best=attempt)
             return
         if verdict.outcome is VerdictOutcome.PASS:
             run.accept(task, attempt, verdict)
@@ -393,12 +431,15 @@ def _name_of(judge: Any) -> str:
 
 def _trial(case: str, number: int, ended: TaskOutcome | None) -> Trial:
     """Return one trial's result; `ended` is None if the eval ended before it was planned."""
+    # Nothing can be said about the team.
     if ended is None or ended.status is TaskStatus.SUSPENDED or ended.attempts == 0:
         return Trial(case, number, "not run", why=(ended.error if ended is not None else None) or "")
     output = ended.artifact.text if ended.artifact is not None else ""
     verdict = ended.verdict
     if verdict is None:
-        return Trial(case, number, "error", output, why=ended.error or ended.status.value, usage=ended.usage)
+        why = ended.error or ended.status.value
+        outcome: Outcome = "not run" if why.startswith(_UNPAID) else "error"
+        return Trial(case, number, outcome, output, why=why, usage=ended.usage)
     return Trial(
         case,
         number,

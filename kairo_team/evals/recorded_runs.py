@@ -14,10 +14,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team import api
-from kairo_team._util.frozen import check_kind
+from kairo_team._util.frozen import check_kind, known_call
 from kairo_team._util.plugin_shapes import check_plug_in
 from kairo_team.budget import Budget, BudgetPolicy, check_count
 from kairo_team.durable.codec import CorruptRecord
+from kairo_team.durable.sql_journal import SqlJournal
 from kairo_team.errors import JournalError, Misuse, RunNotFound, known
 from kairo_team.evals.dataset import Case, Dataset
 from kairo_team.evals.eval_result import VERSION, EvalResult, Trial
@@ -31,8 +32,8 @@ from kairo_team.verdicts import Cause
 
 if TYPE_CHECKING:
     from kairo_team.artifacts import Artifact
+    from kairo_team.budget import Usage
     from kairo_team.contracts import Agent, ChatModel, EvaluationStrategy, MemberContext
-    from kairo_team.durable.sql_journal import SqlJournal
     from kairo_team.engine.work.runtime import Runtime
     from kairo_team.evaluators.rubric import Rubric
     from kairo_team.files import File
@@ -169,7 +170,7 @@ class RejudgedRuns:
         decided = [one.passed for one in self.weeks if one.passed.n]
         if len(decided) < 2:  # noqa: PLR2004 - a change takes two weeks
             return {}
-        *earlier, last = decided
+        *earlier, last = decided  # the last week against all before: one week alone is few runs
         before = Proportion(sum(one.k for one in earlier), sum(one.n for one in earlier))
         return {
             "drift": last.k / last.n - before.k / before.n,
@@ -210,9 +211,11 @@ def fisher_test(k: int, n: int, other_k: int, other_n: int) -> float:
     seen = range(max(0, both - other_n), min(n, both) + 1)
     ways = [math.comb(n, one) * math.comb(other_n, both - one) for one in seen]
     observed = math.comb(n, k) * math.comb(other_n, other_k)
+    # Whole numbers until the end: tables as likely as the observed one must compare as equal.
     return sum(one for one in ways if one <= observed) / math.comb(n + other_n, both)
 
 
+@known_call
 async def judge_runs(
     journal: SqlJournal,
     rubric: Rubric | EvaluationStrategy,
@@ -235,6 +238,11 @@ async def judge_runs(
     mean the same as for `run_eval`. `runtime` has the judge's models, and may record the review in another journal.
     Raises `ValueError` if no run can be judged, and `ValueError` or `Misuse` for arguments that are not possible.
     """
+    if not isinstance(journal, SqlJournal):
+        raise ValueError(
+            "judge_runs: journal must be a journal of a file or a database, such as kt.SqliteJournal('runs.db'), "
+            f"not {journal!r:.80}"
+        )
     kept: Any = None if runtime is None else runtime.store
     if kept is not None and getattr(kept, "place", None) == journal.place:
         raise ValueError(
@@ -263,7 +271,7 @@ class RunsJob:
         trials = tuple(map(_as_judged, found.trials))
         lacking = [one for one in trials if one.outcome == "not run"]
         why = (
-            f"{len(lacking)} of {len(trials)} runs were not judged: {lacking[0].why or ended.error}"
+            f"{len(lacking):,} of {len(trials):,} runs were not judged: {lacking[0].why or ended.error}"
             if lacking
             else None
         )
@@ -330,7 +338,7 @@ class _Replay:
 
     async def run(self, assignment: Assignment, context: MemberContext) -> AgentOutput:
         work = self._works[assignment.task.id]
-        return AgentOutput(work.artifact, turns_completed=0, transcript=work.transcript)
+        return AgentOutput(work.artifact, turns_completed=0, usage=work.usage, transcript=work.transcript)
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +348,7 @@ class _Work:
     context: Mapping[str, Any]
     files: Sequence[File]
     artifact: Artifact
+    usage: Usage
     transcript: Sequence[Message]
 
 
@@ -361,10 +370,10 @@ def _draw(journal: SqlJournal, team: str, since: float | None, sample: int | Non
     works: list[_Work] = []
     looked = 0
     for run in chosen:
-        if len(works) == sample:
+        if len(works) == sample:  # None never equals a number: all are drawn
             break
         looked += 1
-        found = _work_of(journal, run)
+        found = _work_of(journal, run)  # as late as possible: it reads the whole run
         if isinstance(found, str):
             skipped[found] += 1
         else:
@@ -411,7 +420,7 @@ def _work_of(journal: SqlJournal, run: RecordedRun) -> _Work | str:
     if result is None or request is None or artifact is None:
         return _NO_RESULT
     past = PastRun(run.run_id, run.started_at, run.state, accepted=result.artifact is not None)
-    return _Work(past, request.goal, request.context, request.files, artifact, transcript)
+    return _Work(past, request.goal, request.context, request.files, artifact, result.usage, transcript)
 
 
 def _judged_of(result: TeamResult) -> Artifact | None:
@@ -422,4 +431,4 @@ def _judged_of(result: TeamResult) -> Artifact | None:
     refused = any(one.verdict is not None for one in made)
     if result.partial_artifact is None or not refused or any(one.artifact.partial for one in made if one.artifact):
         return None
-    return replace(result.partial_artifact, partial=False)
+    return replace(result.partial_artifact, partial=False)  # whole: it was refused, not cut off

@@ -58,7 +58,8 @@ class ConstraintChain:
             if violation is not None:
                 violations.append(violation)
                 if violation.action is ResourceAction.EMERGENCY_STOP:
-                    break
+                    break  # the work ends, so no other answer matters
+        # `max` takes the first of equals: the constraint that is listed first gives the reason.
         decided = max(violations, key=lambda violation: violation.action.severity, default=None)
         return ConstraintReport(
             decided.action if decided else ResourceAction.ALLOW,
@@ -107,7 +108,7 @@ async def _ask(
             validation = expect(await look(), ResourceValidation)
             if not validation.violated:
                 return validation, None
-            metrics = validation.metrics
+            metrics = validation.metrics  # kept, in case `on_violation` fails
             action = expect(constraint.on_violation(validation), ResourceAction)
     except Exception as error:  # noqa: BLE001 - work must not continue past a constraint that fails
         problem = problem_of(error)
@@ -122,4 +123,5 @@ def _build(entry: Any) -> tuple[str, ResourceConstraint]:
     if name == "warn-at" and "constraint" in options:
         options["constraint"] = _build(options["constraint"])[1]
     made: ResourceConstraint = make("constraint", name, options)
+    # Each `warn-at` watches another limit, so it may be listed more than once.
     return (name_of(made) if isinstance(made, WarnAt) else name), made

@@ -63,6 +63,7 @@ def _shown(amount: float | Decimal) -> str:
 
 
 def _as_json(amount: float | Decimal) -> int | float | str:
+    # A string, because a JSON number would lose digits of money.
     return str(amount) if isinstance(amount, Decimal) else amount
 
 
@@ -117,6 +118,7 @@ class CostLimit(_Limit):
     dollars: Money
 
     def __post_init__(self) -> None:
+        # Rounded down, and so is `limit`: a limit must not become larger than its text says.
         if not to_picodollars(self.dollars, field="CostLimit.dollars", round_up=False):
             raise ValueError(f"CostLimit.dollars must be above 0, not {self.dollars!r}")
 
@@ -157,6 +159,7 @@ class Timeout(_Limit):
     async def watch(self) -> ResourceValidation:
         """Wait until the time is up."""
         await anyio.sleep(self.seconds)
+        # The limit itself: the clock may say that the timer fired a little early.
         return self._validated(float(self.seconds))
 
 
@@ -211,6 +214,7 @@ def _is_there(path: str | os.PathLike[str]) -> bool:
     """Return whether a file exists; raise if that cannot be determined."""
     try:
         Path(path).stat()
+    # Other errors are raised, because they do not prove that the signal is absent.
     except (FileNotFoundError, NotADirectoryError):
         return False
     return True

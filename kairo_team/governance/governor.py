@@ -21,6 +21,7 @@ from kairo_team.budget import (
 )
 from kairo_team.errors import GovernorClosed, InsufficientBudget
 from kairo_team.governance import halts
+from kairo_team.governance.cancel_scope import GovernorScope
 from kairo_team.governance.halts import Halt, Tree, family, in_force
 from kairo_team.governance.holds import Reservation, Waiter, dismiss, holds_already, refusal, reservation, serve, wait
 from kairo_team.governance.ledger import (
@@ -49,7 +50,6 @@ from kairo_team.governance.ledger import (
     units_of,
     usage_of,
 )
-from kairo_team.governance.scope import GovernorScope
 
 __all__ = ["Governor", "Reservation"]
 
@@ -109,6 +109,7 @@ class Governor:
                 halts.check(node)
             if not (tree.repeats and self._repeats_step()):
                 halts.check_begin(node)
+            # A claim that is paid at once: an iteration has no time in flight.
             if not node.claim(LOOPS, 1):
                 halts.check_hopeless(node, _ONE_LOOP, _ONE_LOOP)
                 raise node.insufficient(LOOPS, 1)
@@ -138,7 +139,7 @@ class Governor:
         if node.ended is not None or node.timed or node.tree.halts:
             halts.check(node)
         for limited in node.limited:
-            tokens, dollars, _, _ = limited.limit
+            tokens, dollars, _, _ = limited.limit  # without the lock: the hold that follows checks under it
             spent = limited.cells
             if (tokens is not None and spent[TOKENS] >= tokens) or (dollars and spent[DOLLARS] >= dollars):
                 halts.check_spent(node)
@@ -210,7 +211,7 @@ class Governor:
             # One test for three whole numbers; the full check also names the wrong one.
             if (prompt_tokens | completion_tokens | tool_calls) < 0:
                 check_used(prompt_tokens, completion_tokens, tool_calls)
-        except TypeError:
+        except TypeError:  # not whole numbers
             check_used(prompt_tokens, completion_tokens, tool_calls)
         tokens = prompt_tokens + completion_tokens
         picos = picodollars(dollars) if dollars else 0
@@ -257,7 +258,7 @@ class Governor:
                 raise GovernorClosed(node.name)
             opened._node = beside = plant(node.tree, None, name, budget, limits_of(budget))  # noqa: SLF001 - its own kind
             node.tree.join(node.tree.beside, node, beside)
-            node.children = node.children or {}
+            node.children = node.children or {}  # not None: only then does `Node.close` look for shared nodes
             if restored_usage is not None:
                 restore(beside, restored_usage)
         return opened
@@ -302,7 +303,7 @@ class Governor:
     def carve_again(self, name: str, budget: Budget, spent: Usage) -> Governor:
         """Carve a closed child again: its earlier spending, seconds included, counts on it again."""
         with self._node.tree.lock:
-            charge(self._node, spent, -1)
+            charge(self._node, spent, -1)  # first: `carve` needs that room
             try:
                 child = self.carve(name, budget)
             except BaseException:
@@ -384,7 +385,7 @@ class Governor:
         """Add closed children of an earlier session that are not here yet; books nothing."""
         node = self._node
         with node.tree.lock:
-            for one in ended[len(node.children or ()) :]:
+            for one in ended[len(node.children or ()) :]:  # those before it are grafted already
                 _graft(node, one)
 
     @property
@@ -410,7 +411,7 @@ class Governor:
                 if extra:
                     halts.lift(node, dim)
             serve(node)
-        if budget.seconds is not None:
+        if budget.seconds is not None:  # timers were set for the old deadline
             for scope in halts.scopes_inside(node):
                 scope.refresh()
 
@@ -428,7 +429,7 @@ class Governor:
             left = min((free for one in owners if (free := one.unallotted(dim)) is not None), default=None)
             if parent is None or not left:
                 return NOTHING
-            wanted = max(1, min(left, int(left * part)))
+            wanted = max(1, min(left, int(left * part)))  # rounding to 0 would never help a small budget
             unused = node.guarantee[dim] - node.cells[COMMITTED + dim]  # below 0 where it borrowed
             if asked and unused < asked <= (node.room(dim) or 0):
                 wanted = max(wanted, asked - unused)
@@ -699,6 +700,7 @@ def _graft(parent: Node, ended: BudgetNode) -> None:
     """Make a closed node from a value, with everything below it."""
     node = parent.carve(ended.name, ended.budget, limits_of(ended.budget), NOTHING)
     node.guarantee, used = units_of(ended.guarantee), ended.usage
+    # The spent amounts; a closed node has no other counts but its peaks.
     node.cells[:5] = used.tokens, picodollars(used.dollars), used.loops, used.tool_calls, used.completion_tokens
     for one in ended.children:
         _graft(node, one)

@@ -65,6 +65,7 @@ class GuardrailChain:
 
     def __init__(self, policies: Iterable[GuardrailPolicy] = ()) -> None:
         given = check_guardrails("GuardrailChain", policies)
+        # `sorted` is stable: equal orders stay as given.
         self._take(sorted((seat_of(policy) for policy in given), key=lambda seat: seat.order))
 
     def _take(self, seats: Sequence[Seat]) -> None:
@@ -133,6 +134,7 @@ def joined(*groups: Iterable[GuardrailPolicy]) -> GuardrailChain:
     `order` is not compared across groups. A `GuardrailChain` is a group that is sorted already.
     """
     chain = GuardrailChain()
+    # Not by the constructor, which would sort across the groups.
     chain._take([seat_of(policy) for group in groups for policy in group])  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # of this module
     return chain
 
@@ -152,7 +154,7 @@ async def _ask(policy: GuardrailPolicy, context: GuardrailContext) -> GuardrailD
             if decision.payload is not None:
                 _check_fits(context.payload, decision.payload)
     except Exception as error:  # noqa: BLE001 - a guard that fails must not let anything pass
-        cause = innermost(error)
+        cause = innermost(error)  # a policy may call a governed model, whose halt comes in a group
         if isinstance(cause, HaltError):
             raise cause from None
         return GuardrailDecision.deny(f"it failed with {problem_of(cause)}")
@@ -244,6 +246,7 @@ def _build(entry: Any) -> tuple[str, GuardrailPolicy]:
     if not isinstance(own_id, str) or not (own_id.strip() or own_id == name):
         raise ValueError(f"guardrail {name!r}: id must be a non-empty name, not {own_id!r}")
     phases, order = _phases(own_id, options), options.pop("order", None)
+    # A policy that takes them checks them itself; for any other one `Placed` declares them.
     takes = inspect.signature(find("guardrail", name)).parameters
     if phases is not None and "phases" in takes:
         options["phases"], phases = phases, None
@@ -266,6 +269,7 @@ def _phases(owner: str, options: dict[str, Any]) -> frozenset[GuardrailPhase] | 
 
 def _moved(seat: Seat, phases: frozenset[GuardrailPhase] | None, order: Any) -> Seat:
     """Return the declarations of a policy, overridden by the configuration."""
+    # A policy such as the MCP policy decides by names alone, before any other sees the arguments.
     if order is not None and seat.order == -math.inf:
         raise ValueError(f"guardrail {seat.name!r}: it always goes first: leave its order out")
     if phases is not None and not phases <= seat.phases:

@@ -20,9 +20,9 @@ from kairo_team.governance.ledger import DIMENSIONS, DOLLARS, LOOPS, TOKENS, sho
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from kairo_team.governance.cancel_scope import GovernorScope
     from kairo_team.governance.holds import Waiter
     from kairo_team.governance.ledger import Node, Units
-    from kairo_team.governance.scope import GovernorScope
     from kairo_team.governance.slices import Borrower
 
 One = TypeVar("One")
@@ -59,8 +59,9 @@ class Tree:
         self.home = clock if isinstance(clock, LoopClock) else None
         """The clock of the event loop this tree belongs to; None for another clock."""
         self.clock = self.home.read if self.home else clock
+        # Reentrant: operations that hold it call others that take it.
         self.lock = threading.RLock()
-        self.acquire = self.lock.acquire
+        self.acquire = self.lock.acquire  # bound once, because every turn of every agent uses them
         self.release = self.lock.release
         self.beside: Registry[Node] = {}
         """The shared nodes that `Governor.beside` opened at each node."""
@@ -86,7 +87,7 @@ class Tree:
     def join(self, registry: Registry[One], node: Node, one: One) -> None:
         """Register something at a node."""
         with self.lock:
-            registry.setdefault(node, {})[one] = None
+            registry.setdefault(node, {})[one] = None  # a dict as an ordered set: first come, first served
 
     def leave(self, registry: Registry[One], node: Node, one: One) -> None:
         """Remove something from a node; do nothing if it was removed before."""
@@ -107,6 +108,7 @@ class Tree:
         for one in family(node) if self.beside else ():
             self.beside.pop(one, None)
         for halts in (self.halts, self.final):
+            # A copy in one step, because a signal handler may add a halt meanwhile.
             for halted in [one for one in tuple(halts) if one.below(node)]:
                 halts.pop(halted, None)
 
@@ -194,6 +196,7 @@ def exhaust(node: Node, dim: int, lacking: InsufficientBudget | None = None) -> 
     """Halt a node for one dimension and return its first halt: guards refuse, calls in flight finish."""
     halt = Halt(node, REASONS[dim], dim, lacking, stopped=False)
     first = node.tree.halts.setdefault(node, halt)
+    # Waiters of an earlier halt are awake already.
     if first is halt:
         wake_waiters(node)
     return first
@@ -213,11 +216,12 @@ def stop(node: Node, reason: HaltReason, dim: int = FINAL) -> Halt:
     tree = node.tree
     halt = Halt(node, reason, dim, stopped=True)
     if dim == FINAL:
+        # Before `halts`: `lift` removes there what is not final.
         tree.final.setdefault(node, halt)
     first = tree.halts.setdefault(node, halt)
     # A second stop interrupts no scope: a scope checks for halts after it is registered, so the first stop reached all.
     if first is halt or not first.stopped:
-        first.stopped = True
+        first.stopped = True  # it was exhausted; now it is stopped too
         for scope in scopes_inside(node):
             scope.interrupt(first)
         wake_waiters(node)
@@ -284,7 +288,7 @@ def check(node: Node) -> None:
     if node.timed:
         due = node.earliest_deadline()
         if due is not None and node.tree.clock() >= due[0]:
-            raise stop(due[1], HaltReason.TIME_BUDGET_EXCEEDED).error()
+            raise stop(due[1], HaltReason.TIME_BUDGET_EXCEEDED).error()  # a timer may not have fired yet
 
 
 def check_spent(node: Node, least: int = 0) -> None:
@@ -359,6 +363,7 @@ def send(loop: object, function: Callable[..., object], *args: object) -> None:
 
     Does nothing when the loop has ended: everything that waited in it has ended too.
     """
+    # The loop's own method: anyio has no call that may come from a signal handler or a foreign thread.
     post: Callable[..., object] = getattr(loop, "call_soon_threadsafe", None) or _post_to_trio(loop)
     try:
         post(function, *args)

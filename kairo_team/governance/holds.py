@@ -140,7 +140,7 @@ class Reservation:
         try:
             if not self.open:
                 raise GovernorClosed(node.name, "the reservation on")
-            self.open = False
+            self.open = False  # under the lock: two threads cannot end the same hold
             node.settle(held, (tokens, picos, 0, tool_calls), completion)
             if tokens > held[TOKENS] or picos > held[DOLLARS] or tool_calls > held[TOOL_CALLS]:
                 self.overshoot = True
@@ -177,9 +177,10 @@ def reservation(node: Node, units: Units) -> Reservation:
     it.open = True
     it.overshoot = False
     outer = _mine.get()
-    while outer is not None and not outer.open:
+    while outer is not None and not outer.open:  # ended holds would pile up in a task that makes many
         outer = outer._outer
     it._outer = outer
+    # Never reset: a reservation may end in another task, and an ended one is skipped when the chain is read.
     _mine.set(it)
     return it
 
@@ -217,7 +218,7 @@ class Waiter:
         self.node = node
         self.units = units
         self.minimum = minimum
-        self.arrival = next(_arrivals)
+        self.arrival = next(_arrivals)  # `next` of a count is atomic
         self.event = anyio.Event()
         self.loop = current_loop()
         self.place: Place | None = None
@@ -260,7 +261,7 @@ class Waiter:
         for dim in HELD_DIMENSIONS:
             if self.units[dim]:
                 granted[dim], node = self._weigh_dimension(dim)
-                if node is not None and place is None:
+                if node is not None and place is None:  # one place is enough: it decides again when woken
                     place = (node, dim)
         tokens, picos, _, tool_calls = granted
         return (tokens, picos, 0, tool_calls), place
@@ -271,6 +272,7 @@ class Waiter:
         returning: list[tuple[Node, int]] = []
         for node, room in self.node.rooms(dim):
             if room < want and node.held(dim):
+                # Decided after the loop: another node may allow only so little that this one has room.
                 returning.append((node, room))
             elif room < want:
                 want = room
@@ -289,9 +291,10 @@ class Waiter:
         return InsufficientBudget(*amounts, node.name, needed=needed, path=node.full_path())
 
     def _stand(self, place: Place) -> None:
-        if self.place != place:
+        if self.place != place:  # a waiter keeps its place in the same line
             self.leave()
             self.place = place
+            # Sorted by arrival, because a waiter may come from another line with an earlier number.
             insort(self.node.tree.lines.setdefault(place, []), self, key=attrgetter("arrival"))
 
     def leave(self) -> None:
@@ -312,6 +315,7 @@ def overtaken(node: Node, dim: int, amount: int, arrival: int) -> Node | None:
         line = lines.get((place, dim))
         if line and line[0].arrival < arrival:
             return place
+        # Covered by the guarantee, so no waiter above competes for this part.
         spare = place.guarantee[dim] - place.cells[COMMITTED + dim]
         if spare > 0:
             amount -= spare
@@ -335,7 +339,7 @@ def serve(node: Node) -> None:
                 first = line[0]
                 if first.decide():
                     first.wake()
-                elif line and line[0] is first:
+                elif line and line[0] is first:  # it still waits, and so do all behind it
                     break
 
 
@@ -365,6 +369,7 @@ async def wait(waiter: Waiter, on_wait: Callable[[], object] | None = None) -> U
     if waiter.granted is not None or waiter.refused is not None:
         return waiter.outcome()
     node, tree = waiter.node, waiter.node.tree
+    # Before the next decision: a later halt wakes the waiter, and the decision finds an earlier one.
     tree.join(tree.waiters, node, waiter)
     try:
         while not _decided(waiter):
@@ -375,12 +380,13 @@ async def wait(waiter: Waiter, on_wait: Callable[[], object] | None = None) -> U
     except BaseException:
         with tree.lock:
             if waiter.granted is not None:
-                node.settle(waiter.granted, NOTHING)
+                node.settle(waiter.granted, NOTHING)  # granted while the cancellation was on its way
         raise
     finally:
         tree.leave(tree.waiters, node, waiter)
         with tree.lock:
             waiter.leave()
+            # Those behind it may fit now.
             serve(node)
     return waiter.outcome()
 
@@ -398,7 +404,8 @@ async def _sleep(waiter: Waiter) -> None:
     else:
         with anyio.CancelScope(deadline=anyio.current_time() + due[0] - waiter.node.tree.clock()) as scope:
             await waiter.event.wait()
-        if scope.cancelled_caught and waiter.node.earliest_deadline() == due:
+        if scope.cancelled_caught and waiter.node.earliest_deadline() == due:  # a top-up may have moved it
             stop(due[1], HaltReason.TIME_BUDGET_EXCEEDED)
     if waiter.event.is_set():
+        # An event is used once; the next `decide` sees all that happened before.
         waiter.event = anyio.Event()

@@ -64,6 +64,7 @@ def limits_of(budget: Budget) -> Limits:
         raise _no_budget(budget)
     dollars = budget.dollars
     limits = (budget.tokens, None if dollars is None else picodollars(dollars), budget.loops, budget.tool_calls)
+    # The one object, because its users compare by identity.
     return UNLIMITED if limits == UNLIMITED else limits
 
 
@@ -210,9 +211,11 @@ class Node:
 
     def claim(self, dim: int, amount: int) -> bool:
         """Book a hold of `amount` here and above; return whether it fits. Take it back if it does not."""
+        # After an overshoot a guarantee no longer proves that its money is there.
         if self.tree.overdrawn and self.walled(dim, amount) is not None:
             return False
         if self.forked:
+            # Booked first, and taken back if it does not fit: the two lines are checked while they are walked.
             fits = self._change(dim, amount, amount)
             if not fits:
                 self.move(dim, -amount, 0)
@@ -271,8 +274,10 @@ class Node:
                     if limit is not None and new > limit:
                         fits = False
                     if floor:
+                        # The part under the guarantee is committed above since the guarantee was set aside.
                         delta = max(new, floor) - max(old, floor)
                 if node.shared is not None:
+                    # Parent and shared node are on a level: both get the part that no guarantee here covers.
                     todo.append((node.shared, delta))
                 node = node.parent
         return fits
@@ -282,6 +287,7 @@ class Node:
         tokens, picos, _, tool_calls = units
         if tokens and not self.claim(TOKENS, tokens):
             return False
+        # All dimensions or none: a hold in part would help no call.
         if picos and not self.claim(DOLLARS, picos):
             self.move(TOKENS, -tokens, 0)
             return False
@@ -290,6 +296,7 @@ class Node:
             self.move(DOLLARS, -picos, 0)
             return False
         cells = self.cells
+        # The most that was committed at a hold: `Governor.took` returns it, and later tasks are expected to need it.
         if cells[5] > cells[13]:  # noqa: PLR1730 - `max` is slow
             cells[13] = cells[5]
         if cells[6] > cells[14]:  # noqa: PLR1730 - `max` is slow
@@ -337,6 +344,7 @@ class Node:
         for node in self.line():
             if node.ended is not None:
                 node.cells = node.cells.copy()  # a tree that was written down before keeps its counts
+            # Counted here for the whole line, because `correct` moves only the totals.
             node.cells[COMPLETION] += completion
         for dim in HELD_DIMENSIONS:
             self.correct(dim, used[dim] - charged[dim])
@@ -372,6 +380,7 @@ class Node:
 
     def commit(self, dim: int, amount: int) -> bool:
         """Add `amount` to committed here, and the part that no guarantee covers above; return whether it fits."""
+        # Checked before the change, because it reads the used amounts.
         fits = not self.tree.overdrawn or self.walled(dim, amount) is None
         if self.forked:
             return self._change(dim, amount, 0) and fits
@@ -431,6 +440,7 @@ class Node:
             limit = node.limit[dim]
             committed = node.cells[COMMITTED + dim]
             if limit is not None:
+                # The second term holds after an overshoot, where the sum of guarantees exceeds the limit.
                 yield node, min(spare + max(0, limit - committed), max(0, limit - node.used(dim)))
             spare += max(0, node.guarantee[dim] - committed)
             if node.shared is not None:
@@ -499,7 +509,7 @@ class Node:
                     found = amount
                 if not forked:
                     break
-            units[dim] = found or 0
+            units[dim] = found or 0  # `limited` is nearest first, and one line has one nearest
         tokens, dollars, loops, tool_calls = units
         return (tokens, dollars, loops, tool_calls)
 
@@ -538,6 +548,7 @@ class Node:
         """Make a child and set its `guarantee` aside here and above; raise `InsufficientBudget`. Needs the lock."""
         if guarantee is not NOTHING:
             self.set_aside(guarantee)
+        # Only after the guarantee fits: a child that raised must not be among the children.
         child = plant(self.tree, self, name, budget, limit)
         child.guarantee = guarantee
         siblings = self.children
@@ -610,13 +621,14 @@ class Node:
         """Set more aside at the parent and its ancestors, and on the shared line. Changes nothing when it raises."""
         old = self.guarantee
         new = (old[0] + more[0], old[1] + more[1], old[2] + more[2], old[3] + more[3])
+        # The part that the node has borrowed above its guarantee is committed above already.
         used = self.cells[COMMITTED:USED]
         tokens, dollars, loops, tool_calls = (max(new[dim], used[dim]) - max(old[dim], used[dim]) for dim in range(4))
         amounts = (tokens, dollars, loops, tool_calls)
         parent.set_aside(amounts)
         if self.shared is not None:
             parent._set_aside_beside(self.shared, amounts)
-        self.guarantee = new
+        self.guarantee = new  # last: nothing has changed if one of the lines raised
 
     def close(self) -> None:
         """Close children and the shared nodes opened here, charge open holds, give the unused guarantee back."""
@@ -640,7 +652,7 @@ class Node:
             if self.shared is not None:
                 self._give_back(self.shared)
         self.ended = self.tree.clock()
-        self.limited = ()
+        self.limited = ()  # guards on a closed node find no limit to read
 
     def _give_back(self, shared: Node) -> None:
         """Give the unused guarantee back to the shared node."""
@@ -675,7 +687,7 @@ class Node:
         owner: Node | None = None
         earliest = math.inf
         for node in self.line():
-            if node.deadline is not None and node.deadline <= earliest:
+            if node.deadline is not None and node.deadline <= earliest:  # `<=`: the outermost of equals ends more
                 earliest, owner = node.deadline, node
         return None if owner is None else (earliest, owner)
 
@@ -766,7 +778,7 @@ def plant(tree: Tree, parent: Node | None, name: str, budget: Budget, limit: Lim
 
 def _another(name: str, taken: dict[str | Node, Node]) -> str:
     """Return a free name for one more child of the same name: `a`, then `a#2`, then `a#3`."""
-    number = len(taken) + 1
+    number = len(taken) + 1  # not from 2, which would be slow for many of one name
     while f"{name}#{number}" in taken:
         number += 1
     return f"{name}#{number}"

@@ -16,7 +16,7 @@ T = TypeVar("T")
 def name_of(plugged: object) -> str:
     """Return the plug-in's `name`, else its class name."""
     name = getattr(plugged, "name", None)
-    return name if isinstance(name, str) and name.strip() else type(plugged).__name__
+    return name if isinstance(name, str) and name.strip() else type(plugged).__name__  # never empty, since it is shown
 
 
 def expect(answer: Any, kind: type[T]) -> T:

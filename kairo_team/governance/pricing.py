@@ -22,7 +22,7 @@ from kairo_team.messages import PLAIN, Billing
 from kairo_team.plugin_calls import plain_failure_of
 
 if TYPE_CHECKING:
-    from genai_prices.types import ModelPrice, PriceCalculation, TieredPrices
+    from genai_prices.types import ModelInfo, ModelPrice, Provider, TieredPrices
 
     from kairo_team.contracts import ChatModel
 
@@ -93,6 +93,7 @@ class Price:
 
     def most(self, prompt: int, completion: int) -> Decimal:
         """Return the most dollars that a call of up to that many tokens can cost, with or without a cache."""
+        # How the prompt will be cached is unknown before the call.
         dearest = max(self.input, self.cached_input, self.cache_write, self.cache_write_1h)
         return self._sum((prompt, dearest), (completion, self.output))
 
@@ -113,6 +114,7 @@ class Price:
     def _sum(self, *parts: tuple[int, Decimal]) -> Decimal:
         """Add tokens at their prices and the request, rounded up to the picodollar."""
         millionths = sum(tokens * picodollars(price) for tokens, price in parts)
+        # `-(-a // b)` rounds up: a hold must not be a picodollar short.
         return to_dollars(-(-millionths // _MILLION) + picodollars(self.request))
 
 
@@ -146,6 +148,10 @@ class PriceBook:
     """
 
     def __init__(self, table: Mapping[str, Price] | None = None) -> None:
+        if table is not None and not isinstance(table, Mapping):
+            raise ValueError(
+                f"prices are given by model, such as {{'openai:gpt-5-mini': kt.Price(0.25, 2)}}, not {table!r:.80}"
+            )
         self._table = dict(table or {})
         self._otherwise: Price | None = None
         for name, price in self._table.items():
@@ -221,7 +227,7 @@ Tiers = tuple[tuple[int, Price], ...]
 
 
 def lists_prices() -> bool:
-    """Return whether the library is lists_prices; loads nothing."""
+    """Return whether the library of prices is installed; loads nothing."""
     return find_spec("genai_prices") is not None
 
 
@@ -230,41 +236,45 @@ def listed_price(name: str, settings: Mapping[str, Any]) -> ListedPrice | None:
 
     Also None unless the library has a price for both prompt and reply text.
     """
+    found = _listing(name)
+    if found is None:
+        return None
+    provider, model = found
+    now, is_own = datetime.now(UTC), any(model is one for one in provider.models)
+
+    def look_up(served: Mapping[str, str]) -> ModelPrice:
+        # What another provider charges for how it served the call says nothing about this one.
+        return model.get_prices(now, dict(served) if is_own else None)
+
+    plain = look_up({})
+    if _rate(plain, _INPUT, _ANY) is None or _rate(plain, _OUTPUT, _ANY) is None:
+        return None
+    if any(word in setting for setting, given in settings.items() if given is not False for word in _MAY_COST_MORE):
+        variants = [look_up(variant.when) for variant in model.price_variants or ()]
+        possible = [_tiers(each) for each in (plain, *variants)]
+    else:
+        possible = [_tiers(plain, kept_1h=False)]
+    return ListedPrice(tuple(possible), lambda served: _tiers(look_up(served)))
+
+
+def _listing(name: str) -> tuple[Provider, ModelInfo] | None:
+    """Return what the library has on `provider:model`; None without it."""
     provider, _, model = name.partition(":")
     if not model or not lists_prices():
         return None
-    from genai_prices import Usage, calc_price
-
-    now = datetime.now(UTC)
-
-    def look_up(served: Mapping[str, str]) -> PriceCalculation:
-        return calc_price(Usage(), model, provider_id=provider, genai_request_timestamp=now, price_context=dict(served))
+    from genai_prices.data_snapshot import get_snapshot
 
     try:
-        found = look_up({})
+        # Not `calc_price`, which would price a usage too.
+        return get_snapshot().find_provider_model(model, None, provider, None)
     except LookupError:
         return None
-    if _rate(found.model_price, _INPUT, _ANY) is None or _rate(found.model_price, _OUTPUT, _ANY) is None:
-        return None
-    if any(word in setting for setting, given in settings.items() if given is not False for word in _MAY_COST_MORE):
-        variants = [look_up(variant.when) for variant in found.model.price_variants or ()]
-        possible = [_tiers(each.model_price) for each in (found, *variants)]
-    else:
-        possible = [_tiers(found.model_price, kept_1h=False)]
-    return ListedPrice(tuple(possible), lambda served: _tiers(look_up(served).model_price))
 
 
 def listed_window(name: str) -> int | None:
     """Return the most tokens of prompt and reply of `provider:model`; None: unknown."""
-    provider, _, model = name.partition(":")
-    if not model or not lists_prices():
-        return None
-    from genai_prices import Usage, calc_price
-
-    try:
-        return calc_price(Usage(), model, provider_id=provider).model.context_window
-    except LookupError:
-        return None
+    found = _listing(name)
+    return None if found is None else found[1].context_window
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +288,7 @@ class ListedPrice:
 
     def most(self, prompt: int, completion: int) -> Decimal:
         """Return the highest possible charge for a prompt up to that length."""
+        # All tiers up to this length: a shorter prompt may cost more per token, and the provider counts its own tokens.
         return max(price.most(prompt, completion) for tiers in self.possible for price in _reached(tiers, prompt))
 
     def cost(self, usage: Usage, billing: Billing = PLAIN) -> Decimal:
@@ -291,8 +302,23 @@ def _reached(tiers: Tiers, prompt: int) -> Iterator[Price]:
     return (price for above, price in tiers if above < prompt)
 
 
+_known: Final[dict[tuple[int, bool], tuple[ModelPrice, Tiers]]] = {}
+"""The prices of the last listings, by the listing's identity, and the listing itself, which keeps the identity."""
+_MOST_KNOWN: Final = 256
+
+
 def _tiers(prices: ModelPrice, *, kept_1h: bool = True) -> Tiers:
     """Turn a listing into prices by prompt length; `kept_1h=False` if no setting asks for an hour of caching."""
+    key = (id(prices), kept_1h)
+    known = _known.get(key)
+    if known is None or known[0] is not prices:
+        if len(_known) >= _MOST_KNOWN:
+            _known.clear()
+        known = _known[key] = (prices, _tiers_of(prices, kept_1h=kept_1h))
+    return known[1]
+
+
+def _tiers_of(prices: ModelPrice, *, kept_1h: bool) -> Tiers:
     starts = {_ANY}
     for key in (*_INPUT, *_OUTPUT, *_CACHED, *_CACHE_WRITE, *_CACHE_WRITE_1H):
         starts.update(tier.start for tier in getattr(getattr(prices, key, None), "tiers", ()))

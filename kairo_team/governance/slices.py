@@ -83,6 +83,7 @@ class Granter:
         self._governor = governor
         self._node: Node = governor._node  # noqa: SLF001 - its own kind
         self._spent = spent
+        # Taken out of this tree, because the borrower counts its iterations.
         self.repeats = self._node.tree.repeats.pop(self._node, 0)
         """How many of the next iterations repeat recorded calls."""
         self._out: list[int] = [0, 0, 0, 0]
@@ -123,7 +124,7 @@ class Granter:
             self._book(spent)
             number, granted = self._granted
             if asks is not None:
-                self._settled = max(self._settled, asks)
+                self._settled = max(self._settled, asks)  # an older report must not open an ask again
             if holding is not None:
                 self._keep(holding if asks is None or asks >= number else _sum(holding, granted))
             serve(node)
@@ -142,6 +143,7 @@ class Granter:
         with node.tree.lock:
             self._book(ask.spent)
             self._keep(ask.holding)
+            # A borrower makes one ask at a time, so every earlier one is over.
             self._settled = ask.number - 1
             serve(node)
             if not any(ask.units):
@@ -192,6 +194,7 @@ class Granter:
 
     def _answer(self, ask: Ask, granted: Units) -> Grant:
         node = self._node
+        # Only if it fits: the call that asks does not need it.
         loops = ask.loops if ask.loops and node.claim(LOOPS, ask.loops) else 0
         held: Units = (granted[TOKENS], granted[DOLLARS], loops, granted[TOOL_CALLS])
         before: Units = (self._out[0], self._out[1], self._out[2], self._out[3])
@@ -301,7 +304,7 @@ class Borrower:
         if spent != NO_USAGE:
             self.governor.restore(_with_loops(spent, 0))
             self.governor.repeat_steps(spent.loops)
-        self._node.tree.borrower = self
+        self._node.tree.borrower = self  # last: from here on every hold asks
 
     def room(self, dim: int) -> int | None:
         """Return the amount of a dimension that could still be spent, as of the last grant; None is unlimited."""
@@ -314,7 +317,8 @@ class Borrower:
         """Make the slice cover the hold of a call, by an ask if necessary; return the amounts it may hold."""
         waits, tell = waits and not holds_already(node, units), _once(on_wait)
         units = self._within(node, units, least)
-        while not self._covers(units):
+        # Again after each ask: another call may have taken what came.
+        while self._short(units) or not self._has_loop_ahead():
             if self._asking is not None:
                 await self._wait_behind(self._asking, tell)
                 continue
@@ -330,12 +334,14 @@ class Borrower:
         """Give back what is left, and ask for the amounts that the call needs."""
         self._asking = anyio.Event()
         self._asks += 1
+        # The rest is given back with the ask: two borrowers that each keep a part would wait for one another.
         before = self._give_up_rest()
         loops = 0 if self._has_loop_ahead() else 1
         ask = Ask(self.governor.usage, self._holding(), units, least, loops, waits, self._asks)
         try:
             self._take(await self._ask(ask, partial(self._tell_waits, on_wait)), before)
         except BaseException as error:
+            # The granter may or may not have granted: only the guarantee is sure.
             self._allowance = self._guaranteed()
             if not isinstance(error, Exception):  # the call is cancelled: give back what may still be granted
                 self._give_back(self.governor.usage, self._holding(), self._asks)
@@ -384,6 +390,7 @@ class Borrower:
         """Take a larger slice, minus what was given back since the ask; `before` is the slice at the ask."""
         self._grant, self._remaining = grant, grant.remaining
         now = _sum(self._used(), grant.granted)
+        # The granter did not know of these amounts when it counted.
         given = [max(0, then - left) for then, left in zip(before, self._allowance, strict=True)]
         lent = [amount - back for amount, back in zip(grant.allowance, given, strict=True)]
         tokens, picos, loops, tool_calls = map(max, self._own, now, lent)
@@ -398,12 +405,10 @@ class Borrower:
         cut = list(units)
         for dim in HELD_DIMENSIONS:
             room = node.room(dim) if units[dim] else None
+            # The slice itself is left out, because its limit is what the ask enlarges.
             if room is not None and least[dim] <= room < units[dim] and node is not self._node:
                 cut[dim] = room
         return (cut[TOKENS], cut[DOLLARS], 0, cut[TOOL_CALLS])
-
-    def _covers(self, units: Units) -> bool:
-        return not self._short(units) and self._has_loop_ahead()
 
     def _short(self, units: Units) -> bool:
         used = self._used()

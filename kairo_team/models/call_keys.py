@@ -10,6 +10,7 @@ from typing import Any, Final
 HEADER: Final = "Idempotency-Key"
 """The header for such keys; servers and gateways that do not know it ignore it."""
 
+# Context variables: the model's interface has no place for keys, and calls run at the same time.
 _asked: Final[ContextVar[str]] = ContextVar("kairo_team_asked", default="")
 _sent: Final[ContextVar[str | None]] = ContextVar("kairo_team_sent", default=None)
 
@@ -31,7 +32,7 @@ def idempotency_key() -> str | None:
 def headers_with_key(given: Any) -> Any:
     """Add the idempotency key to the headers, unless there is no key or the headers have one."""
     key, headers = idempotency_key(), dict(given or {})
-    if key is None or any(name.lower() == HEADER.lower() for name in headers):
+    if key is None or any(name.lower() == HEADER.lower() for name in headers):  # a key that the user set is the user's
         return given
     return {**headers, HEADER: key}
 

@@ -40,6 +40,7 @@ def call_error(model: str, error: Exception) -> ModelCallError | None:
         if retry_after is None:
             retry_after = wait_in(why)
         return ModelCallError(kind, model, why, retry_after=retry_after, unspent=is_refusal(status, kind))
+    # The exact class: a subclass is another error, such as one of pydantic.
     body: Any = error.args[0] if type(error) is ValueError and error.args else None
     body = body.model_dump() if hasattr(body, "model_dump") else body
     if isinstance(body, dict) and "message" in body:  # LangChain raises the error of a body with status 200 so
@@ -56,6 +57,7 @@ def call_error(model: str, error: Exception) -> ModelCallError | None:
 
 def _kind(error: Exception, status: int) -> ModelErrorKind:
     named = _coded(error)
+    # "bad_request" is the least precise, and the status may say more.
     return named if named not in (None, "bad_request") else kind_of_status(status)
 
 
@@ -70,6 +72,7 @@ def _retry_after(error: Exception) -> float | None:
     if not hasattr(headers, "get"):
         return None
     sent = cast("Mapping[str, str]", headers)
+    # OpenAI's header in milliseconds is more precise than the standard one.
     for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
         try:
             return max(0.0, float(sent.get(name, "")) / unit)

@@ -95,6 +95,7 @@ def _check(reply: Any, asked: Asked, name: str, field: str) -> Any:
     if answer is not None:
         answer.read()
         _refuse(name, _fields(answer.text), field)
+    # LangChain asks for raw responses; the class is recognized by name, because its package need not be installed.
     whole = reply.parse() if type(reply).__name__ == "LegacyAPIResponse" else reply
     asked.reply = whole
     if isinstance(whole, str):

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
 
 import anyio
 
+from kairo_team._util.frozen import replaced
 from kairo_team.budget import Usage, picodollars
 from kairo_team.errors import MissingExtra, ModelCallError, ModelUnavailable
 from kairo_team.governance.pricing import FREE, PriceBook
-from kairo_team.messages import PLAIN, Billing, ModelResponse
+from kairo_team.messages import ModelResponse
 from kairo_team.models.call_keys import call_key, sending
 from kairo_team.models.limits import ModelLimits, Turn
 from kairo_team.models.prompt_bounds import prompt_bound, refuse_files
@@ -37,8 +38,8 @@ DEFAULT_MAX_TOKENS: Final = 4096
 _NOTHING: Final = Usage()
 
 CallOutcome = Literal["ok", "error", "unknown"]
-ReportEnd = Callable[[CallOutcome, Usage, Billing], object]
-"""Called after a try of a call, with its outcome and charge, and what the charge depends on."""
+ReportEnd = Callable[[CallOutcome, Usage, ModelResponse | None], object]
+"""Called after a try of a call, with its outcome, its charge and the reply, if one came."""
 
 
 class StartedTry(NamedTuple):
@@ -49,8 +50,9 @@ class StartedTry(NamedTuple):
     """A context around the call, entered in the call's own task."""
 
 
-ReportStart = Callable[[str, int, int], StartedTry]
-"""Called before a try of a call is sent, with the model's name and the tokens and picodollars held."""
+ReportStart = Callable[[str, int, int, int | None], StartedTry]
+"""Called before a try of a call is sent, with the model's name, the tokens and picodollars held, and the most tokens of
+the reply."""
 ReportWait = Callable[..., object]
 """Called when a try cannot be sent yet, with the model's name and the fields of `ModelWaiting` from `waits_for` on."""
 ReportOvershoot = Callable[[str, Usage, Usage], None]
@@ -170,10 +172,12 @@ class GovernedModel:
                     raise
                 if self._report_wait is not None:
                     self._report_wait(model.name, "retry", pause, error.kind)
+            # Not inside the `except`: the error of the next try would show this one as its context.
             await anyio.sleep(pause)
 
     async def _try(self, model: ChatModel, request: ModelRequest, sender: _Sender | None) -> ModelResponse:
         """Make one try, inside a turn if the model is limited."""
+        # Before each try: the governor may have halted during the pause.
         self._governor.can_proceed()
         refuse_files(model, request)
         need = await self._need(model, request)
@@ -183,12 +187,14 @@ class GovernedModel:
             return await self._send(model, request, need, hold, sender, None)
         most = need.prompt + need.wanted if gate.counts_tokens else 0
         async with gate.turn(most, self._waits(model, "rate")) as turn:
+            # Until the budget is held: the block may end by an exception.
             turn.withdrawn = True
             # A call that must wait for budget leaves its turn to others meanwhile.
             now = await self._hold_at_once(need)
             if now is not None:
                 turn.withdrawn = False
                 return await self._send(model, request, need, now, sender, turn)
+        # The order is turned around: first the budget, then a new turn, so that a wait for budget blocks no other call.
         hold, sent = await self._hold(need, self._waits(model, "budget")), False
         try:
             async with gate.turn(most, self._waits(model, "rate")) as turn:
@@ -201,8 +207,10 @@ class GovernedModel:
     async def _need(self, model: ChatModel, request: ModelRequest) -> _Need:
         """Return the most that a call can use, and the least that is useful."""
         tariff = self._tariff(model, request)
-        prompt, wanted = await _count(model, request), _wanted(model, request)
+        prompt = await _count(model, request)
+        wanted = request.max_tokens or getattr(model, "max_output_tokens", None) or DEFAULT_MAX_TOKENS
         dollars = tariff.most(prompt, wanted)
+        # A reply of one token: less room cannot give an answer.
         least = Usage(prompt + 1, dollars=tariff.most(prompt, 1)) if dollars else Usage(prompt + 1)
         return _Need(prompt, wanted, dollars, least, tariff)
 
@@ -214,6 +222,7 @@ class GovernedModel:
     async def _hold_at_once(self, need: _Need) -> Reservation | None:
         """Hold the most that a call can use; return None if it would have to wait."""
         with anyio.CancelScope() as scope:
+            # `on_wait` is called before the first wait, so cancelling there means "not at once".
             return await self._hold(need, scope.cancel)
         return None
 
@@ -229,14 +238,15 @@ class GovernedModel:
         """Cap the call to its hold, make it, and settle."""
         prompt, wanted, dollars, _, tariff = need
         with hold:
-            most = min(wanted, hold.tokens - prompt)
+            most = min(wanted, hold.tokens - prompt)  # the hold may be smaller than asked, down to `least`
             if dollars and hold.dollars < dollars:
                 most = _affordable(tariff, prompt, most, hold.dollars)
             if most < wanted:  # a call whose outcome stays unknown is charged its hold: the most it can use now
                 hold.reduce(prompt + most, tariff.most(prompt, most) if dollars else 0)
             if turn is not None:
+                # Counted if the call fails below; a reply or a release replaces it.
                 turn.tokens = hold.tokens
-            capped = request if most == request.max_tokens else replace(request, max_tokens=most)
+            capped = request if most == request.max_tokens else replaced(request, max_tokens=most)
             sent, response = await self._call(model, capped, hold, sender, turn)
             if turn is not None and response.usage is not None:
                 turn.tokens = response.usage.tokens
@@ -251,26 +261,26 @@ class GovernedModel:
     ) -> tuple[_Sent, ModelResponse]:
         """Record the call and make it; return it with the reply."""
         number = await self._record_intent(model, hold)
-        started = self._report(model.name, hold.tokens, picodollars(hold.dollars))
+        started = self._report(model.name, hold.tokens, picodollars(hold.dollars), request.max_tokens)
         sent = _Sent(number, started.report_end)
         try:
             with started.around, sending(None if self._calls is None else self._calls.idempotency_key(number)):
                 if sender is not None:
                     return sent, await sender.stream(model, request)
                 return sent, _checked(model, await model.complete(request))
-        except (ModelUnavailable, MissingExtra):
+        except (ModelUnavailable, MissingExtra):  # raised before anything was sent
             _release(hold, turn)
             self._record_end(number, "unsent", _NOTHING)
-            sent.report_end("error", _NOTHING, PLAIN)
+            sent.report_end("error", _NOTHING, None)
             raise
         except BaseException as raised:  # noqa: BLE001 - all of it is raised
             error = failure_of(raised)
-            spent = _all_of(hold)
+            spent = _all_of(hold)  # the provider may have answered, so all of it is charged unless proven otherwise
             if getattr(error, "unspent", False) is True:
                 _release(hold, turn)
                 spent = _NOTHING
             self._record_end(number, "failed" if _has_ended(error) else "unknown", spent)
-            sent.report_end("unknown" if error is None else "error", spent, PLAIN)
+            sent.report_end("unknown" if error is None else "error", spent, None)
             raise error or raised  # noqa: B904 - it has its cause already
 
     async def _record_intent(self, model: ChatModel, hold: Reservation) -> int:
@@ -295,17 +305,18 @@ class GovernedModel:
         usage = response.usage
         if usage is None:
             usage = _all_of(hold)  # the reservation stays unsettled, which charges all of it
-            sent.report_end("unknown", usage, response.billing)
+            sent.report_end("unknown", usage, response)
         else:
+            # A provider's own figure is better than a list of prices.
             if not usage.dollars and (dollars := tariff.cost(usage, response.billing)):
                 usage = replace(usage, dollars=dollars)
             hold.settle(usage.prompt_tokens, usage.completion_tokens, usage.dollars)
             if hold.overshoot and self._report_overshoot is not None:
                 self._report_overshoot(model.name, Usage(hold.tokens, dollars=hold.dollars), usage)
-            sent.report_end("ok", usage, response.billing)
-            response = response if usage is response.usage else replace(response, usage=usage)
+            sent.report_end("ok", usage, response)
+            response = response if usage is response.usage else replaced(response, usage=usage)
         if self._calls is not None:
-            self._calls.answered(sent.number, response, usage)
+            self._calls.answered(sent.number, response, usage)  # last: with the dollars that were charged
         return response
 
     def _tariff(self, model: ChatModel, request: ModelRequest) -> Tariff:
@@ -370,6 +381,7 @@ class _PieceSender:
         stream = getattr(model, "stream", None)
         try:
             if stream is not None:
+                # Models of users may have been written before `on_thinking`.
                 apart = {"on_thinking": self._on_thinking} if "on_thinking" in signature(stream).parameters else {}
                 response = _checked(model, await stream(request, self._piece, **apart))
             else:
@@ -377,6 +389,7 @@ class _PieceSender:
                 self._piece(response.text)
         except Exception:
             if self._error is not None:
+                # The listener's own error: a client may have turned it into an error of its stream.
                 raise self._error from None
             raise
         return response
@@ -404,7 +417,7 @@ def _checked(model: ChatModel, response: Any) -> ModelResponse:
     usage = response.usage
     if usage is None or usage.tokens or usage.dollars or response.billing.served.get("cache") == "hit":
         return response
-    return replace(response, usage=None)  # every reply takes tokens: such a model would never reach a limit
+    return replaced(response, usage=None)  # every reply takes tokens: such a model would never reach a limit
 
 
 async def _count(model: ChatModel, request: ModelRequest) -> int:
@@ -417,18 +430,15 @@ async def _count(model: ChatModel, request: ModelRequest) -> int:
         raise failure_of(raised) or raised  # noqa: B904 - it has its cause already
 
 
-def _wanted(model: ChatModel, request: ModelRequest) -> int:
-    """Return the most tokens of a reply."""
-    return request.max_tokens or getattr(model, "max_output_tokens", None) or DEFAULT_MAX_TOKENS
-
-
 def _affordable(tariff: Tariff, prompt: int, most: int, dollars: Decimal) -> int:
     """Return the most tokens of a reply, from 1 up to `most`, that cannot cost more than `dollars`."""
+    # The cost grows with the tokens, at some tariffs in steps: bisection needs no inverse function.
     return 1 + bisect_right(range(2, most + 1), dollars, key=lambda completion: tariff.most(prompt, completion))
 
 
 def _has_ended(error: Exception | None) -> bool:
     """Return whether the provider ended the call with this error, or never got it; else it may have answered."""
+    # After these two the reply may exist, only it did not arrive.
     lost = isinstance(error, ModelCallError) and error.kind in ("timeout", "connection") and not error.unspent
     return error is not None and not lost
 

@@ -67,6 +67,8 @@ class ModelLimits:
         self, limits: Mapping[str, ModelLimit] | None = None, names_of: Callable[[Any], Iterable[str]] | None = None
     ) -> None:
         """Take limits by pattern, and a function that returns the names under which a model is registered."""
+        if limits is not None and not isinstance(limits, Mapping):
+            raise ValueError(f"limits are given by model, such as {{'openai:*': kt.ModelLimit(8)}}, not {limits!r:.80}")
         self._gates = {pattern: Gate(_checked(pattern, limit)) for pattern, limit in dict(limits or {}).items()}
         self._names_of = names_of
         self._found: dict[tuple[str, ...], str | None] = {}
@@ -161,7 +163,7 @@ class _Waiter:
     def __init__(self, tokens: int) -> None:
         self.tokens = tokens
         self._event = anyio.Event()
-        self._loop = current_loop()
+        self._loop = current_loop()  # an event may be set only in its own loop
 
     def wake(self) -> None:
         """Wake the waiting call; from any thread."""
@@ -171,7 +173,7 @@ class _Waiter:
         """Sleep until woken, at most for `seconds`."""
         with anyio.move_on_after(seconds):
             await self._event.wait()
-        if self._event.is_set():
+        if self._event.is_set():  # a wake-up during the check must not be lost
             self._event = anyio.Event()
 
 
@@ -180,6 +182,7 @@ class Gate:
 
     def __init__(self, limit: ModelLimit) -> None:
         self._limit = limit
+        # A limit is shared by all event loops of the process; it is never held across an await.
         self._lock = threading.Lock()
         self._inside = 0
         self._begun: deque[Turn] = deque()
@@ -216,11 +219,12 @@ class Gate:
 
     async def _enter(self, tokens: int, on_wait: Callable[[], object] | None) -> Turn:
         with self._lock:
-            if not self._line and self._due(tokens) == 0:
+            if not self._line and self._due(tokens) == 0:  # a newcomer must not overtake the line
                 return self._begin(tokens)
             waiter = _Waiter(tokens)
             self._line.append(waiter)
         try:
+            # A loop: a timer may fire early, and a wake-up only says that something changed.
             while not isinstance(turn := self._let_in(waiter), Turn):
                 if on_wait is not None:
                     on_wait()
@@ -254,6 +258,7 @@ class Gate:
         if limit.per_minute is None and limit.tokens_per_minute is None:
             return 0.0
         now, begun = self._clock(), self._begun
+        # The right bound drops calls of a virtual clock that was ahead.
         while begun and not now - _MINUTE + _SLACK < begun[0].at <= now + _APART:
             turn = begun.popleft()
             turn.counts = False
@@ -265,8 +270,10 @@ class Gate:
         """Return the last started call that must be a minute old before a call of this many tokens may begin."""
         limit, last = self._limit, None
         if limit.per_minute is not None and len(self._begun) >= limit.per_minute:
+            # This one must leave the window for another to fit.
             last = self._begun[len(self._begun) - limit.per_minute]
         if limit.tokens_per_minute is not None:
+            # `min`: a call above the limit runs alone, where it would otherwise never run.
             over = self._tokens + min(tokens, limit.tokens_per_minute) - limit.tokens_per_minute
             for turn in self._begun:
                 if over <= 0:
@@ -286,7 +293,7 @@ class Gate:
 
     def _call_next(self) -> None:
         if self._line:
-            self._line[0].wake()
+            self._line[0].wake()  # only the first: it wakes the next when it is admitted
 
 
 class _Clock:

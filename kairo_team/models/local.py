@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+import anyio
+
 from kairo_team._util.frozen import thaw
 from kairo_team._util.threads import run_in_thread
 from kairo_team.budget import Usage
@@ -48,6 +50,8 @@ BATCH_TOKENS: Final = 64
 EXIT_SECONDS: Final = 10.0
 """Longest wait of the ending process for a call to stop: it would crash in a call whose native code is unloaded."""
 FILE_VARIABLE: Final = "KAIRO_LOCAL_MODEL"
+_ASIDE: Final = 0.05
+"""Seconds between the first call and the loading of the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,16 +110,18 @@ class LocalModel:
         """Answer the request; raises `ValueError` for an unknown setting, `ModelCallError` when no answer came."""
         self.check()
         refuse_files(self, request)
+        await self._stand_aside()
         call = _Call(self.name, _body(request))
         try:
             return await run_in_thread(call.complete)
         finally:
-            call.stop.set()
+            call.stop.set()  # a cancelled caller has left; the thread stops at its next token
 
     async def stream(self, request: ModelRequest, on_text: Callable[[str], object]) -> ModelResponse:
         """Answer like `complete`, and call `on_text` with each piece as it comes; its exception ends the call."""
         self.check()
         refuse_files(self, request)
+        await self._stand_aside()
         call = _Call(self.name, _body(request))
         sender = _PieceSender(on_text, call.stop)
         try:
@@ -129,6 +135,12 @@ class LocalModel:
         sender.check()
         return response
 
+    async def _stand_aside(self) -> None:
+        """Let other tasks that begin now get to their own calls, before this process first loads the model."""
+        if (os.getpid(), _model_file(self.name).resolve()) not in _engines:
+            # Loading holds the interpreter's lock: a task in the middle of a step would seem to block the event loop.
+            await anyio.sleep(_ASIDE)
+
     def file_problem(self, _file: File) -> str:
         """Return that the model takes no file."""
         return "it reads text only"
@@ -136,6 +148,7 @@ class LocalModel:
     async def count_tokens(self, request: ModelRequest) -> int:
         """Return the exact number of tokens of the request's prompt; load the model if necessary."""
         self.check()
+        await self._stand_aside()
         return await run_in_thread(_Call(self.name, _body(request)).count)
 
 
@@ -199,7 +212,7 @@ class _Engine:
     def __init__(self, file: Path) -> None:
         native: Any = importlib.import_module("xllamacpp")
         self.file = file
-        self._key = secrets.token_hex(16)
+        self._key = secrets.token_hex(16)  # the engine opens a port, which other programs could use
         self._turn = threading.Lock()
         self._server = native.Server(_parameters(native, file, self._key))
         self._to_grammar: Callable[[str], str] = native.json_schema_to_grammar
@@ -217,6 +230,7 @@ class _Engine:
                 on_text(_text(chunk))
             return stop.is_set()
 
+        # One at a time, and `stop` is read once more: the call may have been cancelled while it waited.
         with self._turn:
             if not stop.is_set():
                 with _inside():
@@ -266,7 +280,7 @@ def _parameters(native: Any, file: Path, key: str) -> Any:
     parameters.n_parallel = SLOTS
     parameters.n_batch = parameters.n_ubatch = BATCH_TOKENS
     parameters.cpuparams.n_threads = _threads()
-    parameters.cpuparams.poll = 0
+    parameters.cpuparams.poll = 0  # waiting threads sleep: busy ones would slow the rest of the machine
     parameters.cache_ram_mib = 0  # each slot keeps its own last prompt: no second cache is needed
     parameters.api_keys = [key]
     parameters.verbosity = -1
@@ -274,17 +288,16 @@ def _parameters(native: Any, file: Path, key: str) -> Any:
 
 
 def _threads() -> int:
-    """Return the number of processors that this process may use, less the busy ones; at least 1.
-
-    The engine's threads wait for one another at every step: if one of them shared its processor, two threads were
-    measured to be three times slower than one.
-    """
+    """Return the number of processors that this process may use, less the busy ones; at least 1."""
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    # The engine's threads wait for one another at every step. Two threads, one of which shared its processor, were
+    # measured to be three times slower than one thread.
     busy = round(os.getloadavg()[0]) if hasattr(os, "getloadavg") else 0
     return max(1, cores - busy)
 
 
+# Never freed: freeing native memory while a thread is inside would crash.
 _engines: dict[tuple[int, Path], _Engine] = {}
 _loading = threading.Lock()
 
@@ -332,6 +345,7 @@ class _Call:
         """Have the model answer."""
         engine = _engine(self._name)
         chunks = [_checked(chunk, self._name) for chunk in engine.chat(self._body, self.stop, on_text)]
+        # A stopped engine returns what it has, without a word.
         if not any(choice["finish_reason"] for chunk in chunks for choice in chunk.get("choices", ())):
             raise ModelCallError("unknown", self._name, "the engine broke off before its reply was complete")
         return _response(chunks, engine.file.stem)
@@ -356,7 +370,7 @@ class _Native:
     def __call__(self) -> Generator[None]:
         with self._changed:
             while self._closed:  # the process ends, and this thread with it
-                self._changed.wait()
+                self._changed.wait()  # for ever: the interpreter is shutting down
             self._inside += 1
         try:
             yield
@@ -388,7 +402,7 @@ if hasattr(os, "register_at_fork"):
 @atexit.register
 def _stop_calls() -> None:
     """Stop all calls, so that none is inside native code when the interpreter shuts down."""
-    for call in list(_calls):
+    for call in list(_calls):  # a copy: the garbage collector may shrink the set meanwhile
         call.stop.set()
     _inside.close(EXIT_SECONDS)
 
@@ -410,7 +424,7 @@ class _PieceSender:
             send(self._loop, self._forward, text)
 
     def _forward(self, text: str) -> None:
-        if self.over or self._error is not None:
+        if self.over or self._error is not None:  # pieces may still be on their way after the end
             return
         try:
             self._on_text(text)

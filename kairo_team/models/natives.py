@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("kairo_team")
 
+# An alias and the dated model behind it read each other's replies.
 _DATE: Final = re.compile(r"[-@](\d{8}|\d{4}-\d\d-\d\d|latest)$")
 """The end of a model's name that says which issue of the model it is."""
 _LOCAL: Final = ("usage", "timestamp", "run_id", "conversation_id", "metadata", "state", "failed_attempts")
@@ -56,6 +57,7 @@ def native_reply(message: Message, reader: str) -> ModelResponse | None:
     reply = read_native(message.native, reader)
     if reply is None:
         return None
+    # Ids are left out of the comparison: they may have been replaced (`with_own_ids`).
     calls = [made_call("", call.tool_name, call.args) for call in reply.tool_calls]
     said = [replace(call, id="") for call in message.tool_calls]
     if sound(text_of(reply)) != message.text or calls != said:
@@ -111,7 +113,7 @@ def read_native(native: str | None, reader: str) -> ModelResponse | None:
         if by == reader:
             (reply,) = ModelMessagesTypeAdapter.validate_python([written["reply"]])
             return cast("ModelResponse", reply)
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError):  # a record of another version, or another library's form
         pass
     _logger.info("%s gets a reply of %s as text and calls: reasoning goes back only to its own model", reader, by)
     return None

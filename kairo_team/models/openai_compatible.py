@@ -53,10 +53,11 @@ class OpenAICompatible(ProviderModel):
             supports_json_schema_output=json_schema,
             supports_json_object_output=json_schema,
             openai_chat_supports_max_completion_tokens=False,  # servers that do not know the new name ignore the limit
-            openai_supports_strict_tool_definition=False,
+            openai_supports_strict_tool_definition=False,  # servers may refuse the unknown field
         )
 
         def make() -> OpenAIChatModel:
+            # A new provider for each client: event loops must not share connections.
             provider = OpenAIProvider(base_url=base_url, api_key=api_key or _NO_KEY)
             provider.client.organization = provider.client.project = None  # set for OpenAI, by variables
             return OpenAIChatModel(model, provider=provider, profile=profile)

@@ -53,7 +53,7 @@ _PER_MESSAGE: Final = 16
 _PER_REQUEST: Final = 32
 """Tokens a provider may add around each message, tool and tool call, and around each request (roles, separators)."""
 _BOUND: Final = "_prompt_bound"
-"""Name under which a message keeps its bound."""
+"""Name under which a message and a tool keep their bound."""
 
 
 @contextmanager
@@ -96,10 +96,15 @@ def _call_bound(call: ToolCall) -> int:
 
 
 def _tool_bound(tool: ToolSpec) -> int:
-    return _bytes(tool.name) + _bytes(tool.description) + _json_bytes(tool.parameters) + _PER_MESSAGE
+    known: int | None = vars(tool).get(_BOUND)
+    if known is None:
+        known = _bytes(tool.name) + _bytes(tool.description) + _json_bytes(tool.parameters) + _PER_MESSAGE
+        vars(tool)[_BOUND] = known
+    return known
 
 
 def _bytes(text: str) -> int:
+    # Quick for the usual case; prompts are counted again in every turn.
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
@@ -131,7 +136,7 @@ def file_bound(file: File, rule: Rule = "any") -> int:
     if file.is_image:
         seen = None if data is None else image_size(data)
         return _AROUND + (_UNSEEN[rule] if seen is None else _IMAGES[rule](*seen))
-    if file.is_text and data is not None:
+    if file.is_text and data is not None:  # a token has at least one byte
         return _AROUND + len(data)
     if file.media_type.startswith("audio/") and data is not None:
         return _AROUND + ceil(_seconds(data) * _SECOND)
@@ -189,6 +194,7 @@ def image_size(data: bytes) -> tuple[int, int] | None:
             return None
     except (struct.error, IndexError, ValueError):
         return None
+    # A size beyond that is a broken header, and counts as unknown.
     return (width, height) if 0 < width <= _WIDEST and 0 < height <= _WIDEST else None
 
 
@@ -198,9 +204,11 @@ def _jpeg_size(data: bytes) -> tuple[int, int]:
         while data[place] == 0xFF:  # noqa: PLR2004 - begins a marker, and may be repeated
             place += 1
         marker, place = data[place], place + 1
+        # The three have other meanings: tables for Huffman and arithmetic coding, and a reserved number.
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):  # noqa: PLR2004 - a start of frame
             height, width = struct.unpack(">HH", data[place + 3 : place + 7])
             return width, height
+        # These markers have neither a length nor a body.
         if marker not in (0x01, *range(0xD0, 0xD9)):
             place += struct.unpack(">H", data[place : place + 2])[0]
         if data[place] != 0xFF:  # noqa: PLR2004 - no marker where one must be
@@ -211,6 +219,7 @@ def _webp_size(data: bytes) -> tuple[int, int]:
     match data[12:16]:
         case b"VP8 ":
             width, height = struct.unpack("<HH", data[26:30])
+            # The upper two bits are a scale.
             return width & 0x3FFF, height & 0x3FFF
         case b"VP8L":
             bits = struct.unpack("<I", data[21:25])[0]
@@ -228,9 +237,10 @@ def _name(word: bytes) -> bytes:
 
 _GAP: Final = rb"(?:\s|%[^\r\n]{0,200}[\r\n]){0,20}"
 """Between two words of a PDF: white space, and comments."""
-_PAGE: Final = re.compile(_name(b"Type") + _GAP + _name(b"Page") + rb"(?![A-Za-z#])")
-_COUNT: Final = re.compile(_name(b"Count") + _GAP + rb"(\d{1,6})")
-_PACKED: Final = re.compile(_name(b"ObjStm"))
+# Compiled when the first PDF is read: most runs read none.
+_PAGE: Final = _name(b"Type") + _GAP + _name(b"Page") + rb"(?![A-Za-z#])"
+_COUNT: Final = _name(b"Count") + _GAP + rb"(\d{1,6})"
+_PACKED: Final = _name(b"ObjStm")
 _BEGIN: Final = re.compile(rb"stream\r?\n")
 _MOST_AHEAD: Final = 2_000
 """Bytes between the kind of packed objects and their beginning."""
@@ -249,15 +259,16 @@ def page_count(data: bytes) -> int:
     for text in (data, *_unpacked(data)):
         if text is None:
             return _MOST_PAGES
-        counts = [int(one) for one in _COUNT.findall(text)]
-        found = max(found, sum(1 for _ in _PAGE.finditer(text)), *counts, 0)
+        counts = [int(one) for one in re.findall(_COUNT, text)]
+        # A tree of pages states its count; the larger of both is safe if the file lies about one.
+        found = max(found, sum(1 for _ in re.finditer(_PAGE, text)), *counts, 0)
     return min(found, _MOST_PAGES) or _MOST_PAGES
 
 
 def _unpacked(data: bytes) -> Iterator[bytes | None]:
     """Yield the packed objects of a PDF, in which its pages may be described; None for those that cannot be read."""
     left = _MOST_UNPACKED
-    for number, found in enumerate(_PACKED.finditer(data)):
+    for number, found in enumerate(re.finditer(_PACKED, data)):
         begin = _BEGIN.search(data, found.end(), found.end() + _MOST_AHEAD)
         end = -1 if begin is None else data.find(b"endstream", begin.end())
         if begin is None or end < 0 or number >= _MOST_PACKED:
@@ -268,7 +279,7 @@ def _unpacked(data: bytes) -> Iterator[bytes | None]:
             continue
         unpack = zlib.decompressobj()
         try:
-            text = unpack.decompress(packed, left)
+            text = unpack.decompress(packed, left)  # at most what is left: a small file may unpack to gigabytes
         except zlib.error:  # encrypted, or another filter
             text = b""
         left -= len(text)

@@ -88,6 +88,7 @@ def call_error(model: str, error: Exception) -> ModelCallError | None:
         return ModelCallError("timeout", model, connection_words(error))
     if isinstance(error, ConnectionError):
         return ModelCallError("connection", model, connection_words(error), unspent=never_sent(error))
+    # After the provider's errors: these come from reading a reply of an unexpected form.
     if isinstance(error, LookupError | AttributeError | TypeError | ValueError):
         return ModelCallError("unknown", model, f"its reply cannot be read: {message_of(error)}")
     if type(error).__module__.partition(".")[0] in _CLIENTS:
@@ -98,6 +99,7 @@ def call_error(model: str, error: Exception) -> ModelCallError | None:
 def _of_provider(model: str, error: Any) -> ModelCallError:
     redirect = _redirect_of(error)
     status: int | None = getattr(error, "status_code", None) or redirect
+    # An error inside a stream comes after the provider began to work, so it is charged.
     begun = bool(getattr(error, "in_stream", False)) and redirect is None
     kind = _kind(error, status)
     unspent = not begun and (never_sent(error) or is_refusal(status, kind))
@@ -121,6 +123,7 @@ def _kind(error: Exception, status: int | None) -> ModelErrorKind:
         (theirs.ModelRequestTimeout, "timeout"),
         (theirs.ModelConnectionError, "connection"),
     )
+    # The first match decides, so subclasses come before their bases.
     for kind_of_theirs, kind in kinds:
         if isinstance(error, kind_of_theirs):
             return kind_of_words(error) or kind
@@ -155,8 +158,9 @@ def answered_words(error: Exception, status: int) -> str:
     words, hint = "" if silent else _body_words(body), getattr(error, "hint", None)
     if words:
         inner, more = _INNER_WORDS.findall(words), words_in(body)
+        # The innermost error is the one of the server; each proxy quotes it inside its own.
         words = inner[-1][1] if inner else (more if more.startswith(words) else words)
-        words = words.partition("Received Model Group=")[0]
+        words = words.partition("Received Model Group=")[0]  # LiteLLM's addition
         said = f"HTTP {status}: {shortened(' '.join(words.split()))}" + (f" ({hint})" if hint else "")
     elif silent:
         said = f"HTTP {status}, without a word"
@@ -267,7 +271,7 @@ def causes_of(error: BaseException) -> Iterator[BaseException]:
     """Yield an error and its causes, outermost first; of a group, the first error."""
     seen: set[int] = set()
     one: BaseException | None = error
-    while one is not None and id(one) not in seen:
+    while one is not None and id(one) not in seen:  # causes may form a circle
         seen.add(id(one))
         yield one
         inside: BaseException | None = None
@@ -283,7 +287,7 @@ def _address_of(error: BaseException, *, with_path: bool = False) -> str | None:
         host = split.hostname
     except ValueError:
         return None
-    place = f"[{host}]" if host and ":" in host else host
+    place = f"[{host}]" if host and ":" in host else host  # IPv6
     return place and f"{split.scheme}://{place}" + (f":{split.port}" if split.port else "") + split.path * with_path
 
 

@@ -53,6 +53,7 @@ def conversation(messages: Sequence[Message], reader: str = "") -> Iterator[Mode
         if asked:
             yield ModelRequest(asked)
         asked = []
+        # pydantic-ai's tool results need the tool's name, which ours do not have.
         called.update((call.id, call.name) for call in message.tool_calls)
         yield native_reply(message, reader) or _reply(message)
     if asked:
@@ -179,6 +180,7 @@ def _reply(message: Message) -> ModelResponse:
     from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 
     calls = [ToolCallPart(call.name, arguments_text(call), call.id) for call in message.tool_calls]
+    # No empty text before calls: some providers refuse one.
     return ModelResponse([TextPart(message.text), *calls] if message.text or not calls else calls)
 
 
@@ -199,6 +201,7 @@ def finish_of(reply: ModelResponse) -> Finish:
     if "block_reason" in details:  # Gemini refused the prompt
         return "content_filter"
     known = finish_of_word(reply.finish_reason)
+    # pydantic-ai does not map every word; the provider's own one is in the details.
     return finish_of_word(str(details.get("finish_reason"))) if known == "stop" else known
 
 
@@ -207,6 +210,7 @@ def billing_of(reply: ModelResponse) -> Billing:
     spent, details = reply.usage, reply.provider_details or {}
     return Billing(
         spent.cache_read_tokens,
+        # The total includes those for an hour, which cost more.
         max(0, spent.cache_write_tokens - spent.cache_write_1h_tokens),
         spent.cache_write_1h_tokens,
         {name: word for name, word in details.items() if isinstance(word, str)},
@@ -266,6 +270,7 @@ class Pieces:
 
     def _add(self, piece: str) -> None:
         self._held += sound(piece)
+        # Only at the start can tags mean thoughts; later they are text.
         if not self.text:
             if may_be_thought(self._held, len(piece)):
                 return

@@ -75,6 +75,7 @@ def _inferred(name: str) -> Model[Any]:
     try:
         model = infer_model(name)
     except Exception as error:
+        # Each provider's client raises its own kind of error for a missing key.
         raise ModelUnavailable(name, _what_to_set(str(error))) from error
     client: object = getattr(model, "client", None)
     if type(client).__module__.partition(".")[0] in IN_EXTRA:  # other libraries' `base_url` need not be an address
@@ -223,12 +224,13 @@ class ProviderModel:
         client = self._clients.get(loop)
         if client is None:
             client = self._clients[loop] = _Client(self._new_client())
-        client.users += 1
+        client.users += 1  # no await since the look-up: two tasks of a loop cannot both make a client
         try:
             await client.model.__aenter__()
             try:
                 yield client.model
             finally:
+                # Shielded, so that a cancelled call closes its connections too.
                 with anyio.CancelScope(shield=True):
                     await client.model.__aexit__(None, None, None)
         finally:
@@ -238,6 +240,7 @@ class ProviderModel:
 
     def _new_client(self) -> Model[Any]:
         try:
+            # `pop` is atomic: two threads cannot take the same client.
             return self._unused.pop()
         except IndexError:
             return self._prepared(self._make())
@@ -263,6 +266,7 @@ class ProviderModel:
                 "own begin with its name, such as 'openai_reasoning_effort'"
             )
         settings = thaw(request.settings)
+        # The cap of the budget and the user's setting: the smaller one counts.
         limits = [limit for limit in (request.max_tokens, settings.get("max_tokens")) if limit is not None]
         if limits:
             settings["max_tokens"] = min(limits)
@@ -387,6 +391,7 @@ def _check_provider(name: str) -> None:
         why = f"the provider {provider!r} is unknown; {hint}there are {known(_providers())}"
         raise ModelUnavailable(name, why) from None
     except ImportError as error:
+        # Only the message of pydantic-ai's error names the group of the package to install.
         group = re.search(r"pydantic-ai-slim\[([\w-]+)]", str(error))
         library = group.group(1) if group else provider
         if library in IN_EXTRA:

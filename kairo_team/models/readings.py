@@ -113,7 +113,7 @@ def error_in(body: object) -> Mapping[str, Any]:
 def kind_in(body: object) -> ModelErrorKind | None:
     """Return the kind of the error in a body, by its codes; None if they are unknown."""
     found = error_in(body)
-    deeper = _fields(found.get("innererror"))
+    deeper = _fields(found.get("innererror"))  # Azure's place for the precise code
     codes = (found.get("code"), found.get("type"), found.get("status"), deeper.get("code"))
     if "content filtering policy" in str(found.get("message")).lower():  # Anthropic has no code of its own for it
         return "content_filter"
@@ -123,6 +123,7 @@ def kind_in(body: object) -> ModelErrorKind | None:
 def words_in(body: object) -> str:
     """Return the message of the error in a body; empty without one."""
     found = error_in(body)
+    # OpenRouter quotes the provider behind it in `raw`.
     said = [found.get("message"), _fields(found.get("metadata")).get("raw")] if found else _unnamed(body)
     return shortened(": ".join(str(one).strip() for one in said if one))
 
@@ -157,7 +158,8 @@ def may_be_thought(text: str, last: int) -> bool:
     """Return whether a reply that grew by its `last` characters may have only thoughts so far, the last one open."""
     begun = text.lstrip()
     if not begun.startswith(_OPENED):
-        return any(tag.startswith(begun) for tag in _OPENED)
+        return any(tag.startswith(begun) for tag in _OPENED)  # a tag may be cut between two pieces
+    # Only the new end is searched, with room for a tag across the cut: the whole text again would be quadratic.
     return _CLOSED.search(text, max(0, len(text) - last - _CLOSING)) is None
 
 

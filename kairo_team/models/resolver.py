@@ -7,11 +7,13 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, 
 from contextlib import contextmanager
 from contextvars import ContextVar
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, cast
+from weakref import WeakSet
 
 from kairo_team._util.frozen import known_arguments
+from kairo_team._util.plugin_shapes import check_function
 from kairo_team.contracts import ChatModel
-from kairo_team.errors import ModelCallError, ModelErrorKind, ModelUnavailable, known
+from kairo_team.errors import MODEL_ERRORS, ModelCallError, ModelErrorKind, ModelUnavailable, known
 from kairo_team.models.prompt_bounds import problem_with_file
 from kairo_team.plugins import make, published
 
@@ -25,6 +27,7 @@ _OF_PROVIDERS: Final = re.compile(
     r"|langchain(?!_core\b)"
 )
 """Modules of other libraries that contain providers' models."""
+# A context variable: tests that run at the same time do not forbid each other's models.
 _real_models_forbidden: ContextVar[bool] = ContextVar("real_models_forbidden", default=False)
 
 
@@ -53,10 +56,18 @@ def modules_of(model: object) -> list[str]:
     return [kind.__module__ for kind in type(model).__mro__]
 
 
+_callable: Final[WeakSet[type]] = WeakSet()
+"""Classes whose `complete` takes a request: reading a signature takes longer than all the rest of a resolution."""
+
+
 class ModelResolver:
     """Find models by `provider:name`: replacements first, by exact name, then by pattern in the order listed."""
 
     def __init__(self, replacements: Mapping[str, str | ChatModel] | None = None) -> None:
+        if replacements is not None and not isinstance(replacements, Mapping):
+            raise ValueError(
+                f"models are given by name, such as {{'openai:gpt-5-mini': model}}, not {replacements!r:.80}"
+            )
         self._replacements = dict(replacements or {})
         self._resolved: dict[str, ChatModel] = {}
         self._names: dict[int, list[str]] = {}
@@ -77,7 +88,7 @@ class ModelResolver:
             return _checked(model)
         if model not in self._resolved:
             replacement = self._replacement(model)
-            found = self._built(model) if replacement is None else self._follow(model, replacement)
+            found = self._built(model) if replacement is None else self._follow(model, *replacement)
             self._name(found, model)
             self._resolved[model] = found
         return self._resolved[model]
@@ -88,14 +99,16 @@ class ModelResolver:
 
     def _name(self, model: ChatModel, name: str) -> None:
         for one in single_models(model):
+            # The identity is the key, because a model need not be hashable.
             names = self._names.setdefault(id(one), [])
             if name != one.name and name not in names:
                 names.append(name)
 
-    def _replacement(self, name: str) -> str | ChatModel | None:
+    def _replacement(self, name: str) -> tuple[str | ChatModel] | None:
+        """Return the model that replaces that name, in a tuple because a mistake may be None; None without one."""
         if name in self._replacements:
-            return self._replacements[name]
-        return next((model for key, model in self._replacements.items() if fnmatchcase(name, key)), None)
+            return (self._replacements[name],)
+        return next(((model,) for key, model in self._replacements.items() if fnmatchcase(name, key)), None)
 
     def _built(self, name: str) -> ChatModel:
         try:
@@ -116,11 +129,31 @@ class ModelResolver:
 
 
 def _checked(model: Any, name: str | None = None) -> ChatModel:
-    if not isinstance(model, ChatModel):
-        raise ModelUnavailable(
-            name or repr(model), f"{model!r} is not a chat model: it needs `name` and `async complete`"
-        )
-    return model
+    problem = _problem(model)
+    if problem is not None:
+        raise ModelUnavailable(name or repr(model), problem)
+    checked: ChatModel = model
+    return checked
+
+
+def _problem(model: Any) -> str | None:
+    """Return why an object is not a chat model; None if it is one."""
+    if isinstance(model, type):
+        return f"{model.__name__} is a class, not a chat model: make one, {model.__name__}(...)"
+    # `isinstance(model, ChatModel)` says the same and takes twenty times as long, and every run resolves its models.
+    if not hasattr(model, "name") or getattr(model, "complete", None) is None:
+        hint = "; kairo_team.testing.FunctionModel(function) makes one" if callable(model) else ""
+        return f"{model!r} is not a chat model: it needs `name` and `async complete`{hint}"
+    if not isinstance(model.name, str):
+        return f"the `name` of {model!r} must be a text such as 'mine:small', not {model.name!r:.80}"
+    kind = cast("type[Any]", type(model))  # type: ignore[redundant-cast]  # pyright needs it
+    if kind not in _callable:
+        try:
+            check_function(kind.__name__, model.complete, "complete(request)")
+        except ValueError as error:
+            return str(error)
+        _callable.add(kind)
+    return None
 
 
 def _build(name: str) -> ChatModel:
@@ -140,6 +173,7 @@ def _build(name: str) -> ChatModel:
         return local
     from kairo_team.models.providers import is_known, provider_model
 
+    # A known provider first: an installed package must not take its name.
     if is_known(provider) or not published("model", provider):
         return provider_model(name)
     try:
@@ -149,8 +183,7 @@ def _build(name: str) -> ChatModel:
     return made
 
 
-_KINDS: Final[frozenset[ModelErrorKind]] = frozenset(get_args(ModelErrorKind))
-_ANOTHER_MAY_DO: Final[frozenset[ModelErrorKind]] = _KINDS - {"bad_request", "content_filter"}
+_ANOTHER_MAY_DO: Final[frozenset[ModelErrorKind]] = MODEL_ERRORS - {"bad_request", "content_filter"}
 
 
 @known_arguments
@@ -180,8 +213,10 @@ class Fallback:
             _check(model)
         if not others:
             raise ValueError(f"a Fallback has at least two models, not only {first!r}")
-        if not self.on <= _KINDS:
-            raise ValueError(f"Fallback: no such kind of error as {known(self.on - _KINDS)}; there are {known(_KINDS)}")
+        if not self.on <= MODEL_ERRORS:
+            raise ValueError(
+                f"Fallback: no such kind of error as {known(self.on - MODEL_ERRORS)}; there are {known(MODEL_ERRORS)}"
+            )
 
     @property
     def name(self) -> str:
@@ -210,11 +245,12 @@ class Fallback:
             else:
                 if response.finish_reason not in self.on or last_word():
                     return response
-        return await call(last)
+        return await call(last)  # its error is the caller's, of whatever kind
 
     def resolved(self, resolve: Callable[[str | ChatModel], ChatModel]) -> Fallback:
         """Return a copy with each name replaced by its model; raise what `resolve` raises."""
         first, *others = map(resolve, self.alternatives)
+        # Without `on`, whose kinds are checked already.
         made = Fallback(first, *others)
         made.on = self.on
         return made

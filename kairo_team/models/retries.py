@@ -43,11 +43,12 @@ class ModelRetry:
         """Return the seconds to wait after `tries` failed tries, the last with `error`; None: do not retry."""
         if tries > self.retries or error.kind not in TRANSIENT:
             return None
+        # A float overflows after 1,023 doublings.
         own = min(self.backoff * 2.0 ** min(tries - 1, _MOST_DOUBLINGS), self.backoff_max)
         asked = error.retry_after
         if asked is None:
             return own * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
-        if not asked <= self.backoff_max:
+        if not asked <= self.backoff_max:  # `not`: also for NaN
             return None
         return max(own, asked) + random.uniform(0.0, min(self.backoff, 1.0))  # noqa: S311 - no secret
 

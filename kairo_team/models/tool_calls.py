@@ -57,7 +57,7 @@ def _parsed(text: str) -> dict[str, Any]:
     parsed: Any = json.loads(text, parse_constant=_refuse)
     if not isinstance(parsed, dict):
         raise ValueError("no object")
-    json.dumps(parsed, ensure_ascii=False, allow_nan=False).encode()
+    json.dumps(parsed, ensure_ascii=False, allow_nan=False).encode()  # raises for what could not be sent back
     return cast("dict[str, Any]", parsed)
 
 

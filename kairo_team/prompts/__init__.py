@@ -10,7 +10,7 @@ from kairo_team.prompts.overrides import check_names, check_templates
 from kairo_team.prompts.quoting import Mark, mark_of
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
+    from jinja2 import BaseLoader, Environment, Template
 
 TEMPLATES: Final = (
     *("system", "task", "continue", "after_tools", "repair", "limits", "compact", "plan", "plan_again", "supervise"),
@@ -57,7 +57,7 @@ class Prompts:
 
     def _render(self, name: str, values: dict[str, object]) -> str:
         if self._sandbox is None or name not in self._overrides:
-            return _packaged().get_template(name).render(values).strip()
+            return _template(name).render(values).strip()
         from kairo_team.prompts.bounds import STEPS, Steps  # this imports jinja
 
         return self._sandbox.get_template(name).render(values, **{STEPS: Steps()}).strip()
@@ -66,10 +66,12 @@ class Prompts:
 @lru_cache(maxsize=32)  # compiling templates takes longer than all other work before the first model call
 def _sandbox(overrides: frozenset[tuple[str, str]]) -> Environment:
     """Check templates and return the environment that renders them: they may come from anywhere."""
+    from jinja2 import DictLoader
+
     from kairo_team.prompts.bounds import BoundedEnvironment
 
     given = dict(overrides)
-    environment = _made(BoundedEnvironment, {**_sources(), **given})
+    environment = _made(BoundedEnvironment, DictLoader({**{name: _source(name) for name in TEMPLATES}, **given}))
     check_templates(given, environment, _packaged())
     return environment
 
@@ -77,25 +79,35 @@ def _sandbox(overrides: frozenset[tuple[str, str]]) -> Environment:
 @lru_cache(maxsize=1)
 def _packaged() -> Environment:
     """Return the environment of the packaged templates: a sandbox would cost a tenth of an agent's run."""
-    from jinja2 import Environment
+    from jinja2 import Environment, FunctionLoader
 
-    return _made(Environment, _sources())  # the texts are prompts, not HTML
-
-
-@lru_cache(maxsize=1)
-def _sources() -> Mapping[str, str]:
-    from importlib.resources import files  # this imports modules for archives and temporary files
-
-    return {name: (files(__name__) / f"{name}.j2").read_text("utf-8") for name in TEMPLATES}
+    return _made(Environment, FunctionLoader(_source))  # the texts are prompts, not HTML
 
 
-def _made(kind: type[Environment], sources: Mapping[str, str]) -> Environment:
-    from jinja2 import DictLoader, StrictUndefined
+@lru_cache(maxsize=len(TEMPLATES))
+def _template(name: str) -> Template:
+    """Return a packaged template. Its globals are a plain dict: each rendering copies them, and a chain is slow."""
+    template = _packaged().get_template(name)
+    template.globals = dict(template.globals)
+    return template
+
+
+def _source(name: str) -> str:
+    """Return the text of a packaged template."""
+    from pkgutil import get_data  # `importlib.resources` imports modules for archives and temporary files
+
+    text = get_data(__name__, f"{name}.j2")
+    assert text is not None, "every loader of packages reads their files"
+    return text.decode()
+
+
+def _made(kind: type[Environment], loader: BaseLoader) -> Environment:
+    from jinja2 import StrictUndefined
 
     from kairo_team.prompts.filters import FILTERS
 
     environment = kind(
-        loader=DictLoader(sources), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, auto_reload=False
+        loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, auto_reload=False
     )
     environment.filters |= FILTERS
     return environment

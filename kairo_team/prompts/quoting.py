@@ -48,7 +48,8 @@ def mark_of(prompt: str, length: int = _LENGTH) -> str:
 
 def fence(text: str, mark: str) -> str:
     """Put a text between two equal lines that do not occur in it: longer runs of `=` than in the text, and the mark."""
-    line = "=" * (max((len(run) for run in re.findall("=+", text)), default=0) + 3) + f" {mark}"
+    longest = max(map(len, re.findall("=+", text))) if "=" in text else 0
+    line = "=" * (longest + 3) + f" {mark}"
     return f"{line}\n{text}\n{line}"
 
 

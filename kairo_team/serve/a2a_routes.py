@@ -103,12 +103,13 @@ def card_of(team: str, description: str, url: str) -> Json:
         "defaultInputModes": _MODES,
         "defaultOutputModes": _MODES,
         "skills": [skill],
+        # Both forms in one: clients of each version ignore the fields of the other.
         "securitySchemes": {
             "key": {"httpAuthSecurityScheme": {"scheme": "Bearer"}, "type": "http", "scheme": "bearer"},
         },
         "securityRequirements": [{"schemes": {"key": {"list": []}}}],
         "url": url,
-        "preferredTransport": "JSONRPC",
+        "preferredTransport": "JSONRPC",  # from here on, the fields of 0.3
         "protocolVersion": "0.3.0",
         "security": [{"key": []}],
     }
@@ -133,7 +134,7 @@ class A2a:
 
     async def begin(self, request: Request, body: bytes) -> Reply:
         """Read a request of JSON-RPC, and return what sends its result."""
-        call_id: str | int | None = None
+        call_id: str | int | None = None  # an error before the id is read answers with null, as JSON-RPC says
         try:
             given = _json(body)
             call_id = _id_of(given)
@@ -163,7 +164,7 @@ class A2a:
             raise _Fault(-32009, "VERSION_NOT_SUPPORTED", f"A2A 1.0 and 0.3 are spoken here, not {wanted!r:.80}")
         named = given.get("method")
         name = _OLD_METHODS.get(named, named) if isinstance(named, str) else None
-        if name in _PUSH:
+        if name in _PUSH:  # known methods get the error that the protocol names for them
             sentence = "this agent sends no push notifications: stream the task, or ask for it"
             raise _Fault(-32003, "PUSH_NOTIFICATION_NOT_SUPPORTED", sentence)
         if name == "GetExtendedAgentCard":
@@ -217,6 +218,7 @@ class A2a:
             tasks = [task for task in tasks if task["status"]["timestamp"] >= a_text(after, "statusTimestampAfter")]
         total = len(tasks)
         if token := given.get("pageToken"):
+            # The token is the last task of the page before: a number would shift when new tasks come in front.
             places = [at for at, task in enumerate(tasks) if task["id"] == token]
             if not places:
                 raise _invalid("this pageToken is not of this list any more: begin with its first page")
@@ -244,7 +246,7 @@ class A2a:
         """Begin a task with a message, or answer the question of a task."""
         given = an_object(call.params.get("message"), "message")
         if call.old:
-            given = _new_message(given)
+            given = {**given, "parts": [_new_part(part) for part in objects(given.get("parts"), "message.parts")]}
         message = a_text(given.get("messageId"), "message.messageId")
         if not message.strip() or len(message) > _LONGEST_ID:
             raise _invalid(f"message.messageId has 1 to {_LONGEST_ID} characters")
@@ -260,6 +262,7 @@ class A2a:
         goal = "\n\n".join([text, *(json.dumps(one) for one in data)]).strip()
         if not goal:
             raise _invalid("the message has no text: its text is the goal of the team's run")
+        # The context is part of the id, so it survives a restart without a store of its own.
         run_id = call.caller.run_id(f"a2a\0{context}\0{message}") + (f".{context}" if context else "")
         before = call.caller.staying
         return await call.caller.begin_staying(run_id, goal, files, lambda: _said_in(context, before()))
@@ -308,6 +311,7 @@ class TaskStream:
         """Send them as they come."""
         stream, run = EventStream(send), self._run
         await stream.begin()
+        # Read before the first await: lines that come while the task is sent must follow as updates.
         told, ended = len(run.lines), run.ended
         await stream.give(self._event({"task": task_of(run)}))
         while state_of(run) == "WORKING" or told < len(run.lines):
@@ -316,8 +320,10 @@ class TaskStream:
                 await stream.give(self._event({"statusUpdate": self._update(told)}))
             else:
                 await stream.news(run)
-        last = [] if ended else [{"artifactUpdate": one} for one in self._artifacts()]
-        last.append({"statusUpdate": {**self._names(), "status": status_of(run)}})
+        names = self._names()
+        artifacts = [] if ended else artifacts_of(run)
+        last = [{"artifactUpdate": {**names, "artifact": one, "lastChunk": True}} for one in artifacts]
+        last.append({"statusUpdate": {**names, "status": status_of(run)}})
         await stream.give("".join(map(self._event, last)), more=False)
 
     def _event(self, result: Json) -> str:
@@ -332,9 +338,6 @@ class TaskStream:
         message = _agent_message(run, f"line-{number}", run.lines[number - 1])
         return {**self._names(), "status": {"state": "TASK_STATE_WORKING", "timestamp": _at(run), "message": message}}
 
-    def _artifacts(self) -> list[Json]:
-        return [{**self._names(), "artifact": one, "lastChunk": True} for one in artifacts_of(self._run)]
-
 
 def _json(body: bytes) -> Json:
     try:
@@ -346,6 +349,7 @@ def _json(body: bytes) -> Json:
 def _id_of(given: Json) -> str | int | None:
     """Return the id of a request; None for one that cannot be an id."""
     found = given.get("id")
+    # `bool` is a subclass of `int`.
     return found if isinstance(found, str | int) and not isinstance(found, bool) else None
 
 
@@ -423,6 +427,7 @@ def state_of(run: AskedRun) -> str:
     if not run.ended:
         return "WORKING"
     result = run.result
+    # A run that completed before it could be cancelled has completed.
     if run.cancelled is not None and (result is None or run.waits):
         return "CANCELED"
     if run.is_short or isinstance(run.error, InsufficientBudget | HaltError) or (result is not None and result.refused):
@@ -514,11 +519,6 @@ _SPOKEN: Final = "SendMessage, SendStreamingMessage, GetTask, ListTasks, CancelT
 _OLD_KINDS: Final = {"artifactUpdate": "artifact-update", "statusUpdate": "status-update"}
 
 
-def _new_message(message: Json) -> Json:
-    """Return a message of 0.3 as one of 1.0."""
-    return {**message, "parts": [_new_part(part) for part in objects(message.get("parts"), "message.parts")]}
-
-
 def _new_part(part: Json) -> Json:
     if part.get("kind") != "file":
         return {name: part[name] for name in ("text", "data") if name in part}
@@ -545,6 +545,7 @@ def _old(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     given = an_object(value, "a value")
+    # Parts first: their data is the client's and stays as it is.
     if "parts" in given:
         parts = {"parts": [_old_part(part) for part in given["parts"]]}
         role = {"kind": "message", "role": "agent"} if "role" in given else {}
@@ -558,6 +559,7 @@ def _old(value: Any) -> Any:
 def _old_part(part: Json) -> Json:
     for kind in ("text", "data"):
         if kind in part:
+            # 0.3 takes objects alone.
             held = part[kind] if kind == "text" or isinstance(part[kind], dict) else {"value": part[kind]}
             return {"kind": kind, kind: held}
     content = {"bytes": part["raw"]} if "raw" in part else {"uri": part["url"]}

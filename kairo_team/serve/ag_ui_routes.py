@@ -53,7 +53,7 @@ class AgUi:
         try:
             given = core.RunAgentInput.model_validate(parsed(body))
         except ValidationError as error:
-            first = error.errors()[0]
+            first = error.errors()[0]  # one mistake: the client's library writes all fields
             place = ".".join(map(str, first["loc"]))
             raise Refused(f"this is not a RunAgentInput: {place}: {first['msg']}") from None
         caller = caller_of(self._served, request)
@@ -151,7 +151,7 @@ class Shown:
         self._thoughts: dict[tuple[str | None, str | None], str] = {}
         self._count = 0
         self._shown: dict[str, dict[str, Any]] = {}
-        self._begin()
+        self._begin()  # before the first await: the snapshot and the events after it leave no gap
         run.listeners.append(self._take)
 
     async def send(self, stream: EventStream, team: str) -> None:
@@ -168,7 +168,7 @@ class Shown:
             run.listeners.remove(self._take)
         self._close()
         if run.question is not None:
-            run.expect_back()
+            run.expect_back()  # before this request ends: its end would cancel the run
             self._ask(run.question)
         else:
             self._end(team)
@@ -272,6 +272,7 @@ class Shown:
             case events.ToolStarted():
                 self._calls[happened.call_id] = None
                 self._write(core.ToolCallStartEvent(tool_call_id=happened.call_id, tool_call_name=happened.tool))
+                # At once: this event ends the arguments, which are not shown, and not the call.
                 self._write(core.ToolCallEndEvent(tool_call_id=happened.call_id))
             case events.ToolCalled():
                 self._close_call(
@@ -293,6 +294,7 @@ class Shown:
         state = _shown(row)
         if self._shown.get(row.id) != state:
             self._shown[row.id] = state
+            # `add` also replaces, and the task may be new.
             patch: list[Any] = [{"op": "add", "path": f"/{OURS}/tasks/{row.id}", "value": state}]
             self._write(core.StateDeltaEvent(delta=patch))
 
@@ -307,7 +309,7 @@ class Shown:
             self._write(core.StepFinishedEvent(step_name=task_id))
 
     def _close_call(self, call_id: str, outcome: str) -> None:
-        if call_id in self._calls:
+        if call_id in self._calls:  # the call may have begun before this request
             del self._calls[call_id]
             message = self._new_id("tool")
             self._write(core.ToolCallResultEvent(message_id=message, tool_call_id=call_id, content=outcome))

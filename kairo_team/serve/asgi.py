@@ -8,6 +8,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
+from kairo_team._util.frozen import known_call
 from kairo_team.contracts import TeamCoordinator
 from kairo_team.engine.work.runtime import bind_runtime
 from kairo_team.errors import MissingExtra, Misuse
@@ -63,6 +64,7 @@ def describe(team: Team) -> str:
     return f"Have the team {team.name!r} ({members}) work on a goal, and return its result."
 
 
+@known_call
 def asgi(
     team: Team,
     *,
@@ -180,7 +182,7 @@ class ServedTeam:
     async def lifespan(self) -> AsyncGenerator[None]:
         """Take requests while the block runs; servers do so by themselves."""
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self._served.open())
+            await stack.enter_async_context(self._served.open())  # first in, last out: managers answer with its callers
             for manager in self._managers:
                 await stack.enter_async_context(manager.run())
             yield

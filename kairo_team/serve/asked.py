@@ -84,7 +84,7 @@ class AskedRun:
         """Prepare a run; one that `stays`, or is `durable`, continues when everyone who waits for it has left."""
         self.request = request
         self.stays = stays
-        self.token = secrets.token_urlsafe(32)
+        self.token = secrets.token_urlsafe(32)  # not the id, which other callers could guess
         """What a caller that comes back with an answer names the run by."""
         self.lines: list[str] = []
         """What happened, a sentence each."""
@@ -140,6 +140,7 @@ class AskedRun:
 
     def _tell(self) -> None:
         self.changed = datetime.now(UTC)
+        # The event is replaced, so that each waiter wakes once for each piece of news.
         self._news.set()
         self._news = anyio.Event()
 
@@ -174,7 +175,7 @@ class AskedRun:
         run = None if self._runtime is None else self._runtime.runs.live(self.request.run_id)
         if run is not None:
             run.cancel(reason)
-        elif not self.ended:
+        elif not self.ended:  # it has not begun: the engine does not know it yet
             self.scope.cancel()
 
     # ------------------------------------------------------------------ questions
@@ -196,14 +197,14 @@ class AskedRun:
             if not self._answered.is_set():
                 if self._durable:
                     return HumanDecision.defer()
-                self._comes_back = False
+                self._comes_back = False  # the time is up: the caller has not come back
                 self._end_if_left()
             return self._answer
 
     def answer(self, question_id: str, decision: HumanDecision | None) -> None:
         """Answer the open question; an answer to any other is too late, and changes nothing."""
         if self.question is not None and self.question.id == question_id:
-            self._answer, self.question = decision, None
+            self._answer, self.question = decision, None  # at once: a second answer must not replace the first
             self._answered.set()
             self._tell()
 
@@ -269,14 +270,14 @@ class Caller:
         self._runs: dict[str, AskedRun] = {}
         self._kept: dict[str, AskedRun] = {}
         base = runtime_of(bind_runtime(rules.team))
-        self._runtime = base.with_subscribers(())
+        self._runtime = base.with_subscribers(())  # a copy: store and governor below are this caller's
         budget = rules.key_budget
         if budget is not None and keeps_accounts(base.store):
             self._runtime.store = cast("Any", base.store).charging(account_of(name))
-            budget = replace(budget, tokens=None, dollars=None)
+            budget = replace(budget, tokens=None, dollars=None)  # these two are the account's
         if budget is not None:
             self._runtime.governor = _carved(base.governor, f"key {name!r}", budget)
-        self._team = replace(rules.team, runtime=None)
+        self._team = replace(rules.team, runtime=None)  # the run gets the caller's
 
     @property
     def journal(self) -> SqlJournal | None:
@@ -339,6 +340,7 @@ class Caller:
 
     def find(self, token: str) -> AskedRun | None:
         """Return the run of this caller with a token."""
+        # Constant time, because the token is all that protects the question.
         return next((one for one in self._runs.values() if secrets.compare_digest(one.token, token)), None)
 
     def staying(self) -> list[AskedRun]:
@@ -404,10 +406,10 @@ class Caller:
 
     def _keep(self, run: AskedRun) -> None:
         """Let an ended run stay known, and forget the oldest beyond the limits."""
-        self._kept.pop(run.request.run_id, None)
+        self._kept.pop(run.request.run_id, None)  # so that it moves to the end
         self._kept[run.request.run_id] = run
         while len(self._kept) > MOST_KEPT or (len(self._kept) > 1 and _size(self._kept.values()) > MOST_KEPT_BYTES):
-            del self._kept[next(iter(self._kept))]
+            del self._kept[next(iter(self._kept))]  # a dict keeps its order: the oldest is first
 
     def _request(
         self, goal: str, files: Sequence[File], context: Mapping[str, Any], run_id: str | None
@@ -427,6 +429,7 @@ class Caller:
         runtime.gate = self._gate(runtime, run if answers else None)
         if runtime.governor is not None and not durable:
             # Set aside at once, so that a caller hears of a budget that is used up before anything begins.
+            # A time limit begins with the run, not with the carving.
             budget = replace(root_budget(request.config), seconds=None)
             runtime.governor = runtime.governor.carve(request.run_id, budget)
         self._start(self._work, run, runtime)
@@ -436,15 +439,17 @@ class Caller:
     def _gate(self, runtime: Runtime, run: AskedRun | None) -> HumanGate | None:
         if runtime.gate is not None:
             return runtime.gate
+        # Without a caller who answers, a recorded question stays open for `kairo` or the console.
         return run or (None if runtime.store is None else DeferGate())
 
     async def _work(self, run: AskedRun, runtime: Runtime) -> None:
         try:
             await run.work(self._team, runtime, self._rules.coordinator)
         finally:
+            # Only the one that was carved for this run.
             if runtime.governor is not None and runtime.governor is not self._runtime.governor:
                 runtime.governor.close()
-                runtime.governor.forget()
+                runtime.governor.forget()  # the tree of a server that runs for months must not grow
             self._runs.pop(run.request.run_id, None)
             if run.stays:
                 self._keep(run)
@@ -456,6 +461,7 @@ class Caller:
 
     def _is_own(self, run_id: str) -> bool:
         """Return whether this caller asked for a recorded run, by a key."""
+        # The whole form, because one name may begin with another and a hyphen.
         return re.match(rf"{re.escape(self.name)}-[0-9a-f]{{32}}(\.|\Z)", run_id) is not None
 
     def _recorded(self, request: TeamExecutionRequest) -> TeamExecutionRequest | None:
@@ -509,6 +515,7 @@ def _open_account(store: Any, name: str, limit: Budget) -> None:
     """Give a key's account its limits; take back what a dead server held for runs without an idempotency key."""
     store.set_account(account_of(name), limit)
     for run_id in store.charged(account_of(name)):
+        # Runs with a key can be resumed by their client, and keep what they hold.
         if not run_id.startswith(f"{name}-") and store.show(run_id).state == "interrupted":
             with suppress(RunFinished):  # another server was first
                 store.cancel(run_id, "its server has died, and its client is gone")
@@ -549,7 +556,7 @@ class Served:
                 yield
             finally:
                 self._tasks = None
-                tasks.cancel_scope.cancel()
+                tasks.cancel_scope.cancel()  # first: requests that arrive now are refused
         for caller in self._callers.values():
             caller.forget_runs()  # one that was cancelled before it began has forgotten nothing itself
 

@@ -72,11 +72,12 @@ class Guard:
             await self._app(scope, receive, send)
             return
         if scope["type"] != "http":
-            await send({"type": "websocket.close", "code": 1008})
+            await send({"type": "websocket.close", "code": 1008})  # 1008: not allowed by policy
             return
 
         async def patient(message: Message) -> None:
             for piece in _pieces(message):
+                # A limit for each piece: a slow client may take long in all, but must not stop.
                 with anyio.move_on_after(self._send_seconds) as time:
                     await send(piece)
                 if time.cancelled_caught:
@@ -93,7 +94,7 @@ class Guard:
         except _Gone:
             _logger.info("a client of the served team has left, or is too slow")
         except BaseExceptionGroup as group:
-            _, others = group.split(_Gone)
+            _, others = group.split(_Gone)  # it comes in a group where the app sends in a task group
             if others is not None:
                 raise
 
@@ -103,6 +104,7 @@ class Guard:
         if self._names and (len(hosts) != 1 or host_name(hosts[0]) not in self._names):
             names = ", ".join(sorted(self._names))
             raise Refused(f"this server is called {names}: ask for it by one of these names", 421)
+        # A page in a browser must not use this server in its user's name, whatever key it has.
         if any(urlsplit(origin).netloc not in hosts for origin in request.headers.getlist("origin")):
             raise Refused("pages of other sites may not ask here", 403, "permission_error")
         address = request.client.host if request.client else ""
@@ -112,7 +114,7 @@ class Guard:
         word, _, key = (given[0] if len(given) == 1 else "").partition(" ")
         name = self._keys.name_of(key.strip()) if word.lower() == "bearer" else None
         if name is None:
-            if given:
+            if given:  # no key is a mistake, a wrong key may be a guess
                 self._failures.note(address)
             why = "this needs a key that the server knows, in the header `Authorization: Bearer ...`"
             raise Refused(why, 401, "authentication_error")
@@ -122,6 +124,7 @@ class Guard:
         """Return the whole body; raises `Refused` for one that is too large or too slow."""
         too_large = Refused(f"a request has at most {self._most_bytes:,} bytes", 413, "request_too_large")
         length = headers.get("content-length", "")
+        # Refused before it arrives. Twenty digits, because `int` refuses very long texts.
         if length.isdecimal() and int(length[:20]) > self._most_bytes:
             raise too_large
         parts: list[bytes] = []
@@ -132,7 +135,7 @@ class Guard:
                 if message["type"] == "http.disconnect":
                     raise _Gone
                 parts.append(message.get("body", b""))
-                size += len(parts[-1])
+                size += len(parts[-1])  # counted too: a chunked body has no length
                 if size > self._most_bytes:
                     raise too_large
                 if not message.get("more_body", False):

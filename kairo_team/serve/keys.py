@@ -31,7 +31,7 @@ class Keys:
 
     def name_of(self, given: str) -> str | None:
         """Return who has a key; None for a wrong one. Takes the same time for every wrong key."""
-        found = [name for name, key in self._keys.items() if same(given, key)]
+        found = [name for name, key in self._keys.items() if same(given, key)]  # all are compared, for the same time
         return found[0] if found else None
 
     def __repr__(self) -> str:

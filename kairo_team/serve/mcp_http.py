@@ -29,7 +29,7 @@ class McpOverHttp:
 
     def __init__(self, served: Served, description: str) -> None:
         self._server = make_server(served, _caller_of, description)
-        self._manager: StreamableHTTPSessionManager | None = None
+        self._manager: StreamableHTTPSessionManager | None = None  # made in `run`: the SDK's can run only once
 
     @asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
@@ -50,6 +50,7 @@ class McpOverHttp:
         if self._manager is None:
             raise Misuse(NOT_OPEN)
         name = scope[CALLER]
+        # The SDK binds a session to this user.
         scope["user"] = AuthenticatedUser(AccessToken(token=name, client_id=name, scopes=[]))
         await self._manager.handle_request(scope, receive, send)
 

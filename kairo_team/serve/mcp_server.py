@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -119,6 +119,7 @@ def _can_ask(context: Context) -> bool:
     offered = context.session.client_capabilities
     if offered is None or offered.elicitation is None:
         return False
+    # A client of the first version declares neither, and means forms.
     forms = offered.elicitation.form is not None or offered.elicitation.url is None
     return forms and (_is_modern(context) or context.session.can_send_request)
 
@@ -136,7 +137,7 @@ async def _followed(context: Context, run: AskedRun) -> Answer:
             if (question := run.question) is None:
                 await run.news()
             elif _is_modern(context):
-                run.expect_back()
+                run.expect_back()  # before `listening` ends, which would cancel the run
                 asked = types.ElicitRequest(params=_form(question))
                 return types.InputRequiredResult(input_requests={question.id: asked}, request_state=run.token)
             else:
@@ -157,6 +158,7 @@ async def _elicited(context: Context, run: AskedRun, question: HumanRequest) -> 
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ask)
+        # The question may be answered elsewhere or time out; then the client is no longer asked.
         while run.question is question and not run.ended:
             await run.news()
         tasks.cancel_scope.cancel()
@@ -172,13 +174,13 @@ def _take_answers(run: AskedRun, replies: types.InputResponses) -> None:
 
 
 def _take_answer(run: AskedRun, question_id: str, reply: Any) -> None:
-    """Answer a question; a revision without words leaves it open, so that the client is asked again."""
+    """Answer a question; a revision without words leaves it open."""
     if not isinstance(reply, types.ElicitResult) or reply.action == "cancel":
         run.answer(question_id, None)
         return
     given = dict(reply.content or {}) if reply.action == "accept" else {"decision": "reject"}
     decision = decision_of(given)
-    if decision is not None or given.get("decision") != "revise":
+    if decision is not None or given.get("decision") != "revise":  # else the client is asked again
         run.answer(question_id, decision)
 
 
@@ -198,12 +200,9 @@ def _answer(run: AskedRun) -> types.CallToolResult:
     if result.status is not TeamStatus.COMPLETED:
         texts.append(why(result))
     blocks: list[types.ContentBlock] = [types.TextContent(text=text) for text in texts]
-    blocks += _files(result.run_id, () if artifact is None else artifact.files)
+    files = () if artifact is None else artifact.files
+    blocks += [block for file in files if (block := _block(result.run_id, file)) is not None]
     return types.CallToolResult(content=blocks, structured_content=described(result), is_error=result.artifact is None)
-
-
-def _files(run_id: str, files: Iterable[File]) -> list[types.ContentBlock]:
-    return [block for file in files if (block := _block(run_id, file)) is not None]
 
 
 def _block(run_id: str, file: File) -> types.ContentBlock | None:

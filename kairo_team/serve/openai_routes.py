@@ -69,6 +69,7 @@ class Completions:
         async def reply(send: Send) -> None:
             """Wait for the run, and send its reply: as a stream from its first line on, or as a whole."""
             with run.listening():
+                # A stream begins with its first line: until then a refusal can still have its own status.
                 while not run.ended and not (asked.stream and run.lines):
                     await run.news()
                 if run.ended and not (asked.stream and _has_reply(run)):
@@ -105,6 +106,7 @@ class Completions:
         """Send what happens as reasoning, and the output when it is accepted."""
         events = EventStream(send, {"x-kairo-run": run.request.run_id})
         await events.begin()
+        # Asked for or not: the lines are the only sign of life.
         stream = self._form.stream(replace(asked, shows_thoughts=True), self._team)
         told = 0
         while not run.ended or told < len(run.lines):

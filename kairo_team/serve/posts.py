@@ -92,7 +92,7 @@ class EventStream:
         self._headers = {
             "content-type": "text/event-stream; charset=utf-8",
             "cache-control": "no-store",
-            "x-accel-buffering": "no",
+            "x-accel-buffering": "no",  # nginx would hold events back
             **headers,
         }
 

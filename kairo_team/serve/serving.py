@@ -24,7 +24,7 @@ _GRACE: Final = 5
 class _Prompt(H11Protocol):
     """Closes a connection whose request does not begin in time; uvicorn itself would wait for ever."""
 
-    _timer: Any = None
+    _timer: Any = None  # by class, because the base's constructor belongs to uvicorn
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -54,7 +54,7 @@ class _Prompt(H11Protocol):
     def _give_up(self) -> None:
         self._timer = None
         under_way: Any = self.cycle
-        if under_way is None or under_way.response_complete:
+        if under_way is None or under_way.response_complete:  # a request may have begun while this was due
             self.transport.close()
 
 
@@ -78,7 +78,7 @@ def serve_http(app: ServedTeam, address: Address, ready: Callable[[int], object]
         app,
         http=_Prompt,
         ws="none",
-        lifespan="on",
+        lifespan="on",  # without it the served team would refuse everything
         limit_concurrency=_MOST_CONNECTIONS,
         timeout_graceful_shutdown=_GRACE,
         **address.server_options(),

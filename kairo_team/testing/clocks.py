@@ -70,15 +70,15 @@ class _JumpingSelector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         # asked before the look at files: what a thread that ends in between has posted is then among them
         waits = timeout is not None and timeout > 0 and (self.in_executors > 0 or _waits_for_threads())
-        ready = super().select(None if timeout is None else 0)
+        ready = super().select(None if timeout is None else 0)  # None: no timer, so only a file or a thread can wake it
         if ready or timeout is None or timeout <= 0:
             return ready
         if not waits:
             self.now += timeout
             return ready
         began = time.monotonic()
-        ready = super().select(min(timeout, _LOOK))
-        self.now += min(time.monotonic() - began, timeout)
+        ready = super().select(min(timeout, _LOOK))  # a thread that ends without a post would not wake it
+        self.now += min(time.monotonic() - began, timeout)  # never past the timer: it must fire at its time
         return ready
 
 
@@ -100,7 +100,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         """Run `func` in a thread; until it ends, the clock keeps real time."""
         call = super().run_in_executor(executor, func, *args)
         self._jumping.in_executors += 1
-        call.add_done_callback(self._left_executor)
+        call.add_done_callback(self._left_executor)  # also for a cancelled call
         return call
 
     def _left_executor(self, call: object) -> None:
@@ -112,7 +112,7 @@ def _trio_clock() -> Any:
     import trio  # an extra: only where trio is tested
     from trio.testing import MockClock
 
-    clock: Any = MockClock(autojump_threshold=0)
+    clock: Any = MockClock(autojump_threshold=0)  # 0: as soon as nothing is ready
     jump_to_next_timer = clock._autojump  # noqa: SLF001 - the class is final, and has no public place for a condition
     idle_before = False
 

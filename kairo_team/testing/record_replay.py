@@ -67,7 +67,7 @@ class RecordReplayModel:
         asked, answers = self._asked.get(key, 0), self._answers.setdefault(key, [])
         if asked < len(answers):
             self._asked[key] = asked + 1
-            await checkpoint()
+            await checkpoint()  # as a real call would, so that tasks interleave
             return self._given(request, answers[asked])
         if self._model is None:
             raise self._missing(request, asked + 1)
@@ -103,14 +103,14 @@ class RecordReplayModel:
             answer: Answer = await model.complete(request)
         except ModelCallError as error:
             answer = error
-        self._answers[key].append(answer)
+        self._answers[key].append(answer)  # kept too: an equal call of this run comes after it
         self._asked[key] = len(self._answers[key])
         self._file.add({"request": key, "number": self._asked[key], "model": model.name, **_line(request, answer)})
         return answer
 
     def _given(self, request: ModelRequest, answer: Answer) -> ModelResponse:
         if isinstance(answer, ModelCallError):
-            raise answer.with_traceback(None)
+            raise answer.with_traceback(None)  # the same object may be raised again, and would collect tracebacks
         used, most = answer.usage, request.max_tokens
         if used is not None and most is not None and used.completion_tokens > most:
             raise NoRecord(
@@ -168,7 +168,7 @@ class _File:
         """Append a line in one write, so that several processes may share one file."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         if self._sound is not None:
-            os.truncate(self._path, self._sound)
+            os.truncate(self._path, self._sound)  # now, not when read: a replay changes no file
             self._sound = None
         with self._path.open("ab", buffering=0) as file:
             file.write(json.dumps(line).encode() + b"\n")
@@ -214,6 +214,7 @@ def _put(answers: list[Answer], number: int, answer: Answer) -> None:
 
 def _digest(request: ModelRequest) -> str:
     plain, what = request.without_asides, {"max_tokens"}
+    # Without defaults, so that a new field of requests does not change the digests of old ones.
     asked = adapter(ModelRequest).dump_python(plain, mode="json", exclude=what, exclude_defaults=True)
     if natives := {at: one.native for at, one in enumerate(plain.messages) if one.native is not None}:
         asked["natives"] = natives  # sent in place of text and calls

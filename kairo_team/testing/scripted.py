@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from anyio.lowlevel import checkpoint
 
+from kairo_team._util.plugin_shapes import check_function
 from kairo_team.artifacts import Artifact
 from kairo_team.budget import Money, Usage, picodollars, to_dollars
 from kairo_team.errors import known
@@ -42,6 +43,9 @@ class FunctionModel:
         dollars_per_token: Money = 0,
         files: Iterable[str] = ("*",),
     ) -> None:
+        if not callable(function):
+            raise ValueError(f"FunctionModel takes a function of a request, not {function!r:.80}: write lambda _: ...")
+        check_function("FunctionModel", function, "function(request)")
         self.name = name
         self._files = tuple(files)
         self.calls: list[ModelRequest] = []
@@ -56,7 +60,13 @@ class FunctionModel:
         reply = self._function(request)
         if inspect.isawaitable(reply):
             reply = await reply
-        return reply if isinstance(reply, ModelResponse) else self._respond(request, reply)
+        if isinstance(reply, ModelResponse):
+            return reply
+        if not isinstance(reply, str):
+            raise TypeError(
+                f"the function of model {self.name!r} must return a text or a ModelResponse, not {reply!r:.80}"
+            )
+        return self._respond(request, reply)
 
     async def stream(self, request: ModelRequest, on_text: Callable[[str], object]) -> ModelResponse:
         """Answer like `complete`, and emit the text word by word; yield once to the event loop before each."""
@@ -174,7 +184,7 @@ class Script(Generic[T]):
 
     def take(self) -> T:
         """Return or raise the next item; raise `AssertionError` after the last."""
-        self._asked += 1
+        self._asked += 1  # before the check: `assert_complete` reports the calls beyond the script too
         if self._asked > len(self._items):
             raise AssertionError(f"{self._what}: call {self._asked} of a script of {len(self._items)}")
         item = self._items[self._asked - 1]

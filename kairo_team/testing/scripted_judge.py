@@ -35,6 +35,7 @@ _LEVELS: Final = re.compile(
 )
 _LEVEL: Final = re.compile(rf'{MARK} = ("(?:[^"\\]|\\.)*")?')
 _WORK: Final = re.compile(r"(?m)^(=+ ([0-9a-f]{32}))\n(.*)\n\1$")
+# An odd number of backslashes: `\\u{..}` is a text about an escape, not an escape.
 _HIDDEN: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\u\{([0-9a-f]+)\}")
 LABEL: Final = re.compile(rf"(?m)^Its label: {MARK}$")
 """The line behind a work."""
@@ -219,7 +220,7 @@ class ScriptedJudge(FunctionModel):
         said = self.said(asked, statement.criterion)
         texts = {"answer": said} if isinstance(said, str) else said
         level = texts.get("answer", "")
-        worst, *_, best, _ = statement.levels
+        worst, *_, best, _ = statement.levels  # the last one is `CANNOT_TELL`
         ends = {"met": best, "not met": worst}
         mark = statement.levels.get(level) or statement.levels.get(ends.get(level, ""))
         if mark is None:
@@ -231,11 +232,11 @@ class ScriptedJudge(FunctionModel):
 
     def said(self, asked: AskedQuestion, text: str) -> Said:
         """Return the answer for a criterion by its text."""
-        holds = asked.holds(text)
+        holds = asked.holds(text)  # controls first: a script that answered them wrongly would fail every question
         if holds is not None:
             return "met" if holds else "not met"
         text = asked.claim(text) or text
         if callable(self.answers):
             return self.answers(text, asked.work) or self.default
         fits = [name for name in self.answers if self._texts.get(name, name) in text]
-        return self.answers[max(fits, key=len)] if fits else self.default
+        return self.answers[max(fits, key=len)] if fits else self.default  # the longest fits best

@@ -43,7 +43,7 @@ def check_arguments(tool: Tool, arguments: Mapping[str, Any] | str) -> Mapping[s
     try:
         check = tool.check or _check_by_schema(tool)
         found: Any = check(cast("dict[str, Any]", given))
-        if not isinstance(found, dict | Mapping):
+        if not isinstance(found, dict | Mapping):  # `dict` first: its check is quick
             raise TypeError(f"the check returned {describe(found)[:200]!r}, which is not a mapping of arguments")
         return cast("Mapping[str, Any]", found)
     except ValueError as error:
@@ -106,6 +106,7 @@ def _thawed(value: Any) -> Any:
 def seen_arguments(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the arguments as guards and guardrails see them: JSON values, a read-only copy."""
     try:
+        # A copy: what a guard does to it must not reach the tool, and values of the tool's own types become JSON.
         seen: Mapping[str, Any] = freeze_json(to_jsonable_python(arguments, fallback=describe))
     except Exception as error:
         raise _bad(f"the arguments are not JSON values: {describe_error(error)}") from error

@@ -50,7 +50,7 @@ class CircuitBreakers:
         """Record how an admitted call ended; None for a refused or cancelled call, which does not count."""
         circuit = self._circuits.get(tool)
         if circuit is None:
-            if succeeded is not False:
+            if succeeded is not False:  # a tool that never failed has no circuit
                 return
             circuit = self._circuits[tool] = _Circuit()
         circuit.end(ticket, succeeded, self.setting, self._clock)
@@ -83,13 +83,13 @@ class _Circuit:
 
     def admit(self, setting: CircuitBreaker, clock: Callable[[], float]) -> int | None:
         if self.opened_at is not None:
-            if self.trying or clock() - self.opened_at < setting.pause:
+            if self.trying or clock() - self.opened_at < setting.pause:  # one trial at a time
                 return None
             self.trying = True
         return self.period
 
     def end(self, ticket: int, succeeded: bool | None, setting: CircuitBreaker, clock: Callable[[], float]) -> None:
-        if ticket != self.period:
+        if ticket != self.period:  # admitted before the circuit opened
             return
         self.trying = False
         if succeeded:

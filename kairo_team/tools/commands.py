@@ -16,15 +16,18 @@ from kairo_team.tools.shell_words import QUOTES, joined_lines, shell_words, unqu
 LONGEST: Final = 20_000
 """The longest command, in characters, that is examined; a longer one counts as undecided."""
 
+# Control characters and unusual spaces count too, because shells and `str.split` do not agree on them.
 _SPECIAL: Final = re.compile(r"[;&|`$<>(){}\x00-\x08\x7f]|[^\S \t]")
 """Characters that can join commands, redirect them, or expand to other text; unusual spaces too."""
 _SEPARATOR: Final = re.compile(r"[;&|`(){}<>\n\r]+|\$\(")
 _PUNCTUATION: Final = re.compile(r"['\"\\^,=!@;&|`$(){}\[\]<>]")
 _EXPANSION: Final = re.compile(r"[$`].*", re.DOTALL)
+# Characters that have no width and would keep a word from its rule while it looks the same.
 _UNSEEN: Final = re.compile(
     "[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff"
     "\uffa0\U000e0000-\U000e0fff]"
 )
+# Windows finds a program without its ending.
 _ENDING: Final = re.compile(r"\.(?:exe|cmd|bat|com)$")
 _WILD: Final = re.compile(r"[*?\[]")
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]")
@@ -78,6 +81,7 @@ class CommandGlob:
         self._naive, self._quoted = glob.split(), unquoted(glob)
         self._whole = _folded(glob)
         program, *rest = self._whole.split()
+        # A glob may span folders (`/opt/*/rm`), so only a plain program is reduced to its name.
         self._program = program if _WILD.search(program) else _name(program)
         self._options = any(_is_option(word) for word in rest)
         self._operands: list[tuple[str, bool]] = []
@@ -91,6 +95,7 @@ class CommandGlob:
     def fits(self, command: Command) -> bool:
         """Return whether a command matches word by word, both as a shell reads it and split at spaces."""
         text = command.text
+        # To allow, both readings must match: a tool may run the text in a shell or split it itself.
         return command.is_plain and _fits(self._naive, text.split()) and _fits(self._quoted, unquoted(text))
 
     def touches(self, command: Command) -> bool:
@@ -106,6 +111,7 @@ class CommandGlob:
 
     def _begins(self, words: Sequence[str]) -> bool:
         """Return whether the glob's program is among the words, and the words after it may match the glob's."""
+        # Assignments (`A=b rm x`) come before the program, the one word that a shell expands to run it.
         first = next((place for place, word in enumerate(words) if "=" not in word), 0)
         sets = False
         for place, word in enumerate(words):
@@ -114,6 +120,7 @@ class CommandGlob:
                 sets or self._follows(words[place + 1 :])
             ):
                 return True
+            # After an assignment (`git -c alias.x=rm x`) any word may mean the program's arguments.
             sets = sets or "=" in word
         return False
 
@@ -144,12 +151,10 @@ def _fits(glob: Sequence[str], words: Sequence[str]) -> bool:
 
 
 def _may_be(word: str, wanted: str) -> bool:
-    """Return whether a shell may expand a word to the wanted one.
-
-    A non-ASCII character matches any character, because a file system may treat it like an ASCII one.
-    """
+    """Return whether a shell may expand a word to the wanted one."""
     if fnmatchcase(word, wanted):
         return True
+    # A non-ASCII character matches any: a file system may treat it like an ASCII one.
     filled = _NOT_ASCII.sub("?", _EXPANSION.sub("*", word))
     return _WILD.search(filled) is not None and (
         len(filled) > _LONGEST_WORD or names_meet(name_glob(filled), name_glob(wanted))
@@ -158,6 +163,7 @@ def _may_be(word: str, wanted: str) -> bool:
 
 def _read(part: str) -> Iterator[Sequence[str]]:
     """Yield the words of a part as written, as a shell reads them, without quotes, and without punctuation."""
+    # Each shell and each tool splits in its own way. A rule that refuses must match in any of these readings.
     yield part.split()
     yield " ".join(unquoted(part)).split()
     bare = QUOTES.sub("", part)
@@ -167,6 +173,7 @@ def _read(part: str) -> Iterator[Sequence[str]]:
 
 
 def _folded(text: str) -> str:
+    # File systems that ignore case and width would run it all the same.
     return unicodedata.normalize("NFKC", _UNSEEN.sub("", text)).casefold()
 
 

@@ -11,6 +11,7 @@ Letters = str
 Name = Sequence[Letters | None]
 """A glob for one name, position by position; None is any number of characters."""
 
+# Private-use characters, which no path or command is expected to have.
 ANYTHING: Final = "\ue000"
 """Placeholder in a word for text that only a shell knows, such as a variable's; it may contain `/` and `..`."""
 NUMBER: Final = "\ue001"
@@ -33,6 +34,7 @@ def meet(one: Iterable[_T | None], other: Sequence[_T | None], same: Callable[[_
     reached = _with_skipped({0}, other)  # positions in `other` that can be reached together with the position in `one`
     for item in one:
         if item is None:
+            # Any number of items: every position from the first one on can be reached.
             reached = set(range(min(reached), len(other) + 1))
             continue
         after = {at for at in reached if at < len(other) and other[at] is None}

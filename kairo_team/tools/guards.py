@@ -40,6 +40,7 @@ _MOST_TEXTS: Final = 1_000
 _MOST_LETTERS: Final = 100_000
 """Most characters of these strings together."""
 _RULE: Final = re.compile(r"\s*([^()\s]+)\s*(?:\((.*)\))?\s*", re.DOTALL)
+# For `max`: a call is as bad as the worst of what it touches.
 _SEVERITY: Final[Mapping[PermissionAction, int]] = {"allow": 0, "ask": 1, "deny": 2}
 _Role = Literal["path", "harmless", "undeclared"]
 
@@ -62,7 +63,7 @@ class Rule:
         found = _RULE.fullmatch(self.pattern) if isinstance(self.pattern, str) else None
         if found is None or (found[2] is not None and not found[2].strip()):
             raise ValueError(f"a rule is written 'tool' or 'tool(glob)', not {self.pattern!r}")
-        object.__setattr__(self, "tool", found[1])
+        object.__setattr__(self, "tool", found[1])  # the class is frozen
         object.__setattr__(self, "glob", None if found[2] is None else found[2].strip())
 
     @classmethod
@@ -120,6 +121,7 @@ class RuleGuard:
         if default not in get_args(PermissionAction):
             raise ValueError(f"RuleGuard.default must be allow, deny or ask, not {default!r}")
         self.default: PermissionAction = default
+        # Resolved once, because the working directory may change before a call.
         self.root: str = os.path.realpath("." if root is None else os.fspath(root))
         self._rules = [_Fitted(rule, self.root) for rule in _checked(rules)]
         self._names = _Names(_names("paths", paths), _names("commands", commands), _names("harmless", harmless))
@@ -132,11 +134,13 @@ class RuleGuard:
     async def check(self, tool: str, arguments: Mapping[str, Any], side_effect: SideEffect) -> PermissionDecision:
         """Decide about one call; the decision names the rule."""
         folders = Folders(self.root)
+        # Frozen, so that every list is a tuple: the walk below knows two kinds of containers.
         subjects = _bounded(_subjects(freeze(arguments), self._names, folders), folders)
         rules = [fitted for fitted in self._rules if fnmatchcase(tool, fitted.rule.tool)]
         beside = any(isinstance(subject, _Text) and subject.argument is None for subject in subjects)
         decisions = [self._decide(tool, rules, subject, beside=beside) for subject in subjects or (None,)]
         decisions += _refused_together(tool, rules, [one for one in subjects if isinstance(one, _Text)], folders)
+        # `max` takes the first of equals, so the reason names the first rule in order.
         return max(decisions, key=lambda decision: _SEVERITY[decision.action])
 
     def _decide(self, tool: str, rules: Sequence[_Fitted], subject: Subject, *, beside: bool) -> PermissionDecision:
@@ -184,6 +188,7 @@ def _bounded(subjects: Iterator[Path | _Text], folders: Folders) -> Sequence[Pat
     for subject in subjects:
         letters += len(subject.text if isinstance(subject, Path) else subject.command.text)
         if len(found) == _MOST_TEXTS or letters > _MOST_LETTERS:
+            # Too long to be examined, so every rule that refuses matches it.
             return [*found, _Rest(Command(" " * (LONGEST + 1)), folders)]
         found.append(subject)
     return found
@@ -208,8 +213,10 @@ class _Fitted:
         if path is None or command is None:
             return True
         if self.rule.action != "allow":
+            # `tool(*)` refuses also what has no path to compare.
             return self.rule.glob in ("*", "**") or _touches(subject, path, command)
         if isinstance(subject, _Text):
+            # An undeclared argument may contain anything, so no glob can allow it.
             return subject.argument is None and command.fits(subject.command)
         return subject is not None and (subject.is_inside if beside else path.fits(subject))
 
@@ -230,7 +237,7 @@ def _refused_together(
     together = _Text(Command(" ".join(text.command.text for text in texts)), folders)
     for fitted in rules:
         if fitted.rule.action == "allow":
-            if fitted.rule.glob is None:
+            if fitted.rule.glob is None:  # this rule allows all, before any later one refuses
                 return
         elif fitted.fits(together, beside=True):
             yield _decision(fitted.rule.action, str(fitted.rule), tool, together)
@@ -308,11 +315,13 @@ def _command_texts(key: str, value: Any) -> Iterator[str]:
         yield str(value)
         return
     words = [str(word) for word in cast("tuple[Any, ...]", value)]  # type: ignore[redundant-cast]  # pyright needs it
+    # `commands` is a list of commands, `argv` one command in words; joined, it can be compared with a glob.
     yield from words if key.endswith("s") else [shlex.join(words)]
 
 
 def _is_one_of(argument: str, names: frozenset[str]) -> bool:
     """Return whether an argument has one of the names or ends in one; `filePath` counts as `file_path`."""
+    # Models and servers write names in every convention; a guard must not miss one.
     plain = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", argument).lower().replace("-", "_")
     return plain in names or any(plain.endswith(f"_{name}") for name in names)
 

@@ -59,6 +59,7 @@ class MadeCalls:
         `report` receives each call as it begins, and again as it ends.
         """
         self._number = number
+        # The key is the digest, because the arguments that are kept may be cut.
         self._earlier = {one.digest: one for one in earlier if one.asks}
         self._around = around
         self._made: list[MadeCall] = []
@@ -111,12 +112,13 @@ def why_asked(earlier: DoneCall) -> str:
 
 def _written(arguments: Mapping[str, Any]) -> str:
     """Return arguments as JSON, sorted by name."""
+    # Sorted, because a model may repeat a call with the names in another order.
     return json.dumps(thaw(arguments), sort_keys=True, ensure_ascii=False)
 
 
 def _digest(tool: Tool, written: str) -> str:
     named = f"{tool.name}\n{written}".encode("utf-8", "surrogatepass")
-    return hashlib.sha256(named).hexdigest()[:32]
+    return hashlib.sha256(named).hexdigest()[:32]  # 128 bits: no chance collision in a run
 
 
 def _cut(text: str) -> str:

@@ -142,6 +142,7 @@ class McpServer:
 @cache
 def _hush() -> None:
     """Keep the SDK's log off the terminal of a program that does not configure logging."""
+    # Without any handler, logging's last resort prints warnings to standard error.
     logging.getLogger("mcp").addHandler(logging.NullHandler())
 
 
@@ -177,10 +178,12 @@ def _checked_command(owner: str, words: Sequence[Any]) -> tuple[str, ...]:
 def _check_url(owner: str, url: object) -> None:
     try:
         parts = urlsplit(url) if isinstance(url, str) else None
+        # Reading `port` raises `ValueError` if it is not a number.
         fit = parts is not None and parts.scheme in {"http", "https"} and parts.hostname and (parts.port or 1)
     except ValueError:
         fit = False
     if not fit:
+        # Neither user nor query are shown: they may have a password or a key.
         shown = type(url).__name__ if not isinstance(url, str) else repr(url.rpartition("@")[2].partition("?")[0])
         raise ValueError(f"{owner} needs a URL such as 'https://host/mcp', not {shown}")
 
@@ -195,6 +198,7 @@ def _checked_texts(owner: str, what: str, given: object) -> Mapping[str, str]:
     for name, text in texts.items():
         if not isinstance(name, str) or not name or not isinstance(text, str):
             raise ValueError(f"{owner}: {what} must be a mapping of strings; {name!r} is {type(text).__name__}")
+        # A line end would smuggle in another header; a zero byte ends a C string.
         if not set(name + text).isdisjoint("\0\r\n" if what == "headers" else "\0"):
             raise ValueError(f"{owner}: {what}: {name!r} or its value holds a line end or a zero byte")
     return FrozenDict(texts)
@@ -258,6 +262,7 @@ class McpSession:
             with anyio.fail_after(self._server.request_timeout) as patience:
                 async with self._connected() as client:
                     tools = await self._offered(await self._listed(client))
+                    # Only connecting is limited. The scope stays open, so that leaving can be limited by it again.
                     patience.deadline = math.inf
                     self._client = client
                     try:
@@ -268,7 +273,9 @@ class McpSession:
                         raise
                     finally:
                         self._client = None
+                        # A server that does not answer must not keep the run from ending.
                         patience.deadline = anyio.current_time() + LEAVE_SECONDS
+        # The SDK's task groups wrap everything, also errors of the caller's block and cancellations.
         except BaseExceptionGroup as group:
             cancelled, _ = group.split(anyio.get_cancelled_exc_class())
             if cancelled is not None:  # pass our own cancellation on, whatever else failed while leaving
@@ -281,7 +288,7 @@ class McpSession:
         """Call a tool and return its result as text, with its files if any; raises errors that the member may read."""
         async with self._slots:
             if self._client is None:
-                raise self._gone()
+                raise self._gone()  # it was lost while this call waited for its slot
             result = await self._answer(self._client, tool, thaw(arguments))
         if result.is_error:
             raise RuntimeError(self._masked(result_text(result)) or f"the tool {tool!r} failed without a message")
@@ -299,6 +306,7 @@ class McpSession:
         server = self._server
         transport = server.transport.open(server.name, self._notes, server.request_timeout)
         me = Implementation(name="kairo-team", version=version_of_library())
+        # No cache: the tools are listed once a connection, so nothing would be read from it.
         async with Client(pumped(transport, self._forgotten), client_info=me, cache=None) as client:
             yield client
 
@@ -315,7 +323,7 @@ class McpSession:
                 )
             if page.next_cursor is None:
                 return tools
-            if page.next_cursor == cursor:
+            if page.next_cursor == cursor:  # a server's bug must not loop us
                 raise _Unfit(f"its list of tools never ends: the page after {cursor!r} is that page again")
             cursor = page.next_cursor
 
@@ -323,6 +331,7 @@ class McpSession:
         """Make the tools; leave out those that cannot be used, with a warning in the log."""
         by_name = {tool.name: tool for tool in reversed(listed)}  # of several with the same name the first
         allowed = self._allowed(by_name)
+        # Sorted, so that a name does not depend on the order in which the server lists its tools.
         names = model_names(self._server.name, sorted(by_name))
         fitted = dict(zip(sorted(by_name), names, strict=True))
         tools: list[Tool] = []
@@ -402,7 +411,7 @@ class McpSession:
         from mcp import types as wire
 
         request = wire.CallToolRequest(params=wire.CallToolRequestParams(name=tool, arguments=arguments))
-        self._notes.status = None
+        self._notes.status = None  # an earlier call's status must not explain this one
         answer: wire.CallToolResult | wire.InputRequiredResult
         try:
             answer = await client.session.send_request(
@@ -424,6 +433,7 @@ class McpSession:
 
         if error.code == REQUEST_TIMEOUT:
             return TimeoutError(f"{self._name} did not answer {tool!r} within {self._server.request_timeout:g} s")
+        # In the specification 404 says that the session is gone; the next caller connects again.
         if error.code == INVALID_REQUEST and self._notes.status == NOT_FOUND:
             self._forgotten.set()
         if error.code == CONNECTION_CLOSED or self._forgotten.is_set():
@@ -432,6 +442,7 @@ class McpSession:
 
     def _check_promise(self, tool: str, output: JsonSchema, result: wire.CallToolResult) -> None:
         """Raise `RuntimeError` when a result does not match the server's own schema."""
+        # JSON's null is a structured result too.
         if result.structured_content is None and "structured_content" not in result.model_fields_set:
             faults = ["there is no structured content"]
         else:
@@ -447,13 +458,16 @@ class McpSession:
 
     def _end(self, inside: list[BaseException | None], error: Exception | BaseExceptionGroup[Any]) -> None:
         """Raise the error for the end of a connection."""
+        # The block was not entered.
         if not inside:
             raise ConnectionError(
                 self._masked(f"{self._name} ({self._place}) cannot be connected: {self._why(error)}")
             ) from None
+        # The work was done: an error of leaving changes no result.
         if inside[0] is None:
             _logger.debug("%s broke while it was left: %r", self._name, error)
             return
+        # The block's own error, which the task groups around it have wrapped.
         if not isinstance(inside[0], anyio.get_cancelled_exc_class()):
             raise inside[0]
         raise ConnectionError(self._masked(f"{self._name} ({self._place}) was lost: {self._why(error)}")) from None

@@ -22,6 +22,7 @@ _TOP: Final = ("mcpServers", "$schema")
 _BOTH: Final = ("type", "disabled", "description")
 _STDIO: Final = ("command", "args", "env", "cwd")
 _HTTP: Final = ("url", "headers")
+# Clients do not agree on one word.
 _STREAMED: Final = ("http", "streamable-http", "streamableHttp")
 """How clients write streamable HTTP."""
 _VARIABLE: Final = re.compile(r"\$\{(?:env:)?([A-Za-z_]\w*)(?::-([^}]*))?\}", re.ASCII)
@@ -117,7 +118,7 @@ class _Reading(NamedTuple):
         make = self._http(name, value, place) if is_http else self._stdio(name, value, place)
         if len(self.mistakes) == before:
             try:
-                make()
+                make()  # what a server's own checks refuse is reported with its line
             except ValueError as error:
                 self._note(place, f"is not valid: {error}")
         return make
@@ -129,6 +130,7 @@ class _Reading(NamedTuple):
             self._note((*place, "args"), f"must be a list of strings, not {type(given).__name__}")
             given = []
         args = [self._text(one, (*place, "args", n)) for n, one in enumerate(cast("list[Any]", given))]  # type: ignore[redundant-cast]  # pyright needs it
+        # A program's path may have spaces, so the words are a mistake only if no such program is found.
         if " " in command.strip() and shutil.which(command) is None:
             first, *rest = str(value["command"]).split()
             self._note(
@@ -138,6 +140,7 @@ class _Reading(NamedTuple):
         env = self._texts(value.get("env", {}), (*place, "env"))
         cwd = self._text(value["cwd"], (*place, "cwd")) if "cwd" in value else None
         named = {"env": env, "cwd": None if cwd is None else str(self.folder / Path(cwd).expanduser())}
+        # A `Path` says that the spaces are part of the name.
         return _Make(McpServer.stdio, (name, Path(command) if " " in command else command, *args), named)
 
     def _http(self, name: str, value: Mapping[str, Any], place: Place) -> _Make:

@@ -40,6 +40,7 @@ def model_names(server: str, tools: Sequence[str]) -> list[str]:
     two equal names, the one that needed no change keeps it.
     """
     plain = [f"{server}_{tool}" for tool in tools]
+    # Names that need no change are taken first, so that they do not depend on the others.
     taken = {name for name in plain if _fits(name)}
     names: list[str] = []
     for name in plain:
@@ -70,6 +71,7 @@ def _block_file(block: Any) -> File | None:
     data, uri = getattr(inner, "blob", getattr(inner, "data", None)), str(getattr(inner, "uri", ""))
     if not isinstance(data, str):
         return None
+    # The name is the server's: it goes to prompts and files, so it is short and printable.
     name = "".join(one for one in unquote(uri.rpartition("/")[2])[:100] if one.isprintable()).strip()
     try:
         return File(data=b64decode(data, validate=True), media_type=inner.mime_type, name=name or None)
@@ -87,7 +89,7 @@ def _fitted(name: str, taken: Iterable[str]) -> str:
     if len(plain) <= MAX_NAME and plain not in taken:
         return plain
     digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]
-    return f"{plain[: MAX_NAME - 9]}_{digest}"
+    return f"{plain[: MAX_NAME - 9]}_{digest}"  # 9: the underscore and eight digits
 
 
 def _block_text(block: Any) -> str:

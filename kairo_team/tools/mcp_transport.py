@@ -85,15 +85,17 @@ class StdioTransport:
         """Start the process; leaving the block or the end of this process ends it and all its children."""
         from mcp import StdioServerParameters, stdio_client
 
+        # The watcher ends the server's children even if this process is killed.
         command, *args = supervised([self.command, *self.args], cwd=self.cwd)
         parameters = StdioServerParameters(
             command=command,
             args=args,
             env=dict(self.env),
             cwd=self.cwd,
-            encoding_error_handler="replace",
+            encoding_error_handler="replace",  # one wrong byte must not end the connection
         )
         async with AsyncExitStack() as stack:
+            # Outside the client: the process writes until it ends.
             errors = await stack.enter_async_context(_logged_stderr(server, notes))
             yield await stack.enter_async_context(stdio_client(parameters, errors))
 
@@ -164,12 +166,14 @@ async def pumped(transport: AbstractAsyncContextManager[Streams], forgotten: any
 
     Messages to the server are queued without limit, so that a server that reads nothing cannot block a caller.
     """
+    # No buffer towards the session: a server that sends faster than it is read waits.
     into_session, from_server = anyio.create_memory_object_stream[Any](0)
     to_server, out_of_session = anyio.create_memory_object_stream[Any](math.inf)
 
     async def inward(source: Any) -> None:
         async for message in source:
             await into_session.send(message)
+        # The session cannot see this: its own end of the stream stays open until the block ends.
         raise ConnectionLost("the server ended")
 
     async def outward(sink: Any) -> None:
@@ -216,7 +220,7 @@ async def _logged_stderr(server: str, notes: Notes) -> AsyncGenerator[TextIO]:
             try:
                 yield sink
             finally:
-                ear.take()
+                ear.take()  # the last words, which explain why it ended
                 tasks.cancel_scope.cancel()
 
 
@@ -224,6 +228,7 @@ async def _logged_stderr(server: str, notes: Notes) -> AsyncGenerator[TextIO]:
 def _pipe() -> Generator[tuple[int, TextIO]]:
     """Yield a pipe whose reading end never blocks."""
     source, sink = os.pipe()
+    # `take` also reads at the end, when there may be nothing left to read.
     os.set_blocking(source, False)
     try:
         with os.fdopen(sink, "w", encoding="utf-8") as writer:
@@ -253,10 +258,10 @@ class _Ear:
         """Read the available bytes; return False at the end of the output."""
         try:
             read = os.read(self.source, 65536)
-        except BlockingIOError:
+        except BlockingIOError:  # woken, but another reader was faster or nothing is there
             return True
         *lines, rest = (self.rest + read).split(b"\n")
-        self.rest = rest[-MAX_LINE:]
+        self.rest = rest[-MAX_LINE:]  # a line without an end must not fill the memory
         for line in [*lines, rest] if not read else lines:
             if said := line.decode(errors="replace").strip():
                 self.notes.last_words = said[:MAX_LINE]

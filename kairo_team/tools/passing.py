@@ -14,6 +14,7 @@ PASSING: Final = (HaltError, ConstraintExit, GuardrailDenied, InsufficientBudget
 def passing(error: Exception) -> Exception | None:
     """Return the error that must leave the tool unchanged, also from inside a group; None for a failure of the tool."""
     leaves = list(_leaves(error))
+    # The kind comes first: among several errors in a group, a halt matters most.
     return next((leaf for kind in PASSING for leaf in leaves if isinstance(leaf, kind)), None)
 
 

@@ -71,6 +71,7 @@ def as_path(value: Any, folders: Folders) -> Iterator[Path]:
     if plain is None:
         yield Path(text, None, None, is_inside=False)
         return
+    # A tool may expand `~` or take it as a name: the guard looks at both.
     for meant in _homes(plain):
         wild = [glob for word in alternatives(meant) if word != meant or WILD.search(word) for glob in _homes(word)]
         yield _resolve(text, meant, folders.root, [names for glob in wild for names in folders.led_to(glob)])
@@ -115,6 +116,7 @@ def _resolve(text: str, meant: str, root: str, may_be: Sequence[Names]) -> Path:
     if resolved is None:
         return Path(text, None, None, is_inside=False, may_be=(_ANY_PATH,))
     top = _parts(root)
+    # With the slash, so that `/work2` is not inside `/work`.
     inside = resolved == top or resolved.startswith(top.rstrip("/") + "/")
     return Path(text, resolved, _plain(whole), inside, may_be)
 
@@ -139,12 +141,15 @@ class Folders:
         parts = _parts(os.path.join(self.root, glob)).split("/")  # noqa: PTH118 - not a path yet
         wild = next((place for place, part in enumerate(parts) if WILD.search(part)), len(parts))
         fixed, choices = "/".join(parts[:wild]) or "/", [_dots(part) for part in parts[wild:]]
+        # Each choice multiplies the combinations below.
         if len(choices) > _MOST_NAMES or sum(len(choice) - 1 for choice in choices) > _MOST_DOTS:
             return (_ANY_PATH,)
         found: dict[tuple[str, tuple[str, ...]], None] = {}
         try:
+            # Every combination of a name and the dots that it may match leads elsewhere.
             for names in itertools.product(*choices):
                 base = _placed(fixed)
+                # With links resolved and not: some tools take `..` by the text, others by the file system.
                 found |= dict.fromkeys((_climbed(base, names), _climbed(_plain(fixed), names)))
                 found |= dict.fromkeys(_climbed(*behind) for behind in self._behind_links(base, names, set()))
         except (_AnyPlaceError, RecursionError):
@@ -158,7 +163,7 @@ class Folders:
         self, folder: str, names: Sequence[str], seen: set[tuple[str, int]], *, linked: bool = False
     ) -> Iterator[tuple[str, Sequence[str]]]:
         """Yield the targets of the links that the names match, each with the remaining names."""
-        if (folder, len(names)) in seen:
+        if (folder, len(names)) in seen:  # links may form a circle
             return
         seen.add((folder, len(names)))
         if linked:
@@ -178,6 +183,7 @@ class Folders:
             if names_meet(glob, folded(entry.name)):
                 if entry.is_symlink():
                     yield from self._behind_links(_placed(entry.path), rest, seen, linked=True)
+                # Links were followed above.
                 elif rest and entry.is_dir(follow_symlinks=False):
                     deeper = names if first == ANY_NAMES else rest
                     yield from self._behind_links(_parts(entry.path), deeper, seen)
@@ -208,6 +214,7 @@ def _climbed(base: str, names: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """Return the folder and the names without `.` and `..`."""
     left: list[str] = []
     for name in names:
+        # `**` also matches zero names, and then `..` leaves the folder: anything may be meant.
         if name == ".." and left[-1:] == [ANY_NAMES]:
             base, left = "/", [ANY_NAMES]
         elif name == ".." and left:
@@ -237,6 +244,7 @@ class PathGlob:
             raise ValueError(f"the glob {glob!r} has '..' after a wildcard: write the folder it leads to")
         fixed = "/".join(parts[:wild]) or "/"
         rest = parts[wild:]
+        # A rule names the folder as written and the place that it links to.
         bases = dict.fromkeys((_real(fixed), _plain(fixed)))
         self._is_ascii = whole.isascii()
         named = "/" in glob or not re.search(r"\s", glob)  # else it is a glob for a command
@@ -279,6 +287,7 @@ def _parts(path: str) -> str:
 
 def _real(path: str) -> str:
     """Return the path with links resolved, and with one slash at its beginning."""
+    # POSIX lets two leading slashes mean something else, so `realpath` keeps them; a glob would not match.
     return re.sub("^//", "/", _parts(os.path.realpath(path)))
 
 
@@ -345,4 +354,4 @@ def _class(inside: str) -> str:
     negated = inside[0] in "!^"
     letters = inside[1:] if negated else inside
     escaped = letters.replace("\\", "\\\\").replace("]", "\\]").replace("[", "\\[").replace("^", "\\^")
-    return f"(?!/)[{'^' if negated else ''}{escaped}]"
+    return f"(?!/)[{'^' if negated else ''}{escaped}]"  # a negated class must not match the slash

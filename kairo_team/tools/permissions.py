@@ -60,6 +60,7 @@ class JointGuard:
             if not isinstance(decision, PermissionDecision) or decision.action == "deny":  # both are refusals
                 return decision
             if decision.action == "ask":
+                # One question with both reasons, so that a person answers once.
                 both = decision if asked is None else replace(asked, reason=f"{asked.reason}; {decision.reason}")
                 asked = both
         return asked or decision
@@ -72,6 +73,7 @@ def joint_permissions(outer: ToolPermissions | None, inner: ToolPermissions | No
     """Join the permissions around an attempt with the inner team's; MCP policies are joined as guardrails."""
     if outer is None:
         return inner
+    # The breaker stays the inner team's: circuits belong to a run.
     inner = inner or ToolPermissions()
     guards = [one.guard for one in (outer, inner) if one.guard is not None]
     guard = JointGuard(*guards) if len(guards) > 1 else next(iter(guards), None)

@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 __all__ = ["GovernedTool", "OnCall", "OnDecision", "ToolPipeline", "ToolResult", "Toolbox"]
 
 Outcome = Literal["ok", "error", "refused"]
-OnStart = Callable[["Tool", str], AbstractContextManager[object]]
-"""Called before a tool runs, with the tool and the call's key in its run; returns a context to enter around the
-call."""
+OnStart = Callable[["Tool", str, str], AbstractContextManager[object]]
+"""Called before a tool runs, with the tool, the call's key in its run and its id in the model's reply, "" without one;
+returns a context to enter around the call."""
 OnCall = Callable[[str, Outcome, str | None, str | None, str, float], object]
 """Called after every call: the tool's name, the outcome, what refused it, why, the call's key, and the seconds."""
 OnContent = Callable[[str, str, object], object]
@@ -231,8 +231,8 @@ class ToolPipeline:
             reason = f"the call was not made, because {cut_by}: ask for it again, in a shorter reply"
             return self.refuse(tool.name, "unfinished-reply", reason)
         if tool.ends is None:
-            return (await self._call_once(tool, arguments))[1]
-        key, result = await self._call_once(tool, arguments)
+            return (await self._call_once(tool, arguments, call_id or ""))[1]
+        key, result = await self._call_once(tool, arguments, call_id or "")
         if result.is_error:
             return result
         ended = TurnEnded(_make_call(key, tool.name, result.value), result.text, answers=tool.ends == "answer")
@@ -240,16 +240,17 @@ class ToolPipeline:
             self._on_turn_end(ended)
         raise ended
 
-    async def _call_once(self, tool: Tool, arguments: Mapping[str, Any] | str) -> tuple[str, ToolResult]:
+    async def _call_once(self, tool: Tool, arguments: Mapping[str, Any] | str, call_id: str) -> tuple[str, ToolResult]:
         """Return a call's key and its result; the recorded result if it has one."""
         if self._recall is None or self._record is None:
-            return "", await self._call(tool, arguments, "")
+            return "", await self._call(tool, arguments, "", call_id)
         key, recorded = self._recall(tool.name, arguments)
         if recorded is not None:
             await self._repeat(tool, arguments, recorded)
             return key, recorded
-        self._record(key, None)
-        result = await self._call(tool, arguments, key)
+        self._record(key, None)  # before the call: a replay after a crash finds that it was begun
+        result = await self._call(tool, arguments, key, call_id)
+        # A refusal is not recorded: a person or a changed policy may allow the call when it is repeated.
         if result.refused_by is None:
             if self._calls is None:
                 self._record(key, result)
@@ -264,6 +265,7 @@ class ToolPipeline:
         if self._guardrails is None and self._made is None:
             return
         seen: Mapping[str, Any] | None = None
+        # The record counts, even where today's check refuses the arguments.
         with suppress(CallRefusedError):
             seen = seen_arguments(check_arguments(tool, arguments))
         if self._made is not None and seen is not None and not self._is_offered(tool):
@@ -276,18 +278,19 @@ class ToolPipeline:
         answer = ToolOutput.of(tool.name, result.text, is_json=result.is_json)
         await self._guardrails.remember(self._context_of(tool, GuardrailPhase.POST_TOOL, answer))
 
-    async def _call(self, tool: Tool, arguments: Mapping[str, Any] | str, key: str) -> ToolResult:
+    async def _call(self, tool: Tool, arguments: Mapping[str, Any] | str, key: str, call_id: str) -> ToolResult:
         ticket = self.breakers.admit(tool.name)
         if ticket is None:
             return self.refuse(tool.name, "circuit-breaker", self.breakers.why_open, key)
-        works: bool | None = None
+        works: bool | None = None  # a refusal or a cancellation says nothing about the tool
         try:
             checked, seen = await self._admit(tool, arguments, key)
+            # Taken before the call, because the function may change its arguments.
             asked = None if tool.ends is None else seen_arguments(checked)
             self._check_nothing_waits()
             await checkpoint_if_cancelled()  # a call that never starts must not be charged
             with await self._hold():
-                made = await self._start(tool, key, checked, seen)
+                made = await self._start(tool, key, call_id, checked, seen)
                 result = await self._execute(tool, checked, made)
             works = None if self._is_offered(tool) else not result.is_error
         except CallRefusedError as refused:
@@ -303,13 +306,15 @@ class ToolPipeline:
             self._calls.answered(made.number, finished, _ONE_CALL)
         return finished
 
-    async def _start(self, tool: Tool, key: str, arguments: Mapping[str, Any], seen: Mapping[str, Any] | None) -> _Made:
+    async def _start(
+        self, tool: Tool, key: str, call_id: str, arguments: Mapping[str, Any], seen: Mapping[str, Any] | None
+    ) -> _Made:
         """Record a call that is about to be made, and report it."""
         # First for later attempts, then in the journal as sent: the process may die during the call.
         noted = None if self._made is None or seen is None else self._made.begin(tool, seen)
         about = ("tool", tool.name, _ONE_CALL, tool.side_effect, key)
         number = 0 if self._calls is None else await self._calls.sent(*about)
-        around = _NOTHING_AROUND if self._on_start is None else self._on_start(tool, key)
+        around = _NOTHING_AROUND if self._on_start is None else self._on_start(tool, key, call_id)
         if self._on_content is not None:
             self._on_content("arguments", key, arguments)
         return _Made(number, key, anyio.current_time(), around, noted)
@@ -360,6 +365,7 @@ class ToolPipeline:
         if guarded:
             await self._check_permission(tool, seen, key)
             self._check_nothing_waits()  # guardrails see only calls that may be made
+            # After the permission, so that guardrails see only allowed calls; changed arguments are checked once more.
             changed = await self._look_at_arguments(tool, seen)
             if changed is not None:
                 self._check_static(tool)
@@ -374,6 +380,7 @@ class ToolPipeline:
 
     def _check_static(self, tool: Tool) -> None:
         """Raise unless the tool is allowed, and in plan mode only reads."""
+        # The member's own list does not name the coordinator's tools; lists around the run still count.
         for allowed in self._around if self._is_offered(tool) else self._allowed:
             if not any(name in allowed for name in _names(tool)):
                 raise CallRefusedError(
@@ -403,6 +410,7 @@ class ToolPipeline:
                 decision: Any = await guard.check(tool.name, seen, tool.side_effect)
         except Exception as error:
             end = passing(error)
+            # A halt ends the run. Every other failure of the guard refuses the call.
             if isinstance(end, HaltError):
                 raise end from None
             raise CallRefusedError(
@@ -444,7 +452,7 @@ class ToolPipeline:
             with made.around:
                 return result_of(await _run(tool, arguments))
         except BaseException as raised:
-            error = failure_of(raised)
+            error = failure_of(raised)  # None: a cancellation, or the interpreter's own exit
             if error is None:
                 self._report_end(tool.name, "error", made, "the call was interrupted")
                 raise
@@ -473,12 +481,13 @@ class ToolPipeline:
         if outcome.action is GuardrailAction.DENY:
             return ToolResult(outcome.reason, is_error=True, refused_by=outcome.policy)
         if outcome.action is GuardrailAction.MODIFY:
+            # Without the value: it would still have what the guardrail took out of the text.
             return ToolResult(outcome.payload.text, result.is_error, None, result.refused_by, result.files)
         return result
 
     def _finish(self, tool: Tool, result: ToolResult, made: _Made) -> ToolResult:
         text = self._sanitize(result.text)
-        if text is not result.text:
+        if text is not result.text:  # the same object: nothing was masked or cut
             result = ToolResult(text, result.is_error, None, result.refused_by, result.files)
         if self._on_content is not None:
             self._on_content("result", made.key, result.text)
@@ -544,6 +553,7 @@ async def _run(tool: Tool, arguments: Mapping[str, Any]) -> Any:
     """Run a tool within its own timeout."""
     if tool.timeout is None:
         return await tool.call(arguments)
+    # Not `fail_after`, whose error would look like a TimeoutError of the tool.
     with anyio.move_on_after(tool.timeout):
         return await tool.call(arguments)
     raise TimeoutError(f"it took longer than {tool.timeout:g} seconds")
@@ -655,6 +665,7 @@ class Toolbox:
 
     def _reads(self, call: ToolCall) -> bool:
         tool = self._tools.get(call.name)
+        # A call of no tool is only refused, so it needs no turn of its own.
         return tool is None or (tool.side_effect == "read" and tool.ends is None)
 
     async def _call(self, call: ToolCall) -> ToolResult:
@@ -665,6 +676,7 @@ class Toolbox:
         return await self._pipeline.call_of_reply(tool, call.arguments, call_id=call.id)
 
     async def _side_by_side(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
+        # A tool may cancel its own task, which the group takes for the end of that task.
         lost = ToolResult("cancelled from inside a tool of this turn: there is no result", is_error=True)
         results = [lost] * len(calls)
 
@@ -676,5 +688,6 @@ class Toolbox:
                 for place in range(len(calls)):
                     group.start_soon(fill, place)
         except ExceptionGroup as error:
+            # The caller awaits what a single call raises, not a group.
             raise passing(error) or innermost(error) from None
         return results

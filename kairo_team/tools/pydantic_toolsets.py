@@ -54,10 +54,12 @@ class ToolsetSource:
 
     @asynccontextmanager
     async def _connect(self) -> AsyncGenerator[Sequence[Tool]]:
+        # A context needs a model; this one is never called.
         context = RunContext[Any](deps=self._deps, model=TestModel(), usage=RunUsage())
         toolset = await with_servers(self.toolset).for_run(context)
         async with toolset:
             tools = await toolset.get_tools(context)
+            # A deferred tool is executed by the caller of pydantic-ai, which is not there.
             yield [self._tool(toolset, context, tool) for tool in tools.values() if not tool.tool_def.defer]
 
     @staticmethod
@@ -81,7 +83,7 @@ class ToolsetSource:
         return isinstance(other, ToolsetSource) and self.toolset is other.toolset and self._deps is other._deps
 
     def __hash__(self) -> int:
-        return hash((id(self.toolset), id(self._deps)))
+        return hash((id(self.toolset), id(self._deps)))  # by identity, because deps need not be hashable
 
     def __repr__(self) -> str:
         return f"ToolsetSource({self.toolset.label})"

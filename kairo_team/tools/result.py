@@ -75,6 +75,7 @@ def text_of(value: Any) -> str:
     `str`.
     """
     if isinstance(value, str):
+        # The base's method, because a subclass may show something else than its text.
         return value if type(value) is str else str.__str__(value)
     if value is None:
         return ""
@@ -103,7 +104,7 @@ def _read_bytes(value: Any) -> str:
     if not _is_image(value):
         with suppress(UnicodeDecodeError):
             text = bytes(value).decode()
-            if "\0" not in text:
+            if "\0" not in text:  # binary data may be valid UTF-8 by chance
                 return text
     return file_sentence(value)
 
@@ -196,6 +197,7 @@ class Sanitizer:
         pieces: list[str] = []
         at, room, end = 0, self._most, min(length, self._most)
         for start, stop in spans:
+            # `room` is what is left of the limit: a mask may be longer than its secret.
             if start >= end or start - at >= room:
                 break
             pieces += [text[at:start], MASK]
@@ -206,6 +208,7 @@ class Sanitizer:
         left_out = length - end
         if left_out > 0:
             pieces.append(f"\n[{left_out} more characters left out]")
+        # Half a surrogate pair could not be sent to a model or written to a journal.
         return "".join(pieces).encode(errors="replace").decode()
 
 

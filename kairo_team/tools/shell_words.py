@@ -57,7 +57,7 @@ def shell_words(text: str) -> Mapping[str, bool] | None:
     for marked, expands in _values(text):
         wild = expands and WILD.search(marked) is not None
         value = marked.translate(_AS_WRITTEN)
-        if not value or found.get(value, -1) >= wild:
+        if not value or found.get(value, -1) >= wild:  # False < True: the reading that expands covers the other
             continue
         if len(value) > LONGEST_PATH:
             if (wild or "/." in value) and not re.search(r"\s", value):
@@ -105,6 +105,7 @@ def _alternatives(word: str) -> list[str]:
             waiting.append(f"{before}*{after}")
         else:
             waiting.append(before + group[0].translate(_LITERAL_BRACES) + after)
+    # Too many to list, so it may be anything.
     return [ANYTHING]
 
 
@@ -139,6 +140,7 @@ def _protected(quoted: re.Match[str]) -> str:
 
 def _values(text: str) -> Iterator[tuple[str, bool]]:
     texts = dict.fromkeys((text, joined_lines(text)))
+    # The text as it is, and as a shell would expand it: whether there is a shell is unknown.
     for read, expands in (*((one, False) for one in texts), *((_filled(one), True) for one in texts)):
         for word in _words(read):
             for whole in _pieces(word):
@@ -183,4 +185,5 @@ def _glued(word: str) -> Iterator[str]:
         yield word[glue.end() :]
     if re.match(r"-[^-]", head):
         letters = head.partition("/")[0]
+        # Only the program knows which option takes the value, so every rest may be a path.
         yield from (word[at:] for at in range(2, min(len(letters), _LONGEST_CLUSTER) + 1))

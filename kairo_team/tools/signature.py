@@ -38,11 +38,10 @@ class Signature:
         self._is_async = inspect.iscoroutinefunction(inner)
         self.description, descriptions = read_docstring(_docstring(function, inner))
         self._parameters = _parameters(function, inner, descriptions)
-        model = _build(shown(function), self._parameters)
+        model, self.schema = _build(shown(function), self._parameters)
         self._positional = {one.name: None for one in self._parameters if one.positional}
         self._validate = model.__pydantic_validator__.validate_python
-        self.schema: dict[str, Any] = model.model_json_schema(schema_generator=_PlainSchema)
-        self.schema.pop("title", None)
+        self.schema.pop("title", None)  # the model's class name says nothing about the tool
 
     @property
     def name(self) -> str:
@@ -60,6 +59,7 @@ class Signature:
             values: dict[str, Any] = _whole(found.__dict__)
         except ValidationError as error:
             raise ValueError(self._complaint(error)) from None
+        # Where an argument was not given, the function's own default is taken, which pydantic has never copied.
         given = found.__pydantic_fields_set__
         return {
             one.name: values[one.field] if one.field in given or one.default is Parameter.empty else one.default
@@ -76,6 +76,7 @@ class Signature:
         if self._is_async:
             return await self._function(*positional, **named)
         result = await run_in_thread(functools.partial(self._function, *positional, **named))
+        # A plain function may return a coroutine, such as a lambda around an async one.
         return await result if inspect.isawaitable(result) else result
 
     def _complaint(self, error: ValidationError) -> str:
@@ -215,10 +216,12 @@ def _annotation(owner: str, parameter: Parameter, inner: Any) -> Any:
     free: tuple[str, ...] = getattr(getattr(function, "__code__", None), "co_freevars", ())
     cells: tuple[CellType, ...] = getattr(function, "__closure__", None) or ()
 
+    # One annotation at a time: `get_type_hints` of the function would fail as a whole for a single wrong one.
     def holder() -> None: ...
 
     holder.__annotations__ = {parameter.name: parameter.annotation}
     try:
+        # A string annotation may name a local of the function around it.
         local: dict[str, Any] = {name: cell.cell_contents for name, cell in zip(free, cells, strict=False)}
         hints = get_type_hints(holder, getattr(function, "__globals__", {}), local, include_extras=True)
     except Exception as error:
@@ -236,8 +239,8 @@ class _PlainSchema(GenerateJsonSchema):
         return False
 
 
-def _build(owner: str, parameters: tuple[_Parameter, ...]) -> type[BaseModel]:
-    """Make the model that checks arguments; `ValueError` names the parameter that pydantic cannot describe."""
+def _build(owner: str, parameters: tuple[_Parameter, ...]) -> tuple[type[BaseModel], dict[str, Any]]:
+    """Make the model that checks arguments, and its JSON Schema; `ValueError` names a parameter that has none."""
     try:
         return _model(parameters)
     except Exception as error:
@@ -252,11 +255,11 @@ def _build(owner: str, parameters: tuple[_Parameter, ...]) -> type[BaseModel]:
         raise ValueError(f"{owner}: no JSON Schema can be made of its parameters: {error}") from error
 
 
-def _model(parameters: tuple[_Parameter, ...]) -> type[BaseModel]:
+def _model(parameters: tuple[_Parameter, ...]) -> tuple[type[BaseModel], dict[str, Any]]:
     definitions: dict[str, Any] = {one.field: one.definition for one in parameters}
     model = create_model("Arguments", __config__=ConfigDict(extra="forbid"), **definitions)
-    model.model_json_schema(schema_generator=_PlainSchema)
-    return model
+    # The schema too, to see whether it can be made: `_build` asks for all parameters, then for each.
+    return model, model.model_json_schema(schema_generator=_PlainSchema)
 
 
 def _fault(error: Any) -> str:
@@ -281,7 +284,8 @@ def read_docstring(text: str | None) -> tuple[str, dict[str, str]]:
     """
     if not text or not text.strip():
         return "", {}
-    readings = _readings(text)
+    # Every style needs one of these characters, and the parser takes longer to import than to work.
+    readings = _readings(text) if any(mark in text for mark in ":@-=") else []
     if not readings:
         return _one_line(_BLANK.split(text.strip(), maxsplit=1)[0]), {}
     found = max(readings, key=lambda reading: (len(reading.params), len(reading.meta)))
@@ -294,13 +298,11 @@ def read_docstring(text: str | None) -> tuple[str, dict[str, str]]:
 
 
 def _readings(text: str) -> list[Docstring]:
-    """Parse the text in each style that can read it.
-
-    The parser's own choice is not used: it counts a role at the start of a line (`:class:`) as much as a parameter.
-    """
+    """Parse the text in each style that can read it."""
     from docstring_parser import DocstringStyle, parse  # imported for the first tool: runs without tools do not need it
 
     found: list[Docstring] = []
+    # The parser's own choice of a style counts a role at the start of a line (`:class:`) as much as a parameter.
     for style in (DocstringStyle.REST, DocstringStyle.GOOGLE, DocstringStyle.NUMPYDOC, DocstringStyle.EPYDOC):
         try:
             found.append(parse(text, style))

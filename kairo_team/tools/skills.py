@@ -176,11 +176,11 @@ def _text_of(folder: Path, name: str, largest: int) -> str:
     with os.fdopen(opened, "rb") as stream:
         if not stat.S_ISREG(os.fstat(opened).st_mode):
             raise ValueError("it is not a regular file")
-        raw = stream.read(largest + 1)
+        raw = stream.read(largest + 1)  # one more shows that there is more; the size on disk may change
     if len(raw) > largest:
         raise ValueError(f"it has more than {largest:,} bytes")
     try:
-        return raw.decode("utf-8-sig")
+        return raw.decode("utf-8-sig")  # editors on Windows write a mark at the start
     except UnicodeDecodeError:
         raise ValueError("it is not UTF-8 text") from None
 
@@ -189,6 +189,7 @@ def _files_of(folder: Path) -> Iterator[str]:
     """Yield the other files of a skill, at most `MAX_FILES`; links and hidden ones are left out."""
     count = 0
     for place, folders, files in os.walk(folder):
+        # In place: `os.walk` descends into what is left.
         folders[:] = sorted(one for one in folders if not one.startswith("."))
         for one in sorted(files):
             path = Path(place) / one

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 def as_source(given: Any) -> ToolSource | None:
     """Return a tool source, or a pydantic-ai toolset as one; None for any other object."""
+    # The shape decides, because a source needs no base class.
     if callable(getattr(given, "connect", None)):
         source: ToolSource = given
         return source
@@ -167,7 +168,7 @@ class Connections:
     def _forget(self, name: str, connection: _Connection) -> None:
         """Make the next caller connect again."""
         if self._connections.get(name) is connection:
-            del self._connections[name]
+            del self._connections[name]  # only ours: a new one may have its place already
 
 
 def _checked(name: str, tools: Any) -> tuple[Tool, ...]:

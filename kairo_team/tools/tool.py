@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Literal, TypeVar, cast, get_args, overload
 
-from kairo_team._util.frozen import FrozenDict, check_kind, freeze, freeze_json
+from kairo_team._util.frozen import FrozenDict, check_kind, freeze, freeze_json, known_call, trusted
 from kairo_team.messages import ToolSpec
 from kairo_team.permissions import SideEffect
 
@@ -65,6 +65,8 @@ class Tool:
     """Whether the list `allow` of the MCP server names this tool. A team
     without an `McpPolicy` of its own then allows it."""
 
+    _spec: ToolSpec = field(init=False, repr=False, compare=False)
+
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise ValueError(
@@ -83,11 +85,12 @@ class Tool:
                 raise ValueError(f"{owner}: {what} must be a string or None, not {text!r}")
         _check_options(owner, self.side_effect, self.timeout, self.ends)
         object.__setattr__(self, "parameters", _schema(owner, self.parameters))
+        object.__setattr__(self, "_spec", trusted(ToolSpec)(self.name, self.description, self.parameters))
 
     @property
     def spec(self) -> ToolSpec:
         """The tool's specification for a model."""
-        return ToolSpec(self.name, self.description, self.parameters)
+        return self._spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,7 @@ def tool(
     idempotent: bool = False,
     ends: Ends | None = None,
 ) -> Callable[[F], F]: ...
+@known_call
 def tool(
     function: Any = None,
     /,
@@ -212,7 +216,7 @@ def _schema(owner: str, parameters: Any) -> Mapping[str, Any]:
     if given.get("type", "object") != "object":
         raise ValueError(f"{owner}: the parameters must be the JSON Schema of an object, not {parameters!r:.200}")
     try:
-        schema: Mapping[str, Any] = freeze_json(given or NO_PARAMETERS)
+        schema: Mapping[str, Any] = freeze_json(given or NO_PARAMETERS)  # providers refuse an empty schema
     except ValueError as error:
         raise ValueError(f"{owner}: the parameters are not a JSON Schema: {error}") from error
     return schema

@@ -66,7 +66,7 @@ class ToolServer:
                 Tool(
                     name=one.name,
                     description=one.spec.description,
-                    input_schema={"type": "object", **thaw(one.spec.parameters)},
+                    input_schema={"type": "object", **thaw(one.spec.parameters)},  # the protocol requires a type
                     annotations=ToolAnnotations(read_only_hint=one.tool.side_effect == "read"),
                 )
                 for one in self._tools
@@ -80,6 +80,7 @@ class ToolServer:
         sentence = self._refuse(None)
         if sentence is None:
             try:
+                # MCP names no call, and the pipeline needs an id that no other call has.
                 (result,) = await self._tools.run([ToolCall(f"call_{uuid4().hex}", asked.name, arguments)])
             except KairoError as error:
                 sentence = self._refuse(error) or str(error)

@@ -107,7 +107,7 @@ _WORDS: Final[Mapping[str, str]] = {
 def _case_row(case: str, trials: Sequence[Trial]) -> tuple[str, str, str]:
     passed = sum(one.outcome == "pass" for one in trials)
     first = next(one for one in trials if one.outcome != "pass")
-    return case, f"{passed} of {len(trials)}", f"{_WORDS[first.outcome]}: {one_line(first.why, _WHY)}"
+    return case, f"{passed:,} of {len(trials):,}", f"{_WORDS[first.outcome]}: {one_line(first.why, _WHY)}"
 
 
 def draw_comparison(found: Comparison) -> str:

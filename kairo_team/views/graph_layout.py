@@ -1,17 +1,18 @@
-"""The places of the boxes and arrows of a plan: layers by longest path, few crossings, nothing on top of a box.
+"""The places of the boxes and arrows of a graph: layers by longest path, few crossings, nothing on top of a box.
 
 The method is layered drawing (Sugiyama, Tagawa and Toda, 1981). Layers become columns from left to right; a tall layer
 whose arrows join few other tasks becomes several columns. An arrow that passes columns gets a lane through each.
 Columns are sorted by the mean place of their neighbours, and the order with the fewest crossings is kept. Then
 everything moves as near to its neighbours as its column allows. Arrows that pass the same columns share lanes when
-they leave the same task or reach the same task.
+they leave the same task or reach the same task. Parts of a graph that no arrow joins are drawn one below the other, and
+boxes without any arrow in rows and columns below them.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import ceil, sqrt
@@ -24,6 +25,8 @@ _FEWEST: Final = 12
 """Boxes that always fit into one column."""
 _PER_ROOT: Final = 1.7
 """Boxes in the tallest column per square root of all boxes; the picture is then about as wide as high."""
+_FEWEST_LOOSE: Final = 4
+"""Boxes without an arrow that always fit into one column."""
 _ROUNDS: Final = 12
 """Sweeps over the columns, for their order and again for their heights."""
 _BETWEEN_BOXES: Final = 18.0
@@ -55,8 +58,7 @@ class Layout:
     height: float
     boxes: Mapping[str, Box]
     routes: Mapping[tuple[str, str], tuple[Point, ...]]
-    """Corners from box to box. Steps alternate: one crosses the space between two columns, the next follows a lane
-    through a column."""
+    """Corners from box to box: a step crosses the space between two columns, or is level and passes through one."""
 
 
 @dataclass(slots=True, eq=False)
@@ -64,6 +66,7 @@ class _Item:
     """A box or a lane in a column."""
 
     column: int
+    width: float = 0.0
     height: float = 0.0
     weight: float = _LANE_WEIGHT
     middle: float = 0.0
@@ -76,21 +79,91 @@ class _Item:
 _Columns = list[list[_Item]]
 
 
-def lay_out(dag: nx.DiGraph[str], width: float, heights: Mapping[str, float]) -> Layout:
-    """Lay out a directed acyclic graph; all boxes have the same width, each has its own height."""
+def lay_out(dag: nx.DiGraph[str], width: float | Mapping[str, float], heights: Mapping[str, float]) -> Layout:
+    """Lay out a directed acyclic graph; all boxes have the same width or their own, and each has its own height."""
+    import networkx as nx
+
+    sizes = {name: (width if isinstance(width, float | int) else width[name], heights[name]) for name in dag}
+    joined = [set(part) for part in nx.weakly_connected_components(dag) if len(part) > 1]
+    number = {name: at for at, name in enumerate(dag)}
+    joined.sort(key=lambda part: min(map(number.__getitem__, part)))
+    parts = [_lay_out_joined(_only(dag, part), sizes) for part in joined]
+    loose = [name for name in dag if not dag.degree(name)]
+    if loose:
+        parts.append(_in_columns(loose, sizes))
+    return below_each_other(parts)
+
+
+def _only(dag: nx.DiGraph[str], part: set[str]) -> nx.DiGraph[str]:
+    """Return a part of a graph, in the order of the whole."""
+    if len(part) == len(dag):
+        return dag
+    import networkx as nx
+
+    own: nx.DiGraph[str] = nx.DiGraph()
+    own.add_nodes_from(name for name in dag if name in part)
+    own.add_edges_from((a, b) for a, b in dag.edges if a in part)
+    return own
+
+
+def below_each_other(parts: Sequence[Layout]) -> Layout:
+    """Put layouts below each other."""
+    boxes: dict[str, Box] = {}
+    routes: dict[tuple[str, str], tuple[Point, ...]] = {}
+    top = 0.0
+    for part in parts:
+        boxes |= {name: box._replace(y=box.y + top) for name, box in part.boxes.items()}
+        routes |= {edge: tuple((x, y + top) for x, y in corners) for edge, corners in part.routes.items()}
+        top += part.height + _BETWEEN_BOXES
+    return Layout(max(part.width for part in parts), top - _BETWEEN_BOXES, boxes, routes)
+
+
+def _in_columns(names: Sequence[str], sizes: Mapping[str, tuple[float, float]]) -> Layout:
+    """Put boxes without arrows into columns, about as high as they are wide together."""
+    most = max(_FEWEST_LOOSE, ceil(_PER_ROOT * sqrt(len(names))))
+    rows = ceil(len(names) / ceil(len(names) / most))
+    boxes: dict[str, Box] = {}
+    left = bottom = 0.0
+    for at in range(0, len(names), rows):
+        column, top = names[at : at + rows], 0.0
+        for name in column:
+            wide, high = sizes[name]
+            boxes[name] = Box(left, top, wide, high)
+            top += high + _BETWEEN_BOXES
+        left += max(sizes[name][0] for name in column) + _BETWEEN_BOXES
+        bottom = max(bottom, top - _BETWEEN_BOXES)
+    return Layout(left - _BETWEEN_BOXES, bottom, boxes, {})
+
+
+def _lay_out_joined(dag: nx.DiGraph[str], sizes: Mapping[str, tuple[float, float]]) -> Layout:
     names = _columns(dag)
-    boxes = {name: _Item(at, heights[name], 1.0) for at, column in enumerate(names) for name in column}
+    boxes = {name: _Item(at, *sizes[name], 1.0) for at, column in enumerate(names) for name in column}
     columns = [[boxes[name] for name in column] for column in names]
     chains = _chains(dag, boxes, columns)
     _untangle(columns)
     _settle(columns)
-    lefts = _lefts(columns, width)
+    widths = [max(item.width for item in column) for column in columns]
+    lefts = _lefts(columns, widths)
     places = {
-        name: Box(lefts[item.column], item.middle - item.height / 2, width, item.height) for name, item in boxes.items()
+        name: Box(lefts[item.column], item.middle - item.height / 2, item.width, item.height)
+        for name, item in boxes.items()
     }
-    routes = {edge: _route(chain, lefts, width) for edge, chain in chains.items()}
+    routes = {edge: _route(chain, lefts, widths) for edge, chain in chains.items()}
     bottom = max(item.middle + item.height / 2 for column in columns for item in column)
-    return Layout(lefts[-1] + width, bottom, places, routes)
+    return Layout(lefts[-1] + widths[-1], bottom, places, routes)
+
+
+def path_of(corners: Sequence[Point]) -> str:
+    """Write corners as a path of SVG: a line where a step is level, else a curve."""
+    return " ".join(_steps(corners))
+
+
+def _steps(corners: Sequence[Point]) -> Iterator[str]:
+    yield f"M{corners[0][0]:.0f},{corners[0][1]:.0f}"
+    for (x, y), (to_x, to_y) in pairwise(corners):
+        half = (x + to_x) / 2
+        curve = f"C{half:.0f},{y:.0f} {half:.0f},{to_y:.0f} {to_x:.0f},{to_y:.0f}"
+        yield f"H{to_x:.0f}" if y == to_y else curve
 
 
 # ---------------------------------------------------------------- columns and lanes
@@ -199,22 +272,11 @@ def _settle(columns: _Columns) -> None:
         # The last two sweeps weigh both sides, so that the final places favour neither.
         forward, last = turn % 2 == 0, turn >= _ROUNDS - 2
         for column in columns if forward else reversed(columns):
-            _stack(column, _wanted(column, forward=forward, both=last))
+            _stack(column, [_wish(item, forward=forward, both=last) for item in column])
     top = min(item.middle - item.height / 2 for column in columns for item in column)
     for column in columns:
         for item in column:
             item.middle -= top
-
-
-def _wanted(column: Sequence[_Item], *, forward: bool, both: bool) -> list[float]:
-    """Return the ideal place of each item of a column; an item without a neighbour stays with the one above it."""
-    tied = [item for item in column if item.before or item.after]
-    last = _wish(tied[0], forward=forward, both=both) if tied else column[0].middle
-    wanted: list[float] = []
-    for item in column:
-        last = _wish(item, forward=forward, both=both) if item.before or item.after else last
-        wanted.append(last)
-    return wanted
 
 
 def _wish(item: _Item, *, forward: bool, both: bool) -> float:
@@ -249,18 +311,20 @@ def _distance(above: _Item, below: _Item) -> float:
     return (above.height + below.height) / 2 + gap
 
 
-def _lefts(columns: _Columns, width: float) -> list[float]:
+def _lefts(columns: _Columns, widths: Sequence[float]) -> list[float]:
     """Return the left edge of each column; more arrows between two columns put them wider apart."""
     lefts = [0.0]
-    for column in columns[:-1]:
+    for column, width in zip(columns[:-1], widths, strict=False):
         arrows = sum(len(item.after) for item in column)
         lefts.append(lefts[-1] + width + min(_GAP_MOST, _GAP + _GAP_PER_ARROW * arrows))
     return lefts
 
 
-def _route(chain: Sequence[_Item], lefts: Sequence[float], width: float) -> tuple[Point, ...]:
+def _route(chain: Sequence[_Item], lefts: Sequence[float], widths: Sequence[float]) -> tuple[Point, ...]:
     corners: list[Point] = []
     for item in chain:
-        left = lefts[item.column]
-        corners += [(left, item.middle), (left + width, item.middle)]
-    return tuple(corners[1:-1])
+        left, whole = lefts[item.column], widths[item.column]
+        corners += [(left, item.middle), (left + whole, item.middle)]
+    # An arrow leaves its box, which may be narrower than the column, and passes the rest of the column level.
+    start = (lefts[chain[0].column] + chain[0].width, chain[0].middle)
+    return (*([start] if start != corners[1] else []), *corners[1:-1])

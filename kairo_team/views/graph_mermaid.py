@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from kairo_team.views.graph_chart import Chart, Node
+    from kairo_team.views.graph_chart import Chart
 
 MOST_EDGES: Final = 500
 """Edges that Mermaid draws unless its own configuration, which no chart can change, allows more (`maxEdges`)."""
@@ -25,7 +25,9 @@ def draw_mermaid(chart: Chart) -> str:
     """Return the flowchart's text, from left to right; tasks are `t1`, `t2` and so on, in plan order."""
     names = {node.id: f"t{number}" for number, node in enumerate(chart.nodes, 1)}
     lines = ["---", f"title: {_write_title(chart.title)}", "---", "flowchart LR"]
-    lines += [f'    {names[node.id]}["{_label(node)}"]' for node in chart.nodes]
+    for node in chart.nodes:
+        label = "<br/>".join(_escape(line) for line in (node.id, node.who, node.remark) if line)
+        lines.append(f'    {names[node.id]}["{label}"]')
     lines += [f"    {names[before]} --> {names[after]}" for before, after in chart.edges]
     return "\n".join(lines) + "\n"
 
@@ -33,10 +35,6 @@ def draw_mermaid(chart: Chart) -> str:
 def _write_title(title: str) -> str:
     """Return a YAML string on one line; as in JSON, without anything that looks like a tag."""
     return json.dumps(title, ensure_ascii=False).replace("<", "\\u003c").replace(">", "\\u003e")
-
-
-def _label(node: Node) -> str:
-    return "<br/>".join(_escape(line) for line in (node.id, node.who, node.remark) if line)
 
 
 def _escape(text: str) -> str:

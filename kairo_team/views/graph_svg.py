@@ -8,12 +8,12 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from rich.cells import cell_len, chop_cells
 
-from kairo_team.views.graph_layout import Box, Layout, Point, lay_out
+from kairo_team.views.graph_frames import Picture, Shape, arrange
+from kairo_team.views.graph_layout import Box, path_of
 
 if TYPE_CHECKING:
     from kairo_team.views.graph_chart import Chart, Node
@@ -41,8 +41,12 @@ text {{ font: 12px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace;
 .size {{ fill: {_GREY} }}
 .id {{ font-weight: bold }}
 .remark {{ font-style: italic }}
+.soft {{ fill: {_GREY} }}
 .edge {{ fill: none; stroke: {_GREY}; stroke-width: 1.4 }}
-.task rect {{ stroke: {_GREY} }}
+.back {{ stroke-dasharray: 5 4; stroke-linejoin: round }}
+.frame rect {{ fill: none; stroke: {_GREY} }}
+.frame text {{ fill: {_GREY} }}
+.task rect, .square {{ stroke: {_GREY} }}
 </style>"""
 _ARROW: Final = (
     '<defs><marker id="arrow" viewBox="0 0 8 8" refX="7.5" refY="4" markerWidth="6" markerHeight="6" orient="auto">'
@@ -55,8 +59,9 @@ def draw_svg(chart: Chart) -> str:
     cells = max(cell_len(line) for node in chart.nodes for line in _lines(node))
     cells = min(max(cells, _FEWEST_CELLS), _MOST_CELLS)
     heights = {node.id: 2 * _PADDING - 4 + _LINE * len(_lines(node)) for node in chart.nodes}
-    layout = lay_out(chart.plan.dag, cells * _CELL + 2 * _PADDING, heights)
-    parts = [*_head(chart, layout), *_edges(chart, layout), *_boxes(chart, layout, cells)]
+    shapes = [Shape(task.id, task.depends_on, task.part_of, task.growth) for task in chart.plan.tasks]
+    picture = arrange(shapes, cells * _CELL + 2 * _PADDING, heights)
+    parts = [*_head(chart, picture), *_frames(chart, picture), *_edges(picture), *_boxes(chart, picture, cells)]
     return "\n".join([*parts, "</g>", "</svg>", ""])
 
 
@@ -64,10 +69,10 @@ def _lines(node: Node) -> list[str]:
     return [line for line in (node.id, node.who, node.remark) if line]
 
 
-def _head(chart: Chart, layout: Layout) -> Iterator[str]:
+def _head(chart: Chart, picture: Picture) -> Iterator[str]:
     title = _cut(chart.title, 48)
-    wide = max(layout.width, cell_len(title) * _TITLE_CELL + cell_len(chart.size) * _CELL + 24)
-    width, height = round(wide + 2 * _MARGIN), round(layout.height + _HEAD + 2 * _MARGIN)
+    wide = max(picture.width, cell_len(title) * _TITLE_CELL + cell_len(chart.size) * _CELL + 24)
+    width, height = round(wide + 2 * _MARGIN), round(picture.height + _HEAD + 2 * _MARGIN)
     size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
     yield f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">'
     yield f"<title>{_escape(chart.title)}: {chart.size}</title>"
@@ -79,47 +84,58 @@ def _head(chart: Chart, layout: Layout) -> Iterator[str]:
     yield f'<g transform="translate({_MARGIN:g},{_MARGIN + _HEAD:g})">'
 
 
-def _edges(chart: Chart, layout: Layout) -> Iterator[str]:
-    for edge in chart.edges:
+def _frames(chart: Chart, picture: Picture) -> Iterator[str]:
+    nodes = {node.id: node for node in chart.nodes}
+    for name, box in picture.frames.items():
+        cells = int((box.width - 2 * _PADDING) / _CELL)
+        yield from _box(nodes[name], box, "none", cells, "frame")
+    for words, (x, y) in picture.rounds:
+        yield f'<text class="soft" x="{x:.1f}" y="{y:.1f}">{words}</text>'
+    for name, corners in picture.backs.items():
+        path = "M" + " L".join(f"{x:.0f},{y:.0f}" for x, y in corners)
+        yield f'<path class="edge back" d="{path}" marker-end="url(#arrow)"><title>{_escape(name)} again</title></path>'
+    for corners in picture.nexts:
+        yield f'<path class="edge" d="{path_of(corners)}" marker-end="url(#arrow)"/>'
+
+
+def _edges(picture: Picture) -> Iterator[str]:
+    for edge, corners in picture.arrows:
         before, after = map(_escape, edge)
-        path = _path(layout.routes[edge])
         yield (
-            f'<path class="edge" data-from="{before}" data-to="{after}" d="{path}" marker-end="url(#arrow)">'
-            f"<title>{before} to {after}</title></path>"
+            f'<path class="edge" data-from="{before}" data-to="{after}" d="{path_of(corners)}" '
+            f'marker-end="url(#arrow)"><title>{before} to {after}</title></path>'
         )
 
 
-def _path(corners: tuple[Point, ...]) -> str:
-    """Write a curve through each space between two columns, and a straight line along each lane."""
-    parts = [f"M{_point(corners[0])}"]
-    for number, ((x, y), (next_x, next_y)) in enumerate(pairwise(corners)):
-        if number % 2:
-            parts.append(f"H{next_x:.0f}")
-        else:
-            half = (x + next_x) / 2
-            parts.append(f"C{_point((half, y))} {_point((half, next_y))} {_point((next_x, next_y))}")
-    return " ".join(parts)
-
-
-def _point(point: Point) -> str:
-    return f"{point[0]:.0f},{point[1]:.0f}"
-
-
-def _boxes(chart: Chart, layout: Layout, cells: int) -> Iterator[str]:
+def _boxes(chart: Chart, picture: Picture, cells: int) -> Iterator[str]:
     workers = {who: number for number, who in enumerate(dict.fromkeys(node.who for node in chart.nodes))}
     for node in chart.nodes:
-        yield from _box(node, layout.boxes[node.id], _GROUNDS[workers[node.who] % len(_GROUNDS)], cells)
+        ground = _GROUNDS[workers[node.who] % len(_GROUNDS)]
+        if node.id in picture.boxes:
+            yield from _box(node, picture.boxes[node.id], ground, cells, "task")
+        elif node.id in picture.squares:
+            yield (
+                f'<rect class="square" data-task="{_escape(node.id)}" {_place(picture.squares[node.id])} rx="2" '
+                f'fill="{ground}"><title>{_tooltip(node)}</title></rect>'
+            )
 
 
-def _box(node: Node, box: Box, ground: str, cells: int) -> Iterator[str]:
-    yield f'<g class="task" data-task="{_escape(node.id)}">'
-    yield f"<title>{_escape(chr(10).join([*_lines(node), node.description]))}</title>"
-    place = f'x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}"'
-    yield f'<rect {place} rx="6" fill="{ground}"/>'
+def _place(box: Box) -> str:
+    return f'x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}"'
+
+
+def _tooltip(node: Node) -> str:
+    return _escape(chr(10).join([*_lines(node), node.description]))
+
+
+def _box(node: Node, box: Box, ground: str, cells: int, kind: str) -> Iterator[str]:
+    yield f'<g class="{kind}" data-task="{_escape(node.id)}">'
+    yield f"<title>{_tooltip(node)}</title>"
+    yield f'<rect {_place(box)} rx="6" fill="{ground}"/>'
     lines = [("id", _cut_middle(node.id, cells)), ("who", _cut(node.who, cells)), ("remark", _cut(node.remark, cells))]
-    for number, (kind, line) in enumerate(entry for entry in lines if entry[1]):
+    for number, (style, line) in enumerate(entry for entry in lines if entry[1]):
         place = f'x="{box.x + _PADDING:.1f}" y="{box.y + _PADDING + 9 + number * _LINE:.1f}"'
-        yield f'<text {place} class="{kind}">{_escape(line)}</text>'
+        yield f'<text {place} class="{style}">{_escape(line)}</text>'
     yield "</g>"
 
 

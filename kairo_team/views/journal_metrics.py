@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kairo_team.durable.postgres import PostgresJournal
 from kairo_team.durable.processes import has_connection
-from kairo_team.recorded import ENDED
+from kairo_team.recorded import GIVEN_UP
 
 if TYPE_CHECKING:
     from kairo_team.durable.accounts import Account
@@ -51,16 +51,13 @@ _QUESTIONS: Final = (
 )
 _CALLS: Final = (
     "SELECT run.team, run.state, run.owner, count(*) AS number, sum(CASE WHEN {over} THEN 1 ELSE 0 END) AS over"
-    " FROM run JOIN call USING (run_id) WHERE run.state IN ('running', 'suspended', 'interrupted')"
+    " FROM run JOIN call USING (run_id) WHERE run.state IN ('running', 'suspended', 'interrupted', 'given_up')"
     " AND call.state = 'sent' GROUP BY run.team, run.state, run.owner"
 )
 _UNITS: Final = (
     "SELECT kind, count(*) AS number, {now} - min(sent_at) AS age FROM unit WHERE state = 'sent' GROUP BY kind"
 )
-_GIVEN_UP: Final = (
-    "SELECT team, count(*) AS number FROM unit JOIN run USING (run_id)"
-    " WHERE kind = 'run' AND problem IS NOT NULL AND run.state NOT IN ({ended}) GROUP BY team"
-)
+_GIVEN_UP: Final = "SELECT team, count(*) AS number FROM run WHERE state = ? AND parent IS NULL GROUP BY team"
 _WORKERS: Final = "SELECT team, concurrency, lock FROM process WHERE kind = 'worker' AND state = 'live'"
 
 
@@ -112,8 +109,7 @@ def _of_units(connection: Connection) -> Iterator[Value]:
     for row in connection.execute(_UNITS.format(now=connection.now)).fetchall():
         yield Value("kairo.waiting_units", {"kind": row["kind"]}, row["number"])
         yield Value("kairo.waiting_unit.age", {"kind": row["kind"]}, _age(row["age"]))
-    marks = ", ".join("?" * len(ENDED))
-    for row in connection.execute(_GIVEN_UP.format(ended=marks), ENDED).fetchall():
+    for row in connection.execute(_GIVEN_UP, (GIVEN_UP,)).fetchall():
         yield Value("kairo.runs_given_up", {"team": row["team"]}, row["number"])
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
+from datetime import datetime, timedelta
 from decimal import Decimal
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final, Self
 
 from rich.console import Console, Group, OverflowMethod, RenderableType
@@ -18,9 +21,11 @@ from kairo_team._util.terminal import TERMINAL
 from kairo_team.budget import Budget
 from kairo_team.views.open_tasks import describe_chain
 from kairo_team.views.progress import RowState, RunProgress, TaskRow
-from kairo_team.views.text import clock, describe_verdict, one_line
+from kairo_team.views.text import clock, count, describe_verdict, duration, one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kairo_team.events import Event
 
 WIDE: Final = 100
@@ -29,6 +34,14 @@ NARROW: Final = 64
 """Columns below which a row shows only its task, its state and what happened last."""
 _FRAME: Final = 9
 """Lines around the rows: team, tokens, dollars, blank, heads, fold, blank, notice, and the line with the cursor."""
+_MANY: Final = 10
+"""The fewest tasks for which a bar is drawn."""
+_MOST_CAUSES: Final = 3
+"""Causes of failures that stay in sight, in a terminal that is high enough."""
+_HIGH: Final = 16
+"""Lines from which a terminal is."""
+_NAMED: Final = 3
+"""Failed tasks that are named with a cause."""
 _NEARLY: Final = 0.8
 """Share of a limit from which the bar warns."""
 
@@ -61,6 +74,8 @@ class LiveView:
         self._drawn: tuple[object, ...] = ()
         """Seconds, notice and console size of the last drawing."""
         self._began = time.monotonic()
+        self._read = self._began
+        """When the latest event was read, which gives the events' clock."""
         self._pause = 1.0 / rate
         self._over = threading.Event()
         self._drawing = threading.Lock()
@@ -125,17 +140,57 @@ class LiveView:
 
     def render(self) -> RenderableType:
         """Draw the current state; fits into the console's size."""
+        if self._events:
+            self._read = time.monotonic()
         while self._events:
             self.progress.take(self._events.popleft())
         width, height = self._console.size
-        rows = self.progress.visible(max(1, height - _FRAME))
-        parts: list[RenderableType] = [self._head(width), *self._spending(width), "", self._table(rows, width)]
+        bar = [self._task_bar(width)] if len(self.progress.rows) >= _MANY else []
+        rows = self.progress.visible(max(1, height - _FRAME - len(bar)))
+        failures = self._failures() if height >= _HIGH and len(rows) < len(self.progress.rows) else []
+        if failures:
+            rows = self.progress.visible(height - _FRAME - len(bar) - len(failures))
+        parts: list[RenderableType] = [self._head(width), *bar, *self._spending(width), "", self._table(rows, width)]
+        parts += failures
         folded = self.progress.describe_counts(rows)
         if folded:
             parts.append(Text(f"and {folded}", style="dim", no_wrap=True, overflow=self._cut))
         if self._notice:
             parts.append(Text(f"\n{self._notice}", style="bold yellow", no_wrap=True, overflow=self._cut))
         return Group(*parts)
+
+    def _now(self) -> datetime:
+        """Return the time by the clock of the events."""
+        assert self.progress.latest is not None, "a task has had an event"
+        over = self.progress.ended is not None
+        return self.progress.latest + timedelta(seconds=0.0 if over else time.monotonic() - self._read)
+
+    def _task_bar(self, width: int) -> Text:
+        """Draw the shares of tasks that are done, at work and lost, with the pace and the time that is left."""
+        progress = self.progress
+        lost = progress.count(RowState.FAILED, RowState.SKIPPED, RowState.CANCELLED)
+        busy = progress.count(RowState.RUNNING, RowState.REVIEWING)
+        done, whole = progress.count(RowState.DONE), len(progress.rows)
+        pace = progress.pace.describe(progress.count(RowState.PENDING) + busy, self._now())
+        marks = "#x+-" if self._console.options.ascii_only else "\u2588\u2593\u2592\u2591"
+        cells = _shared((done, lost, busy, whole - done - lost - busy), width // 6 if width < NARROW else width // 4)
+        line = Text(f"{'tasks':<8}", no_wrap=True, overflow=self._cut)
+        for mark, style, part in zip(marks, ("green", "red", "cyan", "dim"), cells, strict=True):
+            line.append(mark * part, style=style)
+        words = [f"{busy:,} at work" if busy else "", pace]
+        return line.append(f" {', '.join(filter(None, words))}")
+
+    def _failures(self) -> list[RenderableType]:
+        """Draw why tasks failed, each cause once: they stay in sight while the table moves on."""
+        lines: list[RenderableType] = []
+        failures = self.progress.failures
+        for cause, ids in list(failures.items())[:_MOST_CAUSES]:
+            more = f" and {len(ids) - _NAMED:,} more" if len(ids) > _NAMED else ""
+            words = one_line(f"failed: {', '.join(ids[:_NAMED])}{more}: {cause}")
+            lines.append(Text(words, style="red", no_wrap=True, overflow=self._cut))
+        if len(failures) > _MOST_CAUSES:
+            lines.append(Text(f"and {count(len(failures) - _MOST_CAUSES, 'more cause')}", style="red"))
+        return lines
 
     def _head(self, width: int) -> RenderableType:
         progress = self.progress
@@ -162,30 +217,38 @@ class LiveView:
         if limits.tokens is not None:
             most = limits.tokens + spending.more_tokens
             spent, held = spending.tokens, spending.held
-            words = f"{spent:,} of {most:,}, {held:,} held"
-            words += "" if width < NARROW else f", {max(most - spent - held, 0):,} free"
-            lines.append(self._bar("tokens", words, _share(spent, most), _share(held, most), width))
+            aside = min(self.progress.set_aside.tokens, max(most - spent - held, 0))
+            words = f"{spent:,} of {most:,}, {held:,} held" + (f", {aside:,} set aside" if aside else "")
+            free = f", {max(most - spent - held - aside, 0):,} free"
+            lines.append(self._bar("tokens", words, free, [_share(one, most) for one in (spent, held, aside)], width))
         elif spending.held:
             unlimited += f" and {spending.held:,} held"
         if limits.dollars is not None:
             all_dollars, paid, kept = limits.dollars + spending.more_dollars, spending.dollars, spending.held_dollars
+            saved = min(self.progress.set_aside.dollars, max(all_dollars - paid - kept, Decimal(0)))
             words = f"{_money(paid)} of {_money(all_dollars)}, {_money(kept)} held"
-            words += "" if width < NARROW else f", {_money(max(all_dollars - paid - kept, Decimal(0)))} free"
-            lines.append(self._bar("dollars", words, _share(paid, all_dollars), _share(kept, all_dollars), width))
+            words += f", {_money(saved)} set aside" if saved else ""
+            free = f", {_money(max(all_dollars - paid - kept - saved, Decimal(0)))} free"
+            shares = [_share(one, all_dollars) for one in (paid, kept, saved)]
+            lines.append(self._bar("dollars", words, free, shares, width))
         elif spending.dollars:
             unlimited += f", {_money(spending.dollars)}"
         return lines if limits.tokens is not None else [Text(f"{unlimited}, no limit"), *lines]
 
-    def _bar(self, what: str, words: str, spent: float, held: float, width: int) -> Text:
-        """Draw shares of a limit: spent, held for calls, free; the three differ without colours too."""
-        marks = "#+-" if self._console.options.ascii_only else "\u2588\u2592\u2591"
-        colour = "red" if spent >= 1 else "yellow" if spent >= _NEARLY else "green"
+    def _bar(self, what: str, words: str, free: str, shares: Sequence[float], width: int) -> Text:
+        """Draw shares of a limit: spent, held for calls, set aside, and free; the four differ without colours too.
+
+        On a short line the words leave out the free amount.
+        """
+        marks = "#+/-" if self._console.options.ascii_only else "\u2588\u2592\u259a\u2591"
+        colour = "red" if shares[0] >= 1 else "yellow" if shares[0] >= _NEARLY else "green"
         cells = width // 6 if width < NARROW else width // 4
-        full = min(round(spent * cells), cells)
-        part = min(round((spent + held) * cells), cells) - full
+        ends = [min(round(end * cells), cells) for end in accumulate((*shares, 1.0))]
         line = Text(f"{what:<8}", no_wrap=True, overflow=self._cut)
-        line.append(marks[0] * full, style=colour).append(marks[1] * part, style="cyan")
-        return line.append(marks[2] * (cells - full - part), style="dim").append(f" {words}")
+        for mark, style, start, end in zip(marks, (colour, "cyan", "blue", "dim"), (0, *ends), ends, strict=False):
+            line.append(mark * (end - start), style=style)
+        line.append(f" {words}")
+        return line if width < NARROW or len(line) + len(free) > width else line.append(free)
 
     @property
     def _cut(self) -> OverflowMethod:
@@ -202,10 +265,15 @@ class LiveView:
             table.add_column("try", justify="right", width=3, no_wrap=True)
             table.add_column("verdict", width=18 if wide else 9, no_wrap=True, overflow=self._cut)
             table.add_column("tokens", justify="right", width=15 if wide else 13, no_wrap=True)
+        if wide:
+            table.add_column("time", justify="right", width=7, no_wrap=True)
         table.add_column("last", ratio=1, no_wrap=True, overflow=self._cut)
         for row in rows:
             task, state, *work = _cells(row, brief=not wide)
-            table.add_row(task, state, *(() if narrow else work), Text(self.progress.describe_last(row), style="dim"))
+            seconds = row.seconds(self._now()) if wide else None
+            took = ["" if seconds is None else duration(seconds)] if wide else []
+            last = Text(self.progress.describe_last(row), style="dim")
+            table.add_row(task, state, *(() if narrow else work), *took, last)
         return table
 
 
@@ -217,6 +285,16 @@ def _share(part: Decimal | int, whole: Decimal | int) -> float:
 def _money(dollars: Decimal) -> str:
     """Write dollars to a hundredth of a cent."""
     return f"${dollars:,.4f}"
+
+
+def _shared(parts: Sequence[int], cells: int) -> list[int]:
+    """Share cells among parts, at least one for each that is not 0."""
+    whole = sum(parts) or 1
+    least = [int(part > 0) for part in parts]
+    shared = [max(one, part * cells // whole) for one, part in zip(least, parts, strict=True)]
+    most = shared.index(max(shared))
+    shared[most] += cells - sum(shared)
+    return shared
 
 
 def _cells(row: TaskRow, *, brief: bool) -> tuple[Text, ...]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import html
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from kairo_team.tasks import TaskGraph, TaskStatus
 from kairo_team.views.graph_chart import make_chart
+from kairo_team.views.rendered import rendered
 from kairo_team.views.report_text import cut, dollars, seconds
 from kairo_team.views.text import count, describe_findings, describe_verdict
 
@@ -23,7 +25,13 @@ if TYPE_CHECKING:
 _MOST_ROWS: Final = 100
 """Rows of a table, lines of a tree and boxes of a picture; the rest is counted."""
 _LONGEST: Final = 200
-"""Characters of any one value."""
+"""Characters of any one value, other than the output."""
+_LONGEST_OUTPUT: Final = 20_000
+_INK: Final = "#7a8490"
+"""4 to 1 against white and against near-black."""
+_FRAME: Final = f"border-left:3px solid {_INK};padding-left:10px;max-height:30em;overflow:auto"
+_GROUNDS: Final = {"completed": "#d3efe2", "failed": "#fbd9d6", "timeout": "#fbd9d6"}
+"""Grounds of states; of any other state yellow."""
 
 
 def show_team(team: Team) -> str:
@@ -82,16 +90,75 @@ def draw_plan(plan: TaskGraph) -> str | None:
 
 
 def show_result(result: TeamResult) -> str:
-    """Write how a run ended: its status, its tasks, what it used, and its budget."""
+    """Write how a run ended: its status, its output, its tasks with their reviews, and its budgets."""
     outcomes = result.outcomes
     accepted = sum(outcome.status is TaskStatus.COMPLETED for outcome in outcomes)
     done = f"{accepted:,} of {count(len(outcomes), 'task')} accepted"
-    head = f"{_text(result.run_id)}: {result.status.value}"
+    head = f"{_text(result.run_id)}: {_badge(result.status.value)}"
     lines = [f"{done}, {_text(str(result.usage))}, {seconds(result.duration)}"]
     lines += [_text(text) for text in dict.fromkeys([result.error or "", *result.warnings[:3]]) if text]
     heads = ("task", "status", "member", "attempts", "tokens", "dollars", "review", "why")
     table = _table(heads, map(_outcome, outcomes), len(outcomes)) if outcomes else ""
-    return _block(head, *lines, table, "" if result.budget is None else _tree(result.budget))
+    budgets = [] if result.budget is None else [_budgets(result.budget), _tree(result.budget)]
+    return _block(head, *lines, _output(result), table, _criteria(outcomes), *budgets)
+
+
+def _output(result: TeamResult) -> str:
+    """Write the output, or else the partial output, as it was meant to be read."""
+    partial = result.output is None
+    text = result.partial_output if partial else result.output
+    if not text:
+        return ""
+    shown, sentence = cut(text, _LONGEST_OUTPUT)
+    frame = f'<div style="{_FRAME}">{rendered(shown).html}</div>'
+    return f"<b>{'partial output' if partial else 'output'}</b>{frame}{sentence}"
+
+
+def _criteria(outcomes: Sequence[TaskOutcome]) -> str:
+    """Write what the last review of each task found, criterion by criterion."""
+    found = [(one.task_id, result) for one in outcomes if one.verdict for result in one.verdict.criteria]
+    if not found:
+        return ""
+    mark = {True: "met", False: "not met", None: "open"}
+    rows = ((task, one.id, mark[one.passed], one.by or "", one.reason) for task, one in found)
+    table = _table(("task", "criterion", "", "decided by", "why"), rows, len(found))
+    return f"<details><summary>verdicts</summary>{table}</details>"
+
+
+def _budgets(root: BudgetNode) -> str:
+    """Write what the run and each member used of their limits."""
+    nodes = [root, *root.children[:_MOST_ROWS]]
+    rows = [(node.name, _spent(node), "" if node.halt is None else node.halt.value.replace("_", " ")) for node in nodes]
+    cells = ["".join(f"<td>{_text(cell)}</td>" for cell in row) for row in rows]
+    lines = [f"<tr>{row}<td>{_meter(node)}</td></tr>" for row, node in zip(cells, nodes, strict=True)]
+    return f"<table><tr><th>budget of</th><th>used</th><th></th><th></th></tr>{''.join(lines)}</table>"
+
+
+def _spent(node: BudgetNode) -> str:
+    used, limit = node.usage, node.budget
+    tokens = f"{used.tokens:,}" + ("" if limit.tokens is None else f" of {limit.tokens:,}") + " tokens"
+    paid = "" if not used.dollars and limit.dollars is None else f", {dollars(used.dollars)}"
+    return tokens + paid + ("" if limit.dollars is None else f" of {dollars(Decimal(limit.dollars))}")
+
+
+def _meter(node: BudgetNode) -> str:
+    """Draw the share of the tokens, or else of the dollars, that is used."""
+    used, limit = (
+        (node.usage.tokens, node.budget.tokens)
+        if node.budget.tokens is not None
+        else (node.usage.dollars, node.budget.dollars)
+    )
+    if limit is None:
+        return ""
+    share = min(round(float(used) / float(limit) * 100), 100) if limit else 100
+    bar = f"width:{share}%;height:8px;background:{_INK}"
+    return f'<div style="width:120px;border:1px solid {_INK}"><div style="{bar}"></div></div>'
+
+
+def _badge(state: str) -> str:
+    """Write a state on a ground of its own, which is readable on light and dark pages."""
+    ground = _GROUNDS.get(state, "#f6f0b8")
+    return f'<b style="background:{ground};color:#16202c;padding:0 6px">{_text(state)}</b>'
 
 
 def _outcome(outcome: TaskOutcome) -> tuple[str, ...]:

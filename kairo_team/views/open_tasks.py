@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 _NAMED: Final = 2
 """How many dependencies are named."""
-_REASONS: Final = MappingProxyType({"budget": "budget", "retry": "the next attempt"})
+BUDGET: Final = "budget"
+"""The reason of a wait for budget."""
+_REASONS: Final = MappingProxyType({"budget": BUDGET, "retry": "the next attempt"})
 """Words for reasons of a wait; any other reason is written `a slot` or `a member`."""
 _TASK: Final = ""
 """The key of a wait of the task as a whole; other keys are the ids of calls and questions."""
@@ -60,7 +62,7 @@ def _describe_call(event: events.ModelWaiting) -> str:
     """Describe what a call waits for."""
     if event.waits_for == "retry":
         return f"another try of {event.model}{_pause(event.seconds, event.error)}"
-    return "budget" if event.waits_for == "budget" else f"rate limit of {event.model}"
+    return BUDGET if event.waits_for == "budget" else f"rate limit of {event.model}"
 
 
 def _pause(seconds: float | None, error: str | None = None) -> str:
@@ -70,9 +72,9 @@ def _pause(seconds: float | None, error: str | None = None) -> str:
     return f" ({seconds:.1f}s, {error.replace('_', ' ')})" if error else f" ({seconds:.1f}s)"
 
 
-def describe_dependencies(task: PlannedTask, still_open: Collection[str]) -> str:
+def describe_dependencies(depends_on: Sequence[str], still_open: Collection[str]) -> str:
     """Name the dependencies of a task that have not ended: `a, b and 3 more`; empty if all have."""
-    missing = [one for one in task.depends_on if one in still_open]
+    missing = [one for one in depends_on if one in still_open]
     more = len(missing) - _NAMED
     return ", ".join(missing[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
 

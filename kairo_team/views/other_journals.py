@@ -10,7 +10,7 @@ from kairo_team._util.masking import masked
 from kairo_team.budget import NO_USAGE, Budget, Usage
 from kairo_team.errors import Misuse
 from kairo_team.recorded import ENDED, RecordedCall, RecordedRun
-from kairo_team.views.run_record import CallSum, RunRecord, TaskStanding, read_record
+from kairo_team.views.run_record import CallSum, RunRecord, TaskStanding, read_record, with_waits
 from kairo_team.views.run_story import RunStory, tell
 
 if TYPE_CHECKING:
@@ -105,7 +105,11 @@ class OtherJournal:
         return RunRecord(
             run,
             Budget(story.tokens_given, dollars=story.dollars_given),
-            tuple(_tasks(run, story, () if result is None else result.outcomes)),
+            with_waits(
+                list(_tasks(run, story, () if result is None else result.outcomes)),
+                {one.id: one.planned.depends_on for one in story.tasks.values()},
+                {},
+            ),
             tuple(_sums(calls)),
             tuple(one for one in calls if one.state == "sent" and one.held == NO_USAGE),
             self.pending(run.run_id) if run.state not in ENDED else (),

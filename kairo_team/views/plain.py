@@ -97,7 +97,7 @@ class PlainView:
         """Describe how many tasks are in each state, and what the running ones wait for."""
         progress = self.progress
         busy = [row for row in progress.rows.values() if row.state in (RowState.RUNNING, RowState.REVIEWING)]
-        waiting = [f"{row.id} waits for {row.waits.reason}" for row in busy if row.waits.reason]
+        waiting = [f"{row.id} waits for {progress.describe_wait(row)}" for row in busy if row.waits.reason]
         more = [f"{len(waiting) - _NAMED:,} more wait"] if len(waiting) > _NAMED else []
         state = progress.describe_counts() or "no plan yet"
         return f"{progress.team}: {'; '.join([state, *waiting[:_NAMED], *more])}"
@@ -112,7 +112,8 @@ class PlainView:
             if row.waits.reason == reason and (row.id, reason) not in self._told and self._began is not None:
                 self._told.add((row.id, reason))
                 waited = (now - since).total_seconds()
-                self._print((now - self._began).total_seconds(), f"{row.id}: has waited {waited:.0f}s for {reason}")
+                what = self.progress.describe_wait(row)
+                self._print((now - self._began).total_seconds(), f"{row.id}: has waited {waited:.0f}s for {what}")
 
     def _line(self, event: Event) -> str | None:
         match event:

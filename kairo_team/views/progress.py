@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 from itertools import chain, islice
@@ -13,7 +14,9 @@ from typing import TYPE_CHECKING, Final
 from kairo_team import events
 from kairo_team.budget import NO_USAGE, Usage, to_dollars
 from kairo_team.verdicts import EvaluationVerdict, VerdictOutcome
-from kairo_team.views.open_tasks import Chains, Waits, describe_dependencies
+from kairo_team.views.open_tasks import BUDGET, Chains, Waits, describe_dependencies
+from kairo_team.views.pace import Pace
+from kairo_team.views.set_aside import SetAside
 from kairo_team.views.text import count, describe_findings, one_line
 
 if TYPE_CHECKING:
@@ -128,11 +131,18 @@ class TaskRow:
     """What happened last, in words."""
     changed: int = 0
     """Sequence number of the task's latest event."""
+    began: datetime | None = None
+    """When a member was first assigned."""
+    ended: datetime | None = None
 
     @property
     def tokens(self) -> int:
         """Tokens spent so far."""
         return self.booked.tokens + self.flying.tokens
+
+    def seconds(self, now: datetime) -> float | None:
+        """Return the seconds since a member was assigned, until the task's end; None before that."""
+        return None if self.began is None else max(((self.ended or now) - self.began).total_seconds(), 0.0)
 
 
 class RunProgress:
@@ -147,9 +157,16 @@ class RunProgress:
         """Tasks of this run, by the ids of the runs inside them."""
         self.team = ""
         self.spending = Spending()
+        self.set_aside = SetAside()
+        """The amounts that are set aside and not spent."""
         self.rows: dict[str, TaskRow] = {}
         """In plan order."""
         self.ended: events.TeamEnded | None = None
+        self.latest: datetime | None = None
+        """The time of the run's latest event."""
+        self.pace = Pace()
+        self.failures: dict[str, list[str]] = {}
+        """Ids of failed tasks by their cause, the first cause first."""
         self._by_state: dict[RowState, dict[str, TaskRow]] = {state: {} for state in RowState}
         self._ended_before: dict[str, str] = {}
         """How tasks ended in earlier sessions, by id."""
@@ -170,7 +187,9 @@ class RunProgress:
         if event.run_id != self.run_id:
             self._take_inside(event)
             return
+        self.latest = event.at
         self.spending.take(event)
+        self.set_aside.take(event)
         match event:
             case events.TeamStarted() | events.TeamResumed():
                 self.team, self.ended = event.team, None
@@ -208,6 +227,8 @@ class RunProgress:
     def _take_task(self, row: TaskRow, event: events.WorkEvent) -> None:
         match event:
             case events.TaskAssigned():
+                row.began = row.began or event.at
+                self.pace.begin(event.at)
                 self._move(row, RowState.RUNNING, f"assigned to {event.member}")
             case events.BudgetCarved():
                 row.guarantee = event.tokens
@@ -276,6 +297,11 @@ class RunProgress:
 
     def _end(self, row: TaskRow, event: events.TaskEnded) -> None:
         row.attempt = event.attempts
+        row.ended = event.at
+        if row.began is not None:
+            self.pace.end(event.at)
+        if isinstance(event, events.TaskFailed):
+            self.failures.setdefault(event.reason or "failed", []).append(row.id)
         done = row.last if event.attempts <= 1 else f"after {count(event.attempts, 'attempt')}"
         self._move(row, END_STATES[type(event)], event.reason or done)
 
@@ -299,10 +325,16 @@ class RunProgress:
 
     def describe_last(self, row: TaskRow) -> str:
         """Describe in one line why a task waits, else its last event."""
-        reason = row.waits.reason
+        reason = self.describe_wait(row)
         if not reason and row.planned is not None and row.state is RowState.PENDING:
-            reason = describe_dependencies(row.planned, self._still_open())
+            reason = describe_dependencies(row.planned.depends_on, self._still_open())
         return one_line(f"waits for {reason}" if reason else row.last)
+
+    def describe_wait(self, row: TaskRow) -> str:
+        """Describe what a task waits for, apart from its dependencies; of budget also for whom it is set aside."""
+        reason = row.waits.reason
+        whose = self.set_aside.describe(row.id) if reason == BUDGET else ""
+        return f"{reason}: {whose}" if whose else reason
 
     def _still_open(self) -> ChainMap[str, TaskRow]:
         return ChainMap(*(self._by_state[state] for state in _OPEN))

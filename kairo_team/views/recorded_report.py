@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kairo_team.views.other_journals import Book, OtherJournal, record_of
+from kairo_team.budget import Budget
+from kairo_team.views.other_journals import Book, OtherJournal
 from kairo_team.views.report_html import add_outcomes, known_of_result, render_report
 from kairo_team.views.report_page import Known
-from kairo_team.views.run_record import recorded_attempts, recorded_result, runs_inside
+from kairo_team.views.run_record import (
+    recorded_attempts,
+    recorded_events,
+    recorded_limits,
+    recorded_result,
+    runs_inside,
+)
 from kairo_team.views.run_story import RunStory, TaskStory, tell
 
 if TYPE_CHECKING:
@@ -25,19 +32,29 @@ def page_of_run(book: Book, run: RecordedRun, commands: Callable[[RunStory], tup
     for one in () if isinstance(book, OtherJournal) else runs_inside(book, run.run_id):
         inside[one.run_id] = recorded_story(book, one.run_id)
         inside[one.run_id].run_id, inside[one.run_id].within = one.run_id, (one.parent, one.task_id)
-    result = book.result(run.run_id) if isinstance(book, OtherJournal) else recorded_result(book, run.run_id)
-    known = Known() if result is None else known_of_result(result)
-    if result is not None:
-        add_outcomes(story, result.outcomes)
-    limits = record_of(book, run).budget
-    known = known._replace(state=run.state, limits=limits, commands=commands(story))
+    known = add_result(book, run.run_id, story)._replace(state=run.state, commands=commands(story))
     return render_report(story, known, list(inside.values()))
+
+
+def add_result(book: Book, run_id: str, story: RunStory) -> Known:
+    """Add what the result has to the story, and return what else is known; the result itself is not kept."""
+    if isinstance(book, OtherJournal):
+        limits, result = Budget(story.tokens_given, dollars=story.dollars_given), book.result(run_id)
+    else:
+        lacks = {task.id for task in story.tasks.values() if task.attempts and task.attempts[-1].artifact is None}
+        limits, result = recorded_limits(book, run_id), recorded_result(book, run_id, lacks)
+    if result is None:
+        return Known(limits=limits)
+    add_outcomes(story, result.outcomes)
+    return known_of_result(result)._replace(limits=limits)
 
 
 def recorded_story(book: Book, run_id: str) -> RunStory:
     """Return a run's story from its events, with the recorded artifacts of its attempts."""
-    story = tell(book.events_after(run_id))
-    for made in () if isinstance(book, OtherJournal) else recorded_attempts(book, run_id):
+    if isinstance(book, OtherJournal):
+        return book.story(run_id)
+    story = tell(recorded_events(book, run_id))
+    for made in recorded_attempts(book, run_id):
         if made.task_id in story.tasks:
             add_attempts(story.tasks[made.task_id], [made])
     return story

@@ -30,6 +30,8 @@ _CODE: Final = re.compile(
     r"(pub )?fn \w|const \w|let \w+ =|func \w+\(|select .+ from )",
     re.IGNORECASE,
 )
+_MARKS: Final = re.compile(r"[*_`#\[<>|~\\]|^[ \t]*([-+=]|\d+[.)])|^(\t| {4})", re.MULTILINE)
+"""Marks that Markdown has at least one of; a search for them is quicker than a parser."""
 _PRE: Final = Markup('<pre class="{}" tabindex="0" dir="auto">{}</pre>')
 
 
@@ -52,7 +54,8 @@ def rendered(text: str) -> Rendered:
         return Rendered(_PRE.format("code", indented), indented != text)
     if _CODE.match(text) and "```" not in text:
         return Rendered(_PRE.format("code", text), differs=False)
-    tokens = _parser().parse(text) if len(text) <= _MOST and find_spec("markdown_it") else []
+    is_read = len(text) <= _MOST and _MARKS.search(text) is not None and find_spec("markdown_it")
+    tokens = _parser().parse(text) if is_read else []
     if all(one.type in _PLAIN and all(inner.type in _PLAIN for inner in one.children or ()) for one in tokens):
         return Rendered(_PRE.format("plain", text), differs=False)
     parser = _parser()

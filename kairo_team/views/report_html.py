@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
@@ -15,11 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 from markupsafe import Markup
 
-from kairo_team.events import PlannedTask, TeamEnded
+from kairo_team.engine.plan.planning import planned_task
+from kairo_team.events import TeamEnded
 from kairo_team.views.progress import RowState
 from kairo_team.views.report_graph import draw_run
 from kairo_team.views.report_page import Known, describe
-from kairo_team.views.report_parts import left_out, make_parts
+from kairo_team.views.report_parts import Packed, left_out, make_parts
 from kairo_team.views.report_text import template
 from kairo_team.views.run_story import AttemptStory, RunStory, TaskStory
 
@@ -51,16 +50,17 @@ _STATES: Final = {
 
 def render_report(story: RunStory, known: Known | None = None, inside: Sequence[RunStory] = ()) -> str:
     """Return the page of a run, from its events, other known facts, and the runs inside its tasks."""
-    picture, words = draw_run(story)
-    main, *parts = made = make_parts(story, known.limits if known else None, inside)
-    page = describe(story, known or Known(), inside) | main.values
-    page |= {"graph": picture, "graph_words": words, "inside": [one.values for one in parts]}
+    links = {name: f"#task-{number}" for number, name in enumerate(story.tasks, 1)}
+    picture, words = draw_run(story, links.__getitem__)
+    packed = Packed()
+    main, *parts = make_parts(story, known.limits if known else None, inside, packed)
+    page = describe(story, known or Known(), inside) | main
+    page |= {"graph": picture, "graph_words": words, "inside": parts}
     page["inside_left_out"] = left_out(inside, parts)
     page["contents"] = list(_contents(page))
     css, js = page_style(), _script()
     trusted = {"policy": Markup(report_policy()), "css": Markup(css), "js": Markup(js)}  # noqa: S704 - the library's own
-    rows = _pack({name: rows for one in made for name, rows in one.packed.items()})
-    return template("report.html").render(page=page, rows=rows, **trusted)
+    return template("report.html").render(page=page, rows=packed.text(), **trusted)
 
 
 def _contents(page: Mapping[str, object]) -> Iterator[tuple[str, str]]:
@@ -89,9 +89,7 @@ def story_of_result(result: TeamResult) -> RunStory:
     error = None if result.error is None else str(result.error)
     story.ended = TeamEnded(result.run_id, 0, datetime.now(UTC), result.status, result.duration, result.usage, error)
     for one in result.plan.tasks if result.plan else ():
-        story.task(one.id).planned = PlannedTask(
-            one.id, tuple(one.depends_on), evaluator=one.evaluator, description=one.description
-        )
+        story.task(one.id).planned = planned_task(one, ())
     for outcome in result.outcomes:
         _fill(story.task(outcome.task_id), outcome)
     return story
@@ -122,12 +120,6 @@ def _fill(task: TaskStory, outcome: TaskOutcome) -> None:
         if outcome.artifact is not None:
             attempt.artifact, attempt.files = outcome.artifact.text, outcome.artifact.files
         task.attempts.append(attempt)
-
-
-def _pack(rows: Mapping[str, Sequence[Sequence[object]]]) -> Markup:
-    """Return rows as deflated JSON in base64, which cannot close an HTML element."""
-    plain = json.dumps(rows, separators=(",", ":")).encode()
-    return Markup(base64.b64encode(zlib.compress(plain)).decode())  # noqa: S704 - base64 has no `<`
 
 
 @cache

@@ -14,6 +14,7 @@ from kairo_team.views.text import count, one_line
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
+    from kairo_team.human import HumanRequest
     from kairo_team.views.run_story import RunStory, TaskStory
 
 _MOST_REASONS: Final = 8
@@ -30,6 +31,7 @@ _VERDICTS: Final = {
     "cancelled": "The run was cancelled.",
     "suspended": "The run waits for a person.",
     "interrupted": "The run was interrupted: its process is gone.",
+    "given_up": "Workers gave the run up: it ended one after another.",
     "running": "The run is under way.",
     "open": "The events have no end: the run is under way, or its process has died.",
 }
@@ -41,6 +43,7 @@ _NEXT: Final = {
     "cancelled": "Nothing resumes by itself. A fork keeps what was accepted.",
     "suspended": "Answer the open questions, then resume it.",
     "interrupted": "Resume it: nothing that was finished is done again.",
+    "given_up": "Look at the workers' logs, then send it to the workers again.",
     "running": "Wait for its end.",
     "open": "If its process is gone and it has a journal, resume it.",
 }
@@ -136,29 +139,49 @@ def sent_back(tasks: Iterable[TaskStory]) -> Iterator[str]:
         yield ", ".join(words)
 
 
-def reasons(story: RunStory, known: Known) -> Iterator[str]:
-    """Yield why the run did not complete, each cause once, and its warnings."""
+def reasons(story: RunStory, known: Known, *, with_questions: bool = True) -> Iterator[str]:
+    """Yield why the run did not complete, each cause once, and its warnings.
+
+    Without `with_questions`, only the tasks that wait for a person are named: the page shows their questions.
+    """
     error = known.error or (story.ended.error if story.ended else None)
+    waiting = [asked.question for asked in story.questions if asked.is_open]
+    if waiting and (known.state or state_of(story)[0]) == "suspended":
+        error = None  # it has the questions alone
     if error:
         yield cut(error, 1_000)[0]
     causes: dict[str, list[str]] = {}
     bad = [task for task in story.tasks.values() if task.state is RowState.FAILED]
     # With a single failed task the run's error already says why.
     for task in bad if len(bad) > 1 or not error else ():
-        causes.setdefault(cut(task.reason or "failed", 300)[0], []).append(cut(task.id, 100)[0])
-    for cause, names in list(causes.items())[:_MOST_REASONS]:
-        more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
-        named = ", ".join(names[:_MOST_NAMED]) + more
-        yield f"{named}: for the same reason" if error and cause in error else f"{named}: {cause}"
+        causes.setdefault(cut(task.reason or "failed", 300)[0], []).append(task.id)
+    for cause, ids in list(causes.items())[:_MOST_REASONS]:
+        yield f"{_named(ids)}: for the same reason" if error and cause in error else f"{_named(ids)}: {cause}"
     if len(causes) > _MOST_REASONS:
         yield f"{count(len(causes) - _MOST_REASONS, 'more cause')}"
-    waiting = [asked for asked in story.questions if asked.is_open]
-    for asked in waiting[:_MOST_REASONS]:
-        about = asked.question.task_id or "the plan"
-        yield f"open question on {cut(about, 100)[0]}: {cut(asked.question.text, 300)[0]}"
-    told = [one for one in (error, *causes) if one]
-    for warning in [one for one in known.warnings if not any(words in one for words in told)][:_MOST_REASONS]:
+    yield from _waiting(waiting, with_questions=with_questions)
+    asleep = [task.reason for task in story.tasks.values() if task.state is RowState.SUSPENDED]
+    caused = {f"task {task.id!r} failed: {task.reason}" for task in bad}
+    told = [one for one in (error, *causes, *asleep, *(asked.text for asked in waiting)) if one]
+    new = [one for one in known.warnings if one not in caused and not any(words in one for words in told)]
+    for warning in new[:_MOST_REASONS]:
         yield f"warning: {cut(warning, 300)[0]}"
+
+
+def _waiting(questions: Sequence[HumanRequest], *, with_questions: bool) -> Iterator[str]:
+    about = list(dict.fromkeys(asked.task_id or "the plan" for asked in questions))
+    if with_questions:
+        for asked in questions[:_MOST_REASONS]:
+            yield f"open question on {cut(asked.task_id or 'the plan', 100)[0]}: {cut(asked.text, 300)[0]}"
+        if len(questions) > _MOST_REASONS:
+            yield f"{count(len(questions) - _MOST_REASONS, 'more open question')}"
+    elif about:
+        yield f"{_named(about)} {'waits' if len(about) == 1 else 'wait'} for a person"
+
+
+def _named(ids: Sequence[str]) -> str:
+    more = f" and {len(ids) - _MOST_NAMED:,} more" if len(ids) > _MOST_NAMED else ""
+    return ", ".join(cut(one, 100)[0] for one in ids[:_MOST_NAMED]) + more
 
 
 def _facts(story: RunStory, inside: Sequence[RunStory]) -> Iterator[tuple[str, str]]:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from markupsafe import Markup
 
 from kairo_team.budget import NO_USAGE, Budget, Usage
 from kairo_team.views.report_calls import Calls
@@ -27,6 +32,7 @@ _PLAIN: Final = 20
 _NO_TIMELINE: Final = "The result of a run has no times: a report of its events, or of its journal, has them."
 _MOST_TASKS: Final = 40
 """Tasks with a row of their own."""
+_PACKED: Final = json.JSONEncoder(separators=(",", ":"))
 
 
 class _Sums(NamedTuple):
@@ -40,13 +46,16 @@ class _Sums(NamedTuple):
     doubtful_dollars: Decimal
     closed: bool
     """Whether the unused budget has gone back."""
+    aside: int | None = None
+    """Tokens set aside and not used; None: all that is given and not used, until it has gone back."""
 
 
 def budget_rows(story: RunStory, limits: Budget | None) -> tuple[list[dict[str, Any]], str]:
     """Return the rows of the budget's tree, and a sentence on the tasks without a row."""
     calls = [call for call in story.calls if call.what == "model"]
     closed = story.ended is not None
-    rows = [_row("the run", _sums(limits or story, story.usage, calls, closed=closed))]
+    run = _sums(limits or story, story.usage, calls, closed=closed)
+    rows = [_row("the run", run._replace(aside=story.set_aside.tokens))]
     for purpose, name in (("plan", "planning"), ("evaluate", "reviews")):
         made = [call for call in calls if call.purpose == purpose]
         if made:
@@ -122,8 +131,11 @@ def _cell(tokens: int | None, paid: Decimal | None) -> tuple[str, str]:
     return "" if tokens is None else f"{tokens:,}", "" if paid is None else dollars(paid)
 
 
-def _meter(sums: _Sums, lent: int, lent_dollars: Decimal) -> tuple[str, str] | None:
-    """Return two percentages: used of the budget given, and used beyond it; in dollars if no tokens are given."""
+def _meter(sums: _Sums, lent: int, lent_dollars: Decimal) -> tuple[str, str, str, str] | None:
+    """Return percentages: used of the budget given, used beyond it, where what is set aside begins, and that part.
+
+    They are in dollars if no tokens are given.
+    """
     if sums.tokens is not None:
         used, whole, over = Decimal(sums.usage.tokens), Decimal(sums.tokens), Decimal(lent)
     elif sums.dollars is not None:
@@ -131,19 +143,43 @@ def _meter(sums: _Sums, lent: int, lent_dollars: Decimal) -> tuple[str, str] | N
     else:
         return None
     most = max(used, whole) or 1
-    return f"{(used - over) / most * 100:.1f}", f"{over / most * 100:.1f}"
+    left = Decimal(0) if sums.closed else max(whole - used, Decimal(0))
+    aside = left if sums.aside is None else min(Decimal(sums.aside), left)
+    start, *parts = (f"{part / most * 100:.1f}" for part in (used, used - over, over, aside))
+    return parts[0], parts[1], start, parts[2]
 
 
-class Part(NamedTuple):
-    """The values of one run for the page."""
+class Packed:
+    """Rows for the script, as deflated JSON by the name of their list: each is packed when it is made, and let go."""
 
-    values: dict[str, Any]
-    packed: dict[str, list[tuple[object, ...]]]
-    """Rows for the script, by the name of their list: HTML, state, words, tokens, dollars, seconds."""
+    def __init__(self) -> None:
+        self._packer = zlib.compressobj()
+        self._packed = [self._packer.compress(b"{")]
+        self._between = ""
+
+    def add(self, name: str, rows: Iterable[Sequence[object]]) -> None:
+        """Pack the rows of a list: HTML, state, words, tokens, dollars, seconds."""
+        self._write(f"{self._between}{json.dumps(name)}:[")
+        self._between = ""
+        for row in rows:
+            self._write(self._between + _PACKED.encode(row))
+            self._between = ","
+        self._write("]")
+        self._between = ","
+
+    def _write(self, text: str) -> None:
+        self._packed.append(self._packer.compress(text.encode()))
+
+    def text(self) -> Markup:
+        """Return everything in base64, which cannot close an HTML element."""
+        self._packed += [self._packer.compress(b"}"), self._packer.flush()]
+        return Markup(base64.b64encode(b"".join(self._packed)).decode())  # noqa: S704 - base64 has no `<`
 
 
-def make_parts(story: RunStory, limits: Budget | None, inside: Sequence[RunStory]) -> list[Part]:
-    """Return the parts of a run and of the first runs inside it; each of these links to the task around it."""
+def make_parts(
+    story: RunStory, limits: Budget | None, inside: Sequence[RunStory], packed: Packed
+) -> list[dict[str, Any]]:
+    """Return the values of a run and of the first runs inside it; each of these links to the task around it."""
     stories = [story, *inside[:_MOST_INSIDE]]
     firsts: dict[str, int] = {}
     next_one = 1
@@ -155,54 +191,74 @@ def make_parts(story: RunStory, limits: Budget | None, inside: Sequence[RunStory
         if one.within is not None:
             words = f"run inside, of team {one_line(cut(one.team, 100)[0])}: {state_of(one)[0]}"
             links[one.within].append((f"#run-{number}" if one.run_id in firsts else "", words))
-    parts: list[Part] = []
+    parts: list[dict[str, Any]] = []
     for number, one in enumerate(stories, 1):
         runs = {task_id: found for (run_id, task_id), found in links.items() if run_id == one.run_id}
         key = "" if number == 1 else f"-{number}"
-        part = _make_part(one, key, firsts[one.run_id], runs, limits if number == 1 else None)
+        parts.append(_make_part(one, key, firsts[one.run_id], runs, limits if number == 1 else None, packed))
         if number > 1:
-            part.values.update(_heading(one, number, stories, firsts))
-        parts.append(part)
+            parts[-1].update(_heading(one, number, stories, firsts))
     return parts
 
 
-def left_out(inside: Sequence[RunStory], parts: Sequence[Part]) -> str:
+def left_out(inside: Sequence[RunStory], parts: Sequence[object]) -> str:
     """Say how many runs inside have no part, or return ""."""
     more = len(inside) - len(parts)
     return f"{count(more, 'more run')} inside: a report of its own shows each." if more else ""
 
 
-def _make_part(story: RunStory, key: str, first: int, runs: dict[str, list[Link]], limits: Budget | None) -> Part:
-    calls = Calls(story)
-    rows = make_rows(story, calls, first, runs)
-    few, timed = len(rows) <= _INLINE, story.started_at is not None
-    budget, no_budget = budget_rows(story, limits)
+def _make_part(
+    story: RunStory, key: str, first: int, runs: dict[str, list[Link]], limits: Budget | None, packed: Packed
+) -> dict[str, Any]:
+    calls, number = Calls(story), len(story.tasks)
+    few, timed = number <= _INLINE, story.started_at is not None
+    seen = _Seen(number if few else _FIRST, number if timed and number > _PLAIN else _PLAIN * timed)
+    packed.add(f"tasks{key}", seen.taken(make_rows(story, calls, first, runs)))
+    if timed and number > _PLAIN:
+        packed.add(f"timeline{key}", seen.bars)
     outside = [call for call in story.calls if call.task_id is None]
-    values = {
+    if outside:
+        packed.add(f"planning{key}", [(macro("outside")({"calls": calls.shown(outside)}), "", "", 0, 0, 0)])
+    budget, no_budget = budget_rows(story, limits)
+    return {
         "key": key,
         "first": first,
         "of": f" of {story.run_id}" if key else "",
-        "timeline": [row.bar for row in rows[:_PLAIN]] if timed else [],
-        "tasks": [row.plain for row in (rows if few else rows[:_FIRST])],
-        "more_bars": f"And {count(len(rows) - _PLAIN, 'more task')}." if len(rows) > _PLAIN else "",
-        "more": "" if few else f"And {count(len(rows) - _FIRST, 'more task')}.",
-        "tools": not key or len(rows) > _PLAIN,
+        "timeline": [bar for bar, *_ in seen.bars[:_PLAIN]],
+        "tasks": seen.plain,
+        "more_bars": f"And {count(number - _PLAIN, 'more task')}." if number > _PLAIN else "",
+        "more": "" if few else f"And {count(number - _FIRST, 'more task')}.",
+        "tools": not key or number > _PLAIN,
         "no_texts": calls.sentence,
         "planning": count(len(outside), "call") if outside else "",
         "overview": overview(story),
         "no_timeline": "No task has begun." if timed else _NO_TIMELINE,
-        "legend": list(_legend(rows)),
+        "legend": list(_legend(seen.styles)),
         "length": seconds(story.last),
         "budget": budget,
         "budget_left_out": no_budget,
         "states": sorted({task.state.value for task in story.tasks.values()}),
     }
-    packed: dict[str, list[tuple[object, ...]]] = {f"tasks{key}": [(row.details, *row.facts) for row in rows]}
-    if timed and len(rows) > _PLAIN:
-        packed[f"timeline{key}"] = [(row.bar, *row.facts) for row in rows]
-    if outside:
-        packed[f"planning{key}"] = [(macro("outside")({"calls": calls.shown(outside)}), "", "", 0, 0, 0)]
-    return Part(values, packed)
+
+
+class _Seen:
+    """What a part keeps of its rows while they are packed one by one."""
+
+    def __init__(self, most_plain: int, most_bars: int) -> None:
+        self.plain: list[Markup] = []
+        self.bars: list[tuple[object, ...]] = []
+        self.styles: set[str] = set()
+        self._most_plain, self._most_bars = most_plain, most_bars
+
+    def taken(self, rows: Iterable[Row]) -> Iterator[tuple[object, ...]]:
+        """Yield what is packed of each row."""
+        for row in rows:
+            if len(self.plain) < self._most_plain:
+                self.plain.append(row.plain())
+            if len(self.bars) < self._most_bars:
+                self.bars.append((row.bar(), *row.facts))
+                self.styles |= row.styles
+            yield (row.details(), *row.facts)
 
 
 def _heading(story: RunStory, number: int, stories: Sequence[RunStory], firsts: dict[str, int]) -> dict[str, Any]:
@@ -223,7 +279,7 @@ def _heading(story: RunStory, number: int, stories: Sequence[RunStory], firsts: 
     }
 
 
-def _legend(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
+def _legend(used: Collection[str]) -> Iterator[tuple[str, str]]:
     """Return the styles of the bars in use, with their meanings."""
     means = {
         "a-ok": "attempt",
@@ -233,4 +289,4 @@ def _legend(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
         "a-review": "review",
     }
     means |= {f"w-{why}": f"waits for {words}" for why, words in WAITS.items()}
-    return ((style, words) for style, words in means.items() if any(f'"{style}"' in row.bar for row in rows))
+    return ((style, words) for style, words in means.items() if style in used)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kairo_team.files import MOST_SHOWN, File
 from kairo_team.verdicts import VerdictOutcome
+from kairo_team.views.progress import RowState
 from kairo_team.views.report_calls import Calls, left_out
 from kairo_team.views.report_text import changes, cut, dollars, fair_share, macro, seconds
 from kairo_team.views.run_waits import waits
@@ -49,15 +50,30 @@ _PICTURES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/web
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A task as the page shows it."""
+    """A task as the page shows it; its parts are written when they are asked for."""
 
-    bar: Markup
-    """The task's line of the timeline."""
-    plain: Markup
-    """The line that replaces the details where no script runs."""
-    details: Markup
+    line: dict[str, Any]
+    """The values of the task's line of the timeline."""
+    values: dict[str, Any]
     facts: tuple[str, str, int, float, float]
     """Keys to search and sort by: state, words, tokens, dollars, seconds."""
+
+    @property
+    def styles(self) -> set[str]:
+        """The styles of the task's line of the timeline."""
+        return {piece.style for piece in self.line["bars"]}
+
+    def bar(self) -> Markup:
+        """Write the task's line of the timeline."""
+        return macro("bar")(self.line)
+
+    def plain(self) -> Markup:
+        """Write the line that replaces the details where no script runs."""
+        return macro("plain")(self.values)
+
+    def details(self) -> Markup:
+        """Write all that the page has of the task."""
+        return macro("task")(self.values)
 
 
 class _Page(NamedTuple):
@@ -80,21 +96,40 @@ Link = tuple[str, str]
 """The address of a run inside a task ("" if the page has none), and its caption."""
 
 
-def make_rows(story: RunStory, calls: Calls, first: int, runs: Mapping[str, Sequence[Link]]) -> list[Row]:
-    """Return the rows of all tasks, in plan order and numbered from `first`; `runs` has the runs inside each task."""
+def make_rows(story: RunStory, calls: Calls, first: int, runs: Mapping[str, Sequence[Link]]) -> Iterator[Row]:
+    """Yield the rows of all tasks, in plan order and numbered from `first`; `runs` has the runs inside each task."""
     made = [[one.artifact for one in task.attempts if one.artifact] for task in story.tasks.values()]
     share = fair_share((len(texts[-1]) for texts in made if texts), _TEXT_OF_ALL)
     both = (len(one) + len(other) for texts in made for one, other in pairwise(texts))
     compared = fair_share(both, _COMPARED_OF_ALL)
     page = _Page(story, calls, _bounded(share), _bounded(compared), runs, [_FILES_OF_ALL])
-    return [_row(number, task, page) for number, task in enumerate(story.tasks.values(), first)]
+    return (_row(number, task, page) for number, task in enumerate(story.tasks.values(), first))
 
 
 def task_details(story: RunStory, task: TaskStory, runs: Sequence[Link] = ()) -> dict[str, Any]:
     """Return the values of a page about one task, with more of its texts than a report has room for."""
     page = _Page(story, Calls(story), _MOST_TEXT, _MOST_TEXT, {task.id: runs}, [0], alone=True)
     waits_of_it = waits(task, story.tasks, story.last)
-    return _details(0, task, page, _waited(task, waits_of_it, story.last))
+    details = _details(0, task, page, _waited(task, waits_of_it, story.last))
+    grown = _grown(task, story)
+    if grown:
+        parts = [one for one in grown if one.planned.part_of == task.id]
+        done = sum(one.state is RowState.DONE for one in parts)
+        paid = sum((one.usage + one.review_usage for one in grown), task.usage + task.review_usage)
+        what = f"{done:,} of {count(len(parts), 'task')} inside it done"
+        details["cost"] = f"{what} · {count(paid.tokens, 'token')} · {dollars(paid.dollars)}"
+    return details | {"grown": len(grown)}
+
+
+def _grown(task: TaskStory, story: RunStory) -> list[TaskStory]:
+    """Return the tasks that grew from a map or a loop, at any depth."""
+    around = {task.id}
+    found: list[TaskStory] = []
+    for one in story.tasks.values():  # a task is planned after the one that it grew from
+        if one.planned.part_of in around:
+            around.add(one.id)
+            found.append(one)
+    return found
 
 
 def _bounded(share: int) -> int:
@@ -104,18 +139,15 @@ def _bounded(share: int) -> int:
 def _row(number: int, task: TaskStory, page: _Page) -> Row:
     story = page.story
     waits_of_it = waits(task, story.tasks, story.last)
-    waited = _waited(task, waits_of_it, story.last)
+    waited = in_short = _waited(task, waits_of_it, story.last)
+    if any(one.why == "budget" for one in waits_of_it):
+        in_short = _waited(task, waits_of_it, story.last, brief=True)
     usage = task.usage + task.review_usage
     worked = sum((one.end or story.last) - one.start for one in task.attempts)
     words = f"{cut(task.id, 200)[0]} {cut(task.member or '', 200)[0]}".lower()
     details = _details(number, task, page, waited)
-    line = {"number": number, "id": task.id, "bars": list(bars(task, waits_of_it, story.last)), "waited": waited}
-    return Row(
-        macro("bar")(line),
-        macro("plain")(details),
-        macro("task")(details),
-        (task.state.value, words, usage.tokens, float(usage.dollars), round(worked, 3)),
-    )
+    line = {"number": number, "id": task.id, "bars": list(bars(task, waits_of_it, story.last)), "waited": in_short}
+    return Row(line, details, (task.state.value, words, usage.tokens, float(usage.dollars), round(worked, 3)))
 
 
 # ---------------------------------------------------------------- the timeline
@@ -132,32 +164,58 @@ class Piece(NamedTuple):
     """The number of an attempt, if the task has several and it has room."""
 
 
-def bars(task: TaskStory, waited: Sequence[Wait], last: float) -> Iterator[Piece]:
-    """Yield the attempts, reviews and waits of a task in a timeline of `last` seconds."""
-    scale = _WIDE / last if last else 0.0
+class Span(NamedTuple):
+    """A piece of a timeline, with its times in seconds."""
+
+    style: str
+    start: float
+    end: float | None
+    """None: it goes on."""
+    words: str = ""
+    number: int = 0
+    """The number of an attempt, if the task has several."""
+
+
+def spans(task: TaskStory, waited: Sequence[Wait]) -> Iterator[Span]:
+    """Yield the attempts, reviews and waits of a task."""
     for attempt in task.attempts:
-        end = last if attempt.end is None else attempt.end
-        words = f"attempt {attempt.number}: {seconds(end - attempt.start)}, {status_of(attempt).replace('_', ' ')}"
-        piece = _bar(_STYLES.get(status_of(attempt), "a-error"), attempt.start, end, scale, words)
-        has_room = len(task.attempts) > 1 and piece.width >= _ROOM
-        yield piece._replace(number=str(attempt.number)) if has_room else piece
+        took = "" if attempt.end is None else f"{seconds(attempt.end - attempt.start)}, "
+        words = f"attempt {attempt.number}: {took}{status_of(attempt).replace('_', ' ')}"
+        style = _STYLES.get(status_of(attempt), "a-error")
+        yield Span(style, attempt.start, attempt.end, words, attempt.number if len(task.attempts) > 1 else 0)
         if attempt.review_start is not None:
-            end = last if attempt.review_end is None else attempt.review_end
+            took = "" if attempt.review_end is None else f"{seconds(attempt.review_end - attempt.review_start)}, "
             outcome = "open" if attempt.verdict is None else attempt.verdict.outcome.value
-            words = f"review of attempt {attempt.number}: {seconds(end - attempt.review_start)}, {outcome}"
-            yield _bar("a-review", attempt.review_start, end, scale, words)
+            words = f"review of attempt {attempt.number}: {took}{outcome}"
+            yield Span("a-review", attempt.review_start, attempt.review_end, words)
     for one in waited:  # last, because the waits of calls are drawn on top of their attempt
-        yield _bar(f"w-{one.why}", one.start, one.end, scale, "")
+        yield Span(f"w-{one.why}", one.start, one.end)
+
+
+def bars(task: TaskStory, waited: Sequence[Wait], last: float) -> Iterator[Piece]:
+    """Yield the same in percent of a timeline of `last` seconds."""
+    scale = _WIDE / last if last else 0.0
+    for style, start, end, words, number in spans(task, waited):
+        piece = _bar(style, start, last if end is None else end, scale, words)
+        yield piece._replace(number=str(number)) if number and piece.width >= _ROOM else piece
 
 
 def status_of(attempt: AttemptStory) -> str:
-    """Return how an attempt ended, in a word: "sent_back" if its review wants another version."""
+    """Return how an attempt ended, in a word: "sent_back" if another version of what it made is wanted.
+
+    An attempt that changed nothing is sent back without a review.
+    """
     if attempt.end is None:
         return "open"
     if attempt.error or attempt.status != "completed":
         return attempt.status
-    back = attempt.verdict is not None and attempt.verdict.outcome is VerdictOutcome.REVISE
-    return "sent_back" if back else attempt.status
+    is_wanted = attempt.verdict is not None and attempt.verdict.outcome is VerdictOutcome.REVISE
+    return "sent_back" if attempt.followed or is_wanted else attempt.status
+
+
+def style_of(attempt: AttemptStory) -> str:
+    """Return the style of an attempt in pictures."""
+    return _STYLES.get(status_of(attempt), "a-error")
 
 
 def _bar(style: str, start: float, end: float, scale: float, words: str) -> Piece:
@@ -165,11 +223,14 @@ def _bar(style: str, start: float, end: float, scale: float, words: str) -> Piec
     return Piece(style, round(max(min(start * scale, _WIDE - width), 0.0), 1), round(width, 1), words)
 
 
-def _waited(task: TaskStory, waited: tuple[Wait, ...], last: float) -> str:
-    """Return what the task waited for, and how long; leave out waits too short to be visible in the timeline."""
+def _waited(task: TaskStory, waited: tuple[Wait, ...], last: float, *, brief: bool = False) -> str:
+    """Return what the task waited for, and how long; leave out waits too short to be visible in the timeline.
+
+    `brief` leaves out for whom the budget was set aside.
+    """
     sums: dict[str, float] = {}
     for one in waited:
-        words = _describe_wait(task, one)
+        words = WAITS["budget"] if brief and one.why == "budget" else _describe_wait(task, one)
         sums[words] = sums.get(words, 0.0) + one.end - one.start
     return ", ".join(f"{words} {seconds(amount)}" for words, amount in sums.items() if amount >= last / 500)
 
@@ -186,6 +247,8 @@ def _describe_wait(task: TaskStory, wait: Wait) -> str:
         case "retry":
             error = f" ({wait.error.replace('_', ' ')})" if wait.error else ""
             return f"another try of {what}{error}" if what else "the next attempt"
+        case "budget":
+            return WAITS["budget"] + (f" ({cut(wait.what, 200)[0]})" if wait.what else "")
         case _:
             return WAITS[wait.why]
 
@@ -209,7 +272,7 @@ def _details(number: int, task: TaskStory, page: _Page, waited: str) -> dict[str
         "state": task.state.value,
         "member": task.member or "",
         "cost": f"{tries} · {count(paid.tokens, 'token')} · {dollars(paid.dollars)}",
-        "reason": task.reason,
+        "reason": task.reason and cut(task.reason, 1_000)[0],
         "facts": "; ".join(facts),
         "description": cut(task.planned.description, 2_000)[0],
         "runs": page.runs.get(task.id, ()),
@@ -230,7 +293,7 @@ def _criteria(reviewed: list[AttemptStory]) -> list[tuple[str, list[dict[str, st
 
 def _cell(result: CriterionResult | None) -> dict[str, str]:
     if result is None:
-        return {"reason": ""}
+        return {"kind": "", "mark": "", "level": "", "reason": ""}
     kind, mark = {True: ("pass", "met"), False: ("failed", "not met"), None: ("unknown", "open")}[result.passed]
     level = "" if result.level in ("pass", "fail", mark) else result.level
     return {"kind": kind, "mark": mark, "level": level, "reason": cut(result.reason, 300)[0]}
@@ -310,7 +373,8 @@ def _feedback(verdict: EvaluationVerdict | None) -> str:
 
 
 def _finding(finding: Finding) -> str:
-    expected = f" Expected: {finding.expected}" if finding.expected else ""
+    is_told = not finding.expected or finding.expected in finding.observed
+    expected = "" if is_told else f" Expected: {finding.expected}"
     place = f" at {finding.locus}" if finding.locus else ""
     status = "" if finding.status == "open" else f" ({finding.status})"
     return cut(f"{finding.criterion or finding.id}{place}{status}: {finding.observed}{expected}", 600)[0]

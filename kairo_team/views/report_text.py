@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from functools import cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from kairo_team._util.terminal import clean
 from kairo_team.views.rendered import rendered
@@ -22,6 +23,7 @@ _MOST: Final = 20_000
 """Characters of any one value in a report."""
 _SPARE: Final = 4_000
 """Characters beyond a cut that are searched for secrets too, because a secret may lie across the cut."""
+_ESCAPED: Final = re.compile("""[&<>'"]""")
 _MINUTE: Final = 60.0
 _MOST_LINES: Final = 400
 """Lines of a text that are compared."""
@@ -34,8 +36,22 @@ _LONGEST_LINE: Final = 300
 def template(name: str) -> Template:
     """Return a template of the report. Printed values are escaped, without secrets, control and bidi characters."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
+    from jinja2.compiler import CodeGenerator
 
-    environment = Environment(
+    class Generator(CodeGenerator):
+        def _output_child_pre(self, node: Any, frame: Any, finalize: Any) -> None:
+            # Jinja would escape again what `_harmless` has escaped: a large report prints half a million values.
+            self.write(f"({finalize.src}")
+
+    class Templates(Environment):
+        code_generator_class = Generator
+
+        def getattr(self, obj: Any, attribute: str) -> Any:
+            if type(obj) is dict:  # Jinja tries an attribute first, and an error is slow
+                return cast("dict[str, Any]", obj)[attribute]
+            return super().getattr(obj, attribute)
+
+    environment = Templates(
         autoescape=True,
         loader=PackageLoader("kairo_team.views", "report_assets"),
         undefined=StrictUndefined,
@@ -47,23 +63,26 @@ def template(name: str) -> Template:
     return environment.get_template(name)
 
 
+@cache
 def macro(name: str) -> Callable[[Mapping[str, Any]], Markup]:
     """Return the function that writes one kind of row from its values by name."""
     return cast("Callable[[Mapping[str, Any]], Markup]", getattr(template("rows.html").module, name))
 
 
-def _harmless(value: Any) -> Any:
-    if type(value) is str:  # `Markup` is a kind of its own
-        return clean(value) if len(value) <= _MOST else cut(value, _MOST)[0]
-    return value if isinstance(value, Markup | int) else _harmless(str(value))
+def _harmless(value: object) -> str:
+    """Return a value as HTML: escaping the result again changes nothing."""
+    if isinstance(value, Markup):
+        return value
+    text = value if type(value) is str else str(value)
+    shown = clean(text) if len(text) <= _MOST else cut(text, _MOST)[0]
+    return escape(shown) if _ESCAPED.search(shown) else shown  # most have nothing to escape, and a search is quick
 
 
 def cut(text: str, most: int) -> tuple[str, str]:
     """Return the harmless beginning of a text, at most this long, and a sentence on what was cut, or ''."""
-    shown = clean(text[: most + _SPARE])
     if len(text) <= most:
-        return shown, ""
-    return shown[:most], f"Cut after {most:,} of {len(text):,} characters."
+        return clean(text), ""
+    return clean(text[: most + _SPARE])[:most], f"Cut after {most:,} of {len(text):,} characters."
 
 
 def fair_share(lengths: Iterable[int], whole: int) -> int:

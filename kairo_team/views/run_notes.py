@@ -23,11 +23,15 @@ def describe(event: Event) -> str:
         case events.GuardrailDecided():
             return f"guardrail {event.policy}, {event.action}: {event.reason}"
         case events.CallsDiverged():
-            return f"{event.calls} paid calls were not requested again when the run was resumed"
+            return f"{event.calls:,} paid calls were not requested again when the run was resumed"
         case events.TeamEnded():
-            return f"the run ended: {event.state}" + (f", {event.error}" if event.error else "")
+            # The error of a suspended run repeats its questions.
+            why = "" if event.state == "suspended" else event.error
+            return f"the run ended: {event.state}" + (f", {why}" if why else "")
         case events.TeamResumed():
             return "the run was resumed"
+        case events.TeamGivenUp():
+            return f"the run was {event.error}"
         case _:
             return _deed(event)
 

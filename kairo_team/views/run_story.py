@@ -15,8 +15,10 @@ from kairo_team import events
 from kairo_team.budget import NO_USAGE, Usage, to_dollars
 from kairo_team.events import Event, PlannedTask
 from kairo_team.files import File
+from kairo_team.tasks import in_plan_order
 from kairo_team.views.progress import END_STATES, RowState
 from kairo_team.views.run_notes import describe
+from kairo_team.views.set_aside import SetAside
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -81,6 +83,7 @@ class AttemptStory:
     start: float
     end: float | None = None
     status: str = "open"
+    """The status in the attempt's event; "not_accepted" for the last attempt of a task that failed in its reviews."""
     usage: Usage = NO_USAGE
     error: str | None = None
     halt: str | None = None
@@ -88,6 +91,8 @@ class AttemptStory:
     review_start: float | None = None
     review_end: float | None = None
     verdict: EvaluationVerdict | None = None
+    followed: bool = False
+    """Whether another attempt came after it."""
     calls: list[CallStory] = field(default_factory=list[CallStory])
     """Calls of the attempt and of its review, in the order they were sent."""
     artifact: str | None = None
@@ -132,7 +137,8 @@ class Wait:
 
     why: WaitReason
     what: str
-    """The dependency, the member or the model; for a person, the question; else empty."""
+    """The dependency, the member or the model; for a person, the question; for budget, for whom it was set aside when
+    the wait began; else empty."""
     start: float
     end: float
     error: str | None = None
@@ -234,6 +240,8 @@ class RunStory:
         """The time of the latest event."""
         self.ended: events.TeamEnded | None = None
         """The end of the last session; None while it is under way, or if its process has died."""
+        self.set_aside = SetAside()
+        """The amounts that are set aside and not spent."""
         self._open_calls: dict[tuple[str, int], CallStory] = {}
 
     @property
@@ -249,7 +257,16 @@ class RunStory:
             self.started_at, self.run_id = event.at, event.run_id
         # `max`, because the clocks of two processes of one run may differ.
         self.last = at = max((event.at - self.started_at).total_seconds(), self.last)
-        match event:
+        self.set_aside.take(event)
+        match event:  # the most frequent ones first
+            case events.ModelStarted() | events.ToolStarted() | events.ModelCalled() | events.ToolCalled():
+                self._take_call(event, at)
+            case events.Content():
+                self._take_content(event)
+            case events.WorkEvent(task_id=str(task_id)):
+                self._take_task(task_id, event, at)
+            case events.WorkEvent():
+                self._take_run(event, at)
             case events.TeamStarted() | events.TeamResumed():
                 self._begin(event, at)
             case events.TeamEnded():
@@ -259,18 +276,8 @@ class RunStory:
                 self._take_planned(planned, at)
             case events.PlanGrew():
                 self._take_planned(event.added, at)
-            case events.ModelStarted() | events.ToolStarted() | events.ModelCalled() | events.ToolCalled():
-                self._take_call(event, at)
-            case events.Content():
-                self._take_content(event)
-            case events.WorkEvent(task_id=None):
-                self._take_run(event, at)
-            case events.WorkEvent(task_id=str(task_id)):
-                task = self.task(task_id, at)
-                task.member = event.member or task.member
-                self._take_task(task, event, at)
             case _:
-                pass
+                self.notes += [(at, describe(event))] if isinstance(event, events.TeamGivenUp) else []
 
     # ---------------------------------------------------------------- the run
 
@@ -284,9 +291,13 @@ class RunStory:
         if isinstance(event, events.TeamResumed):
             self.notes.append((at, describe(event)))
 
-    def _take_planned(self, tasks: Iterable[PlannedTask], at: float) -> None:
+    def _take_planned(self, tasks: Sequence[PlannedTask], at: float) -> None:
         for one in tasks:
             self.task(one.id, at).planned = one
+        if any(one.part_of is not None for one in tasks):
+            self.tasks = {
+                one.id: self.tasks[one.id] for one in in_plan_order([one.planned for one in self.tasks.values()])
+            }
 
     def task(self, task_id: str, at: float = 0.0) -> TaskStory:
         """Return a task; add an unknown task as planned at this time."""
@@ -324,17 +335,23 @@ class RunStory:
 
     # ---------------------------------------------------------------- tasks
 
-    def _take_task(self, task: TaskStory, event: events.WorkEvent, at: float) -> None:
+    def _take_task(self, task_id: str, event: events.WorkEvent, at: float) -> None:
+        task = self.task(task_id, at)
+        task.member = event.member or task.member
         match event:
             case events.TaskAssigned():
                 task.assigned.append(at)
                 _end_wait(task, "", at)
                 task.state, task.end = RowState.RUNNING, None
             case events.AttemptStarted():
+                if task.attempts:
+                    task.attempts[-1].followed = True
                 task.attempts.append(AttemptStory(event.attempt, event.member, at))
                 task.state = RowState.RUNNING
             case events.TaskEnded():
                 task.state, task.end, task.reason = END_STATES[type(event)], at, event.reason
+                if task.state is RowState.FAILED and task.attempts and task.attempts[-1].status == "completed":
+                    task.attempts[-1].status = "not_accepted"
             case events.HumanRequested() | events.HumanDecided() | events.TaskWaiting() | events.ModelWaiting():
                 self._take_wait(task, event, at)
             case events.TaskSteered():
@@ -360,10 +377,15 @@ class RunStory:
             case events.TaskWaiting():
                 _end_wait(task, "", at)
                 if event.waits_for is not None:
-                    task.open_waits[""] = Wait(event.waits_for, "", at, at)
+                    task.open_waits[""] = Wait(event.waits_for, self._whose(event, ""), at, at)
             case events.ModelWaiting():
                 _end_wait(task, event.call_id, at)
-                task.open_waits[event.call_id] = Wait(event.waits_for, event.model, at, at, event.error)
+                what = self._whose(event, event.model)
+                task.open_waits[event.call_id] = Wait(event.waits_for, what, at, at, event.error)
+
+    def _whose(self, event: events.TaskWaiting | events.ModelWaiting, what: str) -> str:
+        """Return for whom the budget is set aside that a task waits for; of any other wait, `what`."""
+        return self.set_aside.describe(event.task_id or "") if event.waits_for == "budget" else what
 
     def _take_content(self, event: events.Content) -> None:
         match event:

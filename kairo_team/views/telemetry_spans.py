@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain
+from time import time_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,8 +21,10 @@ from kairo_team._util.masking import masked
 from kairo_team.budget import Usage, to_dollars
 from kairo_team.plugin_calls import words_of
 from kairo_team.results import TeamStatus
+from kairo_team.views import telemetry_content as content
 from kairo_team.views import telemetry_names as names
 from kairo_team.views.telemetry_metrics import Metrics
+from kairo_team.views.telemetry_texts import Answered, RunTexts
 
 if TYPE_CHECKING:
     from opentelemetry._logs import LoggerProvider
@@ -66,10 +69,16 @@ class _Trace:
 
     team: str
     run: _Work
+    conversation: str
+    """Id of the outermost run."""
     open: dict[Key, list[_Work]] = field(default_factory=dict[Key, "list[_Work]"])
     """Work under way; only tools outside attempts, whose calls have no name, share a key."""
     attempts: dict[str, _Work] = field(default_factory=dict[str, _Work])
     """The last attempt of each task that has not ended."""
+    tasks: dict[str, _Work] = field(default_factory=dict[str, _Work])
+    """The tasks that wait for something or are in flight."""
+    texts: RunTexts = field(default_factory=RunTexts)
+    """Texts that belong to spans which have not begun, or have not ended."""
     guaranteed: dict[str | None, events.BudgetCarved] = field(default_factory=dict[str | None, events.BudgetCarved])
     reviews: Counter[str] = field(default_factory=Counter[str])
     evaluators: dict[str, str] = field(default_factory=dict[str, str])
@@ -90,8 +99,10 @@ class _Trace:
 
     def span_of(self, task_id: str | None) -> Span:
         """Return the span of a task's attempt while it is open, else the run's span."""
-        work = None if task_id is None else self.attempts.get(task_id)
-        return work.span if work is not None and work.span.is_recording() else self.run.span
+        for work in () if task_id is None else (self.attempts.get(task_id), self.tasks.get(task_id)):
+            if work is not None and work.span.is_recording():
+                return work.span
+        return self.run.span
 
 
 class _Current:
@@ -122,7 +133,10 @@ class Spans:
         tracer_provider: TracerProvider | None,
         meter_provider: MeterProvider | None,
         logger_provider: LoggerProvider | None,
+        *,
+        with_texts: bool = False,
     ) -> None:
+        self._with_texts = with_texts
         self._tracer = trace.get_tracer(names.SCOPE, tracer_provider=tracer_provider)
         self._metrics = Metrics(names.SCOPE, meter_provider, logger_provider)
         self._traces: dict[str, _Trace] = {}
@@ -132,6 +146,10 @@ class Spans:
             events.BudgetCarved: self._carve,
             events.BudgetReturned: self._return,
             events.BudgetHalted: self._halt,
+            events.TaskAssigned: self._start_task,
+            events.TaskWaiting: self._wait,
+            events.HumanRequested: self._ask,
+            events.HumanDecided: self._decide,
             events.AttemptStarted: self._start_attempt,
             events.AttemptFinished: self._finish_attempt,
             events.EvaluationStarted: self._start_review,
@@ -151,14 +169,37 @@ class Spans:
         if found is None:
             return
         handler = self._handlers.get(type(event))
+        if type(event) in _SPAN_EVENTS:
+            self._point(event, found, _SPAN_EVENTS[type(event)])
         if handler is not None:
             handler(event, found)
         elif isinstance(event, events.TeamEnded):
             self._end_run(event, found)
         elif isinstance(event, events.TaskEnded):
-            found.attempts.pop(event.task_id, None)
-        elif type(event) in _SPAN_EVENTS:
-            self._point(event, found, _SPAN_EVENTS[type(event)])
+            self._end_task(event, found)
+
+    def read(self, event: events.Content) -> None:
+        """Take a text of the work, which goes into the span that it belongs to."""
+        found = self._traces.get(event.run_id)
+        if found is None or not self._with_texts:
+            return
+        match event.of:
+            case "prompt":
+                found.texts.prompts[event.call_id] = content.of_prompt(event.body)
+            case "reply":
+                found.texts.prompts.pop(event.call_id, None)
+                answered = found.texts.answered.pop(event.call_id, None)
+                if answered is not None:
+                    answered.span.set_attributes(content.of_reply(event.body))
+                    answered.end()
+            case "arguments" | "result":
+                name = names.TOOL_ARGUMENTS if event.of == "arguments" else names.TOOL_RESULT
+                _set_on_tool(found, event.call_id, name, content.written(event.body))
+            case "artifact" if event.task_id is not None:
+                text = found.texts.artifacts[event.task_id] = str(event.body.get("text", ""))
+                found.span_of(event.task_id).set_attributes(content.said_by(text))
+            case _:
+                pass
 
     def traceparent(self, run_id: str) -> str | None:
         """Return the W3C trace context of a run under way; None if it has no span."""
@@ -182,10 +223,19 @@ class Spans:
 
     def _start_run(self, event: events.TeamStarted | events.TeamResumed) -> None:
         links = [] if isinstance(event, events.TeamStarted) else _links(event.traceparent)
-        about = {names.OPERATION: names.INVOKE_WORKFLOW, names.WORKFLOW_NAME: event.team, names.RUN_ID: event.run_id}
+        around = None if event.within is None else self._traces.get(event.within)
+        conversation = event.within or event.run_id if around is None else around.conversation
+        about: dict[str, AttributeValue] = {
+            names.OPERATION: names.INVOKE_WORKFLOW,
+            names.SPAN_KIND: names.CHAIN,
+            names.WORKFLOW_NAME: event.team,
+            names.RUN_ID: event.run_id,
+        }
+        if self._with_texts:
+            about |= content.said_to(event.goal)
         parent = self._around_run(event.within, event.within_task)
-        run = self._start(f"{names.INVOKE_WORKFLOW} {event.team}", about, parent, links=links)
-        self._traces[event.run_id] = _Trace(event.team, run)
+        run = self._start(f"{names.INVOKE_WORKFLOW} {event.team}", about, parent, conversation, links=links)
+        self._traces[event.run_id] = _Trace(event.team, run, conversation)
 
     def _around_run(self, within: str | None, task_id: str | None) -> Context:
         """Return the context that a run's span begins in."""
@@ -195,11 +245,14 @@ class Spans:
 
     def _end_run(self, event: events.TeamEnded, found: _Trace) -> None:
         del self._traces[event.run_id]
-        # A cancelled run leaves work open; another library ends its own spans.
-        for work in chain.from_iterable(found.open.values()):
+        # A cancelled run leaves work open, and a suspended one tasks; another library ends its own spans.
+        found.texts.end_answered()
+        for work in chain(chain.from_iterable(found.open.values()), found.tasks.values()):
             if not work.borrowed:
                 work.span.end()
-        span = found.run.span
+        span, output = found.run.span, found.texts.output()
+        if output:
+            span.set_attributes(content.said_by(output))
         span.set_attributes({names.STATUS: event.status.value, **_used(event.usage)})
         if event.status in {TeamStatus.FAILED, TeamStatus.TIMEOUT, TeamStatus.CANCELLED}:
             _fail(found.run, event.status.value, event.error)
@@ -208,13 +261,17 @@ class Spans:
     def _take_plan(self, event: events.PlanReady | events.PlanGrew, found: _Trace) -> None:
         planned = event.graph if isinstance(event, events.PlanReady) else event.added
         found.evaluators.update((task.id, task.evaluator) for task in planned if task.evaluator)
+        if self._with_texts:
+            found.texts.plan(planned)
 
     def _carve(self, event: events.BudgetCarved, found: _Trace) -> None:
         if event.task_id is not None:
             found.guaranteed[event.task_id] = event
 
     def _return(self, event: events.BudgetReturned, found: _Trace) -> None:
-        carved = found.guaranteed.pop(event.task_id, None)
+        task, carved = found.tasks.get(event.task_id), found.guaranteed.pop(event.task_id, None)
+        if task is not None:
+            task.span.set_attributes(_used(event.usage))
         if carved is not None and carved.tokens:
             self._metrics.record_budget(event.usage.tokens / carved.tokens, found.team, event.member)
 
@@ -227,6 +284,65 @@ class Spans:
         given = {names.TASK_ID: event.task_id} | {f"kairo.{name}": getattr(event, name) for name in fields}
         about = {name: value for name, value in given.items() if value is not None}
         found.span_of(event.task_id).add_event(f"kairo.{event.type}", about)
+
+    # ------------------------------------------------------------------ tasks and what they wait for
+
+    def _task(self, event: events.TaskEvent, found: _Trace) -> _Work:
+        """Return the span of a task, which begins when the task could be worked on for the first time."""
+        work = found.tasks.get(event.task_id)
+        if work is None:
+            about: dict[str, AttributeValue] = {
+                names.SPAN_KIND: names.CHAIN,
+                names.RUN_ID: event.run_id,
+                names.TASK_ID: event.task_id,
+            }
+            if self._with_texts and event.task_id in found.texts.descriptions:
+                about |= content.said_to(found.texts.descriptions[event.task_id])
+            parent = _parent(found, None)
+            work = found.tasks[event.task_id] = self._start(f"task {event.task_id}", about, parent, found.conversation)
+        return work
+
+    def _start_task(self, event: events.TaskAssigned, found: _Trace) -> None:
+        self._end_wait(found, event.task_id)
+        self._task(event, found)
+
+    def _wait(self, event: events.TaskWaiting, found: _Trace) -> None:
+        self._end_wait(found, event.task_id)
+        if event.waits_for is not None:
+            self._begin_wait(event, found, event.waits_for, event.task_id)
+
+    def _ask(self, event: events.HumanRequested, found: _Trace) -> None:
+        if event.task_id is not None and event.task_id in found.tasks:
+            self._begin_wait(event, found, "person", event.question.id)
+
+    def _decide(self, event: events.HumanDecided, found: _Trace) -> None:
+        self._end_wait(found, event.question_id)
+
+    def _begin_wait(self, event: Any, found: _Trace, why: str, key: str) -> None:
+        around = found.attempts.get(event.task_id)
+        parent = around if around is not None and around.span.is_recording() else self._task(event, found)
+        about = {names.RUN_ID: event.run_id, names.TASK_ID: event.task_id, names.WAITS_FOR: why}
+        work = self._start(f"wait for {why}", about, parent.context, found.conversation)
+        found.open.setdefault(("wait", key), []).append(work)
+
+    def _end_wait(self, found: _Trace, key: str) -> None:
+        for work in found.open.pop(("wait", key), ()):
+            work.span.end()
+
+    def _end_task(self, event: events.TaskEnded, found: _Trace) -> None:
+        found.attempts.pop(event.task_id, None)
+        self._end_wait(found, event.task_id)
+        work = found.tasks.pop(event.task_id, None)
+        if self._with_texts and isinstance(event, events.TaskCompleted):
+            found.texts.accepted.add(event.task_id)
+        if work is None:  # it was skipped before it could begin
+            return
+        work.span.set_attribute(names.STATUS, event.type.removeprefix("task."))
+        if event.task_id in found.texts.artifacts:
+            work.span.set_attributes(content.said_by(found.texts.artifacts[event.task_id]))
+        if isinstance(event, events.TaskFailed):
+            _fail(work, "failed", event.reason)
+        work.span.end()
 
     # ------------------------------------------------------------------ attempts and reviews
 
@@ -245,7 +361,10 @@ class Spans:
             about[names.GUARANTEED_TOKENS] = carved.tokens
         if carved is not None and carved.picodollars is not None:
             about[names.GUARANTEED_DOLLARS] = float(to_dollars(carved.picodollars))
-        work = self._start(f"{names.INVOKE_AGENT} {event.member}", about, _parent(found, None))
+        if self._with_texts and event.task_id in found.texts.descriptions:
+            about |= content.said_to(found.texts.descriptions[event.task_id])
+        parent = self._in_task(event, found)
+        work = self._start(f"{names.INVOKE_AGENT} {event.member}", about, parent, found.conversation)
         found.attempts[event.task_id] = work
         found.begin(event, work)
 
@@ -253,6 +372,7 @@ class Spans:
         work = found.end(event)
         if work is None:
             return
+        found.texts.end_answered(event.task_id)
         work.span.set_attributes({names.STATUS: event.status, **_used(event.usage)})
         if event.error is not None and event.status != "suspended":
             _fail(work, event.status, event.error)
@@ -261,6 +381,7 @@ class Spans:
     def _start_review(self, event: events.EvaluationStarted, found: _Trace) -> None:
         found.reviews[event.task_id] += 1
         about: dict[str, AttributeValue] = {
+            names.SPAN_KIND: names.EVALUATOR,
             names.RUN_ID: event.run_id,
             names.TASK_ID: event.task_id,
             names.ATTEMPT: event.attempt,
@@ -268,7 +389,9 @@ class Spans:
         }
         made = found.attempts.get(event.task_id)
         links = [] if made is None else [Link(made.span.get_span_context())]
-        found.begin(event, self._start(f"evaluate {event.task_id}", about, _parent(found, None), links=links))
+        parent = self._in_task(event, found)
+        review = self._start(f"evaluate {event.task_id}", about, parent, found.conversation, links=links)
+        found.begin(event, review)
 
     def _finish_review(self, event: events.EvaluationResult, found: _Trace) -> None:
         work, verdict = found.end(event), event.verdict
@@ -277,6 +400,7 @@ class Spans:
         self._metrics.emit_evaluation(found.evaluators.get(event.task_id, "review"), verdict, context)
         if work is None:
             return
+        found.texts.end_answered(event.task_id)
         work.span.set_attribute(names.VERDICT, verdict.outcome.value)
         if verdict.cause is not None:
             work.span.set_attribute(names.VERDICT_CAUSE, verdict.cause.value)
@@ -297,11 +421,15 @@ class Spans:
             names.OPERATION: names.CHAT,
             names.PROVIDER_NAME: provider,
             names.REQUEST_MODEL: model,
+            **found.texts.prompts.get(event.call_id, {}),
         }
+        if event.max_tokens is not None:
+            about[names.MAX_TOKENS] = event.max_tokens
         parent = _parent(found, event.task_id)
         work = self._borrow(parent, call, {names.OPERATION: names.CHAT})
         about |= {**_whose(event), **call}
-        found.begin(event, work or self._start(f"{names.CHAT} {model}", about, parent, SpanKind.CLIENT))
+        own = work or self._start(f"{names.CHAT} {model}", about, parent, found.conversation, SpanKind.CLIENT)
+        found.begin(event, own)
 
     def _finish_model(self, event: events.ModelCalled, found: _Trace) -> None:
         work = found.end(event)
@@ -318,18 +446,28 @@ class Spans:
             counts = {names.INPUT_TOKENS: usage.prompt_tokens, names.OUTPUT_TOKENS: usage.completion_tokens}
             shares = {names.CACHED_TOKENS: event.cached_tokens, names.REASONING_TOKENS: event.reasoning_tokens}
             work.span.set_attributes(counts | {name: tokens for name, tokens in shares.items() if tokens})
+        if event.finish_reason:
+            work.span.set_attribute(names.FINISH_REASONS, (event.finish_reason,))
+        if event.response_model:
+            work.span.set_attribute(names.RESPONSE_MODEL, event.response_model)
         if kind is not None:
             why = "its usage is unknown" if work.error is None else masked(words_of(work.error))
             _fail(work, kind, why)
-        work.span.end()
+        if known and self._with_texts:  # its reply follows, when the guardrails have passed it
+            found.texts.answered[event.call_id] = Answered(work.span, event.task_id, time_ns())
+        else:
+            work.span.end()
 
     def _start_tool(self, event: events.ToolStarted, found: _Trace) -> None:
         call = {names.CALL_ID: event.call_id, names.SIDE_EFFECT: event.side_effect}
         same = {names.OPERATION: names.EXECUTE_TOOL, names.TOOL_NAME: event.tool}
         parent = _parent(found, event.task_id)
-        about = {**same, names.TOOL_TYPE: "function", **_whose(event), **call}
-        work = self._borrow(parent, call, same) or self._start(f"{names.EXECUTE_TOOL} {event.tool}", about, parent)
-        found.begin(event, work)
+        about: dict[str, AttributeValue] = {**same, names.TOOL_TYPE: "function", **_whose(event), **call}
+        if event.reply_call_id:
+            about[names.TOOL_CALL_ID] = event.reply_call_id
+        work = self._borrow(parent, call, same)
+        name = f"{names.EXECUTE_TOOL} {event.tool}"
+        found.begin(event, work or self._start(name, about, parent, found.conversation))
 
     def _finish_tool(self, event: events.ToolCalled, found: _Trace) -> None:
         if event.outcome == "refused":
@@ -355,11 +493,17 @@ class Spans:
         name: str,
         about: Mapping[str, AttributeValue],
         parent: Context,
+        conversation: str,
         kind: SpanKind = SpanKind.INTERNAL,
         links: Sequence[Link] = (),
     ) -> _Work:
-        span = self._tracer.start_span(name, parent, kind, about, links)
+        given = {names.CONVERSATION_ID: conversation, **about}
+        span = self._tracer.start_span(name, parent, kind, given, links)
         return _Work(span, trace.set_span_in_context(span, parent))
+
+    def _in_task(self, event: events.TaskEvent, found: _Trace) -> Context:
+        """Return the context of a task's span, in which its attempts and reviews are."""
+        return self._task(event, found).context
 
     def _borrow(
         self, parent: Context, call: Mapping[str, AttributeValue], same: Mapping[str, AttributeValue]
@@ -387,6 +531,13 @@ def _key(event: Any) -> Key:
             return "model", event.call_id, event.number
         case _:
             return "tool", getattr(event, "call_id", None), getattr(event, "tool", None)
+
+
+def _set_on_tool(found: _Trace, call_id: str, name: str, text: str) -> None:
+    """Set an attribute of a tool call under way."""
+    for key, works in found.open.items():
+        if key[:2] == ("tool", call_id) and not works[-1].borrowed:
+            works[-1].span.set_attribute(name, text)
 
 
 def _parent(found: _Trace, task_id: str | None) -> Context:

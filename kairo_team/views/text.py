@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kairo_team._util.terminal import clean
+
+_MINUTE: Final = 60.0
 
 if TYPE_CHECKING:
     from kairo_team.verdicts import EvaluationVerdict
@@ -26,6 +28,11 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def duration(seconds: float) -> str:
+    """Write how long something took: `0.2 s`, `12.9 s`, `3:05`."""
+    return f"{seconds:.1f} s" if seconds < _MINUTE else clock(seconds)
 
 
 def describe_verdict(verdict: EvaluationVerdict, *, brief: bool = False) -> str:

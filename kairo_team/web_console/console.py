@@ -5,11 +5,12 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from kairo_team._util.frozen import known_call
 from kairo_team.durable.sql_journal import SqlJournal
 from kairo_team.engine.work.runtime import Runtime
 from kairo_team.errors import MissingExtra
 from kairo_team.web_console.address import Address
-from kairo_team.web_console.live_runs import LiveRuns
+from kairo_team.web_console.runtime_source import RuntimeSource
 from kairo_team.web_console.sources import JournalSource
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from kairo_team.web_console.sources import Source
 
 
+@known_call
 def console(
     runtime: Runtime | SqlJournal,
     *,
@@ -62,4 +64,4 @@ def _source_of(given: Any) -> Source:
             "the console shows the runs of a runtime or of a journal, such as kt.SqliteJournal('runs.db'), "
             f"not {given!r}"
         )
-    return JournalSource(given.store, given) if isinstance(given.store, SqlJournal) else LiveRuns(given)
+    return JournalSource(given.store, given) if isinstance(given.store, SqlJournal) else RuntimeSource(given)

@@ -135,6 +135,7 @@ def compare(before: str, after: str) -> Changes:
     old, new = before.splitlines(), after.splitlines()
     if max(len(old), len(new)) > _MOST_COMPARED:
         return too_long
+    # The first two lines would name two files.
     lines = list(difflib.unified_diff(old, new, lineterm="", n=2))[2:]
     more = len(lines) - _MOST_CHANGES
     cut = any(len(line) > _LINE for line in lines[:_MOST_CHANGES])

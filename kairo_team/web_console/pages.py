@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
+import math
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import aclosing, suppress
-from difflib import SequenceMatcher
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-import anyio
 from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -26,11 +23,14 @@ from kairo_team._util.threads import run_in_thread
 from kairo_team.budget import Budget
 from kairo_team.errors import Misuse, NoQuestion, RunNotFound
 from kairo_team.human import HumanDecision
-from kairo_team.recorded import STATES
+from kairo_team.recorded import ENDED, STATES
 from kairo_team.views.report_html import report_policy
+from kairo_team.views.text import count
 from kairo_team.web_console.access import FILE_POLICY, MAX_BODY, REPORT_POLICY, Access
 from kairo_team.web_console.open_questions import open_questions
-from kairo_team.web_console.run_page import AT_ONCE, MOST_TASKS, RunPages
+from kairo_team.web_console.run_page import AT_ONCE, TABS, RunPages, Shown
+from kairo_team.web_console.streams import messages
+from kairo_team.web_console.task_tree import MOST_TASKS
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -39,28 +39,25 @@ if TYPE_CHECKING:
     from kairo_team.recorded import RecordedRun
     from kairo_team.web_console.sources import Source
 
+_SELECTED: Final = "run "
+"""How the names of the fields of selected runs begin; the run's id follows."""
+_CONFLICT: Final = 409
 _NAME: Final = "kairo-person"
 """The cookie with the name of the person at this browser."""
 _THOUSANDS: Final = re.compile(r"\d{1,3}(,\d{3})+(\.\d+)?", re.ASCII)
 _DIGITS: Final = 6
-"""Most digits of the number of a page."""
+"""Most digits of a number in an address."""
 _ANY: Final = "application/octet-stream"
 _MOST_NAME: Final = 80
+_MOST_OPENED: Final = 50
+"""Maps and loops that a browser may have open in a long list."""
 _MOST_RUNS: Final = 50
 """Runs of one page of the list."""
 _LOOK_AT_RUNS: Final = 2.0
 """Seconds between two reads of the list for an open page."""
 _YEAR: Final = 365 * 86_400
-_LOOK: Final = 0.5
-"""Seconds between two reads of the journal for an open page."""
-_REST: Final = 3
-"""A slow page is made less often: between two times passes this multiple of the time it took."""
 _THOROUGH: Final = 5.0
 """Seconds after which everything is read again, even if nothing seems to have changed."""
-_MOST_COMPARED: Final = 10_000_000
-"""Most pairs of lines of two texts that are compared."""
-_PING: Final = 30
-"""Reads without news after which a comment is sent, to find out whether the browser is still there."""
 
 _SAID: Final = {
     "approve": "you approved it",
@@ -78,11 +75,10 @@ class _Asked(NamedTuple):
     page: int
 
     @classmethod
-    def of(cls, request: Request) -> _Asked:
+    def of(cls, given: Mapping[str, str]) -> _Asked:
         """Return what an address asks for; an unknown state or page asks for all, from the first one on."""
-        query, state, page = (request.query_params.get(name, "").strip() for name in ("q", "state", "page"))
-        number = int(page) if page.isascii() and page.isdecimal() and len(page) <= _DIGITS else 1
-        return cls(query, state if state in STATES else "", max(number, 1))
+        query, state, page = (given.get(name, "").strip() for name in ("q", "state", "page"))
+        return cls(query, state if state in STATES else "", max(_number(page) or 1, 1))
 
 
 class Pages:
@@ -105,13 +101,16 @@ class Pages:
         """Show the recorded runs; the printed link begins a session."""
         if "token" in request.query_params:
             return self._enter(request)
-        asked = _Asked.of(request)
+        return self._runs(request, _Asked.of(request.query_params), request.query_params.get("done", ""))
+
+    def _runs(self, request: Request, asked: _Asked, done: str = "", refused: str = "", status: int = 200) -> Response:
         parts = self._parts(request, "runs_parts.html", self._listed(asked))
-        return self._page(request, "runs.html", parts=parts, **asked._asdict(), asked=asked._asdict())
+        shown = {"done": done, "refused": refused, "back": f"/?{urlencode(asked._asdict())}"}
+        return self._page(request, "runs.html", status, parts=parts, **asked._asdict(), asked=asked._asdict(), **shown)
 
     def runs_stream(self, request: Request) -> Response:
         """Send the list of runs whenever it changes."""
-        asked = _Asked.of(request)
+        asked = _Asked.of(request.query_params)
 
         def render(_state: object) -> dict[str, str]:
             return self._parts(request, "runs_parts.html", self._listed(asked))
@@ -128,16 +127,20 @@ class Pages:
         ]
         counts = Counter(run.state for run in fit)
         found = [run for run in fit if asked.state in ("", run.state)]
-        first = (asked.page - 1) * _MOST_RUNS
+        page = min(asked.page, max(1, math.ceil(len(found) / _MOST_RUNS)))  # runs are forgotten, and a search has fewer
+        first = (page - 1) * _MOST_RUNS
         shown = found[first : first + _MOST_RUNS]
         return {
             **asked._asdict(),
+            "page": page,
             "runs": shown,
             "more": len(found) - first - len(shown),
             "total": len(fit),
             "counts": [(state, counts[state]) for state in STATES if counts[state]],
             "asks": Counter(one.asked.run_id for one in self._source.pending()),
             "limits": {run.run_id: self._limit(run) for run in shown},
+            "progress": {run.run_id: None if run.problem else self._source.progress(run) for run in shown},
+            "ended": ENDED,
             "accounts": self._source.accounts(),
         }
 
@@ -162,10 +165,10 @@ class Pages:
         """Show the questions that wait for a person."""
         return self._questions(request)
 
-    def _questions(self, request: Request, refused: str = "", status: int = 200) -> Response:
+    def _questions(self, request: Request, refused: str = "", status: int = 200, current: str = "") -> Response:
         done = request.query_params.get("done", "")
         parts = self._parts(request, "question_parts.html", {"questions": open_questions(self._source)})
-        return self._page(request, "questions.html", status, parts=parts, done=done, refused=refused)
+        return self._page(request, "questions.html", status, parts=parts, done=done, refused=refused, current=current)
 
     def run(self, request: Request) -> Response:
         """Show one run; of a long run, only its first events."""
@@ -174,9 +177,10 @@ class Pages:
     def _run(self, request: Request, run_id: str, refused: str = "", status: int = 200) -> Response:
         page = self._pages.of(run_id)
         run = self._source.show(run_id)
-        parts = page.parts(self._look(run_id), partial(self._run_parts, run_id), AT_ONCE)
+        shown = Shown(start=_number(request.query_params.get("from", "")))
+        parts = page.parts(self._look(run_id), shown, partial(self._run_parts, run_id, shown), AT_ONCE)
         done = request.query_params.get("done", "")
-        return self._page(request, "run.html", status, run=run, parts=parts, done=done, refused=refused)
+        return self._page(request, "run.html", status, run=run, parts=parts, tabs=TABS, done=done, refused=refused)
 
     def task(self, request: Request) -> Response:
         """Show one task of a run; for the script of the run's page, only the part about the task."""
@@ -206,19 +210,27 @@ class Pages:
         headers = {"content-disposition": 'attachment; filename="output.txt"'}
         return PlainTextResponse(masked(text).encode("utf-8", "replace"), headers=headers)
 
-    def _run_parts(self, run_id: str, values: dict[str, Any]) -> dict[str, str]:
-        """Render the parts of a run's page; they are the same for all browsers."""
-        return self._blocks("run_parts.html", {"form_key": self._access.form_key, "here": _run_path(run_id), **values})
+    def _run_parts(self, run_id: str, shown: Shown, values: dict[str, Any]) -> dict[str, str]:
+        """Render the parts of a run's page; they are the same for all browsers that show the same."""
+        closed = () if shown.tab is None else [one for one in TABS if one != shown.tab]
+        common = {"form_key": self._access.form_key, "here": _run_path(run_id)}
+        return self._blocks("run_parts.html", {**common, **values}, closed)
 
     def compare(self, request: Request) -> Response:
-        """Show two runs side by side."""
+        """Show two runs side by side; for one alone, the runs of its team to choose from."""
         names = [request.query_params.get(one, "").strip() for one in ("a", "b")]
+        if not names[1]:
+            run = self._source.show(names[0])
+            others = [one for one in self._source.runs() if one.team == run.team and one.run_id != run.run_id]
+            return self._page(request, "compare_with.html", run=run, others=others[:_MOST_RUNS])
         first, second = (self._pages.of(one).read() for one in names)
         mine, other = first["view"].story.tasks, second["view"].story.tasks
         ids = list(dict.fromkeys([*mine, *other]))
-        rows = [(one, mine.get(one), other.get(one)) for one in ids[:MOST_TASKS]]
-        more = len(ids) - MOST_TASKS
-        return self._page(request, "compare.html", runs=(first, second), rows=rows, more=more)
+        differing = [one for one in ids if one not in mine or one not in other or mine[one].state != other[one].state]
+        shown = [*dict.fromkeys([*differing, *ids])][:MOST_TASKS]
+        rows = [(one, mine.get(one), other.get(one)) for one in shown]
+        counted = {"differing": len(differing), "total": len(ids), "more": len(ids) - len(shown)}
+        return self._page(request, "compare.html", runs=(first, second), rows=rows, **counted)
 
     def subject(self, request: Request) -> Response:
         """Return the whole subject of a question as a file."""
@@ -254,9 +266,13 @@ class Pages:
         """Send the parts of a run's page whenever they change."""
         page = self._pages.of(request.query_params.get("id", ""))
         self._source.show(page.run_id)
+        asked = request.query_params
+        opened = tuple(asked.getlist("open")[-_MOST_OPENED:])
+        find = asked.get("find", "").strip()[:_MOST_NAME]
+        shown = Shown(asked.get("tab"), find, _number(asked.get("from", "")), opened)
 
         def render(state: object) -> dict[str, str]:
-            parts: dict[str, str] = page.parts(state, partial(self._run_parts, page.run_id))
+            parts: dict[str, str] = page.parts(state, shown, partial(self._run_parts, page.run_id, shown))
             return parts
 
         return self._streamed(request, partial(self._look, page.run_id), render)
@@ -277,16 +293,17 @@ class Pages:
         self, request: Request, look: Callable[[], object], render: Callable[[object], dict[str, str]]
     ) -> StreamingResponse:
         last = request.headers.get("last-event-id", "")
-        return StreamingResponse(_messages(last, look, render, self._is_closing), media_type="text/event-stream")
+        return StreamingResponse(messages(last, look, render, self._is_closing), media_type="text/event-stream")
 
     def _parts(self, request: Request, template: str, values: Mapping[str, Any]) -> dict[str, str]:
         return self._blocks(template, {**self._common(request), **values})
 
-    def _blocks(self, template: str, values: Mapping[str, Any]) -> dict[str, str]:
+    def _blocks(self, template: str, values: Mapping[str, Any], without: Collection[str] = ()) -> dict[str, str]:
         """Render the blocks of a template: the parts of a page, by name."""
         found = self._templates.get_template(template)
         context = found.new_context(dict(values))
-        return {name: Markup("").join(map(Markup, block(context))) for name, block in found.blocks.items()}
+        blocks = {name: block for name, block in found.blocks.items() if name not in without}
+        return {name: Markup("").join(map(Markup, block(context))) for name, block in blocks.items()}
 
     # ------------------------------------------------------------------ actions
 
@@ -306,6 +323,25 @@ class Pages:
         await run_in_thread(self._source.cancel, run_id, reason)
         return _back(given, "cancelled")
 
+    async def cancel_runs(self, request: Request) -> Response:
+        """End the runs that were selected in the list; say which could not be ended, and why."""
+        given = await self._form(request)
+        names = [name.removeprefix(_SELECTED) for name in given if name.startswith(_SELECTED)]
+        if not names:
+            raise ValueError("select the runs to cancel")
+        why = given.get("text", "").strip()
+        reason = f"cancelled by {self._who(request)} in the console" + (f": {why}" if why else "")
+        refused = list[str]()
+        for name in names:
+            try:
+                await run_in_thread(self._source.cancel, name, reason)
+            except Misuse as error:  # it has ended meanwhile, or was forgotten
+                refused.append(str(error))
+        done = f"cancelled {count(len(names) - len(refused), 'run')}" if len(names) > len(refused) else ""
+        if not refused:
+            return _back(given, done)
+        return await run_in_thread(self._runs, request, _asked_of(given), done, "; ".join(refused), _CONFLICT)
+
     async def steer(self, request: Request) -> Response:
         """Give a directive to a run in this process."""
         given = await self._form(request)
@@ -323,6 +359,12 @@ class Pages:
         more = Budget(int(amounts["tokens"]) if amounts["tokens"] else None, amounts["dollars"] or None)
         self._live(given).top_up(more, by=self._who(request))
         return _back(given, "budget raised")
+
+    async def fork(self, request: Request) -> Response:
+        """Make a run that does a task again, and show it."""
+        given = await self._form(request)
+        new_id = await run_in_thread(self._source.fork, given.get("run", ""), given.get("task", ""))
+        return _back({"back": _run_path(new_id)}, "forked")
 
     async def cancel_task(self, request: Request) -> Response:
         """End one task of a run in this process."""
@@ -342,6 +384,7 @@ class Pages:
         """Keep the name of the person at this browser; it is recorded with their actions."""
         given = await self._form(request)
         response = RedirectResponse(_own_path(given.get("back", "")), 303)
+        # A cookie takes only ASCII.
         name = quote(" ".join(given.get("name", "").split())[:_MOST_NAME])
         secure = self._access.secure
         response.set_cookie(_NAME, name, _YEAR, httponly=True, samesite="strict", secure=secure)
@@ -358,6 +401,7 @@ class Pages:
         given = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
         if not self._access.is_own_form(given):
             raise HTTPException(403, "This form is from an earlier session of the console: open the page again.")
+        # For `refuse`, which gets only the request, and the body can be read once.
         request.state.given = given
         return given
 
@@ -367,6 +411,7 @@ class Pages:
         return self._common(request)["person"] or "somebody"
 
     def _common(self, request: Request) -> dict[str, Any]:
+        # Read like a field of a form, because `name` has quoted it.
         given = dict(parse_qsl(f"name={request.cookies.get(_NAME, '')}")).get("name", "")[:_MOST_NAME]
         path, run_id = request.url.path, request.query_params.get("id", "") or _run_of(given_in(request))
         return {
@@ -390,61 +435,14 @@ class Pages:
         sentence = error.detail if isinstance(error, HTTPException) else str(error)
         given = given_in(request)
         if isinstance(error, Misuse | ValueError) and given:  # its form is on that page
-            if given.get("back") == "/questions":
-                return self._questions(request, sentence, status)
+            if given.get("back", "").startswith("/?"):
+                return self._runs(request, _asked_of(given), "", sentence, status)
+            if given.get("back", "").startswith("/questions"):
+                return self._questions(request, sentence, status, given.get("question", ""))
             with suppress(RunNotFound):
                 return self._run(request, _run_of(given), sentence, status)
         heading = "Not found" if status == 404 and request.method == "GET" else "Not done"  # noqa: PLR2004 - HTTP's number
         return self._page(request, "refused.html", status, heading=heading, sentence=sentence)
-
-
-async def _messages(
-    last: str,
-    look: Callable[[], object],
-    render: Callable[[object], dict[str, str]],
-    is_closing: Callable[[], bool],
-) -> AsyncIterator[str]:
-    """Send the parts of a page that differ from the browser's; `last` is the digest of the parts it has."""
-    seen: object = None
-    sent: dict[str, str] = {}
-    silent, took = 0, 0.0
-    while not is_closing():
-        found = await run_in_thread(look)
-        if found != seen:
-            began = anyio.current_time()
-            seen, parts = found, await run_in_thread(render, found)
-            took = anyio.current_time() - began
-            name = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-            if name != last:
-                last, silent = name, 0
-                news = {part: change_of(sent.get(part), html) for part, html in parts.items() if html != sent.get(part)}
-                yield f"retry: 1000\nid: {name}\ndata: {json.dumps(news)}\n\n"
-            sent = parts
-        silent += 1
-        if silent >= _PING:
-            silent = 0
-            yield ": nothing new\n\n"
-        next_look = anyio.current_time() + max(_LOOK, _REST * took)
-        while not is_closing() and (left := next_look - anyio.current_time()) > 0:  # noqa: ASYNC110 - another thread closes it
-            await anyio.sleep(min(left, _LOOK))
-
-
-def change_of(before: str | None, after: str) -> str | list[tuple[int, int, list[str]]]:
-    """Return how a text became another: its changed lines from the end on, or the new text if that is shorter.
-
-    A change is the index of its first line, how many lines go, and the lines that come.
-    """
-    if before is None:
-        return after
-    old, new = before.split("\n"), after.split("\n")
-    start = next((at for at, (one, other) in enumerate(zip(old, new, strict=False)) if one != other), 0)
-    matcher = SequenceMatcher(None, old[start:], new[start:], autojunk=False)
-    if (len(old) - start) * (len(new) - start) > _MOST_COMPARED:
-        changes = [(start, len(old) - start, new[start:])]
-    else:
-        found = [one for one in matcher.get_opcodes() if one[0] != "equal"]
-        changes = [(start + a, b - a, new[start + c : start + d]) for _, a, b, c, d in reversed(found)]
-    return changes if len(json.dumps(changes)) < len(after) else after
 
 
 def _amount(text: str) -> str:
@@ -458,10 +456,20 @@ def given_in(request: Request) -> Mapping[str, str]:
     return cast("Mapping[str, str]", getattr(request.state, "given", {}))
 
 
+def _asked_of(given: Mapping[str, str]) -> _Asked:
+    """Return which list of runs has a form."""
+    return _Asked.of(dict(parse_qsl(urlsplit(given.get("back", "")).query)))
+
+
 def _run_of(given: Mapping[str, str]) -> str:
     """Return the run whose page has a form."""
     back = dict(parse_qsl(urlsplit(given.get("back", "")).query))
     return given.get("run") or back.get("id", "")
+
+
+def _number(text: str) -> int:
+    """Return the whole number of an address; 0 for anything else."""
+    return int(text) if re.fullmatch(rf"-?\d{{1,{_DIGITS}}}", text, re.ASCII) else 0
 
 
 def _run_path(run_id: str) -> str:
@@ -475,5 +483,5 @@ def _own_path(path: str) -> str:
 
 
 def _back(given: Mapping[str, str], done: str) -> Response:
-    path = _own_path(given.get("back", ""))
-    return RedirectResponse(f"{path}{'&' if '?' in path else '?'}done={quote(done)}", 303)
+    path, _, place = _own_path(given.get("back", "")).partition("#")
+    return RedirectResponse(f"{path}{'&' if '?' in path else '?'}done={quote(done)}{place and f'#{place}'}", 303)

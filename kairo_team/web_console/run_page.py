@@ -8,6 +8,7 @@ from collections import Counter, OrderedDict, deque
 from copy import copy
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from sys import maxsize
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
@@ -15,30 +16,34 @@ from urllib.parse import quote
 from kairo_team import events
 from kairo_team.budget import NO_USAGE, Budget
 from kairo_team.recorded import ENDED
+from kairo_team.team import RiskProfile
 from kairo_team.views.progress import RowState
 from kairo_team.views.recorded_report import add_attempts
 from kairo_team.views.report_graph import draw_run
 from kairo_team.views.report_html import add_outcomes, known_of_result
 from kairo_team.views.report_page import Known, line_of, reasons
-from kairo_team.views.report_tasks import WAITS, Piece, bars, task_details
+from kairo_team.views.report_tasks import WAITS, Piece, Span, spans, task_details
 from kairo_team.views.report_text import cut, seconds
 from kairo_team.views.run_notes import describe
 from kairo_team.views.run_record import CallSum
 from kairo_team.views.run_story import RunStory
 from kairo_team.views.run_waits import waits
+from kairo_team.views.set_aside import names_of
+from kairo_team.views.text import count
 from kairo_team.web_console.made_files import last_files
 from kairo_team.web_console.open_questions import open_questions
+from kairo_team.web_console.task_tree import tree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from kairo_team.budget import Usage
     from kairo_team.events import Event
     from kairo_team.views.run_story import CallStory, TaskStory
     from kairo_team.web_console.sources import Source, Standing
 
-MOST_TASKS: Final = 200
-"""Tasks that a table shows."""
+TABS: Final = ("graph", "budget", "calls", "files", "notes")
+"""Parts that a page shows one at a time."""
 MOST_OUTPUT: Final = 20_000
 """Characters of an output that a page shows; all of it can be saved."""
 MOST_TEXTS: Final = 20
@@ -47,10 +52,12 @@ AT_ONCE: Final = 2_000
 """About how many events are read before a page is sent; the page gets the others right after."""
 _MOST_PAGES: Final = 8
 """Runs whose events are kept; the run that was opened least recently is dropped, and read again when needed."""
-_FIRST: Final = ("running", "reviewing", "suspended", "failed", "cancelled", "pending")
-"""States of the tasks that are shown first when there are many."""
+_MOST_MADE: Final = 8
+"""Most ways in which open pages show a run whose parts are kept."""
 _SHOWN: Final = 100
 """The last calls and notes that are shown."""
+_LONGEST_NOTE: Final = 1_000
+"""Characters of a note that are shown: it may quote an error, or a question."""
 _POINTS: Final = 400
 """Most points of a curve."""
 _WIDTH: Final = 1_000
@@ -61,8 +68,10 @@ _STEP: Final = 1.25
 """The next span of a timeline is this multiple of the one before."""
 _SECOND: Final = 0.001
 _MILLION: Final = 1e6
-_MOST_NAMED: Final = 3
 _OVER: Final = (RowState.DONE, RowState.FAILED, RowState.SKIPPED, RowState.CANCELLED)
+_AT_WORK: Final = (RowState.RUNNING, RowState.REVIEWING)
+_NAMED: Final = 5
+"""Tasks under way that are named."""
 _NOT_ACCEPTED: Final = (RowState.FAILED, RowState.SKIPPED, RowState.CANCELLED)
 
 
@@ -117,7 +126,7 @@ class RunView:
             self.story.take(event)
             sentence = describe(event)
             if sentence:
-                self.notes.append((event.at, sentence))
+                self.notes.append((event.at, cut(sentence, _LONGEST_NOTE)[0]))
             if isinstance(event, events.ModelStarted):
                 self.writings[event.task_id] = Writing(event.call_id, event.model, event.member, event.purpose)
             elif isinstance(event, events.TaskEnded):
@@ -159,21 +168,13 @@ class RunView:
         """The last calls, the newest first."""
         return self.story.calls[: -_SHOWN - 1 : -1]
 
-    def set_aside(self) -> tuple[int, Sequence[str]]:
-        """Return the unused tokens that are set aside for open tasks, and these tasks, the largest share first."""
-        open_ones = [one for one in self.story.tasks.values() if one.tokens_given and one.returned is None]
-        left = {one.id: max((one.tokens_given or 0) - one.usage.tokens, 0) for one in open_ones if one.end is None}
-        return sum(left.values()), sorted((one for one in left if left[one]), key=lambda one: -left[one])
-
     def waiting(self, task: TaskStory) -> str:
         """Return what an open task waits for, in words; "" if it does not wait."""
         wait = next(iter(task.open_waits.values()), None)
         if wait is None or task.state in _OVER:
             return ""
-        tokens, names = self.set_aside() if wait.why == "budget" else (0, ())
-        others = [one for one in names if one != task.id]
-        why = f": {tokens:,} are set aside for {', '.join(others[:_MOST_NAMED])}" if others else ""
-        return f"waits for {WAITS[wait.why]}{why}"
+        whose = self.story.set_aside.describe(task.id) if wait.why == "budget" else ""
+        return f"waits for {WAITS[wait.why]}" + (f": {whose}" if whose else "")
 
     def moment(self, after: float) -> datetime:
         """Return the date and time of a moment, given in seconds since the run's first event."""
@@ -188,21 +189,27 @@ class RunView:
             return last
         return _STEP ** math.ceil(math.log(max(self.now, last), _STEP))
 
-    def bars(self, task: TaskStory) -> list[Piece]:
-        """Return the attempts, reviews and waits of a task as pieces of the run's time."""
-        end = max(self.now, self.story.last)
-        scale = end / self.span
-        found = bars(task, waits(task, self.story.tasks, end) if task.attempts else (), end)
-        return [one._replace(x=round(one.x * scale, 1), width=round(one.width * scale, 1)) for one in found]
+    @property
+    def until(self) -> float:
+        """The end of the time that is drawn, in seconds since the first event."""
+        return max(self.now, self.story.last)
+
+    def spans(self, task: TaskStory) -> list[Span]:
+        """Return the attempts, reviews and waits of a task; a piece without an end has only its begin, which stays."""
+        waited = waits(task, self.story.tasks, self.until) if task.attempts else ()
+        goes_on = self.until if self.now else math.inf
+        return [one._replace(end=None) if one.end == goes_on else one for one in spans(task, waited)]
 
     def curve(self, limit: int) -> str:
-        """Return the points of the curve of tokens left over time, for a picture of 1,000 by 100."""
-        whole = max(self.now, self.story.last, _SECOND)
-        step = max(len(self.spent) // _POINTS, 1)
+        """Return the points of the curve of tokens left over time, for a picture of 1,000 by 100.
+
+        In lines, and on the axis of `span`, so that the points mostly stay when others come.
+        """
+        step = 2 ** max(math.ceil(math.log2(len(self.spent) / _POINTS)), 0) if self.spent else 1
         points = [(0.0, 0)]
-        for after, used in [*self.spent[::step], (whole, self.spent[-1][1] if self.spent else 0)]:
+        for after, used in [*self.spent[::step], (self.until, self.spent[-1][1] if self.spent else 0)]:
             points += [(after, points[-1][1]), (after, used)]  # a step: the tokens are spent at the end of a call
-        return " ".join(f"{after / whole * _WIDTH:.1f},{min(used / limit, 1) * 100:.1f}" for after, used in points)
+        return "\n".join(f"{after / self.span * _WIDTH:.0f},{min(used / limit, 1) * 100:.1f}" for after, used in points)
 
 
 class Limit(NamedTuple):
@@ -233,6 +240,19 @@ class Money(NamedTuple):
         return ", ".join(one.words for one in self.pieces)
 
 
+class Shown(NamedTuple):
+    """What an open page shows of a run."""
+
+    tab: str | None = None
+    """The open tab, from `TABS`; None shows all tabs."""
+    find: str = ""
+    """Words of the tasks to list."""
+    start: int = 0
+    """The first row of the list of tasks; a negative one counts from the end."""
+    opened: tuple[str, ...] = ()
+    """Maps and loops whose tasks are listed, of a list that is long."""
+
+
 class RunPage:
     """One run as its page shows it, kept up to date for all browsers."""
 
@@ -244,28 +264,34 @@ class RunPage:
         self._lock = threading.Lock()
         self._result: tuple[object, Known] = (None, Known())
         """The state that a result was read in, and what the result says."""
-        self._made: tuple[object, object] = (None, None)
-        """The state that the parts were made from, and the parts."""
+        self._made: OrderedDict[Shown, tuple[object, Any]] = OrderedDict()
+        """The state that parts were made from, and the parts, by what a page shows."""
 
-    def parts(self, state: object, make: Callable[[dict[str, Any]], Any], most: int | None = None) -> Any:
+    def parts(self, state: object, shown: Shown, make: Callable[[dict[str, Any]], Any], most: int | None = None) -> Any:
         """Return what `make` makes of the template's values; for an equal `state`, return the last result.
 
         `most` limits, roughly, how many new events are read. Raises `RunNotFound`.
         """
         with self._lock:
-            if self._made[0] != state or not self._view.whole:
-                self._made = state, make(self._read(most))
-            return self._made[1]
+            # Taken out and put in again, so that the parts that were asked for last stay longest.
+            before, made = self._made.pop(shown, (None, None))
+            if before != state:
+                made = make(self._read(most, shown))
+            # None, which no state equals, while only a part of the events was read: the next call has to read on.
+            self._made[shown] = state if self._view.whole else None, made
+            if len(self._made) > _MOST_MADE:
+                self._made.popitem(last=False)
+            return made
 
     def read(self) -> dict[str, Any]:
         """Return the values of the template, with all events; raises `RunNotFound`."""
         with self._lock:
-            return self._read(None)
+            return self._read(None, Shown())
 
     def task(self, task_id: str) -> dict[str, Any] | None:
         """Return the values of the page about one task, with its texts; None if the run has no such task."""
         with self._lock:
-            page = self._read(None)
+            page = self._read(None, Shown())
             view: RunView = page["view"]
             if task_id not in view.story.tasks:
                 return None
@@ -287,8 +313,17 @@ class RunPage:
             "here_live": page["here_live"],
             "is_open": task.state not in _OVER,
             "lost": lost_with(view.story.tasks, task_id),
+            "end": end_without(view.story.tasks, task_id, tolerant=self._tolerates_losses()),
             "after": task.planned.depends_on,
         }
+
+    def _tolerates_losses(self) -> bool | None:
+        """Return whether the run can do without a task that it needs; None if this process does not know."""
+        run = self._source.live(self.run_id)
+        session = None if run is None else run.session
+        if session is None:
+            return None
+        return session.tolerate_failures or session.request.config.risk_profile is RiskProfile.LOW
 
     def output(self, task_id: str = "") -> str | None:
         """Return the whole output of the run, or of one of its tasks; None if it made nothing."""
@@ -296,13 +331,13 @@ class RunPage:
             if not task_id:
                 result = self._source.result(self.run_id)
                 return None if result is None else result.output or result.partial_output
-            story: RunStory = self._read(None)["view"].story
+            story: RunStory = self._read(None, Shown())["view"].story
             if task_id not in story.tasks:
                 return None
             _, task = _with_texts(story, task_id, self._source, self.run_id)
             return next((one.artifact for one in reversed(task.attempts) if one.artifact), None)
 
-    def _read(self, most: int | None) -> dict[str, Any]:
+    def _read(self, most: int | None, shown: Shown) -> dict[str, Any]:
         standing = self._source.standing(self.run_id)
         if standing.run.started_at != self._started_at:  # it was forgotten, and another run has its id now
             self._started_at = standing.run.started_at
@@ -312,40 +347,35 @@ class RunPage:
         view.now = 0.0
         if standing.run.state == "running" and view.story.started_at is not None:
             view.now = (datetime.now(UTC) - view.story.started_at).total_seconds()
-        tasks = list(view.story.tasks.values())
-        more = len(tasks) - MOST_TASKS
-        if more > 0:
-            tasks.sort(key=lambda one: _FIRST.index(one.state) if one.state in _FIRST else len(_FIRST))
+        listed = tree(view.story.tasks, shown.find, shown.start, shown.opened)
         texts = list(view.writings.items())
         bad = next((one for one in view.story.tasks.values() if one.state in _NOT_ACCEPTED), None)
-        picture, on_picture = draw_run(view.story, _task_path(self.run_id))
-        files, more_files = last_files(self._source.files(self.run_id))
-        known = self._known(standing)
+        known, questions = self._known(standing), open_questions(self._source, self.run_id)
         return {
             "run": standing.run,
             "standing": standing,
-            "line": " · ".join(line_of(view.story, standing.budget)),
-            "why": list(reasons(view.story, known)),
+            "line": " · ".join(_line(view.story, standing.budget)),
+            "why": list(reasons(view.story, known._replace(state=standing.run.state), with_questions=False)),
             "output": known.output,
             "is_partial": known.partial,
+            "bad": bad.id if bad is not None else "",
             "again": self._source.fork_hint(standing.run, bad.id) if bad is not None else "",
             "resume_hint": self._source.resume_hint(standing.run),
             "calls": view.sums if standing.calls is None else standing.calls,
             "view": view,
-            "tasks": tasks[:MOST_TASKS],
-            "more": more,
+            "listed": listed,
             "task_path": _task_path(self.run_id),
             "money": _money(view, standing),
-            "waiting": {one.id: view.waiting(one) for one in tasks[:MOST_TASKS]},
+            "waiting": {one.task.id: view.waiting(one.task) for one in listed.rows},
             "texts": texts[-MOST_TEXTS:],
             "more_texts": len(texts) - MOST_TEXTS,
-            "picture": picture,
-            "on_picture": on_picture,
-            "files": files,
-            "more_files": more_files,
+            # What only a tab shows is made when it is open.
+            "draw": partial(draw_run, view.story, _task_path(self.run_id)),
+            "made_files": lambda: last_files(self._source.files(self.run_id)),
             "limits": _limits(standing),
-            "questions": open_questions(self._source, self.run_id),
+            "questions": questions,
             "ended": standing.run.state in ENDED,
+            "ends": list(ended_with(view.story, len(questions))),
             "here_live": self._source.live(self.run_id) is not None,
         }
 
@@ -363,6 +393,11 @@ class RunPage:
         return self._result[1]
 
 
+def _line(story: RunStory, limits: Budget) -> Sequence[str]:
+    """Return the facts of the first line without the time: events have only the time of the last session."""
+    return [*line_of(story, limits)][: -1 if story.started_at is not None else None]
+
+
 def _task_path(run_id: str) -> Callable[[str], str]:
     """Return the function that makes the address of a task's page."""
     return lambda task_id: f"/run/task?id={quote(run_id, safe='')}&task={quote(task_id, safe='')}"
@@ -378,6 +413,7 @@ class RunPages:
 
     def of(self, run_id: str) -> RunPage:
         """Return the page of a run, the same for all browsers; raises `RunNotFound`."""
+        # Raises for an unknown run, so that no page is kept for one.
         self._source.standing(run_id)
         with self._lock:
             page = self._pages.setdefault(run_id, RunPage(self._source, run_id))
@@ -421,18 +457,54 @@ def lost_with(tasks: Mapping[str, TaskStory], task_id: str) -> Sequence[str]:
     return found
 
 
+def end_without(tasks: Mapping[str, TaskStory], task_id: str, *, tolerant: bool | None) -> str:
+    """Return a sentence on how the run ends if a task is cancelled; `tolerant`: it can do without a needed one."""
+    lost = {task_id, *lost_with(tasks, task_id)}
+    left = [one for one in tasks.values() if one.id not in lost and one.state not in _NOT_ACCEPTED]
+    if not left:
+        return "The run then ends failed: nothing is left that could be accepted."
+    dependents = [one.id for one in tasks.values() if task_id in one.planned.depends_on]
+    dispensable = bool(dependents) and lost.isdisjoint(dependents)
+    earlier = any(one.state in (RowState.FAILED, RowState.CANCELLED) for one in tasks.values())
+    if tolerant or (dispensable and not earlier):
+        return "The run then ends degraded, if another task is accepted and nothing else goes wrong."
+    if tolerant is False and not earlier and tasks[task_id].planned.part_of is None:
+        return "The run then ends failed: it needs this task, and its risk profile is not low."
+    return (
+        "The run then ends degraded if what needs this task can do without it, if its coordinator tolerates failures, "
+        "or if its risk profile is low; otherwise it ends failed."
+    )
+
+
+def ended_with(story: RunStory, questions: int) -> Iterator[str]:
+    """Yield what cancelling a run with so many open questions would end, and what would be kept, in sentences."""
+    states = Counter(task.state for task in story.tasks.values())
+    working = [one.id for one in story.tasks.values() if one.state in _AT_WORK]
+    if working:
+        named = ", ".join(working[:_NAMED]) + (f" and {len(working) - _NAMED:,} more" if len(working) > _NAMED else "")
+        yield f"{count(len(working), 'task')} under way {'is' if len(working) == 1 else 'are'} interrupted: {named}."
+    if pending := states[RowState.PENDING]:
+        yield f"{count(pending, 'task')} never {'begins' if pending == 1 else 'begin'}."
+    if questions:
+        yield f"{count(questions, 'open question')} {'needs' if questions == 1 else 'need'} no answer any more."
+    if done := states[RowState.DONE]:
+        stays = "stays" if done == 1 else "stay"
+        yield f"{count(done, 'accepted task')} {stays} recorded: a fork continues from there."
+    else:
+        yield "No task was accepted yet."
+
+
 def _money(view: RunView, standing: Standing) -> Money | None:
     """Return the bar of the run's tokens; None without a limit."""
     limit = standing.budget.tokens
     if limit is None:
         return None
-    (aside, names), used = view.set_aside(), standing.run.usage.tokens
-    aside = min(max(aside - standing.held, 0), max(limit - used - standing.held, 0))
-    whose = f" for {', '.join(names[:_MOST_NAMED])}" + (" and others" if len(names) > _MOST_NAMED else "")
+    asides, used = [one for one in view.story.set_aside.amounts() if one.tokens], standing.run.usage.tokens
+    aside = min(sum(one.tokens for one in asides), max(limit - used - standing.held, 0))
     amounts = [
         ("m-spent", used, "spent"),
         ("m-held", standing.held, "held for calls under way"),
-        ("m-aside", aside, f"set aside{whose}"),
+        ("m-aside", aside, f"set aside for {names_of(asides)}"),
         ("m-free", max(limit - used - standing.held - aside, 0), "free"),
     ]
     whole, x = max(limit, used + standing.held) or 1, 0.0

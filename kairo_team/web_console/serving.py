@@ -51,6 +51,7 @@ def make_app(
         routes=[
             Route("/", pages.runs),
             Route("/stream", pages.runs_stream),
+            Route("/cancel", pages.cancel_runs, methods=["POST"]),
             Route("/questions", pages.questions),
             Route("/questions/stream", pages.questions_stream),
             Route("/questions/subject", pages.subject),
@@ -64,6 +65,7 @@ def make_app(
             Route("/run/cancel", pages.cancel, methods=["POST"]),
             Route("/run/steer", pages.steer, methods=["POST"]),
             Route("/run/top-up", pages.top_up, methods=["POST"]),
+            Route("/run/fork", pages.fork, methods=["POST"]),
             Route("/run/cancel-task", pages.cancel_task, methods=["POST"]),
             Route("/compare", pages.compare),
             Route("/name", pages.name, methods=["POST"]),
@@ -155,6 +157,7 @@ class ConsoleServer:
         thread = threading.Thread(target=self._serve, name="kairo-console", daemon=True)
         thread.start()
         self._thread = thread
+        # uvicorn calls nothing when it has started, so it is asked again and again.
         while not self._server.started:
             thread.join(0.01)
             if not thread.is_alive():

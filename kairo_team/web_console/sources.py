@@ -9,20 +9,23 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kairo_team.cluster.coverage import coverage_of
 from kairo_team.durable.codec import outline
-from kairo_team.durable.event_pages import read_pages
+from kairo_team.durable.event_pages import read_pages, read_rows
 from kairo_team.durable.postgres import PostgresJournal
-from kairo_team.engine.records.replay import RAISED_BUDGET
+from kairo_team.engine.records.plan_records import RAISED_BUDGET
 from kairo_team.events import Content
-from kairo_team.recorded import ENDED
+from kairo_team.recorded import ENDED, GIVEN_UP
 from kairo_team.results import Attempt
 from kairo_team.views.progress import RowState
 from kairo_team.views.recorded_report import page_of_run
 from kairo_team.views.run_record import (
+    Progress,
     call_sums,
     first_budget,
+    planned_tasks,
     raised_budget,
     recorded_attempts,
     recorded_error,
+    recorded_progress,
     recorded_result,
     runs_inside,
 )
@@ -50,6 +53,9 @@ _A_TEXT: Final = '{"type":"content",'
 """How the line of an event with a text begins."""
 _REMEMBERED: Final = 64
 """Runs whose unchanging values are kept."""
+
+_LISTED: Final = 512
+"""Runs of lists whose progress is kept."""
 
 
 class Standing(NamedTuple):
@@ -104,6 +110,10 @@ class Source(Protocol):
 
     def limit(self, run_id: str) -> int | None:
         """Return the tokens that a run may use; None without a limit."""
+        ...
+
+    def progress(self, run: RecordedRun) -> Progress:
+        """Return how far a run is."""
         ...
 
     def events_after(self, run_id: str, seq: int, most: int) -> Sequence[Event]:
@@ -166,6 +176,10 @@ class Source(Protocol):
         """Return the command that does a run again from a task on; "" if it cannot be forked."""
         ...
 
+    def fork(self, run_id: str, task_id: str) -> str:
+        """Make a run that does a task again, and what depends on it; return its id. Raises `Misuse`."""
+        ...
+
     def accounts(self) -> Sequence[Account]:
         """Return the accounts that runs are charged to, each before those under it."""
         ...
@@ -182,9 +196,12 @@ class JournalSource:
         """Take a journal, and the runtime whose runs can be steered."""
         self._journal = journal
         self._runtime = runtime
+        # Caches of this object: one on a method would keep every source alive.
         self._first_budget = lru_cache(_REMEMBERED)(partial(first_budget, journal))
         self._error = lru_cache(_REMEMBERED)(self._read_error)
         self._named = lru_cache(_REMEMBERED)(self._read_names)
+        self._planned = lru_cache(_LISTED)(self._read_planned)
+        self._progress = lru_cache(_LISTED)(self._read_progress)
 
     @property
     def name(self) -> str:
@@ -210,6 +227,18 @@ class JournalSource:
         """Return the tokens that a run may use."""
         return (self._raised(run_id) or self._first_budget(run_id)).tokens
 
+    def progress(self, run: RecordedRun) -> Progress:
+        """Return how far a run is."""
+        return self._progress(run.run_id, run.state, run.updated_at)
+
+    def _read_planned(self, run_id: str, _last: object) -> int:
+        """Return how many tasks are planned; the last change of the plan is the cache key."""
+        return planned_tasks(self._journal, run_id)
+
+    def _read_progress(self, run_id: str, _state: str, _updated_at: float) -> Progress:
+        """Return how far a run is; state and last change are the cache key."""
+        return recorded_progress(self._journal, run_id, self._planned)
+
     def _raised(self, run_id: str) -> Budget | None:
         sql = "SELECT key, value FROM step WHERE run_id = ? AND key = ?"
         with self._journal.database.reading() as connection:
@@ -223,10 +252,10 @@ class JournalSource:
     def events_after(self, run_id: str, seq: int, most: int) -> Sequence[Event]:
         """Return events in whole pages, as they are written: a page has the events of one step."""
         found: list[Event] = []
-        sql = "SELECT body FROM event WHERE run_id = ? AND last > ? ORDER BY last"
+        sql = "SELECT last, body FROM event WHERE run_id = ? AND last > ? ORDER BY last"
         with self._journal.database.reading() as connection:
             for row in connection.execute(sql, (run_id, seq)).fetchall():
-                found += read_pages(connection, run_id, [row["body"]])
+                found += read_rows(connection, run_id, [row])
                 if len(found) >= most:
                     break
         return [one for one in found if one.seq > seq]
@@ -285,6 +314,7 @@ class JournalSource:
         sql = "SELECT body FROM event WHERE run_id = ? AND body LIKE ? ORDER BY last"
         with self._journal.database.reading() as connection:
             rows = connection.execute(sql, (run_id, f"%{_A_TEXT}%")).fetchall()
+            # Only the lines with texts are parsed: a page has the other events of its step too.
             pages = ["\n".join(one for one in row["body"].split("\n") if one.startswith(_A_TEXT)) for row in rows]
             found = [*read_pages(connection, run_id, filter(None, pages))]
         return [one for one in found if isinstance(one, Content) and one.task_id == task_id and one.of != "piece"]
@@ -307,7 +337,7 @@ class JournalSource:
         return page_of_run(self._journal, run, partial(self._commands, run))
 
     def _commands(self, run: RecordedRun, story: RunStory) -> tuple[str, ...]:
-        if run.state in ("suspended", "interrupted"):
+        if run.state in ("suspended", "interrupted", GIVEN_UP):
             return tuple(filter(None, [self.resume_hint(run)]))
         bad = next((one.id for one in story.tasks.values() if one.state in (RowState.FAILED, RowState.SKIPPED)), None)
         return () if bad is None else (self.fork_hint(run, bad),)
@@ -317,6 +347,10 @@ class JournalSource:
         if run.state not in ENDED or run.parent is not None:
             return ""
         return shlex.join(["kairo", "fork", run.run_id, "--before", task_id, *self._journal.option])
+
+    def fork(self, run_id: str, task_id: str) -> str:
+        """Make a run that does a task again, and what depends on it; return its id."""
+        return self._journal.fork(run_id, before=task_id)
 
     def _read_names(self, run_id: str, _state: str, _updated_at: float) -> Mapping[File, File]:
         """Return the files of a result by themselves; state and last change are the cache key."""
@@ -330,10 +364,12 @@ class JournalSource:
 
     def resume_hint(self, run: RecordedRun) -> str:
         """Return the command that resumes a run; "" if a worker coordinates it."""
-        if isinstance(self._journal, PostgresJournal) and coverage_of(self._journal, [run])[0].by_workers:
+        how = [] if run.source else ["FILE.py"]
+        if run.state == GIVEN_UP:
+            how = ["--by-workers"]
+        elif isinstance(self._journal, PostgresJournal) and coverage_of(self._journal, [run])[0].by_workers:
             return ""
-        file = [] if run.source else ["FILE.py"]
-        return shlex.join(["kairo", "resume", run.run_id, *file, *self._journal.option])
+        return shlex.join(["kairo", "resume", run.run_id, *how, *self._journal.option])
 
     def accounts(self) -> Sequence[Account]:
         """Return the accounts that runs are charged to, each before those under it."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from typing import Any
 
 import anyio
+import anyio.lowlevel
+import anyio.to_thread
 import httpx2
 import pytest
 
@@ -160,3 +163,30 @@ async def test_the_address_ends_with_its_block_and_its_key_is_not_shown() -> Non
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+", first.url)
     with pytest.raises(httpx2.ConnectError):
         await post(first)
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True], ids=["block", "cancelled"])
+async def test_a_client_that_connects_in_the_moment_of_the_end_is_not_an_error(is_cancelled: bool) -> None:
+    clients: list[socket.socket] = []
+
+    async def use(address: ModelAddress) -> None:
+        await post(address)  # its server waits for the next client now
+        host, _, port = address.url.removeprefix("http://").partition(":")
+        clients.append(socket.create_connection((host, int(port))))
+        await anyio.lowlevel.checkpoint()  # the loop has seen the client, and its server has not
+        if is_cancelled:
+            scope.cancel()
+
+    with anyio.CancelScope() as scope:
+        await work(use, says("fine"))
+    (client,) = clients
+    with client:
+        client.settimeout(5)
+        assert await anyio.to_thread.run_sync(_end_of, client) == b""
+
+
+def _end_of(client: socket.socket) -> bytes:
+    try:
+        return client.recv(1)
+    except ConnectionResetError:
+        return b""

@@ -105,3 +105,8 @@ def test_what_was_changed_of_a_reply_is_changed_and_nothing_else() -> None:
 def test_arguments_that_are_text_become_an_object() -> None:
     message = native_reply(kt.ModelResponse("", [kt.ToolCall("1", "look", "not json")]), None)
     assert message.tool_calls[0]["args"] == {"input": "not json"}
+
+
+def test_a_picture_at_an_address_is_held_as_the_largest() -> None:
+    message = HumanMessage([{"type": "image_url", "image_url": {"url": "https://x.org/a.png"}}])
+    assert view([message], {"ls_provider": "openai", "ls_model_name": "gpt-5"}, {}).beyond > 50_000

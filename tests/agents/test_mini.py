@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 import kairo_team as kt
 from kairo_team import events
-from kairo_team.errors import ModelCallError
+from kairo_team.errors import Misuse, ModelCallError
 from kairo_team.governance.guardrails import GuardrailDecision, GuardrailPhase
 from kairo_team.governance.policies import McpPolicy
 from kairo_team.testing import EventRecorder, FunctionModel, ScriptedModel
@@ -313,7 +313,7 @@ async def test_alone_wrong_arguments_are_refused_before_anything_is_spent(
     assert model.calls == []
 
 
-@pytest.mark.parametrize("settings", [5, [("seed", 1)], {"max_tokens": 0}, {"max_tokens": "many"}])
+@pytest.mark.parametrize("settings", [5, [("seed", 1)], {"max_tokens": 0}, {"max_tokens": "many"}, {1: 2}])
 def test_what_is_no_settings_is_refused(settings: Any) -> None:
     with pytest.raises(ValueError, match=r"MiniAgent\.settings"):
         kt.MiniAgent("test:m", settings=settings)
@@ -404,3 +404,16 @@ async def test_the_turn_that_was_said_to_be_the_last_is_the_last() -> None:
     assert output.error == "the budget could not pay turn 4: 0 loops left"
     last = [request for request in model.calls if any("last turn" in message.text for message in request.messages)]
     assert last == model.calls[-1:]
+
+
+def test_an_agent_alone_runs_from_code_without_an_event_loop() -> None:
+    agent = kt.MiniAgent(ScriptedModel(['{"port": "Brest"}']))
+    output = agent.run_sync("Which port?", output_type=dict[str, str], budget=kt.Budget(tokens=4_000))
+    assert (output.status, output.data) == (kt.AgentStatus.COMPLETED, {"port": "Brest"})
+
+
+async def test_run_sync_inside_an_event_loop_says_what_to_write() -> None:
+    with pytest.raises(Misuse) as refused:
+        kt.MiniAgent(ScriptedModel([])).run_sync("Which port?")
+    said = "run_sync is for code without an event loop, and here one runs: write await agent.run(...)"
+    assert str(refused.value) == said

@@ -123,12 +123,8 @@ def test_messages_that_come_and_go_come_and_go() -> None:
 
 
 def test_pictures_and_files_are_bounded_beside_the_text() -> None:
-    linked = {"type": "input_image", "image_url": "https://localhost/x.png"}
-    small = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
-    file = {"type": "input_file", "file_data": "A" * 10_000}
-    for part, least, most in ((PICTURE, 4096, 4096), (linked, 4096, 4096), (small, 1, 100), (file, 10_000, 10_100)):
-        assert least <= call([{"role": "user", "content": [part]}]).media <= most
-    assert call("just text").media == 0
+    assert call([{"role": "user", "content": [PICTURE]}]).media("openai:m") >= 50_000, "its size is not known"
+    assert call("just text").media("openai:m") == 0
 
 
 def test_tools_handoffs_and_the_schema_are_part_of_the_view() -> None:

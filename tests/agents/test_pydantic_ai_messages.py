@@ -96,7 +96,7 @@ def test_a_word_that_a_guardrail_replaces_is_replaced_and_nothing_else(
     again = RequestView(back).request
     assert [m.role for m in again.messages] == [m.role for m in view.request.messages]
     assert [m.text for m in again.messages] == [m.text for m in changed.messages]
-    assert view.files_bound == RequestView(back).files_bound
+    assert view.others == RequestView(back).others
 
 
 @few

@@ -62,6 +62,17 @@ def kairo_json(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
     return call
 
 
+@pytest.fixture
+def quietly(capfd: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Begin a run, and discard what it prints."""
+
+    def call(*arguments: object) -> None:
+        run_command([str(argument) for argument in arguments])
+        capfd.readouterr()
+
+    return call
+
+
 @pytest.fixture(autouse=True)
 def forget_team_files() -> Iterator[None]:
     """Let every test import its files anew."""

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 NEWSROOM = Path(__file__).parent / "data" / "newsroom.py"
 TeamFile = Callable[..., Path]
 
@@ -75,3 +77,23 @@ def test_the_files_own_plan_is_checked(kairo: Any) -> None:
     said = kairo("check", NEWSROOM)
     assert said.code == 0
     assert "moon" in said.out
+
+
+ASKS = """
+rubric = kt.Rubric([kt.Criterion("editor", "an editor agrees", by="human")])
+team = kt.Team("desk", [kt.Member("writer", lambda assignment: "Fine.")], kt.ExpertTeamCoordinator(evaluator=rubric))
+"""
+
+
+def test_questions_of_a_run_that_is_recorded_need_no_gate(
+    kairo: Any, team_file: TeamFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, place = team_file(ASKS), tmp_path / "runs.db"
+    said = kairo("check", file, "x")
+    assert said.code == 2
+    assert "a human decides it, and the run has no gate" in said.err
+    assert kairo("check", file, "x", "--journal", place).code == 0
+    monkeypatch.setenv("KAIRO_JOURNAL", str(place))
+    assert kairo("check", file, "x").code == 0
+    assert not place.exists()
+    assert kairo("run", file, "x").code == 7

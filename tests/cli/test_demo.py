@@ -95,6 +95,14 @@ def test_the_team_at_work_ends_completed_with_its_notes(kairo: Any, stage: Stage
     assert re.search(r"^COMPLETED  after \d+\.\d s, [\d,]+ tokens, 8 loops$", work, re.MULTILINE)
 
 
+def test_all_six_writers_start_at_once(kairo: Any, stage: Stage) -> None:
+    work = next(iter(scenes(kairo("demo").out).values()))
+    assigned = [line.split()[1].rstrip(":") for line in work.splitlines() if line.endswith("assigned to writer")]
+    first_end = work.index("done after")
+    assert assigned == [f"write-{number}" for number in range(1, 7)]
+    assert work.rindex("assigned to writer") < first_end
+
+
 def test_a_sentence_is_shown_with_its_finding_and_the_mended_one(kairo: Any, stage: Stage) -> None:
     shown = scenes(kairo("demo").out)["A sentence that was sent back, and its revision"]
     assert shown.splitlines() == [
@@ -139,6 +147,7 @@ def test_the_report_is_where_the_demo_says_with_its_runs_beside_it(kairo: Any, s
     listed = kairo("runs", "--journal", place.with_name("runs.db"))
     assert listed.code == 0
     assert listed.out.count("release-notes") == 2
+    assert f"the same run in the console: kairo console --journal {place.with_name('runs.db')}" in said.out
 
 
 def test_a_journal_of_ones_own_has_the_runs(kairo: Any, stage: Stage, tmp_path: Path) -> None:

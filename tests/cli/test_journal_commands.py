@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,6 @@ from typing import Any
 import pytest
 
 import kairo_team as kt
-from kairo_team.cli.app import run_command
 from kairo_team.coordinators import ExpertTeamCoordinator
 from kairo_team.models import resolver
 from kairo_team.testing import ScriptedModel
@@ -30,17 +30,6 @@ def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "the runs.db"
     monkeypatch.setenv("KAIRO_JOURNAL", str(path))
     return path
-
-
-@pytest.fixture
-def quietly(capfd: pytest.CaptureFixture[str]) -> Callable[..., Any]:
-    """Begin a run, and discard what it prints."""
-
-    def call(*arguments: object) -> None:
-        run_command([str(argument) for argument in arguments])
-        capfd.readouterr()
-
-    return call
 
 
 def begin(kairo: Any, file: object, *options: str, run_id: str = RUN) -> Any:
@@ -188,7 +177,8 @@ def test_show_tells_how_a_run_stands_and_how_it_goes_on(kairo: Any, team_file: T
     assert "; limits: 900 tokens\n" in out
     assert "\n  letter  suspended    1 attempt " in out
     assert "\n  beside  done         1 attempt " in out
-    assert "\n  end     waits\n" in out
+    assert "\n  end     waits for letter\n" in out
+    assert re.search(r"\n  letter  suspended .* waits for a person\n", out)
     assert "\n  model  test:provider  2 calls  " in out
     assert "\nQuestion human:1:letter:1:review\n  Is the work of 'clerk' on 'letter' good enough?" in out
     assert "\n  | a long letter ?[2J\n" in out
@@ -205,8 +195,8 @@ def test_the_beginning_of_an_id_is_enough_and_close_ids_are_named(kairo: Any, te
     several = kairo("show", "letter-")
     assert several.code == 2
     assert "2 runs in " in several.err
-    assert "did you mean letter-0002 or letter-0001? kairo runs --journal " in several.err
-    assert "did you mean letter-0001" in kairo("show", "leter-0001").err
+    assert "begin with 'letter-', such as 'letter-0002' and 'letter-0001': kairo runs --journal " in several.err
+    assert "did you mean 'letter-0001'" in kairo("show", "leter-0001").err
     assert "there is no run 'x'" in kairo("cancel", "x").err
     kairo("forget", "letter-0001")
     assert kairo("show", "lett").out.startswith("letter-0002 ")
@@ -391,7 +381,8 @@ def test_a_fork_goes_on_from_an_earlier_point_and_pays_nothing_before_it(
     said = kairo("fork", RUN, "--before", "end", "--new-id", "again")
     assert said.code == 0
     command = f"kairo resume again --journal '{book}'"
-    assert said.out == f"run again is a fork of run {RUN}\n\ncontinue with:\n  {command}\n"
+    hint = "  --model NAME and --budget LIMITS continue it with another model and other limits"
+    assert said.out == f"run again is a fork of run {RUN}\n\ncontinue with:\n  {command}\n{hint}\n"
     assert f"\n  a fork of run {RUN}\n" in kairo("show", "again").out
     assert kairo("resume", "again").code == 0
     assert sorted(asked(file)) == ["beside 1", "end 1", "end 1", "letter 1"]
@@ -456,10 +447,11 @@ plan = kt.TaskGraph([kt.Task("one", "x"), kt.Task("two", "x"), kt.Task("three", 
     out = kairo("show", RUN).out
     assert "| line 19" in out
     assert "line 20" not in out
-    assert "more lines (kairo report" in out
+    assert f"more lines (kairo show {RUN} --output has them)" in out
     assert out.count("out of paper") <= 2
     assert out.index("utput") < out.index("Tasks")
-    last = out.rstrip().splitlines()[-3:]
+    last = out.rstrip().splitlines()[-4:]
     assert last[0] == "next:"
-    assert last[1].startswith(f"  kairo fork {RUN} --before two --journal ")
-    assert last[2].startswith(f"  kairo report {RUN} --journal ")
+    assert last[1].startswith(f"  kairo show {RUN} --task two --journal ")
+    assert last[2].startswith(f"  kairo fork {RUN} --before two --journal ")
+    assert last[3].startswith(f"  kairo report {RUN} --journal ")

@@ -46,6 +46,7 @@ def test_the_table_counts_by_split_family_and_language(kairo: Kairo, given: tupl
         assert words in said.out
 
 
+@pytest.mark.exhaustive
 def test_the_document_has_the_same_figures_for_the_same_seed(kairo_json: Kairo, given: tuple[object, ...]) -> None:
     first = kairo_json("judge", "attack", *given, "--cases", 40, "--seed", 3, "--json").document
     assert first["success"]["n"] == 40
@@ -53,6 +54,12 @@ def test_the_document_has_the_same_figures_for_the_same_seed(kairo_json: Kairo, 
     assert set(first["success_by_family"]) >= {"upstream", "goal", "task"}
     assert first["exit_code"] == 0
     assert first["usage"]["tokens"] > 0
+
+
+def test_with_votes_the_judge_is_asked_more_often(kairo_json: Kairo, given: tuple[object, ...]) -> None:
+    found = kairo_json("judge", "attack", *given, "--cases", 5, "--votes", 3, "--json").document
+    assert (found["success"]["k"], found["success"]["n"]) == (5, 5)
+    assert found["usage"]["tokens"] > 45_000, "with one vote it takes 29,000"
 
 
 def test_own_artifacts_and_attacks_are_tried_too(kairo_json: Kairo, given: tuple[object, ...], tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ def trimmed(text: str) -> str:
     return "\n".join(line.rstrip() for line in text.splitlines()).strip()
 
 
+@pytest.mark.exhaustive
 def test_the_transcript_in_the_docs_is_what_the_command_prints(kairo: Kairo, tmp_path: Path) -> None:
     page = PAGE.read_text(encoding="utf-8")
     transcripts = re.findall(
@@ -59,6 +60,7 @@ def test_the_labelled_examples_are_those_that_the_example_makes() -> None:
     assert [json.loads(line) for line in (ROOT / LABELLED).read_text().splitlines()] == list(made)
 
 
+@pytest.mark.exhaustive
 def test_the_json_document_holds_certificates_curves_and_report(kairo_json: Kairo) -> None:
     said = kairo_json("judge", "calibrate", LABELLED, *BY_EXAMPLE, "--alpha-revise", "none", "--json")
     document = said.document
@@ -69,6 +71,7 @@ def test_the_json_document_holds_certificates_curves_and_report(kairo_json: Kair
     assert document["usage"]["tokens"] > 0
 
 
+@pytest.mark.exhaustive
 def test_votes_are_asked_for_and_certified(kairo: Kairo, tmp_path: Path) -> None:
     place = tmp_path / "certificates.json"
     made = kairo("judge", "calibrate", LABELLED, *BY_EXAMPLE, "--votes", "3", "--out", place)
@@ -106,12 +109,14 @@ def test_where_nothing_can_be_promised_the_exit_code_says_so_and_the_file_holds_
     assert read_certificates(out.read_text()) == []
 
 
+@pytest.mark.exhaustive
 def test_two_judges_are_a_cascade(kairo_json: Kairo) -> None:
     judges = ("--judge", f"{EXAMPLE}:judge", "--judge", f"{EXAMPLE}:judge", "--rubric", f"{EXAMPLE}:rubric")
     document = kairo_json("judge", "calibrate", LABELLED, *judges, "--alpha-revise", "none", "--json").document
     assert len(document["certificates"][0]["subject"]["parameters"]["stages"]) == 2
 
 
+@pytest.mark.exhaustive
 def test_score_says_why_certificates_do_not_count(
     kairo: Kairo, tmp_path: Path, team_file: Callable[..., Path], few: Path
 ) -> None:

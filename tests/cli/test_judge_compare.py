@@ -14,6 +14,16 @@ from kairo_team.testing import FunctionModel, ScriptedPairJudge
 
 short = ScriptedPairJudge(lambda a, b: "tie" if len(a) == len(b) else "first" if len(a) < len(b) else "second")
 front = ScriptedPairJudge(lambda a, b: "first")
+seen = set()
+
+
+def wavering(a, b):  # a tie in its first answer, if the shorter text is in front
+    known, _ = (a, b) in seen, seen.add((a, b))
+    right = "first" if len(a) < len(b) else "second"
+    return right if known or len(a) > len(b) else "tie"
+
+
+wavers = ScriptedPairJudge(wavering)
 broken = FunctionModel(lambda request: "yes", name="test:broken")
 """
 
@@ -47,6 +57,14 @@ def test_a_judge_that_prefers_the_front_flips(kairo_json: Kairo, judges: Path, f
     assert found["usage"]["tokens"] > 0
 
 
+def test_with_votes_a_pair_is_decided_by_most_answers(kairo: Kairo, judges: Path, folders: tuple[Path, Path]) -> None:
+    given = ("judge", "compare", *folders, "--judge", f"{judges}:wavers")
+    assert "flips             2 of 2" in kairo(*given).out
+    said = kairo(*given, "--votes", 3).out
+    assert "flips             0 of 2" in said
+    assert "first is better   1 of 2" in said
+
+
 def test_two_files_and_a_judge_without_an_answer(kairo: Kairo, judges: Path, folders: tuple[Path, Path]) -> None:
     files = (folders[0] / "0.md", folders[1] / "0.md")
     assert "0.md and 0.md  first" in kairo("judge", "compare", *files, "--judge", f"{judges}:short").out
@@ -75,5 +93,9 @@ def test_what_cannot_be_compared_is_a_sentence(kairo: Kairo, judges: Path, folde
     (one / "2.md").write_text("lone")
     said = kairo("judge", "compare", one, other, *given)
     assert said.code == 2
-    assert "'2.md' is in one directory only" in said.err
-    assert kairo("judge", "compare", one, other / "no", *given).code == 2
+    assert f"'2.md' is in '{one}' and not in '{other}'" in said.err
+    missing = other / "no"
+    for pair, which in (((one, missing), "SECOND"), ((missing, one), "FIRST"), ((one / "0.md", missing), "SECOND")):
+        said = kairo("judge", "compare", *pair, *given)
+        assert said.code == 2
+        assert f"{which}: '{missing}' does not exist" in said.err

@@ -85,6 +85,7 @@ def test_a_judge_without_a_review_has_an_exit_code_of_its_own(kairo: Kairo, file
         (("--reference", "BLANK"), "is blank: give an answer that is known to be right"),
         (("--reference", "BINARY"), "is not UTF-8 text: give a text file"),
         (("--budget", "tokens=many"), "tokens"),
+        (("--budget", "tokens=-1"), "--budget: "),
         (("--timeout", "0"), "timeout must be"),
     ],
 )

@@ -65,6 +65,7 @@ def test_the_kit_of_a_package_is_run_and_shown(kairo: Any, path: Install) -> Non
     assert said.err.endswith("plug-ins checked: nothing is wrong\n")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.real_time
 def test_a_broken_clause_is_a_problem_and_the_document_has_the_report(kairo_json: Any, path: Install) -> None:
     path(
@@ -82,6 +83,7 @@ def test_a_broken_clause_is_a_problem_and_the_document_has_the_report(kairo_json
     assert (report["contract"], report["version"], report["ok"]) == ("HumanGate", "1.5", False)
 
 
+@pytest.mark.sampled
 @pytest.mark.real_time
 @pytest.mark.parametrize(
     ("source", "problem"),

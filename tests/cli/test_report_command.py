@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 import pytest
 
 from kairo_team.views.json_lines import read_events
-from tests.cli.journal_team import ASKS, OFFICE
+from tests.cli.journal_team import ASKS, ASKS_TWICE, OFFICE
 from tests.cli.test_journal_commands import RUN, begin
 from tests.test_report import unpacked
 
@@ -62,6 +64,23 @@ def test_the_rounds_of_a_recorded_run_are_compared(kairo: Any, team_file: TeamFi
     assert "Answer: revise. shorter" in details
 
 
+def test_the_limits_are_those_that_were_raised_last(kairo: Any, team_file: TeamFile, book: Path) -> None:
+    file = team_file(ASKS)
+    begin(kairo, file)
+    kairo("report", RUN)
+    assert " of 900 tokens" in Path("report.html").read_text(encoding="utf-8")
+    kairo("answer", RUN, "approve")
+    kairo("resume", RUN, file, "--budget", "tokens=12,000")
+    kairo("report", RUN)
+    assert " of 12,000 tokens" in Path("report.html").read_text(encoding="utf-8")
+
+
+def test_the_collector_is_as_before(kairo: Any, team_file: TeamFile, book: Path) -> None:
+    begin(kairo, team_file(ASKS))
+    kairo("report", RUN)
+    assert gc.isenabled()
+
+
 def test_a_run_that_failed_names_the_fork(kairo: Any, team_file: TeamFile, book: Path) -> None:
     begin(kairo, team_file(FAILS), "Go.")
     kairo("report", RUN)
@@ -105,6 +124,18 @@ def test_runs_inside_are_in_the_report_of_a_file_and_of_a_journal(kairo: Any, te
     assert '<h2 id="run-2">' not in Path("report.html").read_text(encoding="utf-8")
 
 
+def test_a_file_of_events_offers_an_answer_to_each_question(kairo: Any, team_file: TeamFile, book: Path) -> None:
+    begin(kairo, team_file(ASKS_TWICE), "--events", "events.jsonl")
+    commands: list[str] = []
+    for source in ((RUN,), ("events.jsonl",)):
+        assert kairo("report", *source).code == 0
+        page = Path("report.html").read_text(encoding="utf-8")
+        commands = [" ".join(found) for found in re.findall(r"kairo answer (\S+) (\S+) approve", page)]
+        assert commands == [f"{RUN} human:1:letter:1:review", f"{RUN} human:1:letter2:1:review"]
+    for one in commands:
+        assert kairo("answer", *one.split(), "approve").code == 0
+
+
 def test_what_it_refuses(kairo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("notes.txt").write_text("hello\n")
@@ -118,3 +149,10 @@ def test_what_it_refuses(kairo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyP
         said = kairo("report", *arguments)
         assert said.code == 2
         assert words in " ".join(said.err.split())
+
+
+def test_a_run_of_a_file_is_not_chosen_among_recorded_ones(kairo: Any, team_file: TeamFile, book: Path) -> None:
+    begin(kairo, team_file(ASKS))
+    said = kairo("report", RUN, "--run-id", "run-2")
+    assert said.code == 2
+    assert f"--run-id is for a file of events, and {RUN!r} is not a file" in " ".join(said.err.split())

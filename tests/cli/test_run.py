@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -48,7 +49,7 @@ def test_a_completed_run_tells_what_happened_what_came_out_and_what_it_cost(kair
     ]
     assert events.splitlines()[-1].endswith("newsroom: completed, 360 tokens")
     assert report.startswith("  | - Tides follow the moon, as everybody knows.\n")
-    assert "  + moon  done       2 attempts   pass                   240 tokens\n" in report
+    assert re.search(r"  \+ moon  done       2 attempts   pass                   240 tokens +[0-9.]+ s\n", report)
     assert "360 of 2,000" in report
     assert report.splitlines()[-1].startswith("COMPLETED  after ")
 
@@ -77,6 +78,28 @@ def test_every_status_has_its_exit_code_and_says_why(
     status_line, reason_line = said.out.splitlines()[-2:]
     assert status_line.startswith(f"{status}  after ")
     assert reason in reason_line
+
+
+MANY = """
+def work(assignment):
+    if assignment.task.id.endswith("7"): raise ValueError("no ink")
+    return "fine"
+team = kt.Team("duo", [kt.Member("a", work)], coordinator=kt_coordinator)
+plan = kt.TaskGraph([kt.Task(f"t{n}", "x") for n in range(200)])
+"""
+
+
+def test_of_many_tasks_the_first_failures_of_each_cause_are_listed(
+    kairo: Any, team_file: TeamFile, tmp_path: Path
+) -> None:
+    book = tmp_path / "runs.db"
+    said = kairo("run", team_file(BOARD + MANY), "--journal", book, "--run-id", "run-1")
+    table = said.out.partition("\nTasks\n")[2].partition("\n\n")[0].splitlines()
+    assert [line.split()[1] for line in table if line.startswith("  x")] == ["t7", "t17", "t27", "t37", "t47"]
+    assert table[-1] == "  and 180 done, 15 failed (--json has them all)"
+    shown = kairo("show", "run-1", "--journal", book).out.partition("\nTasks\n")[2].splitlines()
+    assert [line.split()[1] for line in shown[:20]] == ["failed"] * 20
+    assert sum("no ink" in line for line in shown) == 0, "the line above says it"
 
 
 def test_a_run_whose_coordinator_breaks_is_a_failed_run(kairo: Any, team_file: TeamFile) -> None:

@@ -23,6 +23,7 @@ from kairo_team.events import PlannedTask
 from kairo_team.results import TeamStatus
 from kairo_team.verdicts import Cause, EvaluationVerdict
 from kairo_team.views import LiveView, PlainView, RowState, RunProgress
+from kairo_team.views.pace import Pace
 
 PASS = EvaluationVerdict.passed(1.0)
 REVISE = EvaluationVerdict.revise("", findings=[Finding("a", observed="too short"), Finding("b", observed="no verb")])
@@ -241,8 +242,11 @@ def test_a_row_shows_state_attempt_verdict_and_tokens_against_its_own(width: int
     head, money, _, heads, first, second = wall.draw()
     assert head.split() == ["newsroom", "0", "of", "2", "done", "0:00", "of", "1:50"]
     assert money.startswith("tokens ")
-    assert money.endswith(" 1,000 of 4,000, 0 held, 3,000 free")
-    assert heads.split() == ["task", "state", "try", "verdict", "tokens", "last"]
+    assert money.endswith(" 1,000 of 4,000, 0 held, 250 set aside, 2,750 free")
+    wide = width == 120
+    assert heads.split() == ["task", "state", "try", "verdict", "tokens", *(["time"] * wide), "last"]
+    first, took = re.subn(r" [0-9.:]+ s ", " ", first)
+    assert took == wide
     assert first.split() == f"write-1 reviewing 1 {verdict} 1,000 / 1,250 too short; no verb".split()
     assert second.split() == ["write-2", "pending"]
 
@@ -260,6 +264,74 @@ def test_many_tasks_fit_any_terminal(width: int, height: int) -> None:
     assert len(drawn) <= max(height, 9)
     assert any(line.startswith("and ") for line in drawn)
     assert any(line.startswith("stopping") for line in drawn)
+
+
+def busy_wall(width: int, height: int = 24, *, failed: int = 5) -> Wall:
+    """A terminal on which half of a hundred tasks have ended, some of them without success."""
+    wall = Wall(width, height, Budget(tokens=4_000))
+    story = Story(wall.view)
+    story.plan(*(f"part-{n:02}" for n in range(100)))
+    for n in range(50):
+        story.start(f"part-{n:02}")
+        if n < failed:
+            story.tell(events.TaskFailed, f"part-{n:02}", "writer", 3, "no ink" if n else "no paper")
+        elif n < 48:
+            story.finish(f"part-{n:02}", tokens=10)
+    return wall
+
+
+def test_many_tasks_have_a_bar_with_their_pace_and_the_time_that_is_left() -> None:
+    bar = busy_wall(80).draw()[1]
+    assert bar.split()[:2] == ["tasks", "█" * 8 + "▓" + "▒" + "░" * 10]
+    assert re.search(r" 2 at work, [0-9.]+ a (second|minute), about [0-9:]+ left$", bar)
+
+
+def test_few_tasks_have_no_bar() -> None:
+    wall = Wall(budget=Budget(tokens=4_000))
+    Story(wall.view).plan("a", "b")
+    assert wall.draw()[1].startswith("tokens")
+
+
+def test_failures_stay_in_sight_each_cause_once() -> None:
+    drawn = busy_wall(100).draw()
+    assert "failed: part-00: no paper" in drawn
+    assert "failed: part-01, part-02, part-03 and 1 more: no ink" in drawn
+    assert len(drawn) <= 23
+    assert not any(line.startswith("failed:") for line in busy_wall(100, 12).draw()), "a low terminal has no room"
+    assert not any(line.startswith("failed:") for line in busy_wall(100, failed=0).draw())
+
+
+def test_a_wide_table_has_the_seconds_of_each_task() -> None:
+    drawn = busy_wall(100).draw()
+    [heads] = [line for line in drawn if line.startswith("task ")]
+    assert heads.split() == ["task", "state", "try", "verdict", "tokens", "time", "last"]
+    assert any(re.match(r"part-47 +done +1 +10 +0\.[34] s ", line) for line in drawn)
+
+
+@pytest.mark.parametrize(
+    ("every", "left", "said"),
+    [
+        (1, 30, "1 a second, about 0:30 left"),
+        (0.001, 0, "1,000 a second"),
+        (30, 10, "2 a minute, about 5:00 left"),
+        (7_200, 3, "0.5 an hour, about 6:00:00 left"),
+    ],
+)
+def test_a_pace_is_told_in_the_unit_it_is_read_in(every: float, left: int, said: str) -> None:
+    pace = Pace()
+    pace.begin(BEGAN)
+    for number in range(1, 7):
+        assert pace.describe(left, BEGAN) == ""
+        pace.end(BEGAN + timedelta(seconds=every * number))
+    assert pace.describe(left, BEGAN + timedelta(seconds=every * 6)) == said
+
+
+def test_a_pace_is_that_of_the_latest_ends() -> None:
+    pace = Pace()
+    pace.begin(BEGAN)
+    for number in range(200):
+        pace.end(BEGAN + timedelta(seconds=number if number < 100 else 100 + (number - 100) * 60))
+    assert pace.describe(0, BEGAN + timedelta(seconds=100 + 99 * 60)) == "1 a minute"
 
 
 def test_an_event_costs_the_run_no_drawing() -> None:
@@ -321,6 +393,28 @@ def test_the_bar_has_what_is_spent_held_and_free_of_tokens_and_dollars() -> None
     assert " $0.0000 held, " in dollars
 
 
+@pytest.mark.parametrize(("ascii_only", "bar"), [(False, "██▒▒▚▚▚▚▚▚▚▚░░░░░░░░"), (True, "##++////////--------")])
+def test_what_is_set_aside_has_a_mark_of_its_own(bar: str, *, ascii_only: bool) -> None:
+    console = Console(file=io.TextIOWrapper(io.BytesIO(), "ascii" if ascii_only else "utf-8"), width=80, height=24)
+    view = LiveView(console, Budget(tokens=4_000, dollars="0.04"))
+    story = watch(view)
+    story.tell(events.BudgetCarved, "research", "writer", 2_400, 24 * 10**9)
+    story.tell(
+        events.ModelCalled, "research", "writer", "local:m", "ok", 9, Usage(400, dollars=Decimal("0.004")), "c", 1
+    )
+    ask_model(story, 2, 400)
+    with console.capture() as captured:
+        console.print(view.render())
+    tokens, dollars = captured.get().splitlines()[1:3]
+    assert tokens == f"tokens  {bar} 400 of 4,000, 400 held, 1,600 set aside, 1,600 free"
+    assert dollars.split()[1] == bar
+    assert ", $0.0160 set aside" in dollars
+    story.finish("research", 400)
+    with console.capture() as captured:
+        console.print(view.render())
+    assert "set aside" not in captured.get()
+
+
 def test_without_a_limit_of_tokens_what_is_held_and_paid_is_shown_too() -> None:
     wall = Wall()
     story = watch(wall.view)
@@ -330,11 +424,11 @@ def test_without_a_limit_of_tokens_what_is_held_and_paid_is_shown_too() -> None:
 
 
 def test_a_row_says_what_its_task_waits_for() -> None:
-    wall = Wall(120)
+    wall = Wall(130)
     story = watch(wall.view)
 
     def last() -> list[str]:
-        return [line[63:].strip() for line in wall.draw()[4:]]
+        return [line[72:].strip() for line in wall.draw()[4:]]
 
     assert last() == [
         "writer at work",

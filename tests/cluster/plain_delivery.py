@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection, Generator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from typing import ClassVar
 
 import psycopg
 
@@ -33,14 +34,23 @@ class PlainDelivery:
             connection.execute("SELECT pg_advisory_xact_lock(1)")
             connection.execute(
                 "CREATE TABLE IF NOT EXISTS delivery (id bigserial PRIMARY KEY, queue text, unit text, fence integer,"
-                " due timestamptz, receiver text)"
+                " due timestamptz, receiver text, priority integer)"
             )
 
-    def send(self, connection: psycopg.Connection, queue: str, unit: str, fence: int, *, delay: float = 0.0) -> None:
+    def send(
+        self,
+        connection: psycopg.Connection,
+        queue: str,
+        unit: str,
+        fence: int,
+        *,
+        delay: float = 0.0,
+        priority: int = 0,
+    ) -> None:
         connection.execute(
-            "INSERT INTO delivery (queue, unit, fence, due)"
-            " VALUES (%s, %s, %s, clock_timestamp() + make_interval(secs => %s))",
-            (queue, unit, fence, delay),
+            "INSERT INTO delivery (queue, unit, fence, due, priority)"
+            " VALUES (%s, %s, %s, clock_timestamp() + make_interval(secs => %s), %s)",
+            (queue, unit, fence, delay, priority),
         )
 
     @contextmanager
@@ -71,6 +81,10 @@ class PlainDelivery:
 class PlainReceiver:
     """One thread that takes rows, and gives them back or deletes them when their work has ended."""
 
+    order: ClassVar[str] = "priority DESC, id"
+    silence: ClassVar[str] = "2s"
+    """After which it does not live."""
+
     def __init__(
         self, delivery: PlainDelivery, process: str, queues: Sequence[str], concurrency: int, take: Take
     ) -> None:
@@ -92,6 +106,7 @@ class PlainReceiver:
                 time.sleep(self.delivery.beats.poll)
 
     def live(self, connection: psycopg.Connection) -> None:
+        connection.execute(f"SET idle_session_timeout = '{self.silence}'".encode())
         connection.execute("SELECT pg_try_advisory_lock(hashtextextended(%s, 0))", (self.process,))
         while self.working or not self.stopped.is_set():
             self.look(connection)
@@ -108,12 +123,13 @@ class PlainReceiver:
                 self.working[row[0]] = row, self.begin(row)
 
     def fetch(self, connection: psycopg.Connection, room: int) -> list[Row]:
-        rows: list[Row] = connection.execute(
-            "UPDATE delivery SET receiver = %s WHERE id IN (SELECT id FROM delivery WHERE receiver IS NULL"
-            " AND queue = ANY(%s) AND due <= clock_timestamp() ORDER BY id LIMIT %s FOR UPDATE SKIP LOCKED)"
-            " RETURNING id, queue, unit, fence",
-            (self.process, self.queues, room),
-        ).fetchall()
+        # An array is made once. PostgreSQL may run a subquery again for each row, and then skips what is locked.
+        query = (
+            "UPDATE delivery SET receiver = %s WHERE id = ANY(ARRAY(SELECT id FROM delivery WHERE receiver IS NULL"  # noqa: S608
+            f" AND queue = ANY(%s) AND due <= clock_timestamp() ORDER BY {self.order} LIMIT %s FOR UPDATE SKIP LOCKED))"
+            " RETURNING id, queue, unit, fence"
+        )
+        rows: list[Row] = connection.execute(query.encode(), (self.process, self.queues, room)).fetchall()
         return rows
 
     def begin(self, row: Row) -> Future[None]:

@@ -53,9 +53,9 @@ def die(journal: PostgresJournal | SqliteJournal) -> None:
             journal._owners.pop().close()
         return
     process, journal._process = journal._process, None
-    if process is not None and process._thread is not None:
+    if process is not None and process._started:
         process._ends.set()
-        process._thread.join()
+        process.line.close()
         sql = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objid = %s AND objsubid = 2"
         with psycopg.connect(journal._url, autocommit=True) as connection:
             while connection.execute(sql, (process._lock,)).fetchone() is not None:  # the server has not seen it yet

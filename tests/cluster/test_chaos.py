@@ -32,6 +32,22 @@ def test_after_a_hundred_faults_with_each_engine_nothing_is_wrong(tmp_path: Path
         assert found.wrong == 0, found.problems
 
 
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_after_500_faults_behind_a_pooler_nothing_is_wrong_with_either_engine(tmp_path: Path) -> None:
+    need_postgres()
+    with ThreadPoolExecutor(2) as engines:
+        measured = [
+            engines.submit(chaos.measure, engine, 5 * FAULTS, 11, tmp_path, pooled=True, pace=0.9, beat=0.5)
+            for engine in ("procrastinate", "dbos")
+        ]
+        accounts = [one.result()[0] for one in measured]
+    for found in accounts:
+        assert found.faults >= 5 * FAULTS
+        assert found.completed > 0
+        assert found.wrong == 0, found.problems
+
+
 def test_an_account_counts_as_wrong_what_must_be_0() -> None:
     right = account.Account(faults=1, runs=2, completed=1, out_of_budget=1, calls=3, in_doubt=1)
     assert right.wrong == 0

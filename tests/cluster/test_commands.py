@@ -165,6 +165,17 @@ def test_submit_waits_and_shows_the_result(kairo_json: Any, team_file: TeamFile,
     assert "reply is written" in said.document["output"]
 
 
+def test_questions_of_a_team_without_a_gate_wait_for_an_answer(kairo: Kairo, team_file: TeamFile, url: str) -> None:
+    rubric = 'kt.Rubric([kt.Criterion("editor", "an editor agrees", by="human")])'
+    file = team_file(ASKS.replace("evaluator=Unsure()", f"evaluator={rubric}"))
+    sent = kairo("submit", file, "--run-id", "asks")
+    assert (sent.code, sent.err) == (0, "")
+    with working(file) as worker:
+        worker.line("ready")
+        until(lambda: "SUSPENDED" in kairo("show", "asks").out)
+    assert "an editor agrees" in kairo("questions").out
+
+
 def test_a_run_is_coordinated_here_and_worked_on_by_a_worker(kairo: Kairo, team_file: TeamFile, url: str) -> None:
     file = team_file(DESK)
     with working(file) as worker:

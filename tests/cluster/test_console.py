@@ -55,6 +55,19 @@ def browser(url: str) -> Iterator[Any]:
     journal.close()
 
 
+def test_a_run_that_was_given_up_shows_the_command_that_sends_it_again(
+    kairo: Kairo, team_file: TeamFile, url: str, browser: Any
+) -> None:
+    kairo("submit", team_file(DESK), "Write to Ada.", "--run-id", "run-1", "--engine", "procrastinate")
+    with closing(PostgresJournal(url)) as journal:
+        journal.change(lambda connection: journal.give_up(connection, "run-1", 5, "given up: 5 workers died"))
+    assert "run-1" in browser.get("/?state=given_up").text
+    page = words(browser.get("/run?id=run-1").text)
+    assert "given_up" in page
+    assert "Workers gave it up" in page
+    assert re.search("kairo resume run-1 --by-workers --database", page)
+
+
 def test_a_queued_run_is_listed_and_shown_until_workers_have_done_it(
     kairo: Kairo, team_file: TeamFile, url: str, browser: Any
 ) -> None:
@@ -68,7 +81,7 @@ def test_a_queued_run_is_listed_and_shown_until_workers_have_done_it(
     with working(file) as worker:
         worker.line("ready")
         with browser.stream("GET", "/run/stream?id=run-1") as stream:
-            assert next(line for line in stream.iter_lines() if "state completed" in line)
+            assert next(line for line in stream.iter_lines() if "completed" in line)
     shown = words(browser.get("/run?id=run-1").text)
     assert "letter" in shown
     assert "reply" in shown

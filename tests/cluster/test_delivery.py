@@ -12,6 +12,7 @@ import procrastinate
 import psycopg
 import pytest
 
+import kairo_team as kt
 from kairo_team.cluster.cluster import delivery_of
 from kairo_team.cluster.delivery import ENGINES, Delivery, EngineName, Intervals, queue_key
 from kairo_team.errors import MissingExtra, Misuse
@@ -114,11 +115,8 @@ def test_nothing_is_kept_of_what_was_acknowledged_or_forgotten(name: str) -> Non
             time.sleep(0.05)
 
 
-@pytest.mark.parametrize("method", ["execute_query_all_async", "listen_notify"])
-def test_a_receiver_of_procrastinate_ends_where_a_cancellation_is_lost(
-    method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As before Python 3.12 `asyncio.wait_for` loses one now and then: as the worker registers, or listens."""
+def test_a_receiver_of_procrastinate_ends_where_a_cancellation_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As before Python 3.12 `asyncio.wait_for` loses one now and then, as the worker registers."""
     asked = threading.Event()
 
     async def loses_its_first_cancellation(*_: object, **__: object) -> None:
@@ -134,7 +132,7 @@ def test_a_receiver_of_procrastinate_ends_where_a_cancellation_is_lost(
 
     delivery = delivery_of("procrastinate", server().new_database(), intervals=BEATS)
     delivery.install()
-    monkeypatch.setattr(procrastinate.PsycopgConnector, method, loses_its_first_cancellation)
+    monkeypatch.setattr(procrastinate.PsycopgConnector, "execute_query_all_async", loses_its_first_cancellation)
     receiving = threading.Thread(target=receive, daemon=True)
     receiving.start()
     receiving.join(60)
@@ -159,3 +157,16 @@ def test_a_receiver_outlives_a_restart_of_the_server_and_can_be_left_without_one
             server().stop()
     finally:
         server().start()
+
+
+def test_a_cluster_uses_the_engine_of_its_database_and_procrastinate_on_a_new_one(database: str) -> None:
+    def engine() -> str:
+        cluster = kt.Cluster(database)
+        cluster.close()
+        return cluster.engine
+
+    assert engine() == "procrastinate"
+    first = kt.Cluster(database, engine="dbos")
+    first._install()
+    first.close()
+    assert engine() == "dbos"

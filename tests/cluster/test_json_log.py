@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kairo_team.cli.job import JsonLine
+from kairo_team.cli.job import JsonLine, _OneLine
 from kairo_team.cluster.units import Unit, at_work
 from tests.cli.conftest import Kairo, forget_team_files, kairo, team_file
 from tests.cluster.test_commands import until, url, working
@@ -72,6 +72,14 @@ def test_an_error_has_its_traceback_in_one_line() -> None:
     found = json.loads(line)
     assert (found["message"], found["run"], found["unit"], found["fence"]) == ("it failed", "r", "run:r", 3)
     assert found["error"].endswith("ValueError: what a pity")
+
+
+def test_a_long_error_is_cut_in_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    logging.getLogger("kairo_team").error("it failed", exc_info=ValueError("y" * 1_000_000))
+    for form in (JsonLine(), _OneLine()):
+        line = form.format(caplog.records[0])
+        assert len(line) < 10_000
+        assert " characters are left out] yyy" in line
 
 
 def test_another_format_is_refused(kairo: Kairo, team_file: Callable[..., Path], url: str) -> None:

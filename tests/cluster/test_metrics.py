@@ -18,6 +18,8 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.cli.app import run_command
+from kairo_team.cluster.units import Unit
+from kairo_team.durable.connection import execute as perform
 from kairo_team.views.journal_metrics import METRICS, Value, prometheus_name, prometheus_text, read_metrics
 from tests.cli.conftest import Kairo, SaidJson, kairo, kairo_json
 from tests.cluster.stage import execute, new_database, until, working
@@ -118,8 +120,9 @@ def test_a_run_that_was_given_up_is_counted_until_it_is_ended() -> None:
     url = new_database("procrastinate")
     cluster = kt.Cluster(url, engine="procrastinate", beat=0.2)
     cluster.submit(clerks(), kt.TeamExecutionRequest("Do it.", plan=PLAN, run_id="r"))
-    execute(url, "UPDATE unit SET state = 'done', problem = 'given up: 5 workers died'")
-    assert measured(cluster.journal)["kairo.runs_given_up", "clerks"] == 1
+    cluster.journal.change(lambda connection: cluster.journal.give_up(connection, "r", 5, "given up: 5 workers died"))
+    found = measured(cluster.journal)
+    assert found["kairo.runs_given_up", "clerks"] == found["kairo.runs", "clerks", "given_up"] == 1
     cluster.journal.cancel("r")
     assert ("kairo.runs_given_up", "clerks") not in measured(cluster.journal)
     cluster.close()
@@ -246,6 +249,19 @@ def commands() -> list[str]:
     return [line for block in blocks for line in block.splitlines()]
 
 
+def give_up(url: str, run_id: str) -> None:
+    """Let a run be one that workers gave up."""
+    cluster = kt.Cluster(url, engine="procrastinate")
+    cluster._install()
+    unit = Unit(f"run:{run_id}", "run", run_id, "q")
+    with cluster.journal.database.writing() as connection:
+        for statement in unit.sending(cluster.delivery, None):
+            perform(connection, statement)
+        connection.execute("UPDATE unit SET state = 'done', problem = 'given up: 5 workers died'")
+    cluster.journal.change(lambda connection: cluster.journal.give_up(connection, run_id, 5, "given up"))
+    cluster.close()
+
+
 def test_every_command_of_the_runbook_does_what_it_says(
     database: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -261,7 +277,11 @@ def test_every_command_of_the_runbook_does_what_it_says(
     monkeypatch.setenv("KAIRO_DATABASE", database)
     assert len(commands()) > 12
     said: dict[str, str] = {}
-    for line in sorted(commands(), key=lambda line: "cancel" in line):  # what ends the run comes last
+    last = ("--by-workers", "cancel")  # what changes the run comes last
+    for line in sorted(commands(), key=lambda line: [word in line for word in reversed(last)]):
+        if "--by-workers" in line:
+            give_up(database, "sea-1")
+            assert [run_command(["runs", "--state", "given_up"]), capsys.readouterr().out.count("sea-1")] == [0, 1]
         program, *words = line.split()
         assert program == "kairo"
         assert run_command(words) == 0, line

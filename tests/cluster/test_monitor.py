@@ -104,13 +104,14 @@ def test_a_reaper_that_is_stopped_keeps_no_other_from_looking(monkeypatch: pytes
     url = new_database("procrastinate")
     record_run(url)
     stopped, goes_on = threading.Event(), threading.Event()
-    look: Callable[..., None] = monitor.Monitor._look
+    look: Callable[..., bool] = monitor.Monitor._look
 
-    def look_and_stop(self: monitor.Monitor, *given: Any) -> None:
-        look(self, *given)
+    def look_and_stop(self: monitor.Monitor, *given: Any) -> bool:
+        watches = look(self, *given)
         if self is first.monitor:
             stopped.set()
             goes_on.wait(90)
+        return watches
 
     monkeypatch.setattr(monitor.Monitor, "_look", look_and_stop)
     with cluster_on(url, started=False) as first, cluster_on(url, started=False) as second:

@@ -137,6 +137,26 @@ async def test_runs_inside_an_attempt_end_with_its_delivery(database: str) -> No
         assert [call.state for call in again.inside[0].calls] == ["sent"]
 
 
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("UPDATE unit SET fence = 2", "another process has taken the run over"),
+        ("UPDATE run SET state = 'completed'; DELETE FROM unit", "the run has ended: completed"),
+        ("DELETE FROM run; DELETE FROM unit", "the run was forgotten"),
+    ],
+)
+async def test_a_delivery_that_is_over_is_told_why(database: str, change: str, why: str) -> None:
+    with journal_on(database) as coordinator, journal_on(database) as worker:
+        begun(coordinator)
+        send_unit(database)
+        records = worker.open_attempt("r", STEP, 1, "u", 1)
+        for statement in change.split("; "):
+            execute(database, statement)
+        records.journal.put("late", True)
+        with pytest.raises(JournalError, match=why):
+            await records.journal.written()
+
+
 async def test_no_run_begins_inside_an_attempt_of_a_session_that_was_taken_over(database: str) -> None:
     """The session that goes on would not know of it, nor of what it spends."""
     with journal_on(database) as coordinator, journal_on(database) as other, journal_on(database) as worker:

@@ -54,5 +54,10 @@ def test_each_role_may_do_what_it_is_for(
         code, said = as_role("kairo_reader", "cancel", "one")
         assert (code, "permission denied" in said) == (2, True)
         assert as_role("kairo_clerk", "cancel", "one") == (0, "run one is cancelled\n")
+        code, said = as_role("kairo_reader", "pause", "desk")
+        assert (code, "permission denied" in said) == (2, True)
+        for words in (["pause", "desk"], ["queue", "desk", "--limit", "2"], ["unpause", "desk"], ["queue"]):
+            assert as_role("kairo_clerk", *words)[0] == 0
+        assert as_role("kairo_reader", "queue")[0] == as_role("kairo_reader", "top")[0] == 0
         code, said = as_role("kairo_clerk", "submit", team_file(DESK))
         assert code == 2, said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Generator
@@ -84,6 +85,27 @@ async def test_events_of_workers_come_in_their_order() -> None:
         events.TaskCompleted,
     ]
     assert [event.seq for event in recorder.events] == [*range(1, len(recorder.events) + 1)]
+
+
+async def test_an_attempt_that_is_done_is_not_said_to_be_lost(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its unit is done then, and a check of its session would find no delivery."""
+    caplog.set_level(logging.INFO, "kairo_team")
+    monkeypatch.setattr("kairo_team.durable.database._BEAT", 0.001)
+
+    async def act(assignment: kt.Assignment) -> str:
+        await anyio.sleep(0.05)
+        return "done"
+
+    team = team_of(act)
+    async with working(new_database("procrastinate"), team) as cluster:
+        here, runtime = elsewhere(team, cluster)
+        with anyio.fail_after(60):
+            await kt.run(here, request_of(*[kt.Task(f"t{n}", "do") for n in range(10)]), runtime=runtime)
+    said = [one.getMessage() for one in caplog.records if one.getMessage().startswith("unit r:")]
+    assert len(said) == 20
+    assert {line.rpartition(": ")[2] for line in said} == {"begun", "ended"}
 
 
 async def test_a_coordinator_reads_nothing_for_the_attempts_that_it_sends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,6 +381,8 @@ async def test_a_worker_makes_no_more_attempts_at_once_than_its_concurrency() ->
     async def work(assignment: kt.Assignment, context: kt.MemberContext) -> str:
         running[0] += 1
         most[0] = max(most[0], running[0])
+        while most[0] < 2:  # the second is on its way: how long it takes depends on the machine
+            await anyio.sleep(0.01)
         await anyio.sleep(0.05)
         running[0] -= 1
         return "done"

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import http.client
+import sys
+import threading
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 import anyio
 import pytest
 from anyio import to_thread
 
 import kairo_team as kt
+from kairo_team.cli.databases import DatabaseUrl, connect, tell_if_away
 from kairo_team.cluster.cluster import Cluster
+from kairo_team.cluster.delivery import EngineName
 from kairo_team.cluster.health import HealthServer, read_address
 from kairo_team.cluster.service import WorkerService
-from kairo_team.errors import Misuse
+from kairo_team.errors import JournalError, Misuse
 from tests.cluster.server import own_server
 from tests.cluster.stage import BEAT, execute, new_database, until
 
@@ -84,6 +89,35 @@ def url() -> str:
     return new_database("procrastinate")
 
 
+async def test_a_service_is_stopped_from_another_thread_as_it_ends() -> None:
+    async def never(_assignment: kt.Assignment) -> str:
+        raise AssertionError("nothing is connected")
+
+    def connect_never() -> Cluster:
+        raise JournalError("nowhere", "it cannot be reached")
+
+    team, over, services = kt.Team("desk", [kt.Member("clerk", never)]), threading.Event(), list[WorkerService]()
+
+    def stop() -> None:
+        while not over.is_set():
+            for service in services[-1:]:
+                service.stop()
+
+    switching = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(to_thread.run_sync, stop)
+            for _ in range(1_000):
+                services.append(WorkerService(connect_never, team))
+                with suppress(JournalError):
+                    await services[-1].run()
+            over.set()
+    finally:
+        over.set()
+        sys.setswitchinterval(switching)
+
+
 async def test_a_worker_that_was_declared_dead_begins_anew_under_another_id(url: str) -> None:
     desk = Desk()
     async with serving(url, desk, beat=5 * BEAT) as watched:  # a busy machine must not look like a lost database
@@ -115,6 +149,24 @@ async def test_a_worker_that_cannot_reach_the_database_ends_its_work_and_begins_
             assert watched.service.sends_heartbeat
 
 
+@pytest.mark.parametrize("engine", [None, "dbos"])
+async def test_a_worker_that_starts_before_its_database_waits_and_says_so(engine: EngineName | None) -> None:
+    desk, lines = Desk(), list[str]()
+    with own_server() as server:
+        place = DatabaseUrl(server.new_database())
+        server.stop()
+        service = WorkerService(partial(connect, place, engine, patience=LONG), desk.team, tell=lines.append)
+        tell_if_away(place, lines.append)
+        assert "cannot be reached yet, and the worker waits at most 60 s: connection" in lines[0]
+        async with anyio.create_task_group() as group:
+            group.start_soon(service.run)
+            await to_thread.run_sync(server.start)
+            await until(lambda: service.phase == "ready")
+            service.stop()
+        assert [line.partition(":")[0] for line in lines[1:]] == ["ready", "draining"]
+        tell_if_away(place, pytest.fail)
+
+
 async def test_work_in_hand_is_finished_after_stop_and_nothing_new_is_taken(url: str) -> None:
     desk = Desk(waits=True)
     async with serving(url, desk) as watched:
@@ -131,6 +183,22 @@ async def test_work_in_hand_is_finished_after_stop_and_nothing_new_is_taken(url:
     assert reader.show("later").state == "queued"
     reader.close()
     assert watched.service.phase == "ended"
+
+
+async def test_work_that_comes_while_a_worker_drains_goes_to_others_at_once(url: str) -> None:
+    busy, other = Desk(waits=True), Desk()
+    async with serving(url, busy) as draining:
+        cluster = draining.clusters[0]
+        await to_thread.run_sync(cluster.submit, busy.team, busy.request("in-hand"))
+        await until(lambda: busy.begun == 1)
+        draining.service.stop()
+        async with serving(url, other) as taking:
+            await to_thread.run_sync(cluster.submit, busy.team, busy.request("later"))
+            await until(lambda: state(taking.clusters[0], "later") == "completed")
+            assert draining.service.phase == "draining", "it still does what it had"
+            assert state(cluster, "in-hand") == "running"
+            busy.go.set()
+            await until(lambda: state(taking.clusters[0], "in-hand") == "completed")
 
 
 async def test_a_run_that_is_not_done_in_time_goes_on_at_another_worker(url: str) -> None:

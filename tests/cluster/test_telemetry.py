@@ -16,10 +16,11 @@ from kairo_team.cluster.cluster import Cluster
 from kairo_team.cluster.service import WorkerService
 from kairo_team.testing import FunctionModel
 from tests.cluster.stage import BEAT, execute, new_database, until
-from tests.telemetry.traced import Traced, trace_of
+from tests.telemetry.traced import Traced, said, trace_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
 LONG = 60.0
+TOP = "invoke_workflow desk"
 
 
 class Served:
@@ -87,7 +88,8 @@ async def test_a_worker_counts_what_it_does() -> None:
         assert all(one.min >= 0 for one in traced.points("kairo.worker.delivery.wait_time"))
         [silence] = traced.points("kairo.worker.silence")
         assert silence.value >= 0
-    assert traced.tree() == ["invoke_workflow desk", *["invoke_workflow desk > invoke_agent clerk"] * 2]
+    shown = [f"{TOP} > task letter", f"{TOP} > task reply"]
+    assert traced.tree() == sorted([TOP, *shown, *(f"{task} > invoke_agent clerk" for task in shown)])
 
 
 async def test_a_delivery_that_does_not_count_is_refused() -> None:
@@ -181,7 +183,7 @@ async def test_spans_of_libraries_at_a_worker_belong_to_the_attempt_at_the_coord
             result = await kt.run(replace(team, runtime=None), request_of(kt.Task("a", "do")), runtime=runtime)
         await to_thread.run_sync(cluster.close)
     assert result.status is kt.TeamStatus.COMPLETED
-    assert here.tree() == (["invoke_workflow desk", "invoke_workflow desk > invoke_agent clerk"] if traces else [])
+    assert here.tree() == ([TOP, f"{TOP} > task a", f"{TOP} > task a > invoke_agent clerk"] if traces else [])
     span = there.span("GET of a library")
     if not traces:
         assert span.parent is None
@@ -190,3 +192,25 @@ async def test_spans_of_libraries_at_a_worker_belong_to_the_attempt_at_the_coord
     assert span.parent is not None
     assert attempt.context is not None
     assert (trace_of(span), span.parent.span_id) == (trace_of(attempt), attempt.context.span_id)
+
+
+async def test_texts_of_work_at_a_worker_are_in_the_spans_of_a_coordinator_that_asks_for_them() -> None:
+    here = Traced(capture_content=True)
+
+    async def work(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        request = kt.ModelRequest([kt.Message.user("Is it high?")], max_tokens=20)
+        return (await context.model("m:x").complete(request)).text
+
+    model = FunctionModel(lambda _: "The tide is high.", name="m:x")
+    team = team_of(work, model=model)
+    async with serving(team) as served:
+        cluster = Cluster(served.url, engine="procrastinate", beat=BEAT)
+        runtime = kt.Runtime(engine=cluster, subscribers=[here.subscriber], models={"m:x": model})
+        with anyio.fail_after(LONG):
+            result = await kt.run(replace(team, runtime=None), request_of(kt.Task("a", "do")), runtime=runtime)
+        await to_thread.run_sync(cluster.close)
+    assert result.status is kt.TeamStatus.COMPLETED
+    chat = said(here.span("chat x"))
+    assert "Is it high?" in chat["gen_ai.input.messages"]
+    assert "The tide is high." in chat["gen_ai.output.messages"]
+    assert said(here.span("invoke_agent clerk"))["output.value"] == "The tide is high."

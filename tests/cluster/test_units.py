@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import psycopg
 import pytest
+from anyio import to_thread
 
 import kairo_team as kt
 from kairo_team.cluster.cluster import Cluster, queue_of, version_of
 from kairo_team.cluster.mailbox import Message, message_to
 from kairo_team.cluster.monitor import Monitor, sweep
 from kairo_team.cluster.units import Unit, claim
+from kairo_team.durable import line, processes
 from kairo_team.durable.codec import encode
 from kairo_team.durable.connection import execute
 from kairo_team.durable.processes import LATE, Observer, Process, has_connection, has_died
@@ -37,14 +42,19 @@ class Post:
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, int]] = []
+        self.priorities: list[int] = []
+        """Of what was sent."""
         self.there: set[tuple[str, int]] = set()
         self.forgotten: list[str] = []
 
     def install(self) -> None:
         """Do nothing."""
 
-    def send(self, connection: Any, queue: str, unit: str, fence: int, *, delay: float = 0.0) -> None:
+    def send(
+        self, connection: Any, queue: str, unit: str, fence: int, *, delay: float = 0.0, priority: int = 0
+    ) -> None:
         self.sent.append((unit, fence))
+        self.priorities.append(priority)
 
     def under_way(self, connection: Any, sent: Any) -> set[tuple[str, int]]:
         return self.there & {*sent}
@@ -196,6 +206,43 @@ async def test_who_coordinates_an_attempt_and_makes_it_reads_the_letters_of_both
         await anyio.wait_all_tasks_blocked()
         assert [one.kind for one in coordinator._waiting] == ["spent", "done"]
         assert [one.kind for one in worker._waiting] == ["directive", "cancel"]
+
+
+def test_the_mailbox_of_a_process_is_there_before_its_runs_ask_for_it(database: str) -> None:
+    """From Python 3.12 on two threads that ask first make two: each would drop the other's messages."""
+    cluster = Cluster(database, engine="procrastinate", beat=60.0)
+    cluster.start()
+    assert "mailbox" in vars(cluster)
+    cluster.close()
+
+
+async def test_a_second_delivery_of_a_unit_takes_no_message_from_the_first_as_it_leaves(desk: Desk) -> None:
+    """The thread of the mailbox reads all the while."""
+    mailbox, over, given = desk.cluster.mailbox, threading.Event(), 0
+
+    def give() -> None:
+        nonlocal given
+        while not over.is_set():
+            mailbox._give("u", 1, "directive", encode(None))
+            given += 1
+
+    switching = sys.getswitchinterval()
+    with mailbox.open("u", "worker") as first:
+        sys.setswitchinterval(1e-6)
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(to_thread.run_sync, give)
+                for _ in range(20):
+                    for _ in range(100):
+                        with mailbox.open("u", "worker"):
+                            pass
+                    await anyio.lowlevel.checkpoint()
+                over.set()
+        finally:
+            over.set()
+            sys.setswitchinterval(switching)
+        await anyio.wait_all_tasks_blocked()
+        assert len(first._waiting) == given
 
 
 # ---------------------------------------------------------------------- the monitor
@@ -483,17 +530,23 @@ def test_a_process_that_was_declared_dead_and_does_not_know_it_begins_no_run(des
         journal.begin(request_of("r2"), team_of(), {}, None)
 
 
-def test_a_process_notices_that_it_cannot_reach_the_database(desk: Desk) -> None:
+def test_a_process_notices_that_it_cannot_reach_the_database(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock of the test: on a slow machine a process may not reach the database for a moment."""
+    now = 0.0
+    for module in (line, processes):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now, time=time.time))
     process, told = Process(desk.url, 0.05), threading.Event()
     process.on_unreachable(told.set)
     process.start()
     try:
+        assert process.line._ticked.wait(60)
         assert not told.is_set()
 
         def cut_off(_connection: Any) -> None:
             raise psycopg.OperationalError
 
         process._beat = cut_off  # type: ignore[method-assign, assignment]  # it is cut off
+        now = 1.0
         assert told.wait(60)
     finally:
         process.close()

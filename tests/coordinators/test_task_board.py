@@ -214,6 +214,7 @@ def calls_of_a_run(tasks: list[kt.Task], **limits: Any) -> int:
     return calls
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(
     "limits",

@@ -15,7 +15,7 @@ import anyio.to_thread
 import pytest
 
 import kairo_team as kt
-from kairo_team.durable.journal import APPLICATION_ID, SqliteFile
+from kairo_team.durable.journal import APPLICATION_ID, SqliteFile, format_of_file
 from kairo_team.errors import JournalError
 from kairo_team.testing import FunctionModel
 from tests.cli.conftest import Kairo, kairo
@@ -266,3 +266,14 @@ async def test_kairo_backup_copies_and_says_how_many_runs(tmp_path: Path, kairo:
     said = kairo("backup", tmp_path / "none.db", tmp_path / "other.db")
     assert (said.code, "there is no journal" in said.err) == (2, True)
     assert not (tmp_path / "none.db").exists()
+
+
+def test_kairo_backup_before_an_upgrade_leaves_the_format_as_it_is(tmp_path: Path, kairo: Kairo) -> None:
+    """Else neither the file nor its copy could be opened by the version that wrote it."""
+    path, copy = tmp_path / "runs.db", tmp_path / "copy.db"
+    path.write_bytes(gzip.decompress(OLD.read_bytes()))
+    said = kairo("backup", path, copy)
+    assert said.out == f"{path} is copied to {copy}: 6 runs\n", said.err
+    assert [format_of_file(one).number for one in (path, copy)] == [1, 1]
+    with closing(kt.SqliteJournal(copy)) as journal:
+        assert len(journal.runs()) == 6

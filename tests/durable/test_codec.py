@@ -24,8 +24,8 @@ import kairo_team as kt
 from kairo_team._util.frozen import FrozenDict
 from kairo_team.durable.codec import CorruptRecord, NotRecordable, decode, encode, outline
 from kairo_team.durable.value_classes import library
+from kairo_team.engine.records.plan_records import Added, Cancellation, CutShort, EarlyEnd, PlanFailed, Replan, Unpaid
 from kairo_team.engine.records.questions import Decided
-from kairo_team.engine.records.replay import Added, Cancellation, CutShort, EarlyEnd, PlanFailed, Replan, Unpaid
 from kairo_team.errors import GuardrailDenied
 from kairo_team.evaluators import CriterionResult
 from kairo_team.results import Attempt

@@ -19,7 +19,7 @@ from kairo_team.budget import BudgetNode
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy
 from kairo_team.durable import database, decode
 from kairo_team.durable.recovery import steps_of
-from kairo_team.engine.records.replay import Carved
+from kairo_team.engine.records.plan_records import Carved
 from kairo_team.testing import FunctionModel, virtual_time_backends
 from tests.durable.desk import Images, Judge, ask_briefly
 

@@ -139,3 +139,15 @@ def test_a_journal_is_written_from_public_names_alone() -> None:
     tree = ast.parse(Path(memory.__file__).read_text(encoding="utf-8"))
     used = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert {one for one in used if one.startswith("kairo_team")} <= PUBLIC
+
+
+def test_an_interruption_does_not_reach_the_session_of_a_process_that_took_the_run_over() -> None:
+    journal = MemoryJournal()
+    team = kt.Team("t", [kt.Member("m", lambda assignment: "x")])
+    first = journal.begin(kt.TeamExecutionRequest("Explain tides.", run_id="r"), team, {}, None)
+    taken_over, *_ = journal.elsewhere().recover("r", take_over=True)
+    first.interrupt("the first process stops")
+    taken_over.journal.put("key", "value")
+    taken_over.journal.interrupt("the second process stops")
+    (again,) = journal.elsewhere().recover("r")
+    assert again.journal.get("key", None) == "value"

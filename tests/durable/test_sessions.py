@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sqlite3
 import subprocess
 import sys
@@ -23,11 +24,11 @@ from kairo_team.durable import recovery
 from kairo_team.durable.codec import encode
 from kairo_team.durable.connection import Connection
 from kairo_team.durable.database import Database
-from kairo_team.durable.owners import Owner
+from kairo_team.durable.owners import Owner, is_alive
 from kairo_team.errors import JournalError, Misuse, PlanMismatch
 from kairo_team.gates import CallbackGate
 from kairo_team.tck.journal_stage import request_of, team_of
-from kairo_team.testing import FunctionModel
+from kairo_team.testing import FunctionModel, MemoryJournal
 from tests.durable.desk import PLAN, RUN, Images, Provider, begin, desk, go_on
 
 pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
@@ -155,6 +156,38 @@ async def test_kf_d09_d13_a_run_has_one_owner_and_a_dead_one_is_known_at_once(tm
     result = await kt.Runtime(journal=journal).resume("r", team)
     assert result.output == "done"
     journal.close()
+
+
+LOOKER = """
+import sys
+from pathlib import Path
+from kairo_team.durable.owners import is_alive
+
+def wait(path):
+    print("looks", flush=True)
+    sys.stdin.readline()
+
+Path.unlink = wait
+assert not is_alive(Path(sys.argv[1]), sys.argv[2])
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no lock that several processes share")
+def test_a_dead_owner_is_known_to_several_processes_that_look_at_once(tmp_path: Path) -> None:
+    """Else one that looks would take another one that looks for the living owner, and refuse to resume the run."""
+    path = tmp_path / "runs.db"
+    owner = Owner(path)
+    file = next(tmp_path.glob("runs.db-owner-*"))
+    owner.close()
+    file.touch()  # the process has died: its file is there, and nobody holds the lock
+    child = subprocess.Popen(
+        [sys.executable, "-c", LOOKER, str(path), owner.id], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "looks\n"
+    assert not is_alive(path, owner.id)
+    child.communicate("\n")
+    assert child.returncode == 0
 
 
 UNCLOSED = """
@@ -428,3 +461,24 @@ async def test_a_list_of_ended_runs_reads_no_step_and_says_what_their_results_sa
     [run] = journal.runs(state="completed", team="desk")
     assert run.usage == replace(result.usage, seconds=run.seconds) == replace(added_up, seconds=run.seconds)
     assert journal.runs(state="running") == journal.runs(team="another") == ()
+
+
+@pytest.mark.parametrize("kind", [MemoryJournal, kt.SqliteJournal])
+async def test_a_run_that_waits_keeps_nothing_of_its_session(tmp_path: Path, kind: type[Any]) -> None:
+    """A process of many runs has many that wait, some of which others resume."""
+    journal: Any = kind() if kind is MemoryJournal else kind(tmp_path / "runs.db")
+
+    async def work(_: kt.Assignment) -> str:
+        return "a letter"
+
+    team = kt.Team("desk", [kt.Member("clerk", work)], evaluators={"boss": Boss()})
+    plan = kt.TaskGraph([kt.Task("letter", "Write it.", evaluator="boss")])
+    async with kt.Runtime(journal=journal, gate=kt.DeferGate()) as runtime:
+        request = kt.TeamExecutionRequest("Go.", plan=plan, run_id="waits")
+        assert (await kt.run(team, request, runtime=runtime)).status == "suspended"
+        await anyio.wait_all_tasks_blocked()
+        gc.collect()
+        left = [one for one in gc.get_objects() if isinstance(one, kt.TeamRun)]
+        assert [one for one in left if one.request.run_id == "waits"] == []
+    if kind is not MemoryJournal:
+        journal.close()

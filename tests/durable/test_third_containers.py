@@ -92,6 +92,34 @@ async def test_third_o30_a_run_goes_on_under_another_host_name(tmp_path: Path) -
     assert await resumed(path) == []
 
 
+async def test_the_same_program_goes_on_in_a_new_container_and_is_refused_while_the_first_lives(tmp_path: Path) -> None:
+    """`kt.run(resume=True)` with the same volume: the lock decides, and the name of the host does not matter."""
+    path, asked = tmp_path / "runs.db", list[str]()
+    plan = kt.TaskGraph([kt.Task("t0", "Do it."), kt.Task("t1", "Do it.", depends_on=["t0"])])
+
+    async def run() -> kt.TeamResult:
+        def answer(request: kt.ModelRequest) -> str:
+            asked.append(request.messages[-1].text)
+            return "done"
+
+        with closing(kt.SqliteJournal(path)) as journal:
+            runtime = kt.Runtime(journal=journal, models={"m:x": FunctionModel(answer)})
+            return await kt.run(TEAM, "Do it.", plan=plan, run_id="r", resume=True, runtime=runtime)
+
+    async with await anyio.open_process([sys.executable, "-c", WORK, str(path)]) as child:
+        assert child.stdout is not None
+        seen = b""
+        while b"asked" not in seen:
+            seen += await child.stdout.receive()
+        rename_host(path)
+        with pytest.raises(Misuse, match=r"is running in process .* on web-7f"):
+            await run()
+        child.send_signal(signal.SIGKILL)
+        await child.wait()
+    assert (await run()).status == "completed"
+    assert asked == [], "what was answered in the first container is not asked again"
+
+
 def rename_host(path: Path) -> None:
     """Make all owners of a journal those of a container with another name."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:

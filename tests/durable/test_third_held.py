@@ -13,7 +13,7 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.agents import TeamAgent
-from kairo_team.cli.run_table import record_document, runs_document, show_record
+from kairo_team.cli.run_table import record_document, runs_document, show_record, show_runs
 from kairo_team.cli.streams import Screen
 from kairo_team.testing import FunctionModel
 from kairo_team.views.run_record import read_record
@@ -89,9 +89,27 @@ async def test_third_o12_what_is_held_is_not_used(
         assert (standing.run.usage.tokens, standing.held) == (used.tokens, shown.held.tokens)
         assert standing.calls is not None
         assert standing.calls[0].usage.tokens == used.tokens
+        show_runs([listed], {}, Screen())
+        assert f"  {used.tokens:,}, ${used.dollars} + {listed.held.tokens:,} held  " in capsys.readouterr().out
     left = other.show(RUN)
     assert (left.usage.tokens, left.held) == (used.tokens + shown.held.tokens, kt.Usage()), "it is in doubt now"
     [doubt] = other.in_doubt(RUN)
     assert (doubt.usage, doubt.held) == (shown.held, kt.Usage())
+    journal.close()
+    other.close()
+
+
+async def test_a_run_under_way_says_for_whom_its_budget_is_set_aside(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    journal, other = kt.SqliteJournal(tmp_path / "runs.db"), kt.SqliteJournal(tmp_path / "runs.db")
+    async with under_way(alone(), journal) as used:
+        with anyio.fail_after(60):  # events are written within a second
+            while not (record := read_record(other, other.show(RUN))).set_aside:
+                await anyio.sleep(0.05)
+        show_record(record, [], Screen())
+        assert f"\n  {900 - used.tokens} are set aside for a\n" in capsys.readouterr().out
+        assert json.loads(record_document(record, []))["set_aside"] == record.set_aside
+    assert not read_record(other, other.show(RUN)).set_aside, "it went back with the end of the session"
     journal.close()
     other.close()

@@ -39,7 +39,7 @@ run = journal.show("r")
 for one in (journal.runs(), run, journal.result("r"), journal.calls("r"), journal.in_doubt("r"), journal.pending()):
     print(repr(one))
 print(journal.events_after("r"), read_record(journal, run), recorded_error(journal, "r"))
-print(recorded_attempts(journal, "r"))
+print(list(recorded_attempts(journal, "r")))
 """
 
 

@@ -5,17 +5,23 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 import kairo_team as kt
+from kairo_team._util.threads import run_in_thread
 from kairo_team.durable import database
+from kairo_team.durable.database import Writing
 from kairo_team.durable.sql_run_journal import SqlRunJournal
-from kairo_team.errors import JournalError
+from kairo_team.errors import JournalError, RunFinished
+from kairo_team.tck.journal_stage import request_of, result_of, team_of
+from kairo_team.testing import MemoryJournal
 
 pytestmark = pytest.mark.real_time
 
@@ -76,6 +82,32 @@ async def test_a_writer_that_meets_an_error_of_any_kind_says_so(tmp_path: Path) 
             "model", "half of a pair: \ud800", kt.Usage(), step="s", key="", task_id=None, member=None,
             side_effect=None, loops=0,
         )  # fmt: skip
+    journal.close()
+
+
+async def test_entries_are_gathered_until_somebody_waits_and_then_written_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "_GATHER", 600.0)
+    journal = kt.SqliteJournal(tmp_path / "runs.db", sync="normal")
+    session = begun(journal, "r")
+    with anyio.fail_after(60):
+        await session.written()
+    own, together = journal.database._write, list[int]()
+
+    def write(connection: Any, entries: Any) -> None:
+        together.append(sum(len(entry.statements) for entry in entries))
+        own(connection, entries)
+
+    monkeypatch.setattr(journal.database, "_write", write)
+    for number in range(3):
+        session.put(f"step {number}", number)
+        while journal.database._entries.qsize():  # until the writer has taken it
+            await anyio.lowlevel.checkpoint()
+    assert together == []
+    with anyio.fail_after(60):
+        await session.written()
+    assert together == [3]
     journal.close()
 
 
@@ -202,3 +234,60 @@ async def test_a_second_journal_on_a_file_leaves_the_log_to_the_first(tmp_path: 
     look = f"import kairo_team as kt; print(*kt.SqliteJournal({str(path)!r}).recover('r', take_over=True)[0].steps)"
     assert await look_from_elsewhere() == "late"
     first.close()
+
+
+async def test_an_interruption_that_comes_when_the_end_is_recorded_changes_nothing(tmp_path: Path) -> None:
+    """Another thread interrupts the run: it saw the run live, and comes too late."""
+    for journal in (kt.SqliteJournal(tmp_path / "runs.db", sync="normal"), MemoryJournal()):
+        session: Any = journal.begin(request_of("r"), team_of(), {}, None)
+        session.serve(lambda: (0.0, 0), lambda reason: None, lambda error: None)
+        session.end(result_of("r", kt.TeamStatus.COMPLETED))
+        session.interrupt("somebody pressed Ctrl-C")
+        with anyio.fail_after(60), suppress(JournalError):
+            await session.written()
+        result = await run_in_thread(journal.result, "r")
+        assert result is not None
+        assert result.status == "completed"
+        with pytest.raises(RunFinished):
+            await run_in_thread(journal.recover, "r")
+        if isinstance(journal, kt.SqliteJournal):
+            assert journal.show("r").state == "completed"
+            journal.close()
+
+
+def test_every_run_is_told_that_nothing_can_be_written_although_the_first_leaves_at_once(tmp_path: Path) -> None:
+    journal, told = kt.SqliteJournal(tmp_path / "runs.db", sync="normal"), list[str]()
+
+    def leave(session: SqlRunJournal, run_id: str, _error: JournalError) -> None:
+        told.append(run_id)
+        session.leave()
+
+    for run_id in ("first", "second", "third"):
+        session = journal.begin(request_of(run_id), team_of(), {}, None)
+        session.serve(lambda: (0.0, 0), lambda reason: None, partial(leave, session, run_id))
+    journal.database._fail(OSError("the disk is full"))
+    assert told == ["first", "second", "third"]
+    journal.close()
+
+
+def test_the_run_around_a_run_is_found_while_others_end_in_other_threads(tmp_path: Path) -> None:
+    """A record of the inner run has the number of the outer run's last event."""
+    database = kt.SqliteJournal(tmp_path / "runs.db", sync="normal").database
+    others = [Writing(f"r{number}", 1) for number in range(3_000)]
+    inner = Writing("inner", 1, parent="outer")
+    for session in (*others, Writing("outer", 1, progress=lambda: (0.0, 7)), inner):
+        database._sessions.append(session)
+
+    def end() -> None:
+        for session in others:
+            database.leave(session)
+
+    before, ending = sys.getswitchinterval(), threading.Thread(target=end)
+    sys.setswitchinterval(1e-6)
+    try:
+        ending.start()
+        while ending.is_alive():
+            assert database.last_event(inner) == 7
+    finally:
+        sys.setswitchinterval(before)
+        ending.join()

@@ -178,6 +178,13 @@ def test_criteria_that_the_file_cannot_hold_are_refused(tmp_path: Path) -> None:
         Dataset([Case("a", "x")]).save(tmp_path / "a.csv")
 
 
+@pytest.mark.parametrize("name", ["cases.csv", "cases.ndjson", "cases"])
+def test_a_file_of_another_kind_is_answered_with_the_kinds_that_there_are(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text('{"input": "Explain tides."}')
+    with pytest.raises(ValueError, match=r"a dataset is read from \.jsonl, \.json or \.yaml, not '"):
+        Dataset.load(tmp_path / name)
+
+
 @pytest.mark.parametrize("cases", [[3], []])
 def test_a_dataset_is_made_of_cases(cases: Any) -> None:
     with pytest.raises(ValueError, match=r"case|Case"):

@@ -6,8 +6,11 @@ the attempt's governor refuses what it cannot pay.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import tempfile
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import anyio
@@ -17,15 +20,17 @@ import kairo_team as kt
 from kairo_team.agents.team_agent import TeamAgent, output_with
 from kairo_team.coordinators import BestOf
 from kairo_team.evals import EvalResult, Trial, eval_run
-from kairo_team.evaluators import PairwiseStrategy, Preference, pairwise, rubric
+from kairo_team.evaluators import PairwiseStrategy, Preference, pairwise, rubric, transcripts
 from kairo_team.evaluators.calibration.confidence_bounds import Proportion
-from kairo_team.evaluators.checks import calls_tool
+from kairo_team.evaluators.checks import calls_tool, tool_calls
 from kairo_team.evaluators.criterion import Answer
 from kairo_team.evaluators.review import NO_TRANSCRIPT
-from tests.evals import test_eval_result, test_eval_run
+from kairo_team.results import Attempt
+from tests.evals import test_eval_result, test_eval_run, test_trajectories
 from tests.evaluators import test_pairwise, test_transcripts
 
 PREFERENCE = pairwise._preference  # pyright: ignore[reportPrivateUsage]  # the part that the mutants get wrong
+HAND_OVERS = transcripts.hand_overs
 TRIAL = eval_run._trial  # pyright: ignore[reportPrivateUsage]  # the same
 
 
@@ -70,6 +75,35 @@ def of_those_that_ran(result: EvalResult) -> Proportion:
     """The pass rate is of the trials that came to a verdict."""
     ran = [one for one in result.trials if one.outcome in ("pass", "fail")]
     return Proportion(sum(one.outcome == "pass" for one in ran), max(len(ran), 1))
+
+
+def counts_refused_hand_overs(attempts: Sequence[Attempt]) -> list[str | None]:
+    """Whatever an attempt asks for is taken for a hand-over."""
+    data: list[Any] = [one.artifact and one.artifact.data for one in attempts]
+    return [None if one is None else str(one["hand_over"]["to"]) for one in data]
+
+
+def forgets_the_order(transcript: Iterable[kt.Message]) -> list[tuple[str, str]] | None:
+    """The hand-overs are sorted by name."""
+    found = HAND_OVERS(transcript)
+    return None if found is None else sorted(found)
+
+
+def in_a_folder(test: Callable[[Path], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+    """Return a test with the folder that it needs."""
+
+    async def play() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            await test(Path(folder))
+
+    return play
+
+
+IN_ORDER = (
+    ("billing", "technical", "billing", None),
+    tool_calls.hands_over("greeter", "billing", "technical"),
+    "",
+)
 
 
 class Mutant(NamedTuple):
@@ -128,6 +162,18 @@ MUTANTS: dict[str, Mutant] = {
         "passed",
         property(of_those_that_ran),
         test_eval_result.test_every_planned_trial_counts_in_the_pass_rate,
+    ),
+    "refused hand-overs": Mutant(
+        eval_run,
+        "handed_to",
+        counts_refused_hand_overs,
+        in_a_folder(test_trajectories.test_a_hand_over_that_was_refused_is_none),
+    ),
+    "hand-overs in any order": Mutant(
+        tool_calls,
+        "hand_overs",
+        forgets_the_order,
+        in_a_folder(partial(test_trajectories.test_a_check_reads_who_handed_over_to_whom_in_order, *IN_ORDER)),
     ),
     "met without a conversation": Mutant(
         rubric,

@@ -115,6 +115,42 @@ async def test_one_budget_is_for_all_trials_and_what_it_does_not_cover_is_not_ru
     assert result.error is None or "were not run" in result.error
 
 
+async def test_trials_that_the_budget_leaves_without_a_review_are_named() -> None:
+    """Otherwise an eval whose judge was never asked ends like one whose judge could not decide."""
+    judge = Judging({"plain": "met"})
+    rubric = Rubric([Criterion("plain", "a child understands it", by="judge")])
+    result = await run_eval(ECHO, cases("Moon.", "Sea."), rubric, judge=judge.model, budget=kt.Budget(tokens=1_000))
+    assert [(one.outcome, one.cause) for one in result.trials] == [("undecided", kt.Cause.JUDGE_BUDGET)] * 2
+    assert result.error is not None
+    assert result.error.startswith("2 of 2 trials were not judged: ")
+    assert "reviews may use 20 % of the budget" in result.error
+
+
+@pytest.mark.parametrize("tokens", [20, 50, 60])
+async def test_trials_that_the_budget_cannot_pay_are_not_errors_of_the_team(tokens: int) -> None:
+    def rises(request: kt.ModelRequest) -> str:
+        return "It rises."
+
+    agent = kt.MiniAgent(FunctionModel(rises, name="test:m"))
+    team = kt.Team("desk", [kt.Member("asker", agent)])
+    result = await run_eval(team, cases(*("Say it.",) * 4), SHORT, parallel=1, budget=kt.Budget(tokens=tokens))
+    assert {one.outcome for one in result.trials} <= {"pass", "not run"}
+    assert result.error is not None
+    assert "trials were not run: " in result.error
+    assert f"{tokens}" in result.error or "tokens" in result.error
+
+
+async def test_a_team_that_its_own_budget_ends_made_no_result() -> None:
+    def rises(request: kt.ModelRequest) -> str:
+        return "It rises."
+
+    agent = kt.MiniAgent(FunctionModel(rises, name="test:m"))
+    team = kt.Team("desk", [kt.Member("asker", agent, budget=kt.Budget(tokens=3))])
+    result = await run_eval(team, cases("Say it."), SHORT, budget=kt.Budget(tokens=10_000))
+    assert [one.outcome for one in result.trials] == ["error"]
+    assert result.error is None
+
+
 async def test_a_judge_is_paid_from_the_same_budget_and_named() -> None:
     judge = Judging({"plain": "met"})
     rubric = Rubric([Criterion("plain", "a child understands it", by="judge")])

@@ -188,6 +188,12 @@ async def test_the_review_is_not_recorded_in_the_journal_that_is_read(tmp_path: 
         assert [one.team for one in mine.runs()] == ["eval of desk"]
 
 
+async def test_the_path_of_a_journal_is_answered_with_how_it_is_opened(tmp_path: Path) -> None:
+    given: Any = str(tmp_path / "runs.db")
+    with pytest.raises(ValueError, match=r"journal must be a journal .* kt\.SqliteJournal\('runs\.db'\), not '"):
+        await judge_runs(given, MOON, team="desk")
+
+
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [

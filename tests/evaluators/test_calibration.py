@@ -13,11 +13,9 @@ from kairo_team.engine.run.lone_agent import work_alone
 from kairo_team.errors import HaltError
 from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy
 from kairo_team.evaluators.calibration.calibrated import CalibratedEvaluationStrategy
-from kairo_team.evaluators.calibration.calibration import calibrate, fit_path, score_judge
+from kairo_team.evaluators.calibration.calibration import calibrate, score_judge
 from kairo_team.evaluators.calibration.certificates import (
-    read_certificates,
     subject_of,
-    write_certificates,
 )
 from kairo_team.evaluators.calibration.labelled import LabelledArtifact
 from kairo_team.evaluators.combined import CascadeEvaluationStrategy, all_of
@@ -64,13 +62,12 @@ async def test_audit_g09_a_double_counts_once_whoever_calls() -> None:
     once = await calibrate(Told(), SURE)
     assert (await calibrate(Told(), [*SURE, *SURE[::-1]])).certificates == once.certificates
     assert (await score_judge(Told(), alone * 100)).report.examples == 2
-    assert [len(stage) for stage in await fit_path(Told(), alone * 100)] == [2]
 
 
 async def test_audit_g09_an_artifact_that_is_labelled_both_ways_is_refused() -> None:
     both = labels((1, "pass 0.9", True))
     both = [*both, replace(both[0], passed=False)]
-    for ask in (calibrate, score_judge, fit_path):
+    for ask in (calibrate, score_judge):
         with pytest.raises(ValueError, match=r"the artifact 'pass 0\.9 #0\.0' is labelled both ways"):
             await ask(Told(), both)
 
@@ -207,22 +204,6 @@ async def test_no_later_judge_overrules_what_code_sends_back() -> None:
         reviewed("a:revise code b:pass 1.0")
     )
     assert verdict.outcome is kt.VerdictOutcome.REVISE
-
-
-async def test_confidences_can_be_ranked_among_a_judges_own_on_other_data() -> None:
-    """The second judge never says more than 0.2, which for it is much."""
-    shy = [
-        *labels((60, "a:pass 0.9 b:pass 0.2", True), (60, "a:pass 0.5 b:pass 0.2", True)),
-        *labels((20, "a:pass 0.5 b:pass 0.1", False)),
-    ]
-    path = await fit_path(cascade(), shy)
-    assert [(len(ranks), min(ranks), max(ranks)) for ranks in path] == [(140, 0.5, 0.9), (140, 0.1, 0.2)]
-    plain = await calibrate(cascade(), shy, {"pass": 0.1})
-    ranked = await calibrate(cascade(), shy, {"pass": 0.1}, path=path)
-    assert (certificate(plain).n, certificate(ranked).n) == (60, 120)
-    strategy = CalibratedEvaluationStrategy(cascade(), read_certificates(write_certificates(ranked.certificates)))
-    for says, outcome in [("a:pass 0.6 b:pass 0.3", "pass"), ("a:pass 0.6 b:pass 0.15", "escalate")]:
-        assert (await strategy.evaluate(reviewed(says))).outcome.value == outcome
 
 
 # ---------------------------------------------------------------- certificates
@@ -428,8 +409,6 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "texts for labels": ({"labelled": ["x"]}, "LabelledArtifact objects"),
     "repeats": ({"repeats": 0}, "repeats must be a whole number"),
     "concurrency": ({"concurrency": True}, "concurrency must be a whole number"),
-    "another cascade's path": ({"path": [[0.1], [0.2]]}, "the path is for 2 stages"),
-    "an empty path": ({"path": [[]]}, "no confidences"),
 }
 
 

@@ -17,7 +17,6 @@ from kairo_team.evaluators import (
     LabelledArtifact,
     Rubric,
     calibrate,
-    fit_path,
     read_labelled,
     score_judge,
 )
@@ -50,7 +49,6 @@ async def test_of_a_team_its_coordinators_evaluator_is_calibrated_with_its_judge
         models={"test:judge": Judging({"plain": "met"}).model},
     )  # fmt: skip
     assert alone.certificates == found.certificates
-    assert [len(stage) for stage in await fit_path(team(expert()), PROSE)] == [40]
 
 
 async def test_certificates_of_a_team_hold_in_its_runs_and_not_with_other_templates() -> None:
@@ -86,7 +84,7 @@ async def test_what_cannot_be_asked_is_refused_before_a_judge_is() -> None:
         (RUBRIC, None, "calibrate a rubric together with its judge"),
         (Told(), "told", "names one of a team's: give the team in place of"),
     ):
-        for ask in (calibrate, score_judge, fit_path):
+        for ask in (calibrate, score_judge):
             with pytest.raises(ValueError, match=complaint):
                 await ask(strategy, PROSE, evaluator=name)
 

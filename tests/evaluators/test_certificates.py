@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kairo_team.evaluators.calibration.calibrated import CalibratedEvaluationStrategy
-from kairo_team.evaluators.calibration.calibration import calibrate, fit_path
+from kairo_team.evaluators.calibration.calibration import calibrate
 from kairo_team.evaluators.calibration.certificates import (
     Certificate,
     Subject,
@@ -44,7 +44,7 @@ async def test_a_certificate_that_was_made_better_than_its_counts_is_refused() -
 
 async def test_a_certificate_of_which_any_field_was_changed_is_refused() -> None:
     """Also where the counts would still support it: another threshold, another judge, fewer errors."""
-    found = (await calibrate(cascade(), STAGED, path=await fit_path(cascade(), STAGED))).certificates
+    found = (await calibrate(cascade(), STAGED)).certificates
     written = json.loads(write_certificates(found))
     assert read_certificates(json.dumps(written)) == found
     for name, value in list(_leaves(written["certificates"][1])):
@@ -52,7 +52,13 @@ async def test_a_certificate_of_which_any_field_was_changed_is_refused() -> None
         _change(changed["certificates"][1], name, value)
         with pytest.raises(ValueError, match=r"certificate 2 .*was changed after|no valid certificates|holds no cert"):
             read_certificates(json.dumps(changed))
-    assert {name[0] for name, _ in _leaves(written["certificates"][1])} >= {"threshold", "k", "subject", "path", "data"}
+    assert {name[0] for name, _ in _leaves(written["certificates"][1])} >= {
+        "threshold",
+        "k",
+        "subject",
+        "sides",
+        "data",
+    }
 
 
 def _leaves(value: Any, *way: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:

@@ -22,6 +22,7 @@ def test_each_unfaithful_work_has_one_claim_without_support_and_each_faithful_on
         assert counts == [0, 0, 1, 1]
 
 
+@pytest.mark.exhaustive  # it counts a table of the docs
 @pytest.mark.sampled("anyio_backend")
 async def test_the_table_is_what_is_counted() -> None:
     assert await claims.draw() in PAGE.read_text("utf-8")

@@ -115,6 +115,7 @@ def paragraphs() -> Iterator[str]:
         yield from (one for one in re.split(r"\n\s*\n", text) if 60 <= len(one) <= 3_000)
 
 
+@pytest.mark.exhaustive
 def test_of_clean_text_at_most_one_in_two_hundred_raises_an_alarm() -> None:
     clean = list(paragraphs())
     alarms = [one for one in clean if talks_to_judge(one) is not None]

@@ -55,6 +55,7 @@ def test_each_question_has_a_control_that_holds_and_one_that_does_not_among_the_
     assert set(places) == set(range(2 * count + max(3, 5 - count)))
 
 
+@pytest.mark.exhaustive
 def test_what_controls_say_is_true_or_not_as_code_takes_it() -> None:
     """The test's judge looks at the work by itself; the wordings of all kinds are drawn."""
     seen: set[tuple[str, bool, bool]] = set()
@@ -187,6 +188,7 @@ async def test_a_judge_with_wrong_controls_is_not_asked_again_about_the_work() -
     assert [TEXT in request.messages[1].text for request in judge.calls] == [True, False]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("count", "most"), [(1, 0.035), (2, 0.025), (4, 0.01)])
 def test_no_answers_by_place_alone_are_right_often(count: int, most: float) -> None:
     """A text from before the call can tell a judge what to answer first, second, third; one in 40 to one in 250."""

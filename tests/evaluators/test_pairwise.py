@@ -195,6 +195,16 @@ async def test_the_try_that_wins_in_pairs_is_the_result() -> None:
     assert len(judge.calls) == 4
 
 
+async def test_with_votes_a_pair_of_tries_is_decided_by_most_answers() -> None:
+    member = kt.Member("writer", BestOf(writer("The moon pulls.", "Moon."), 2, judge="test:judge", votes=3))
+    judge = ScriptedPairJudge(shorter)
+    team = kt.Team("desk", [member], runtime=kt.Runtime(models={"test:judge": judge}))
+    assert (await kt.run(team, "Explain tides.")).output == "Moon."
+    assert len(judge.calls) == 4, "two votes in each order are enough"
+    with pytest.raises(ValueError, match="votes"):
+        BestOf(writer(), 2, judge="test:judge", votes=0)
+
+
 async def test_tries_that_fail_are_left_out() -> None:
     result = await best(writer("The moon pulls.", "fail", "Moon."), ScriptedPairJudge(shorter))
     assert (result.status, result.output) == (kt.TeamStatus.COMPLETED, "Moon.")

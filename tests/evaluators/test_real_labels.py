@@ -24,6 +24,7 @@ LEAST = 90
 """Redraws of a hundred in which all promises must be true."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("judge", real_labels.ROWS)
 def test_the_promise_is_kept_on_every_real_judge(judge: str) -> None:
     kept, promised, decided = real_labels.promises(judge)
@@ -31,6 +32,7 @@ def test_the_promise_is_kept_on_every_real_judge(judge: str) -> None:
     assert (promised > 0) == (decided > 0)
 
 
+@pytest.mark.exhaustive  # it counts tables of the docs
 async def test_the_tables_of_panels_orders_and_people_are_what_is_counted() -> None:
     strategies = DOCS.joinpath("strategies.md").read_text("utf-8")
     assert real_labels.draw_orders() in strategies

@@ -285,6 +285,7 @@ def read_or_refused(data: Any) -> str:
     return ""
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=400, deadline=None)
 @given(criterion=_CRITERIA, more=st.fixed_dictionaries({}, optional={"threshold": st.one_of(st.floats(), _ANY)}))
 def test_the_loader_takes_what_the_schema_takes(criterion: dict[str, Any], more: dict[str, Any]) -> None:

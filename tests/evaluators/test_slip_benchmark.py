@@ -15,10 +15,11 @@ from kairo_team.evaluators import AgentEvaluationStrategy
 pytestmark = [pytest.mark.anyio, pytest.mark.sampled("anyio_backend")]
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "evaluation.md"
-MOST = {"1%": 1.5, "3%": 7.0, "5%": 15.0}
+MOST = {"1%": 1.5, "3%": 5.0, "5%": 12.0}
 """Percent of good works that may be refused with four criteria, by the share of slips."""
 
 
+@pytest.mark.exhaustive
 async def test_one_more_question_saves_most_of_what_a_slip_would_cost() -> None:
     once = await slips.refused(0.03, 4, slips.AskedOnce, 300)
     twice = await slips.refused(0.03, 4, AgentEvaluationStrategy, 300)

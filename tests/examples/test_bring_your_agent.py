@@ -154,6 +154,7 @@ def _figureless(text: str) -> list[str]:
     return [" ".join(words) for words in lines if words]
 
 
+@pytest.mark.exhaustive
 def test_a_missing_library_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "langchain_openai.py").write_text(
         "raise ModuleNotFoundError(\"No module named 'langchain_openai'\", name='langchain_openai')", encoding="utf-8"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from kairo_team.evaluators import Rubric
 from kairo_team.examples import coding_agent
 from kairo_team.testing import FunctionModel
 from tests.agents.loops import asyncio_alone
+from tests.examples.running import ROOT
 
 anyio_backend = asyncio_alone
 pytestmark = pytest.mark.real_time
@@ -31,6 +33,11 @@ def test_the_example_goes_on_until_the_tests_pass(capsys: pytest.CaptureFixture[
     assert "COMPLETED after 2 attempts" in said
     assert "-    raise NotImplementedError" in said
     assert (coding_agent.PROJECT / "slugs.py").read_text() == before
+    page = ROOT / "docs/coding-agent.md"
+    if page.exists():  # not in a wheel
+        changing = r"\d+ tokens|\S+/coding-agent-\S+"  # a traceback has other words in another Python
+        shown = page.read_text(encoding="utf-8").partition("```text\n")[2].partition("```\n")[0]
+        assert re.sub(changing, "", said) == re.sub(changing, "", shown)
 
 
 async def test_work_that_fails_the_tests_is_never_accepted(copy: Path) -> None:

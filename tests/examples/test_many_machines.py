@@ -27,6 +27,7 @@ needs_server = pytest.mark.skipif(
 )
 
 
+@pytest.mark.service
 @needs_server
 @pytest.mark.parametrize("engine", ["procrastinate", pytest.param("dbos", marks=pytest.mark.exhaustive)])
 def test_a_run_whose_workers_are_killed_ends_completed_and_its_account_agrees(engine: str) -> None:
@@ -44,6 +45,7 @@ def test_a_run_whose_workers_are_killed_ends_completed_and_its_account_agrees(en
 
 @pytest.mark.exhaustive
 @pytest.mark.local_model
+@pytest.mark.service
 @needs_server
 def test_on_the_model_inside_each_worker() -> None:
     done = start(*COMMAND, "--tasks", "40")

@@ -27,6 +27,7 @@ def test_a_run_on_a_script_is_killed_and_pays_each_finished_call_once() -> None:
     assert f"```text\n{done.stdout}```\n" in page, "the page shows what it prints"
 
 
+@pytest.mark.exhaustive
 def test_it_starts_as_a_file_too() -> None:
     done = start("examples/survives.py", "--model", "script", timeout=120)
     assert (done.returncode, done.stderr) == (0, "")

@@ -9,11 +9,16 @@ pytest.importorskip("mcp", reason="a served team needs the extra serve")
 
 import kairo_team as kt
 from kairo_team.examples import team_as_tool
+from tests.examples.running import ROOT
 
 
 def test_the_reader_gets_an_answer() -> None:
-    result = anyio.run(kt.run, team_as_tool.team, kt.TeamExecutionRequest("Resume.", plan=team_as_tool.plan))
+    request = kt.TeamExecutionRequest("Uploads can be resumed.", plan=team_as_tool.plan)  # as the client asks
+    result = anyio.run(kt.run, team_as_tool.team, request)
     assert result.output == team_as_tool.NOTE
+    page = ROOT / "docs/team-as-tool.md"
+    if page.exists():  # not in a wheel
+        assert f"release-notes: completed, {result.usage.tokens} tokens\n" in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.exhaustive

@@ -170,7 +170,7 @@ JUDGE: Mistakes = {
     ),
     "a judge of the team": (
         lambda: ANY.Team("desk", [MEMBER], judge="openai:gpt-5-mini"),
-        ["Team takes no 'judge'; it takes name, members, coordinator"],
+        ["Team takes no 'judge': the coordinator has one: coordinator=kt.ExpertTeamCoordinator("],
     ),
 }
 

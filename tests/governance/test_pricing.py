@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from copy import deepcopy
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -315,6 +316,24 @@ def test_a_dearer_service_is_held_where_it_is_asked_for_and_charged_where_it_was
     assert tariff.cost(usage, priority) == Decimal("3.6")
     assert tariff.most(0, MILLION) == Decimal("3.6")
     assert listed("openai:gpt-5-mini", temperature="0").most(0, MILLION) == 2
+
+
+@pytest.mark.usefixtures("_library")
+def test_newer_prices_of_the_library_count_from_the_next_call_on() -> None:
+    from genai_prices.data_snapshot import DataSnapshot, get_snapshot, set_custom_snapshot
+    from genai_prices.types import ModelPrice
+
+    usage = kt.Usage(0, MILLION)
+    assert [listed("openai:gpt-5-mini").cost(usage) for _ in range(2)] == [2, 2]
+    newer = DataSnapshot(deepcopy(get_snapshot().providers), from_auto_update=True)
+    _, model = newer.find_provider_model("gpt-5-mini", None, "openai", None)
+    model.prices = ModelPrice(input_mtok=Decimal(1), output_mtok=Decimal(3))
+    set_custom_snapshot(newer)
+    try:
+        assert listed("openai:gpt-5-mini").cost(usage) == 3
+    finally:
+        set_custom_snapshot(None)
+    assert listed("openai:gpt-5-mini").cost(usage) == 2
 
 
 def every_listing() -> Iterator[tuple[str, Any]]:

@@ -12,8 +12,8 @@ from kairo_team.models.governed_model import ReportStart, StartedTry
 def at_end(report: Callable[..., Any]) -> ReportStart:
     """Return what calls `report(model, outcome, held, usage)` at the end of each try."""
 
-    def start(model: str, held: int, held_picodollars: int) -> StartedTry:
-        return StartedTry(lambda outcome, usage, _billing: report(model, outcome, held, usage), nullcontext())
+    def start(model: str, held: int, held_picodollars: int, most: int | None) -> StartedTry:
+        return StartedTry(lambda outcome, usage, _reply: report(model, outcome, held, usage), nullcontext())
 
     return start
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.governor import Mutant
+from tests.mutants.mutant import Mutant
 
 LAW = "test_account_law.py::TestAccountLaw"
 CROWD = "test_account_law.py::test_eight_processes_never_pass_an_account_and_two_that_are_killed_lose_nothing"

@@ -5,42 +5,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-LAW = "test_law.py::TestGovernorLaw"
-CROWD = "test_law.py::TestCrowdLawOnAsyncio"
-TRIO = "test_law.py::TestCrowdLawOnTrio"
-
-
-class Mutant(NamedTuple):
-    """One edit of the source: `old`, found once in `file`, becomes `new`."""
-
-    name: str
-    wrong: str
-    """What goes wrong with it, in one line."""
-    file: str
-    """A file below `kairo_team/`."""
-    old: str
-    new: str
-    killed_by: tuple[str, ...]
-    """Tests below `tests/governance/`, each of which fails with the edit."""
-    waits: bool = False
-    """Whether a killer only fails when it has waited for a minute or more."""
-
+from tests.mutants.governor_slices import SLICE_MUTANTS
+from tests.mutants.mutant import CROWD, LAW, TRIO, Mutant
 
 GOVERNOR = "governance/governor.py"
 LEDGER = "governance/ledger.py"
 HOLDS = "governance/holds.py"
 HALTS = "governance/halts.py"
-SCOPE = "governance/scope.py"
-SLICES = "governance/slices.py"
+SCOPE = "governance/cancel_scope.py"
 
 _END_OF_CLAIM = "            node = node.parent\n        if not fits:\n"
 _TOO_MUCH = "if limit is not None and new > limit:\n                    fits = False\n                floor = node"
 _SHARED = "test_shared_budgets.py::test_"
-_SLICES = "test_slices.py::test_"
-_LOOP_AHEAD = "an_iteration_is_lent_ahead_so_that_a_guard_need_not_wait"
-_LOST = "a_lost_borrower_is_charged_and_its_iterations_count_anew"
 
 MUTANTS = [
     # -- sums and limits ----------------------------------------------------------------------
@@ -566,7 +542,7 @@ MUTANTS = [
         HALTS,
         "for scope in scopes_inside(node):",
         "for scope in snapshot(tree.scopes.values()):",
-        ("test_scope.py::test_siblings_are_left_alone",),
+        ("test_cancel_scope.py::test_siblings_are_left_alone",),
     ),
     Mutant(
         "stopped again and again",
@@ -574,7 +550,7 @@ MUTANTS = [
         HALTS,
         "if first is halt or not first.stopped:",
         "if True:",
-        ("test_scope.py::test_audit_g22_a_governor_that_is_stopped_again_interrupts_nobody_again",),
+        ("test_cancel_scope.py::test_audit_g22_a_governor_that_is_stopped_again_interrupts_nobody_again",),
     ),
     Mutant(
         "one scope for each governor",
@@ -582,7 +558,7 @@ MUTANTS = [
         HALTS,
         "    return found + _inside(node.tree.more_scopes, node)",
         "    return found",
-        ("test_scope.py::test_every_scope_of_one_governor_is_interrupted",),
+        ("test_cancel_scope.py::test_every_scope_of_one_governor_is_interrupted",),
     ),
     Mutant(
         "kill after exhaustion interrupts nobody",
@@ -590,7 +566,7 @@ MUTANTS = [
         HALTS,
         "if first is halt or not first.stopped:",
         "if first is halt:",
-        ("test_scope.py::test_a_kill_interrupts_what_an_exhausted_governor_let_run",),
+        ("test_cancel_scope.py::test_a_kill_interrupts_what_an_exhausted_governor_let_run",),
     ),
     Mutant(
         "crossing does not interrupt",
@@ -640,7 +616,7 @@ MUTANTS = [
         SCOPE,
         "            try:\n                check(node)\n",
         "            try:\n                pass\n",
-        ("test_scope.py::test_entry_raises_when_halted_and_runs_nothing",),
+        ("test_cancel_scope.py::test_entry_raises_when_halted_and_runs_nothing",),
     ),
     # -- waiting ------------------------------------------------------------------------------
     Mutant(
@@ -687,8 +663,8 @@ MUTANTS = [
         "cancelled waiter blocks the line",
         "who stood behind a cancelled caller is not served",
         HOLDS,
-        "            waiter.leave()\n            serve(node)",
-        "            waiter.leave()",
+        "            # Those behind it may fit now.\n            serve(node)",
+        "            # Those behind it may fit now.",
         ("test_holding.py::test_a_cancelled_waiter_holds_nothing_and_lets_the_next_one_through",),
     ),
     Mutant(
@@ -714,7 +690,7 @@ MUTANTS = [
         SCOPE,
         "if halt is not None and scope.cancelled_caught:",
         "if halt is not None:",
-        ("test_scope.py::test_kf_u05_an_outer_cancellation_always_passes",),
+        ("test_cancel_scope.py::test_kf_u05_an_outer_cancellation_always_passes",),
     ),
     Mutant(
         "HaltError left inside a group",
@@ -722,185 +698,9 @@ MUTANTS = [
         SCOPE,
         "first = None if swallowed or exc is None else first_halt(exc)",
         "first = None if swallowed or exc is None else None",
-        ("test_scope.py::test_kf_u06_halts_out_of_a_task_group_are_one_halt",),
+        ("test_cancel_scope.py::test_kf_u06_halts_out_of_a_task_group_are_one_halt",),
     ),
-    # -- slices -------------------------------------------------------------------------------
-    Mutant(
-        "slice not given back",
-        "what a borrower held at its end stays held",
-        SLICES,
-        "        self.report(spent, NOTHING)",
-        "        self.report(spent, None)",
-        (_SLICES + "an_iteration_lent_ahead_and_not_used_goes_back",),
-    ),
-    Mutant(
-        "guarantee not lent",
-        "a borrower asks for what is guaranteed to it",
-        SLICES,
-        "spare = [max(0, node.guarantee[dim] - node.cells[COMMITTED + dim]) for",
-        "spare = [0 for",
-        (_SLICES + "a_call_within_the_guarantee_is_held_without_asking",),
-    ),
-    Mutant(
-        "the last of a slice asked for",
-        "a borrower asks for the last unit that it has",
-        SLICES,
-        "> self._allowance[dim]\n            for dim in HELD_DIMENSIONS",
-        ">= self._allowance[dim]\n            for dim in HELD_DIMENSIONS",
-        (_SLICES + "all_of_the_guarantee_is_held_without_asking",),
-    ),
-    Mutant(
-        "settled slice kept",
-        "what was asked for beyond the guarantee stays held when the call has ended",
-        SLICES,
-        "        if any(limited and self._allowance[dim] > own[dim]",
-        "        if any(limited and self._allowance[dim] < own[dim]",
-        (_SLICES + "what_goes_beyond_the_guarantee_is_asked_for_and_given_back_when_the_call_ends",),
-    ),
-    Mutant(
-        "refused ask costs the guarantee",
-        "a borrower that was refused asks for what is guaranteed to it",
-        SLICES,
-        "            self._allowance = self._guaranteed()\n            if",
-        "            if",
-        (_SLICES + "a_refused_ask_leaves_the_guarantee",),
-    ),
-    Mutant(
-        "granter never waits",
-        "an ask is refused while others may give back",
-        SLICES,
-        "        if ask.waits:\n",
-        "        if not ask:\n",
-        (_SLICES + "an_ask_waits_while_another_call_may_give_back",),
-    ),
-    Mutant(
-        "stopped granter",
-        "a governor that is stopped lends all the same",
-        SLICES,
-        "            halts.check(node)\n            waiter = self._line_up(ask)",
-        "            waiter = self._line_up(ask)",
-        (_SLICES + "a_governor_that_is_stopped_lends_nothing",),
-    ),
-    Mutant(
-        "tool calls not asked for",
-        "a tool call beyond the slice is made without asking",
-        SLICES,
-        "    if node.tree.borrower is not None:\n        await",
-        "    if False:\n        await",
-        (_SLICES + "tool_calls_are_asked_for_and_never_wait",),
-    ),
-    Mutant(
-        "limit of a slice stays",
-        "a larger slice cannot be spent",
-        SLICES,
-        "            node.limit = grant.limit\n",
-        "            pass\n",
-        (_SLICES + _LOOP_AHEAD,),
-    ),
-    Mutant(
-        "no iteration ahead",
-        "a guard of the borrower runs short of iterations that the team has",
-        SLICES,
-        "        loops = 0 if self._has_loop_ahead() else 1",
-        "        loops = 0",
-        (_SLICES + _LOOP_AHEAD,),
-    ),
-    Mutant(
-        "iteration ahead for nothing",
-        "an iteration is lent that the team does not have",
-        SLICES,
-        "        loops = ask.loops if ask.loops and node.claim(LOOPS, ask.loops) else 0",
-        "        loops = ask.loops",
-        (_SLICES + _LOOP_AHEAD,),
-    ),
-    Mutant(
-        "iteration lent and spent",
-        "an iteration that was lent counts once more when it is spent",
-        SLICES,
-        "node.move(LOOPS, used[LOOPS] - held[LOOPS], used[LOOPS])",
-        "node.move(LOOPS, used[LOOPS], used[LOOPS])",
-        (_SLICES + _LOOP_AHEAD,),
-    ),
-    Mutant(
-        "iterations lent without limit",
-        "a borrower may begin any number of iterations",
-        SLICES,
-        "None if rooms[LOOPS] is None else loops",
-        "None",
-        (_SLICES + _LOOP_AHEAD,),
-    ),
-    Mutant(
-        "no halt for a borrower's iterations",
-        "a team whose iterations are spent is not halted",
-        SLICES,
-        "                halts.check_hopeless(node, _ONE_LOOP, _ONE_LOOP)\n",
-        "",
-        (_SLICES + _LOOP_AHEAD,),
-    ),
-    Mutant(
-        "iterations of the lost stay",
-        "work that is done again counts the iterations of the lost borrower too",
-        SLICES,
-        "        if loops:\n            self._governor.restore",
-        "        if not loops:\n            self._governor.restore",
-        (_SLICES + _LOST,),
-    ),
-    Mutant(
-        "iterations of the lost taken back twice",
-        "a lost borrower's iterations leave the team with more than its limit",
-        SLICES,
-        "        self.end(_with_loops(charged, loops))",
-        "        self.end(charged)",
-        (_SLICES + _LOST,),
-    ),
-    Mutant(
-        "recorded iterations of the lost forgotten",
-        "iterations that repeat recorded calls count as new",
-        SLICES,
-        "loops, self.repeats = self._spent.loops, charged.loops",
-        "loops, self.repeats = self._spent.loops, 0",
-        (_SLICES + "iterations_of_a_lost_borrower_that_were_recorded_are_repeated",),
-    ),
-    Mutant(
-        "spent before not told",
-        "a borrower starts from nothing although its work has spent before",
-        SLICES,
-        "        if spent != NO_USAGE:",
-        "        if spent == NO_USAGE:",
-        (_SLICES + _LOST,),
-    ),
-    Mutant(
-        "others not told",
-        "a borrower does not know what others leave",
-        SLICES,
-        "spent[dim] + out[dim] + room for",
-        "spent[dim] + out[dim] for",
-        (_SLICES + "remaining_is_what_the_whole_tree_leaves",),
-    ),
-    Mutant(
-        "what it spent not told",
-        "what a borrower has left does not get less",
-        SLICES,
-        "max(0, most - self._node.cells[USED + dim])",
-        "most",
-        (_SLICES + "remaining_is_what_the_whole_tree_leaves",),
-    ),
-    Mutant(
-        "asks without a limit",
-        "a borrower asks for what nobody limits",
-        SLICES,
-        "units[dim] and self._limited[dim] and used",
-        "units[dim] and used",
-        (_SLICES + "a_budget_without_limits_is_lent_without_any_asking",),
-    ),
-    Mutant(
-        "time not lent",
-        "a borrower works on when the team's time is over",
-        SLICES,
-        "limit, known, node.seconds_left(), granted)",
-        "limit, known, None, granted)",
-        (_SLICES + "the_time_that_is_left_goes_with_the_slice",),
-    ),
+    *SLICE_MUTANTS,
 ]
 
 ROWS = {

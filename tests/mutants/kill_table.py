@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.mutants.governor import CROWD, LAW, MUTANTS, TRIO, Mutant
+from tests.mutants.governor import MUTANTS
+from tests.mutants.mutant import CROWD, LAW, TRIO, Mutant
 
 MACHINES = {
     LAW: "the state machine",

@@ -59,6 +59,18 @@ class ReviewsSeeNoUpstream(Reviewing):
         return Blind(self.evaluator)
 
 
+@mutant(clause="C14")
+class ReviewsSeeNoUsage(Reviewing):
+    """Reviews are not shown what a task has used."""
+
+    def reviewer(self, work: Work) -> Any:
+        class Blind(Around):
+            async def evaluate(self, context: EvaluationContext) -> Any:
+                return await self.real.evaluate(replace(context, usage=None))
+
+        return Blind(self.evaluator)
+
+
 # ---------------------------------------------------------------- an evaluator's failure
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Sequence
 from concurrent.futures import Future
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import psycopg
 
@@ -65,12 +65,10 @@ class IgnoresRollback(RightDelivery):
     """It sends over a connection of its own."""
 
     class Engine(WithReceiver):
-        def send(
-            self, connection: psycopg.Connection, queue: str, unit: str, fence: int, *, delay: float = 0.0
-        ) -> None:
+        def send(self, connection: psycopg.Connection, queue: str, unit: str, fence: int, **given: Any) -> None:
             connection.execute("SELECT 1")
             with self.connect() as mine:
-                super().send(mine, queue, unit, fence, delay=delay)
+                super().send(mine, queue, unit, fence, **given)
 
 
 @mutant(clause="C2")
@@ -78,10 +76,8 @@ class CommitsForTheCaller(RightDelivery):
     """It commits what it sends."""
 
     class Engine(WithReceiver):
-        def send(
-            self, connection: psycopg.Connection, queue: str, unit: str, fence: int, *, delay: float = 0.0
-        ) -> None:
-            super().send(connection, queue, unit, fence, delay=delay)
+        def send(self, connection: psycopg.Connection, queue: str, unit: str, fence: int, **given: Any) -> None:
+            super().send(connection, queue, unit, fence, **given)
             connection.commit()
 
 
@@ -114,9 +110,7 @@ class KnowsNoDelay(RightDelivery):
     """It delivers at once."""
 
     class Engine(WithReceiver):
-        def send(
-            self, connection: psycopg.Connection, queue: str, unit: str, fence: int, *, delay: float = 0.0
-        ) -> None:
+        def send(self, connection: psycopg.Connection, queue: str, unit: str, fence: int, **given: Any) -> None:
             super().send(connection, queue, unit, fence)
 
 
@@ -135,10 +129,8 @@ class CutsLongUnits(Impatient):
     """A unit has 63 characters."""
 
     class Engine(WithReceiver):
-        def send(
-            self, connection: psycopg.Connection, queue: str, unit: str, fence: int, *, delay: float = 0.0
-        ) -> None:
-            super().send(connection, queue, unit[:63], fence, delay=delay)
+        def send(self, connection: psycopg.Connection, queue: str, unit: str, fence: int, **given: Any) -> None:
+            super().send(connection, queue, unit[:63], fence, **given)
 
 
 @mutant(clause="C4", by="_c04_the_same_")
@@ -175,10 +167,8 @@ class CutsNamesOfQueues(RightDelivery):
     """A queue is known by its first 63 characters."""
 
     class Engine(WithReceiver):
-        def send(
-            self, connection: psycopg.Connection, queue: str, unit: str, fence: int, *, delay: float = 0.0
-        ) -> None:
-            super().send(connection, queue[:63], unit, fence, delay=delay)
+        def send(self, connection: psycopg.Connection, queue: str, unit: str, fence: int, **given: Any) -> None:
+            super().send(connection, queue[:63], unit, fence, **given)
 
         def make_receiver(self, process: str, queues: Sequence[str], concurrency: int, take: Take) -> PlainReceiver:
             return super().make_receiver(process, [queue[:63] for queue in queues], concurrency, take)
@@ -202,11 +192,9 @@ class DeliversThreeTimes(RightDelivery):
     """To be sure."""
 
     class Engine(WithReceiver):
-        def send(
-            self, connection: psycopg.Connection, queue: str, unit: str, fence: int, *, delay: float = 0.0
-        ) -> None:
+        def send(self, connection: psycopg.Connection, queue: str, unit: str, fence: int, **given: Any) -> None:
             for _ in range(3):
-                super().send(connection, queue, unit, fence, delay=delay)
+                super().send(connection, queue, unit, fence, **given)
 
 
 @mutant(clause="C7")
@@ -378,6 +366,17 @@ class SaysThatNothingIsThere(RightDelivery):
             return {*found} & {*sent}
 
 
+@mutant(clause="C12", by="_c12_what_a_stopped_")
+class WaitsForTheStopped(RightDelivery):
+    """Who has a connection lives."""
+
+    patience = 10.0
+
+    class Engine(WithReceiver):
+        class Receiver(PlainReceiver):
+            silence = "0"
+
+
 @mutant(clause="C13")
 class EndsWithItsConnection(Impatient):
     """When its connection is cut it is over."""
@@ -427,3 +426,23 @@ class LogsItsURL(RightDelivery):
         def connect(self) -> psycopg.Connection:
             logging.getLogger("engine").info("connecting to %s", self._url)
             return super().connect()
+
+
+@mutant(clause="C16", by="_c16_of_what_waits_")
+class FirstComeFirstServed(RightDelivery):
+    """It takes what has waited longest."""
+
+    class Engine(WithReceiver):
+        class Receiver(PlainReceiver):
+            order = "id"
+
+
+@mutant(clause="C16", by="_c16_what_failed_")
+class DemotesWhatFailed(RightDelivery):
+    """What failed has no priority any more."""
+
+    class Engine(WithReceiver):
+        class Receiver(PlainReceiver):
+            def end(self, connection: psycopg.Connection, row: Row, *, well: bool) -> None:
+                super().end(connection, row, well=well)
+                connection.execute("UPDATE delivery SET priority = 0 WHERE id = %s", row[:1])

@@ -279,8 +279,8 @@ class AsksOneWay(Guards):
     """Each criterion is asked about one way round."""
 
     class Asking(Judge):
-        async def _question(self, criteria: Sequence[Criterion], given: JudgeTexts, *, last: bool) -> Question:
-            asked = await super()._question(criteria, given, last=last)
+        async def _question(self, criteria: Sequence[Criterion], given: JudgeTexts) -> Question:
+            asked = await super()._question(criteria, given)
             return replace(asked, statements=[one for one in asked.statements if not one.turned])
 
 
@@ -299,8 +299,8 @@ class AsksWithoutCanaries(Guards):
     """All its controls are on labels, words and lengths."""
 
     class Asking(Judge):
-        async def _question(self, criteria: Sequence[Criterion], given: JudgeTexts, *, last: bool) -> Question:
-            asked = await super()._question(criteria, given, last=last)
+        async def _question(self, criteria: Sequence[Criterion], given: JudgeTexts) -> Question:
+            asked = await super()._question(criteria, given)
             return replace(asked, statements=[one for one in asked.statements if not one.canary])
 
 
@@ -323,7 +323,7 @@ class TakesTheBetterAnswer(Guards):
     class Asking(Judge):
         def _read(self, reply: kt.ModelResponse, question: Question, texts: JudgeTexts, *, last: bool) -> Judgement:
             read = super()._read(reply, question, texts, last=last)
-            best = {name: Answer(True) for name in read.contradicted} if last else {}
+            best = {name: Answer(True) for name in read.contradicted} if self._again else {}
             return replace(read, answers={**read.answers, **best})
 
 

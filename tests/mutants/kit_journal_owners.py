@@ -86,7 +86,7 @@ class DropsInSilence(Right):
             try:
                 await super().written()
             except JournalError:
-                if self._journal.alive and self._journal.problem is None:
+                if self.journal.alive and self.journal.problem is None:
                     return
                 raise
 
@@ -102,12 +102,12 @@ class TrustsItsOwnProcess(Right):
                 super().lose(problem, interrupted=interrupted)
 
         def _write(self, *changes: Callable[[Any], object], after_shut: bool = False) -> None:
-            if self._journal.storage.run(self._run_id).owner is self._journal:
+            if self.journal.storage.run(self._run_id).owner is self.journal:
                 super()._write(*changes, after_shut=after_shut)
 
         async def written(self) -> None:
             await super().written()
-            if self._journal.storage.run(self._run_id).owner is not self._journal:
+            if self.journal.storage.run(self._run_id).owner is not self.journal:
                 raise JournalError("in memory", "another process has taken the run over")
 
 
@@ -117,7 +117,7 @@ class ForgetsTheRunsInside(Right):
 
     class Session(Session):
         def lose(self, problem: str, *, interrupted: bool = False) -> None:
-            inside = self._journal.storage.run(self._run_id).place is not None
+            inside = self.journal.storage.run(self._run_id).place is not None
             if not (inside and problem.startswith("another")):
                 super().lose(problem, interrupted=interrupted)
 
@@ -150,7 +150,7 @@ class SwallowsFailures(Right):
 
     class Session(Session):
         async def written(self) -> None:
-            if self._journal.problem is None:
+            if self.journal.problem is None:
                 await super().written()
 
 
@@ -163,8 +163,8 @@ class RecoversByItself(Right):
             try:
                 await super().written()
             except JournalError:
-                if self._journal.alive and self._journal.problem is not None:
-                    self._lost = self._journal.problem = None
+                if self.journal.alive and self.journal.problem is not None:
+                    self._lost = self.journal.problem = None
                 raise
 
 

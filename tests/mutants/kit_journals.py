@@ -114,7 +114,7 @@ class LosesTheIntent(Right):
     class Session(Session):
         async def sent(self, *given: Any, **named: Any) -> int:
             number = await super().sent(*given, **named)
-            run = self._journal.storage.run(self._run_id)
+            run = self.journal.storage.run(self._run_id)
             self.late = run.calls.pop((self._epoch, number))
             return number
 
@@ -130,7 +130,7 @@ class SendsBeforeItIsWritten(Right):
         async def sent(self, *given: Any, **named: Any) -> int:
             before, self.waiting = self.waiting, []
             number = await super().sent(*given, **named)
-            run = self._journal.storage.run(self._run_id)
+            run = self.journal.storage.run(self._run_id)
             call = run.calls.pop((self._epoch, number))
             self.waiting = [*before, [lambda run: run.calls.__setitem__((self._epoch, number), call)]]
             return number
@@ -273,7 +273,7 @@ class DoubtsAnsweredTools(Right):
     class Session(Session):
         def __init__(self, *given: Any) -> None:
             super().__init__(*given)
-            calls = self._journal.storage.run(self._run_id).calls.values()
+            calls = self.journal.storage.run(self._run_id).calls.values()
             self.in_doubt = {one.key for one in calls if one.what == "tool"}
 
 
@@ -317,7 +317,7 @@ class KnowsOnlyWhatIsWritten(Right):
 
     class Session(Buffered):
         def get(self, key: str, default: object, /) -> object:
-            steps = self._journal.storage.run(self._run_id).steps
+            steps = self.journal.storage.run(self._run_id).steps
             return decode(steps[key]) if key in steps else default
 
 
@@ -384,7 +384,7 @@ class AsksAnew(Right):
     class Session(Session):
         def keep_open(self, question: kt.HumanRequest) -> None:
             asked = {question.id: RecordedQuestion(question)}
-            self._write(lambda _: self._journal.storage.questions.update(asked))
+            self._write(lambda _: self.journal.storage.questions.update(asked))
 
 
 @mutant("D10", clause="C14")

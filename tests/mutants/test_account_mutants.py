@@ -8,8 +8,8 @@ import pytest
 
 from tests.cluster.server import need_postgres
 from tests.mutants.accounts import LAW, MUTANTS, table
-from tests.mutants.governor import Mutant
 from tests.mutants.killing import ROOT, copy, edited, failing, misplaced
+from tests.mutants.mutant import Mutant
 
 ROUNDS = 10
 """How many times the state machine begins again until it has found what a mutant does wrong."""

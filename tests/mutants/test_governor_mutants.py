@@ -11,9 +11,10 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.mutants.governor import MUTANTS, Mutant
+from tests.mutants.governor import MUTANTS
 from tests.mutants.kill_table import table
 from tests.mutants.killing import ROOT, chosen, copy, edited, misplaced, name_of
+from tests.mutants.mutant import Mutant
 
 CPU_SECONDS = 20
 """A mutant whose killer never ends counts as alive. Processor time is limited, so that a busy machine misses none."""

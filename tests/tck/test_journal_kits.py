@@ -112,6 +112,7 @@ class TestMemoryJournal(JournalTCK):
         journal.fail("the disk is full")
 
 
+@pytest.mark.service
 @pytest.mark.real_time
 class TestPostgresJournal(JournalTCK):
     patience = 60.0

@@ -478,6 +478,7 @@ def lines_about(output: str, name: str) -> list[str]:
     return [lines[start].partition("::")[2], *rest]
 
 
+@pytest.mark.exhaustive
 def test_pytest_prints_a_report_for_each_implementation(output: str) -> None:
     head, *rest = lines_about(output, "TestBoard")
     assert re.fullmatch(r"TestBoard: \d of the \d clauses that ran hold, of 27 of TeamCoordinator", head)

@@ -31,6 +31,16 @@ def test_attributes_of_ones_own_are_welcome() -> None:
     assert issubclass(mine, EvaluationStrategyTCK)
 
 
+def test_a_factory_that_lacks_an_argument_is_refused_once_and_not_in_every_test() -> None:
+    sentence = (
+        r"Mine\.make_coordinator lacks 'evaluator', which the kit gives it by name: "
+        r"write make_coordinator\(cls, \*, evaluator=None\)"
+    )
+    with pytest.raises(TypeError, match=sentence):
+        type("Mine", (TeamCoordinatorTCK,), {"make_coordinator": classmethod(lambda cls: None)})
+    type("Mine", (TeamCoordinatorTCK,), {"make_coordinator": classmethod(lambda cls, **given: None)})
+
+
 async def test_inside_an_event_loop_run_kit_says_that_it_makes_its_own() -> None:
     with pytest.raises(Misuse, match="call it from plain code"):
         run_kit(EvaluationStrategyTCK)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -13,9 +9,11 @@ import pytest
 pytest.importorskip("opentelemetry.sdk", reason="opentelemetry-sdk is not installed: it is in the test group")
 
 import kairo_team as kt
+from tests.telemetry.receiving import serving
 from tests.telemetry.traced import Traced, said, trace_of
 
-ATTEMPT = "invoke_workflow t > invoke_agent m"
+TASK = "invoke_workflow t > task one"
+ATTEMPT = f"{TASK} > invoke_agent m"
 
 
 @pytest.fixture
@@ -27,34 +25,6 @@ async def run(traced: Traced, agent: Any) -> kt.TeamResult:
     plan = kt.TaskGraph([kt.Task("one", "Do one.")])
     runtime = kt.Runtime(subscribers=[traced.subscriber])
     return await kt.run(kt.Team("t", [kt.Member("m", agent)]), "go", plan=plan, runtime=runtime)
-
-
-@contextmanager
-def serving(received: list[tuple[str, Any, bytes]]) -> Generator[str]:
-    """Serve HTTP on this machine, and keep the path, headers and body of every request."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
-            received.append((self.path, self.headers, body))
-            self.send_response(200)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        do_GET = do_POST  # noqa: N815 - the server's name for it
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 @pytest.mark.real_time
@@ -82,6 +52,7 @@ async def test_pydantic_ais_spans_are_in_the_attempt_and_are_not_doubled(traced:
     inner = f"{ATTEMPT} > invoke_agent inner"
     assert traced.tree() == [
         "invoke_workflow t",
+        TASK,
         ATTEMPT,
         inner,
         f"{inner} > chat test",
@@ -113,6 +84,7 @@ async def test_pydantic_ai_without_instrumentation_has_our_spans(traced: Traced,
     await run(traced, PydanticAIAgent(agent))
     assert traced.tree() == [
         "invoke_workflow t",
+        TASK,
         ATTEMPT,
         f"{ATTEMPT} > chat test",
         f"{ATTEMPT} > chat test",
@@ -148,6 +120,7 @@ async def test_spans_in_the_nodes_of_a_langgraph_are_in_the_attempt(traced: Trac
     assert result.status is kt.TeamStatus.COMPLETED
     assert traced.tree() == [
         "invoke_workflow t",
+        TASK,
         ATTEMPT,
         f"{ATTEMPT} > in a thread's node",
         f"{ATTEMPT} > in an async node",
@@ -172,7 +145,7 @@ async def test_a_request_of_httpx_is_in_the_attempt_and_carries_its_trace(traced
             return "text"
 
         await run(traced, agent)
-    assert traced.tree() == ["invoke_workflow t", ATTEMPT, f"{ATTEMPT} > GET"]
+    assert traced.tree() == ["invoke_workflow t", TASK, ATTEMPT, f"{ATTEMPT} > GET"]
     [(_, headers, _)] = received
     assert f"{trace_of(traced.span('invoke_workflow t')):032x}" in headers["traceparent"]
 
@@ -201,4 +174,5 @@ async def test_an_otlp_receiver_gets_the_spans(traced: Traced) -> None:
     requests = [ExportTraceServiceRequest.FromString(body) for _, _, body in received]
     scopes = [scope for one in requests for resource in one.resource_spans for scope in resource.scope_spans]
     assert {scope.scope.name for scope in scopes} == {"kairo_team"}
-    assert sorted(span.name for scope in scopes for span in scope.spans) == ["invoke_agent m", "invoke_workflow t"]
+    made = ["invoke_agent m", "invoke_workflow t", "task one"]
+    assert sorted(span.name for scope in scopes for span in scope.spans) == made

@@ -82,14 +82,16 @@ async def test_a_run_is_a_tree_of_spans(traced: Traced) -> None:
     coordinator = ExpertTeamCoordinator(evaluator=Judge())
     result = await run(traced, kt.Member("m", agent), runtime={"models": models}, coordinator=coordinator)
     assert result.status == "completed"
-    top, attempt = "invoke_workflow t", "invoke_workflow t > invoke_agent m"
+    top, task = "invoke_workflow t", "invoke_workflow t > task one"
+    attempt = f"{task} > invoke_agent m"
     assert Counter(traced.tree()) == {
         top: 1,
+        task: 1,
         attempt: 2,
         f"{attempt} > chat writer": 2,
         f"{attempt} > execute_tool look": 2,
-        f"{top} > evaluate one": 2,
-        f"{top} > evaluate one > chat judge": 2,
+        f"{task} > evaluate one": 2,
+        f"{task} > evaluate one > chat judge": 2,
     }
     first, second = (said(span) for span in traced.spans() if span.name == "invoke_agent m")
     assert (first["kairo.attempt"], first["kairo.round"]) == (1, 1)
@@ -160,13 +162,15 @@ async def test_spans_of_others_belong_to_the_work_they_are_made_in(traced: Trace
         plan=plan,
         runtime={"models": models},
     )
-    in_two = "invoke_workflow t > invoke_agent async > own step"
+    in_two = "invoke_workflow t > task two > invoke_agent async > own step"
     assert traced.tree() == sorted(
         [
             "invoke_workflow t",
-            "invoke_workflow t > invoke_agent sync",
-            "invoke_workflow t > invoke_agent sync > own step",
-            "invoke_workflow t > invoke_agent async",
+            "invoke_workflow t > task one",
+            "invoke_workflow t > task one > invoke_agent sync",
+            "invoke_workflow t > task one > invoke_agent sync > own step",
+            "invoke_workflow t > task two",
+            "invoke_workflow t > task two > invoke_agent async",
             in_two,
             f"{in_two} > chat x",
             f"{in_two} > chat x > POST",
@@ -208,7 +212,8 @@ async def test_a_mini_agent_has_its_calls_in_its_attempt(traced: Traced) -> None
     model = ScriptedModel([call, "done"], name="m:x")
     member = kt.Member("m", kt.MiniAgent("m:x", tools=[look]))
     await run(traced, member, runtime={"models": {"m:x": model}})
-    attempt = "invoke_workflow t > invoke_agent m"
+    task = "invoke_workflow t > task one"
+    attempt = f"{task} > invoke_agent m"
     assert [one for one in traced.tree() if one.startswith(f"{attempt} >")] == [
         f"{attempt} > chat x",
         f"{attempt} > chat x",
@@ -226,8 +231,8 @@ async def test_a_team_inside_a_task_is_a_workflow_in_its_attempt(traced: Traced)
         return "text"
 
     await run(traced, kt.Member("m", agent))
-    path = "invoke_workflow t > invoke_agent m > invoke_workflow inner"
-    assert {path, f"{path} > invoke_agent worker"} < set(traced.tree())
+    path = "invoke_workflow t > task one > invoke_agent m > invoke_workflow inner"
+    assert {path, f"{path} > task part > invoke_agent worker"} < set(traced.tree())
 
 
 async def test_a_run_belongs_to_the_span_of_its_caller(traced: Traced) -> None:
@@ -334,8 +339,9 @@ async def test_a_run_that_is_cut_leaves_no_span_open_and_none_current(traced: Tr
     model = FunctionModel(hang, name="m:x")
     with contextlib.suppress(TimeoutError), anyio.fail_after(5):
         await run(traced, kt.Member("m", agent), runtime={"models": {"m:x": model}})
-    attempt = "invoke_workflow t > invoke_agent m"
-    assert traced.tree() == ["invoke_workflow t", attempt, f"{attempt} > chat x"]
+    task = "invoke_workflow t > task one"
+    attempt = f"{task} > invoke_agent m"
+    assert traced.tree() == ["invoke_workflow t", task, attempt, f"{attempt} > chat x"]
     assert said(traced.span("invoke_workflow t"))["kairo.status"] == "cancelled"
     assert not trace.get_current_span().get_span_context().is_valid
     assert not traced.subscriber._spans._traces
@@ -356,7 +362,9 @@ async def test_a_resumed_run_is_a_new_trace_with_a_link_to_the_first(traced: Tra
     first, second = (span for span in traced.spans() if span.name == "invoke_workflow t")
     assert trace_of(first) != trace_of(second)
     assert [link.context.span_id for link in second.links] == [id_of(first)]
-    assert [one.name for one in first.events] == [
+    asked, decided = (span for span in traced.spans() if span.name == "task one")
+    assert (said(asked)["kairo.status"], said(decided)["kairo.status"]) == ("suspended", "completed")
+    assert [one.name for one in asked.events] == [
         "kairo.task.escalated",
         "kairo.human.requested",
         "kairo.human.decided",
@@ -410,9 +418,11 @@ async def test_a_second_span_is_not_made_for_a_call_that_has_one(traced: Traced)
         return "text"
 
     await run(traced, kt.Member("m", agent), runtime={"models": {"m:x": FunctionModel(lambda _: "text", name="m:x")}})
-    attempt = "invoke_workflow t > invoke_agent m"
+    task = "invoke_workflow t > task one"
+    attempt = f"{task} > invoke_agent m"
     assert traced.tree() == [
         "invoke_workflow t",
+        task,
         attempt,
         f"{attempt} > chat of a library",
         f"{attempt} > tool of a library",

@@ -29,7 +29,7 @@ _MEMORY: Any = getattr(logs_export, "InMemoryLogRecordExporter", None) or vars(l
 class Traced:
     """An `OpenTelemetry` with providers of its own, and what it made."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, capture_content: bool | None = None) -> None:
         self._spans = InMemorySpanExporter()
         self._logs = _MEMORY()
         self._metrics = InMemoryMetricReader()
@@ -42,6 +42,7 @@ class Traced:
             tracer_provider=self.tracer_provider,
             meter_provider=self.meter_provider,
             logger_provider=self.logger_provider,
+            capture_content=capture_content,
         )
         self.tracer = self.tracer_provider.get_tracer("of the test")
 

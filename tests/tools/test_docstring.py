@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kairo_team.tools import signature
 from kairo_team.tools.tool import as_tool
 
 PIECES = (
@@ -39,3 +40,12 @@ def test_audit_g21_parameters_described_together_are_described_each() -> None:
 
     add.__doc__ = "Add.\n\nParameters\n----------\na, b : int\n    a number\n"
     assert [one["description"] for one in as_tool(add).parameters["properties"].values()] == ["a number", "a number"]
+
+
+@given(st.text(st.characters(exclude_characters=":@-=", codec="utf-8") | st.sampled_from(" \n\t"), max_size=60))
+def test_a_text_without_a_mark_is_read_as_the_parser_reads_it(text: str) -> None:
+    """So most docstrings, which are of one sentence, do not need the parser."""
+    readings = signature._readings(text)
+    assert not any(reading.params for reading in readings)
+    described = [signature._first_paragraph(one) for one in readings if text.strip()]
+    assert set(described) <= {signature.read_docstring(text)[0]}

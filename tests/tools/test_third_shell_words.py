@@ -371,6 +371,7 @@ async def steps(guard: RuleGuard, **arguments: Any) -> int:
     return count
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "make",
     [

@@ -54,7 +54,7 @@ def test_a_question_is_answered_by_keyboard_alone(chromium: Any, journal: kt.Sql
         )
         page.keyboard.press("Enter")
         page.get_by_text("No question is open").wait_for()
-        assert page.get_by_role("status").filter(has_text="you sent it back with your words").is_visible()
+        page.get_by_role("status").filter(has_text="you sent it back with your words").wait_for()
     with journal.database.reading() as connection:
         [row] = connection.execute("SELECT answered_by, answered_at FROM question")
     assert row["answered_by"] == "ada"
@@ -119,11 +119,12 @@ def test_questions_come_and_go_on_an_open_page(chromium: Any, book: Path, journa
         page.evaluate("window.same = true")
         assert (questions.count(), waiting.text_content()) == (1, "1 open")
         alone(begin, book, "run-2")
-        questions.nth(1).wait_for()
+        questions.nth(1).wait_for(state="attached")
         waiting.filter(has_text="2 open").wait_for()
+        page.get_by_role("navigation", name="Open questions").get_by_text("run-2").wait_for()
         journal.answer(journal.pending("run-1")[0].id, kt.HumanDecision.approve())
         waiting.filter(has_text="1 open").wait_for()
-        assert page.get_by_role("link", name="run-2").is_visible()
+        page.get_by_role("link", name="run-2").wait_for()
         assert page.evaluate("window.same"), "the page was not loaded again"
 
 
@@ -131,12 +132,14 @@ def test_a_question_is_deferred(chromium: Any, book: Path, journal: kt.SqliteJou
     alone(begin, book, "run-2")
     with kt.console(journal, person="ada") as console, person(chromium, console.link, "questions") as page:
         first = page.locator("article.question").first
-        assert first.get_by_role("link", name="run-1").is_visible()
+        first.get_by_role("link", name="run-1").wait_for()
         first.get_by_role("button", name="Defer").click()
         page.get_by_role("status").filter(has_text="you deferred it").wait_for()
+        page.locator("article.question:visible").get_by_role("link", name="run-2").wait_for()  # the next one
+        page.get_by_role("link", name="deferred").click()
         last = page.locator("article.question").last
-        assert last.get_by_role("link", name="run-1").is_visible()
-        assert last.get_by_text("Deferred by ada").is_visible()
+        last.get_by_role("link", name="run-1").wait_for()
+        last.get_by_text("Deferred by ada").wait_for()
         last.get_by_role("button", name="Approve").click()
         page.get_by_role("status").filter(has_text="you approved it").wait_for()
     assert [one.run_id for one in journal.pending()] == ["run-2"]
@@ -148,18 +151,20 @@ def test_half_typed_text_is_not_lost(chromium: Any, book: Path, journal: kt.Sqli
     with kt.console(journal) as console, person(chromium, console.link, "questions") as page:
         words, other = page.locator("article.question").first, page.locator("article.question").last
         words.locator("textarea").fill("Half of a sen")
+        page.locator("a[data-question]").last.click()
         other.get_by_role("button", name="Approve").click()
         page.get_by_text("you approved it").wait_for()
         wait_for_value(page.locator("textarea").first, "Half of a sen")
         alone(begin, book, "run-3")
         page.get_by_role("button", name="Show it").click()
-        page.locator("article.question").nth(1).wait_for()
+        page.locator("a[data-question]").last.click()
         wait_for_value(page.locator("textarea").first, "Half of a sen")
         page.locator("textarea").last.fill("   ")
         page.get_by_role("button", name="Revise").last.click()
         page.get_by_role("alert").filter(has_text="needs feedback in words").wait_for()
         assert page.locator("article.question").count() == 2, "it is said where the forms are"
-        page.get_by_role("navigation").get_by_role("link", name="Questions").click()
+        page.locator("article.question").last.wait_for()  # the refused one is open
+        page.get_by_role("navigation", name="Console").get_by_role("link", name="Questions").click()
         wait_for_value(page.locator("textarea").first, "Half of a sen")
         page.get_by_role("button", name="Revise").first.click()
         page.get_by_text("you sent it back").wait_for()
@@ -197,7 +202,8 @@ def test_a_first_message_that_comes_late_is_not_called_a_change(chromium: Any, j
 
 def test_every_focus_is_seen_and_every_field_is_reached_by_keyboard(chromium: Any, journal: kt.SqliteJournal) -> None:
     with kt.console(journal) as console, person(chromium, console.link, "run?id=run-1") as page:
-        fields = "main a, main button, main summary, main textarea, main pre"
+        others = "[role=tab][aria-selected=false]"  # of a group of tabs one is reached by Tab, the others by arrows
+        fields = f"main a, main button:not({others}), main summary, main textarea, main pre"
         wanted = page.evaluate(f"[...document.querySelectorAll('{fields}')].filter((x) => x.checkVisibility()).length")
         reached = 0
         page.locator(".skip").focus()
@@ -248,17 +254,28 @@ def test_a_run_is_steered_raised_and_partly_cancelled(chromium: Any, tmp_path: P
                 page.get_by_label("What they must heed from now on").fill("mind the wind")
                 page.get_by_role("button", name="Tell them").click()
                 page.get_by_role("status").filter(has_text="Done: told").wait_for()
+                page.get_by_role("tab", name="What happened").click()
                 page.get_by_text("told all members by ada: mind the wind").wait_for()
                 assert page.get_by_label("What they must heed from now on").input_value() == "", "it was sent"
                 page.get_by_text("Raise the budget").click()
                 page.get_by_label("More tokens").fill("50")
                 page.get_by_role("button", name="Raise it").click()
                 page.get_by_text(re.compile("50 tokens.* by ada")).wait_for()
+                page.get_by_role("tab", name="Budget").click()
                 page.get_by_text("of 150 spent").wait_for()
-                page.get_by_text("Cancel one task").click()
-                page.get_by_label("Task", exact=True).fill("beside")
-                page.get_by_role("button", name="End the task").click()
+                page.locator(".tasks").get_by_role("link", name="first").click()
+                page.get_by_text("Cancel this task").click()
+                page.get_by_text("This skips 1 more: next. The run then ends degraded, if another").wait_for()
+                page.get_by_text("Tell its member something").click()
+                page.get_by_label("What it must heed from now on").fill("for the first task alone")
+                page.locator(".tasks").get_by_role("link", name="beside").click()
+                page.get_by_text("Cancel this task").click()
+                page.get_by_text("No other task needs it.").wait_for()
+                assert page.get_by_label("What it must heed from now on").input_value() == "", "each task has its own"
+                page.get_by_role("button", name="End this task").click()
                 page.get_by_text("cancelled by ada in the console").first.wait_for()
+                assert "task=beside" in page.url, "the page is where it was"
+                assert "view=budget" in page.url
                 go.set()
                 page.locator("[data-part=status] .state.degraded, [data-part=status] .state.failed").wait_for()
         finally:
@@ -279,7 +296,8 @@ def test_a_run_is_cancelled_and_compared(chromium: Any, book: Path, journal: kt.
         page.locator("[data-part=status] .state.cancelled").wait_for()
         assert page.get_by_role("button", name="Approve").count() == 0
         page.get_by_text("Compare with another run").click()
-        page.get_by_label("The other run's id").fill("run-2")
+        page.get_by_role("link", name="run-2").wait_for()  # the other runs of the team are offered
+        page.get_by_label("Any other run's id").fill("run-2")
         page.get_by_role("button", name="Compare").click()
         page.get_by_role("heading", name="Two runs").wait_for()
         assert page.get_by_role("row", name="State").inner_text().split() == ["State", "cancelled", "suspended"]

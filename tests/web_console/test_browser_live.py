@@ -72,6 +72,7 @@ def test_the_page_of_a_run_fills_in_while_a_model_writes(chromium: Any, axe: str
                 model.words.put(END)
                 page.locator(".graph .s-done").wait_for()
                 page.get_by_text("Task edit, m with test:writer: writing").wait_for()
+                page.get_by_role("tab", name="Budget").click()
                 page.get_by_text("30 of 9,000 spent").wait_for()
                 model.words.put("Done")
                 model.words.put(END)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +30,6 @@ def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def console(book: Path) -> Iterator[Any]:
-    journal = kt.SqliteJournal(book)
-    with kt.console(journal, token=TOKEN, person="ada") as made:
-        yield made
-    journal.close()
-
-
 def test_a_task_is_chosen_named_in_the_address_and_found_again(chromium: Any, console: Any) -> None:
     with person(chromium, console.link, "run?id=run-1") as page:
         chosen = page.locator("#chosen")
@@ -47,10 +38,23 @@ def test_a_task_is_chosen_named_in_the_address_and_found_again(chromium: Any, co
         chosen.get_by_text("Output of attempt 2").wait_for()
         assert page.evaluate("location.hash") == "#task=tides"
         assert page.locator(".tasks tr[aria-current]").get_attribute("data-key") == "tides"
+        chosen.get_by_role("tab", name="Attempts and reviews").click()
+        assert page.evaluate("location.hash") == "#task=tides&tab=reviews"
         page.reload()
         chosen.get_by_role("heading", name="Attempt 1 sent back").wait_for()
+        assert not chosen.get_by_text("Output of attempt 2").is_visible(), "one tab is shown at a time"
         page.locator(".graph a[data-task='print.it']").click()
         chosen.get_by_role("heading", name="print.it").wait_for()
+
+
+def test_the_name_of_the_chosen_task_is_below_the_bar_on_a_small_screen(chromium: Any, console: Any) -> None:
+    with person(chromium, console.link, "run?id=big", viewport={"width": 390, "height": 700}) as page:
+        page.locator(".tasks a[data-task]").filter(visible=True).first.click()
+        title = page.locator("#chosen h2")
+        title.wait_for()
+        page.wait_for_function("document.querySelector('#chosen h2').getBoundingClientRect().top < innerHeight")
+        bar = page.locator(".actions").bounding_box()
+        assert title.bounding_box()["y"] >= bar["y"] + bar["height"]
 
 
 def test_without_a_script_a_task_has_a_page(chromium: Any, console: Any) -> None:
@@ -67,7 +71,8 @@ def test_the_keyboard_finds_and_walks_through_tasks(chromium: Any, console: Any)
         rows = page.locator(".tasks tbody tr:visible")
         page.keyboard.press("/")
         page.keyboard.type("task-9")
-        assert rows.count() == 11
+        rows.nth(10).wait_for()
+        assert rows.count() == 11, "tasks are found that the page did not list"
         page.locator(".tasks a").filter(visible=True).first.focus()
         page.keyboard.press("ArrowDown")
         page.locator("#chosen h2").get_by_text("task-9").first.wait_for()
@@ -92,7 +97,7 @@ def test_a_command_and_an_output_are_copied(chromium: Any, console: Any) -> None
 def test_the_source_of_a_rendered_text_is_one_click_away(chromium: Any, console: Any) -> None:
     with person(chromium, console.link, "run?id=run-1") as page:
         output = page.locator("[data-part=output]")
-        assert output.locator(".rich").is_visible()
+        output.locator(".rich").wait_for()
         output.get_by_text("Source").click()
         assert not output.locator(".rich").is_visible()
         output.get_by_text("- **two** a day").wait_for()
@@ -103,7 +108,7 @@ def test_a_report_opens_from_the_console_and_works(chromium: Any, console: Any) 
         page.get_by_role("link", name="Report").click()
         page.wait_for_selector("[data-tools=tasks]:not([hidden])", state="attached")
         page.locator("#task-1 > summary").click()
-        assert page.locator("#task-1 .made").is_visible()
+        page.locator("#task-1 .made").wait_for()
         assert page.evaluate("origin") == "null", "it cannot read what the console's pages can"
 
 
@@ -120,7 +125,9 @@ def test_an_update_keeps_scroll_selection_focus_and_folds(chromium: Any, tmp_pat
         kt.console(journal, token=TOKEN) as console,
         person(chromium, console.link, "run?id=run-1", viewport={"width": 390, "height": 500}) as page,
     ):
+        page.get_by_role("tab", name="Calls").click()
         page.locator("#last-calls summary").click()
+        page.get_by_role("tab", name="Graph").click()
         page.locator(".tasks a").first.focus()
         page.evaluate(
             """() => { const graph = document.querySelector('.graph'); graph.scrollLeft = 40; scrollTo(0, 900);
@@ -161,7 +168,7 @@ def test_updates_of_a_large_run_are_small(chromium: Any, tmp_path: Path) -> None
         until_sizes(page, 2)
         first, second = (one[0] for one in page.evaluate("window.sizes")[:2])
         assert first > 50_000
-        assert second < 10_000
+        assert second < 1_000
         assert isinstance(json.loads(page.evaluate("window.sizes")[1][1]), dict)
     journal.close()
 

@@ -16,7 +16,8 @@ pytest.importorskip("httpx", reason="the tests of the console need httpx")
 
 import kairo_team as kt
 from kairo_team import events
-from kairo_team.web_console import pages
+from kairo_team.coordinators import FailurePolicy
+from kairo_team.web_console import streams
 from kairo_team.web_console.open_questions import compare
 from tests.web_console.running import HOSTILE, Browser, begin, experts, go_on, letter, office, words
 
@@ -78,7 +79,40 @@ async def test_the_list_has_pages_of_fifty(browser: Browser, book: Path, journal
     assert [page.count('<tr data-key="run-') for page in (first, second)] == [50, 10]
     assert "Older runs" in first
     assert "Newer runs" in second
-    assert await browser.read("/", page="999999")
+    for beyond in ("3", "999999"):
+        last = await browser.read("/", page=beyond)
+        assert last.count('<tr data-key="run-') == 10
+        assert "Newer runs" in last
+        assert "page=1" in last
+    assert "No run fits" in await browser.read("/", q="nothing like it", page="2")
+
+
+@pytest.mark.parametrize("of", ["question", "error"])
+async def test_a_page_stays_small_however_long_a_sentence_is(
+    browser: Browser, journal: kt.SqliteJournal, of: str
+) -> None:
+    long = "words " * 170_000
+
+    class Strict:
+        async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
+            return kt.EvaluationVerdict.escalate(
+                kt.Cause.HUMAN_REQUIRED, long, findings=[kt.Finding("a", observed=long)]
+            )
+
+    async def write(assignment: kt.Assignment) -> str:
+        if of == "error":
+            raise ValueError(long)
+        return "Dear all"
+
+    coordinator = kt.ExpertTeamCoordinator(evaluator=Strict(), failure_policy=FailurePolicy(retries=0))
+    team = kt.Team("office", [kt.Member("clerk", write)], coordinator=coordinator)
+    async with kt.Runtime(journal=journal, gate=kt.DeferGate()) as runtime:
+        result = await kt.run(team, letter("run-1"), runtime=runtime)
+    assert len(result.error or "") > 1_000_000
+    task = await browser.read("/run/task", id="run-1", task="letter")
+    for page in (task, *[await browser.read(path, id="run-1") for path in ("/run", "/run/report", "/questions", "/")]):
+        assert len(page) < 300_000
+    assert "words words" in task
 
 
 async def test_a_question_is_shown_with_all_that_helps_to_answer_it(browser: Browser, book: Path) -> None:
@@ -126,6 +160,13 @@ async def test_a_run_is_shown(browser: Browser, book: Path) -> None:
     assert page.count("<title>attempt ") == 2, "a bar for each attempt"
     assert page.count('class="box"') == 2, "a box for each task in the graph"
     assert "Open questions" in shown
+    assert "Why letter waits for a person" in shown
+    assert (
+        "It ends within seconds, and cannot be resumed. 1 task never begins. 1 open question needs no answer any more. "
+        "No task was accepted yet." in shown
+    )
+    # The card has the question, and the history says when it was asked.
+    assert shown.count("Only a person may accept it: a person must see it") == 2
 
 
 @pytest.mark.parametrize("path", ["/", "/questions", "/run?id=run-1"])
@@ -284,7 +325,7 @@ async def test_a_long_artifact_is_cut_and_can_be_saved(
     size = len(f"Dear all,\nbe welcome.\n{HOSTILE}")
     shown = await browser.read("/questions")
     assert f"The first 9 of {size} characters are shown. Save all of it" in words(shown)
-    assert "be welcome" not in re.sub(r"(?s)<details.*?</details>", "", shown)
+    assert "be welcome" not in re.sub(r'(?s)<section data-tab="changes".*?</section>', "", shown)
     saved = await browser.client.get("/questions/subject", params={"question": QUESTION})
     assert saved.text == f"Dear all,\nbe welcome.\n{HOSTILE}"
     assert saved.headers["content-type"].startswith("text/plain")
@@ -299,7 +340,7 @@ async def messages(last: str, *found: dict[str, str]) -> list[tuple[str, dict[st
     states = iter(found)
     sent: list[tuple[str, dict[str, str]]] = []
     try:
-        async for text in pages._messages(last, object, lambda _: next(states), lambda: False):
+        async for text in streams.messages(last, object, lambda _: next(states), lambda: False):
             fields = dict(line.split(": ", 1) for line in text.strip().splitlines())
             sent.append((fields["id"], json.loads(fields["data"])))
     except RuntimeError:  # the states are used up
@@ -308,7 +349,7 @@ async def messages(last: str, *found: dict[str, str]) -> list[tuple[str, dict[st
 
 
 async def test_only_what_has_changed_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "_LOOK", 0)
+    monkeypatch.setattr(streams, "_LOOK", 0)
     one, two = {"part": "<p>1"}, {"part": "<p>2"}
     sent = await messages("", one, one, two)
     assert [body for _, body in sent] == [one, two]
@@ -339,3 +380,41 @@ async def test_the_changes_of_an_artifact_have_no_secret_where_nobody_knows_it(t
             assert "removed: [secret] is cold" in words(page)
             assert secret not in page
     journal.close()
+
+
+async def test_the_list_says_how_far_each_run_is(journal: kt.SqliteJournal, tmp_path: Path) -> None:
+    await begin(tmp_path / "runs.db")
+    async with Browser(journal) as browser:
+        assert "0 of 2 " in words(await browser.read("/"))
+        journal.answer(journal.pending()[0].id, kt.HumanDecision.approve())
+        await go_on(tmp_path / "runs.db")
+        assert "2 of 2 " in words(await browser.read("/"))
+        await record_failure(journal)
+        assert "0 of 2 1 failed" in words(await browser.read("/", q="fails"))
+
+
+async def record_failure(journal: kt.SqliteJournal) -> None:
+    def fail(_: kt.Assignment) -> str:
+        raise ValueError("no ink")
+
+    async with kt.Runtime(journal=journal) as runtime:
+        await kt.run(
+            kt.Team("office", [kt.Member("clerk", fail)], coordinator=experts()), letter("fails"), runtime=runtime
+        )
+
+
+async def test_selected_runs_are_cancelled_from_the_list(journal: kt.SqliteJournal, tmp_path: Path) -> None:
+    for name in ("run-1", "run-2", "run-3"):
+        await begin(tmp_path / "runs.db", name)
+    async with Browser(journal) as browser:
+        chosen = {"run run-1": "1", "run run-2": "1"}
+        done = await browser.send("/cancel", back="/?q=run", text="too many", **chosen)
+        assert (done.status_code, done.headers["location"]) == (303, "/?q=run&done=cancelled%202%20runs")
+        assert [one.state for one in journal.runs()] == ["suspended", "cancelled", "cancelled"]
+        refused = await browser.send("/cancel", back="/?q=run", **chosen, **{"run run-3": "1"})
+        assert refused.status_code == 409
+        for said in ("Done: cancelled 1 run", "has ended already", "cancelled 3"):
+            assert said in words(refused.text), said
+        nothing = await browser.send("/cancel", back="/?q=run")
+        assert "Not done: select the runs to cancel" in words(nothing.text)
+    assert journal.show("run-3").state == "cancelled"

@@ -95,7 +95,7 @@ def test_a_browser_that_comes_back_is_sent_only_what_is_new(console: Any, book: 
             journal.cancel("run-1", "meanwhile")
             journal.close()
             news = (line for line in stream.iter_lines() if line.startswith("data: "))
-            assert next(line for line in news if "state cancelled" in line)  # before it at most how long ago it began
+            assert next(line for line in news if "cancelled" in line)  # before it at most how long ago it began
 
 
 async def test_a_run_that_lives_in_this_process_goes_on_with_the_answer(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_an_open_page_is_told_that_its_runs_process_was_killed(console: Any, boo
                 lines = stream.iter_lines()
                 next(line for line in lines if "state running" in line)
                 process.kill()
-                found = next(line for line in lines if "state interrupted" in line)
+                found = next(line for line in lines if "interrupted" in line)
                 assert "kairo resume lost-1" in found
         finally:
             process.kill()

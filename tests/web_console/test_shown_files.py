@@ -15,7 +15,7 @@ httpx = pytest.importorskip("httpx", reason="the tests of the console need httpx
 import kairo_team as kt  # noqa: E402 - skipped where the extra is not installed
 from kairo_team.human import subject_of  # noqa: E402
 from kairo_team.web_console import made_files  # noqa: E402
-from kairo_team.web_console.live_runs import LiveRuns  # noqa: E402
+from kairo_team.web_console.runtime_source import RuntimeSource  # noqa: E402
 from tests.models.test_files import AT_URL, PAPER, PHOTO, png  # noqa: E402
 from tests.web_console.running import HOSTILE, TOKEN, Browser, words  # noqa: E402
 from tests.web_console.test_server import visit  # noqa: E402
@@ -104,7 +104,7 @@ async def test_a_stranger_gets_no_file(tmp_path: Path) -> None:
 
 async def test_without_a_journal_files_of_recorded_texts_are_shown_and_large_ones_named(tmp_path: Path) -> None:
     large = kt.File(data=png(8, 8) + bytes(400_000), name="large.png")
-    async with kt.Runtime(content="events", gate=kt.DeferGate()) as runtime, Browser(LiveRuns(runtime)) as browser:
+    async with kt.Runtime(content="events", gate=kt.DeferGate()) as runtime, Browser(RuntimeSource(runtime)) as browser:
         await draw_in(runtime, PHOTO, large)
         html = await browser.read("/run", id="run-1")
         assert html.count("<img ") == 2

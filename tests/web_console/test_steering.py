@@ -13,6 +13,8 @@ pytest.importorskip("httpx", reason="the tests of the console need httpx")
 
 import kairo_team as kt
 from kairo_team import events
+from kairo_team.contracts import TeamCoordinator
+from kairo_team.web_console.runtime_source import RuntimeSource
 from tests.web_console.running import Browser, begin, words
 
 pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
@@ -67,6 +69,44 @@ async def test_a_run_of_this_process_is_steered_and_gets_more_budget(journal: kt
     assert {one.by for one in told if isinstance(one, events.TaskSteered | events.BudgetToppedUp)} == {"ada"}
     ends = [one.reason for one in told if isinstance(one, events.TaskEnded) and one.task_id == "beside"]
     assert ends == ["cancelled by ada in the console"]
+
+
+CHAIN = (kt.Task("first", "x"), kt.Task("next", "x", depends_on=["first"]))
+BESIDE = kt.Task("beside", "x")
+JOINED = kt.Task("joined", "x", depends_on=["first", "beside"], needs=1)
+LOW = kt.TeamConfig(risk_profile=kt.RiskProfile.LOW)
+ENDS: dict[str, tuple[list[kt.Task], TeamCoordinator, kt.TeamConfig, str]] = {
+    "a board tolerates it": ([*CHAIN, BESIDE], kt.TaskDispatchCoordinator(), kt.TeamConfig(), "degraded, if"),
+    "a low risk": ([*CHAIN, BESIDE], kt.ExpertTeamCoordinator(), LOW, "degraded, if"),
+    "experts need it": ([*CHAIN, BESIDE], kt.ExpertTeamCoordinator(), kt.TeamConfig(), "failed: it needs"),
+    "what needs it does without": (
+        [CHAIN[0], BESIDE, JOINED],
+        kt.ExpertTeamCoordinator(),
+        kt.TeamConfig(),
+        "degraded, if",
+    ),
+    "nothing is left": ([*CHAIN], kt.TaskDispatchCoordinator(), kt.TeamConfig(), "failed: nothing"),
+}
+
+
+@pytest.mark.parametrize("case", ENDS)
+async def test_before_a_task_is_cancelled_the_page_says_how_the_run_ends(case: str) -> None:
+    tasks, coordinator, config, said = ENDS[case]
+    go = anyio.Event()
+
+    async def work(assignment: kt.Assignment) -> str:
+        await go.wait()
+        return "made"
+
+    async with kt.Runtime() as runtime, Browser(RuntimeSource(runtime)) as browser:
+        request = kt.TeamExecutionRequest("g", plan=kt.TaskGraph(tasks), run_id="live-1", config=config)
+        run = await runtime.start(kt.Team("t", [kt.Member("m", work)]), request, coordinator=coordinator)
+        page = words(await browser.read("/run/task", id="live-1", task="first"))
+        assert f"The run then ends {said}" in page
+        run.cancel_task("first")
+        go.set()
+        result = await run.result()
+    assert result.status.value == said.partition(",")[0].partition(":")[0]
 
 
 async def test_a_run_of_another_process_can_only_be_cancelled(journal: kt.SqliteJournal, tmp_path: Path) -> None:

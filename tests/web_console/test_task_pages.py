@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,9 +16,10 @@ pytest.importorskip("httpx", reason="the tests of the console need httpx")
 
 import kairo_team as kt
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy
+from kairo_team.evaluators import CriterionResult
 from kairo_team.testing import FunctionModel
-from kairo_team.web_console.live_runs import LiveRuns
-from kairo_team.web_console.pages import change_of
+from kairo_team.web_console.runtime_source import RuntimeSource
+from kairo_team.web_console.streams import Line, change_of, pause_after
 from tests.web_console.running import HOSTILE, Browser, begin, words
 
 pytestmark = pytest.mark.real_time
@@ -118,6 +121,7 @@ async def test_a_task_shows_what_it_was_asked_what_it_made_and_how(journal: kt.S
         assert "has no task" in words(missing.text)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("content", ["none", "events", "journal"])
 async def test_no_page_has_a_secret_that_nobody_knows(journal: kt.SqliteJournal, tmp_path: Path, content: str) -> None:
     await recorded(tmp_path / "runs.db", content)
@@ -184,7 +188,7 @@ async def test_texts_of_a_run_in_memory_are_shown() -> None:
     async def work(assignment: kt.Assignment) -> str:
         return TIDES
 
-    async with kt.Runtime(content="events") as runtime, Browser(LiveRuns(runtime)) as browser:
+    async with kt.Runtime(content="events") as runtime, Browser(RuntimeSource(runtime)) as browser:
         team = kt.Team("t", [kt.Member("m", work)], runtime=runtime)
         await kt.run(team, "Go.", plan=kt.TaskGraph([kt.Task("tides", "Tell.")]), run_id="live-1")
         assert "<h4>Tides</h4>" in await browser.read("/run/task", id="live-1", task="tides")
@@ -215,13 +219,28 @@ async def test_a_task_says_what_its_end_would_cost(journal: kt.SqliteJournal) ->
         first = words(await browser.read("/run/task", id="live-1", task="first"))
         assert "This skips 2 more: next, last ." in first
         assert "No other task needs it." in words(await browser.read("/run/task", id="live-1", task="last"))
-        assert "set aside for first" in words(await browser.read("/run", id="live-1"))
+        page = words(await browser.read("/run", id="live-1"))
+        assert "set aside for first" in page
+        assert (
+            "It ends within seconds, and cannot be resumed. 2 tasks under way are interrupted: first, beside. "
+            "2 tasks never begin. No task was accepted yet." in page
+        )
         refused = await browser.send("/run/steer", run="live-1", back="/run?id=live-1", text=" ")
         assert refused.status_code == 409
         assert "Not done:" in words(refused.text)
         assert "Attempts over time" in refused.text, "it is said on the page of the run"
         go.set()
         await run.result()
+
+
+def rows(number: int, state: str) -> list[str]:
+    """Return the lines of a row of tasks."""
+    return [
+        f'<tr data-key="task-{number}" data-stamp="{state} 1 11">',
+        f'<td><a href="/run/task?id=big&amp;task=task-{number}" data-task="task-{number}">task-{number}</a>',
+        f'<span class="state {state}">{state}</span> <span class="quiet"><bdi>the member</bdi></span></td>',
+        "</tr>",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -234,6 +253,9 @@ async def test_a_task_says_what_its_end_would_cost(journal: kt.SqliteJournal) ->
         ("a", "a\nb"),
         ("\n".join(map(str, range(500))), "\n".join(str(one + (one % 50 == 0)) for one in range(500))),
         ("\n".join("x" * 9_000), "\n".join("y" * 9_000)),
+        ("\n".join([*rows(1, "pending"), *rows(2, "running")]), "\n".join([*rows(2, "done"), *rows(1, "pending")])),
+        ("a word \U0001f40c and more of it\n1\n2", "a word \U0001f40c and more of that\n1\n2"),
+        ("the end, the end of it\n1\n2\n3", "the end, the end, the end of it\n1\n2\n3"),
     ],
 )
 def test_a_change_of_lines_brings_the_text(before: str, after: str) -> None:
@@ -241,11 +263,124 @@ def test_a_change_of_lines_brings_the_text(before: str, after: str) -> None:
     if isinstance(change, str):
         assert change == after
         return
-    lines = before.split("\n")
+    old, lines = before.split("\n"), before.split("\n")
     for start, number, added in change:
-        lines[start : start + number] = added
+        lines[start : start + number] = [filled(old, one) for one in added]
     assert "\n".join(lines) == after
+
+
+def filled(old: list[str], line: Line) -> str:
+    if isinstance(line, str):
+        return line
+    if isinstance(line, int):
+        return old[line]
+    at, place, number, text = line
+    return old[at][:place] + text + old[at][place + number :]
+
+
+def test_a_row_that_moves_and_changes_costs_its_new_words_alone() -> None:
+    many = [rows(number, "pending") for number in range(50)]
+    before = [line for row in many for line in row]
+    after = [*rows(40, "running"), *(line for row in many[:40] + many[41:] for line in row)]
+    change = change_of("\n".join(before), "\n".join(after))
+    assert not isinstance(change, str)
+    assert len(json.dumps(change)) < 120
+    assert len("\n".join(rows(40, "running"))) > 220
+
+
+def test_a_page_that_changes_fast_is_told_of_its_changes_together() -> None:
+    assert [pause_after(0.0, letters) for letters in (0, 5_000, 20_000, 10**6)] == [0.5, 0.5, 2.0, 5.0]
+    assert pause_after(1.0, 20_000) == 3.0
 
 
 def test_a_text_that_the_browser_does_not_have_is_sent_as_a_whole() -> None:
     assert change_of(None, "a\nb") == "a\nb"
+
+
+async def test_a_run_is_forked_before_a_task(journal: kt.SqliteJournal, tmp_path: Path) -> None:
+    await recorded(tmp_path / "runs.db", fails="print.it")
+    async with Browser(journal) as browser:
+        assert "does the first task that was not accepted again, print.it" in words(
+            await browser.read("/run", id="run-1")
+        )
+        done = await browser.send("/run/fork", run="run-1", task="print.it", back="/run?id=run-1")
+        assert done.status_code == 303
+        shown = words((await browser.client.get(done.headers["location"])).text)
+        assert "It was forked, and not begun since. This resumes it: kairo resume" in shown
+        assert "forked from run-1" in shown
+        refused = await browser.send("/run/fork", run="run-1", task="none", back="/run?id=run-1")
+        assert refused.status_code == 409
+        assert "Not done:" in words(refused.text)
+        assert "Attempts over time" in refused.text, "it is said on the page of the run"
+    assert len(journal.runs()) == 2
+
+
+async def test_runs_of_the_same_team_are_offered_to_compare(journal: kt.SqliteJournal, tmp_path: Path) -> None:
+    for name in ("run-1", "run-2"):
+        await begin(tmp_path / "runs.db", name)
+    async with Browser(journal) as browser:
+        assert '<a href="/compare?a=run-1&amp;b=run-2">run-2</a>' in await browser.read("/compare", a="run-1")
+
+
+class ChecksLess:
+    """Checks a criterion in the first round alone."""
+
+    async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
+        if context.attempt == 1:
+            return kt.EvaluationVerdict.revise("no number", criteria=[CriterionResult("numbers", "fail", passed=False)])
+        return kt.EvaluationVerdict.passed(1.0)
+
+
+async def test_rounds_with_different_criteria_are_shown(journal: kt.SqliteJournal) -> None:
+    team = kt.Team(
+        "office",
+        [kt.Member("clerk", lambda assignment: f"version {assignment.attempt}")],
+        coordinator=ExpertTeamCoordinator(evaluator=ChecksLess()),
+    )
+    plan = kt.TaskGraph([kt.Task("tides", "Tell.")])
+    async with kt.Runtime(journal=journal) as runtime, Browser(journal) as browser:
+        await kt.run(team, "Go.", plan=plan, run_id="run-1", runtime=runtime)
+        assert "numbers not met" in words(await browser.read("/run/task", id="run-1", task="tides"))
+
+
+async def test_a_run_that_is_not_recorded_says_how_far_it_is(journal: kt.SqliteJournal) -> None:
+    def work(assignment: kt.Assignment) -> str:
+        if assignment.task.id == "bad":
+            raise ValueError("no ink")
+        return "x"
+
+    async with kt.Runtime() as runtime:
+        live = RuntimeSource(runtime)
+        async with Browser(live) as browser:
+            plan = kt.TaskGraph([kt.Task("good", "x"), kt.Task("bad", "x"), kt.Task("next", "x", depends_on=["bad"])])
+            coordinator = ExpertTeamCoordinator(failure_policy=FailurePolicy(retries=0))
+            team = kt.Team("t", [kt.Member("m", work)], coordinator=coordinator)
+            await kt.run(team, "Go.", plan=plan, runtime=runtime)
+            assert "1 of 3 1 failed" in words(await browser.read("/"))
+        live.close()
+
+
+async def test_a_map_shows_what_its_tasks_cost_and_a_failed_task_makes_nothing_more(journal: kt.SqliteJournal) -> None:
+    model = FunctionModel(lambda _: "said", name="test:provider")
+
+    async def work(assignment: kt.Assignment, context: kt.MemberContext) -> kt.Artifact:
+        if assignment.task.id == "list":
+            return kt.Artifact("two", ["a", "b"])
+        await context.model(model).complete(kt.ModelRequest([kt.Message.user("x")], max_tokens=40))
+        if assignment.inputs["item"] == "b":
+            raise ValueError("no b")
+        return kt.Artifact("read")
+
+    plan = kt.TaskGraph([kt.Task("list", "x"), kt.Task.map("read", "x", over="list", max_items=5)])
+    coordinator = ExpertTeamCoordinator(failure_policy=FailurePolicy(retries=0))
+    team = kt.Team("t", [kt.Member("clerk", work)], coordinator=coordinator)
+    async with kt.Runtime(journal=journal) as runtime:
+        await kt.run(team, kt.TeamExecutionRequest("g", plan=plan, run_id="run-1"), runtime=runtime)
+    async with Browser(journal) as browser:
+        shown = words(await browser.read("/run/task", id="run-1", task="read"))
+        one, other = [words(await browser.read("/run/task", id="run-1", task=f"read.000{n}")) for n in (1, 2)]
+    (paid,) = re.findall(r"1 attempt · (\d+) tokens", one)
+    assert f"1 of 2 tasks inside it done · {2 * int(paid)} tokens" in shown
+    assert "The tasks inside it have its output." in shown
+    assert "It made nothing that is recorded." in other
+    assert not any("nothing yet" in text for text in (shown, one, other))

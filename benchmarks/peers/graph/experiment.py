@@ -71,11 +71,12 @@ def check(graph: Graph, done: Sequence[str]) -> None:
 
 
 def run_instant(build: Build, tasks: int) -> dict[str, float]:
-    """Build and run a graph of instant tasks: microseconds of processor time a task, and how many units that is."""
+    """Build and run a graph of tasks that suspend once: microseconds of processor time a task, and in units."""
     _warm_up(build)
     graph, done = of_plan(layered_plan(tasks)), list[str]()
 
     async def work(name: str) -> None:
+        await asyncio.sleep(0)  # every agent that asks a model suspends
         done.append(name)
 
     async def gather() -> None:
@@ -138,7 +139,7 @@ def main(peer: str, build: Build) -> None:
     """Measure what the command line asks for; the last line printed is the result, as JSON."""
     parser = argparse.ArgumentParser(description=f"What a task costs in a graph run by {peer}.")
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--tasks", type=int, help="how many instant tasks")
+    what.add_argument("--tasks", type=int, help="how many tasks that suspend once")
     what.add_argument("--sleeping", action="store_true", help="the graph of 96 sleeping tasks")
     asked = parser.parse_args()
     figures = run_sleeping(build) if asked.sleeping else run_instant(build, asked.tasks)

@@ -1,6 +1,7 @@
 """The job and the programs' common parts; nothing but Python is needed, so that any environment can run it.
 
-The job has four lanes. A lane is five steps, one after the other, and a step is one call of a provider.
+The job has lanes, four unless the environment says so. A lane is steps, one after the other; a step is one call of a
+provider.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from importlib.metadata import version
 from typing import Any, Final
 from urllib.parse import urlencode
 
-LANES: Final = ("a", "b", "c", "d")
-STEPS: Final = 5
+LANES: Final = tuple(os.environ.get("PEERS_LANES", "a b c d").split())
+STEPS: Final = int(os.environ.get("PEERS_STEPS", "5"))
 """Steps of a lane."""
 AT_ONCE: Final = 2
 """Lanes that a worker does at once."""

@@ -44,9 +44,9 @@ class Bill:
     """Calls for a step while another call for it was under way."""
 
 
-def count(calls: Sequence[Call], victim: str, moment: float) -> Bill:
-    """Read the notes, in the order the calls came."""
-    cut = [call for call in calls if call.worker == victim and call.open_at(moment)]
+def count(calls: Sequence[Call], *faults: tuple[str, float]) -> Bill:
+    """Read the notes, in the order the calls came; `faults` are the workers that something happened to, and when."""
+    cut = [call for call in calls if any(call.worker == one and call.open_at(moment) for one, moment in faults)]
     again = twice = 0
     for number, call in enumerate(calls):
         before = [one for one in calls[:number] if one.step == call.step]

@@ -17,7 +17,8 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -40,6 +41,13 @@ RESTARTED: Final = 5.0
 """Seconds after which a dead worker is started again, where that is the way."""
 LONGEST: Final = 150.0
 """Seconds that an end is waited for, after the death, or once the worker goes on."""
+TASKS: Final = 96
+"""Lanes of one step, of the job in which workers are killed again and again."""
+KILLS: Final = 6
+BETWEEN: Final = 12
+"""Calls that are answered between two kills."""
+STALLED: Final = 20.0
+"""Seconds until it counts as certain that no other call comes that could be cut."""
 _START: Final = 120.0
 RESTART: Final = "the dead executor is started again after 5 s"
 
@@ -75,6 +83,8 @@ class Seen:
     seconds: float | None
     """From what happened until the end; None when it had not ended."""
     said: dict[str, Any]
+    faults: int = 1
+    """How often something happened to a worker."""
 
 
 # ------------------------------------------------------------------ processes
@@ -119,9 +129,11 @@ def start(command: Sequence[str], log: Path, **variables: str) -> subprocess.Pop
         )
 
 
-def wait_until(true: Callable[[], object], what: str, process: subprocess.Popen[Any] | None = None) -> None:
+def wait_until(
+    true: Callable[[], object], what: str, process: subprocess.Popen[Any] | None = None, most: float = _START
+) -> None:
     """Wait until something holds; raises `Skipped` when it takes too long, or when the process has ended."""
-    until = time.monotonic() + _START
+    until = time.monotonic() + most
     while not true():
         if time.monotonic() > until or (process is not None and process.poll() is not None):
             raise Skipped(f"{what} is not there")
@@ -234,12 +246,14 @@ class Trial:
     folder: Path
     stack: ExitStack
     longest: float = LONGEST
+    variables: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What its programs find in their environment."""
 
     def program(self, role: str, name: str) -> subprocess.Popen[str]:
         """Start one of the library's programs."""
         command = [self.python, "-m", f"benchmarks.peers.machines.{self.peer.module}", role]
         command += ["--backend", self.backend, "--way", self.peer.way]
-        variables = {WORKER: name, PROVIDER: self.provider.url}
+        variables = {WORKER: name, PROVIDER: self.provider.url, **self.variables}
         return self.stack.enter_context(ended(start(command, self.folder / name, **variables)))
 
     def worker(self, name: str) -> subprocess.Popen[str]:
@@ -265,8 +279,31 @@ class Trial:
             seconds = self._end(doing, moment, self.longest)
         else:
             seconds = self._stop(pids[victim], doing, moment)
+        return self._seen(seconds, (victim, moment))
+
+    def run_with_kills(self) -> Seen:
+        """Kill one worker after the other, each of which is started again at once, and wait for the end."""
+        workers = {name: self.worker(name) for name in ("w0", "w1")}
+        doing = self.program("do", "do")
+        begun = time.monotonic()
+        deaths: list[tuple[str, float]] = []
+        for number in range(KILLS):
+            victim = f"w{number % 2}"
+            with suppress(Skipped):  # it has ended, or goes on no more
+                wait_until(partial(self._may_die, victim, (number + 1) * BETWEEN), "the next death", doing, STALLED)
+                deaths.append((victim, time.monotonic()))
+                tell(tree(workers[victim].pid), signal.SIGKILL)
+                workers[victim] = self.program("work", victim)
+        return self._seen(self._end(doing, begun, self.longest), *deaths)
+
+    def _may_die(self, victim: str, answered: int) -> bool:
+        calls = self.provider.calls
+        enough = sum(call.answered is not None for call in calls) >= answered
+        return enough and inside(calls, victim, time.monotonic())
+
+    def _seen(self, seconds: float | None, *faults: tuple[str, float]) -> Seen:
         said = (self.folder / "do").read_text().strip().splitlines()
-        return Seen(count(self.provider.calls, victim, moment), seconds, json.loads(said[-1]) if seconds else {})
+        return Seen(count(self.provider.calls, *faults), seconds, json.loads(said[-1]) if seconds else {}, len(faults))
 
     def _stop(self, pids: Sequence[int], doing: subprocess.Popen[str], moment: float) -> float | None:
         """Let a worker stand still and go on, and look at what it does then."""
@@ -296,11 +333,15 @@ class Trial:
 
 
 def attempt(peer: Peer, python: str, fault: str, folder: Path, longest: float = LONGEST) -> Seen:
-    """Do the job once; `fault` is `killed` or `stopped`."""
+    """Do the job once; `fault` is `killed`, `stopped` or `kills`."""
     with ExitStack() as stack:
         backend = stack.enter_context(BACKENDS[peer.backend](python, folder))
         provider = stack.enter_context(serving())
-        return Trial(peer, python, backend, provider, folder, stack, longest).run(fault)
+        trial = Trial(peer, python, backend, provider, folder, stack, longest)
+        if fault != "kills":
+            return trial.run(fault)
+        trial.variables = {"PEERS_LANES": " ".join(f"t{number}" for number in range(TASKS)), "PEERS_STEPS": "1"}
+        return trial.run_with_kills()
 
 
 def main(kept: Path | None) -> None:
@@ -313,8 +354,15 @@ def main(kept: Path | None) -> None:
     tables.write_page()
 
 
+def is_put_to(peer: Peer, fault: str) -> bool:
+    """Return whether a fault is tried with a peer: with many kills, every worker is started again."""
+    if fault == "kills":
+        return peer.module != "ray" and (peer.module != "dbos" or peer.way == RESTART)
+    return fault == "killed" or peer.way != RESTART
+
+
 def _repeat(peer: Peer, fault: str, envs: Path) -> None:
-    if fault == "stopped" and peer.way == RESTART:
+    if not is_put_to(peer, fault):
         return
     seen: list[Mapping[str, Any]] = []
     try:

@@ -11,7 +11,7 @@ from typing import Any, Final
 RESULTS: Final = Path(__file__).with_name("results.json")
 PAGE: Final = Path(__file__).resolve().parents[3] / "docs" / "scale.md"
 MARKER: Final = re.compile(r"(<!-- machines: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
-FAULTS: Final = ("killed", "stopped")
+FAULTS: Final = ("killed", "stopped", "kills")
 NAMES: Final = {"kairo_team": "kairo-team", "dbos": "DBOS alone", "celery": "Celery", "ray": "Ray"}
 WAYS: Final = {
     "dbos": "engine DBOS",
@@ -21,6 +21,8 @@ WAYS: Final = {
     "nobody starts the dead executor again": "the dead executor is not started again",
 }
 """Name of a way on the page, if it differs from the name in the results."""
+ALL: Final = {"killed": 20, "stopped": 20, "kills": 96}
+"""Steps of the job, by fault."""
 TITLES: Final = ("the job ends", "seconds until then", "calls", "cut", "answered calls repeated", "two at once")
 
 Results = list[dict[str, Any]]
@@ -59,16 +61,29 @@ def draw(part: str, results: Results) -> str:
 
 
 def _rows(fault: str, results: Results) -> Iterator[list[str]]:
-    yield ["library", *TITLES]
-    yield ["---", "---", *["---:"] * (len(TITLES) - 1)]
+    titles = [*TITLES[:2], "kills", *TITLES[2:], "steps lost"] if fault == "kills" else [*TITLES]
+    yield ["library", *titles]
+    yield ["---", "---", *["---:"] * (len(titles) - 1)]
     for one in results:
         if one["fault"] == fault:
             seen = one["seen"]
             ended = [each for each in seen if each["seconds"] is not None]
             seconds = _span([round(each["seconds"], 1) for each in ended]) if ended else "-"
             figures = [_span([each["bill"][name] for each in seen]) for name in ("calls", "cut", "again", "twice")]
-            name = f"{NAMES[one['module']]}, {WAYS.get(one['way'], one['way'])}"
+            if fault == "kills":
+                figures = [_span([each["faults"] for each in seen]), *figures, _span([_lost(each) for each in seen])]
+            way = one["way"].replace("after 5 s", "at once") if fault == "kills" else one["way"]
+            name = f"{NAMES[one['module']]}, {WAYS.get(way, way)}"
             yield [name, f"{len(ended)} of {len(seen)} times", seconds, *figures]
+
+
+def _lost(seen: Mapping[str, Any]) -> int:
+    """Return how many steps had no answer that a living worker heard, when the measurement ended."""
+    if seen["said"]:
+        return ALL["kills"] - int(seen["said"]["answers"])
+    bill = seen["bill"]
+    cut_and_repeated = bill["calls"] - bill["steps"] - bill["again"]
+    return max(0, int(bill["cut"]) - cut_and_repeated)
 
 
 def _versions(results: Results) -> Iterator[list[str]]:
@@ -84,7 +99,7 @@ def _books(results: Results) -> Iterator[list[str]]:
     yield ["kairo-team", "calls that came to the provider", *names.values()]
     yield ["---", *["---:"] * (len(names) + 1)]
     for one in results:
-        if one["module"] == "kairo_team":
+        if one["module"] == "kairo_team" and one["fault"] != "kills":
             said = [each["said"] for each in one["seen"] if each["said"]]
             came = _span([each["bill"]["calls"] for each in one["seen"]])
             yield [

@@ -46,6 +46,7 @@ from kairo_team.governance.guardrails import policies_of
 from kairo_team.output_types import JsonSchema
 from kairo_team.plugin_options import Unsayable, holds_path, is_path, is_unreadable, loose_paths, signature_of
 
+_RUBRIC: Final = "; a rubric is written without a name, {criteria: [...]}, or as the path of its file"
 _SECRETS: Final = ("headers", "env", "secrets")
 """Arguments whose texts may come from the environment."""
 _WORDS_OF_COMMANDS: Final = ("command", "args")
@@ -156,6 +157,7 @@ class Named(Shape):
         if not is_import(name):
             return self._called(name, None, place, reading)
         found = imported(name, place, reading)
+        # A class is called without arguments, an object is taken as it is.
         if isinstance(found, type):
             return self._made(name, found, None, place, reading)
         return self._checked(name, found, place, reading)
@@ -176,7 +178,8 @@ class Named(Shape):
         try:
             return plugins.find(self.kind, name)
         except ValueError as error:
-            return reading.refuse(place, f"is refused: {error}")
+            also = _RUBRIC if self.kind == "evaluator" else ""
+            return reading.refuse(place, f"is refused: {error}{also}")
 
     def _made(self, name: str, make: Any, given: Any, place: Place, reading: Reading) -> Any:
         if not callable(make):
@@ -241,6 +244,7 @@ def options_of(kind: str, name: str, make: Callable[..., Any]) -> Built:
     """Return the shape of a plug-in's arguments."""
     called = getattr(make, "__name__", name)
     if kind == "guardrail" and not is_import(name):
+        # Made as a configuration makes it, so that `id`, `phase` and `order` mean the same in every file.
         return Built(called, partial(_make_guardrail, name), lambda: _placed(make))
     return Built(called, make, lambda: arguments_of(make))
 
@@ -312,8 +316,9 @@ class RubricOf(Shape):
         """Refer to the schema of rubrics."""
         if "Rubric" not in definitions:
             own = Rubric.json_schema()
+            # A prefix, because a team may have definitions of the same names.
             inner = {f"Rubric.{name}": one for name, one in own.pop("$defs", {}).items()}
-            own.pop("$schema", None)
+            own.pop("$schema", None)  # only the root of a schema may have it
             definitions.update(cast("Definitions", _moved(inner)))
             definitions["Rubric"] = _moved(own)
         files = {"type": "string", "pattern": r"\.(yaml|yml|toml|json)$", "description": "The path of a rubric."}
@@ -345,12 +350,13 @@ def shape_of(hint: Any, name: str = "") -> Shape | None:
     if get_origin(hint) is Annotated:
         inner, *how = get_args(hint)
         validated = any(isinstance(one, BeforeValidator | late_pydantic.BeforeValidator) for one in how)
+        # Paths are checked here, because untrusted data may not leave its folder.
         if validated and not holds_path(inner):
             return Validated(hint)
         return Plain(hint) if _is_leaf(inner) else shape_of(inner, name)
     if get_origin(hint) in (Union, UnionType):
         return _shape_of_union(get_args(hint), name)
-    if name == "agent" and hint is Any:
+    if name == "agent" and hint is Any:  # two arguments whose types say too little are known by name
         return Named("agent")
     if name == "tools" and get_origin(hint) in _LISTS:
         return ListOf(ToolOf())

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from kairo_team._util.frozen import EMPTY, check_kind, freeze_json, thaw
+from kairo_team._util.frozen import EMPTY, check_kind, freeze_json, known_call, thaw
 from kairo_team.data.files import DEEPEST, Data, Place, parts_of, read_data
 from kairo_team.data.mistakes import sentences
 from kairo_team.data.reading import MISSING, Reading, keys_in
@@ -63,6 +63,7 @@ class TeamJob:
         return TeamExecutionRequest(goal, self.context, self.plan, self.config)
 
 
+@known_call
 def load_team(source: Source, *, trusted: bool = False) -> Team:
     """Make a team from data: a .yaml, .yml (extra `yaml`), .toml or .json file, or a dict with such a file's content.
 
@@ -85,11 +86,12 @@ def load_team(source: Source, *, trusted: bool = False) -> Team:
     return load_job(source, trusted=trusted).team
 
 
+@known_call
 def load_job(source: Source, *, trusted: bool = False) -> TeamJob:
     """Make a team from data as `load_team` does, with the goal, context, plan and config of its `request`."""
     name, data, folder = _data_of(source)
     reading = Reading(folder, trusted)
-    reading.mistakes += keys_in(data.value)
+    reading.mistakes += keys_in(data.value)  # first, and reported even if nothing else is wrong
     secret = {one.path for one in reading.mistakes}
     with _importable(folder) if trusted and not isinstance(source, Mapping) else nullcontext():
         made = _DOCUMENT.read(data.value, (), reading)
@@ -119,7 +121,7 @@ def _no_line(_place: Place) -> int | None:
 
 def _plain(source: Mapping[str, Any]) -> Any:
     try:
-        plain = thaw(freeze_json(source))
+        plain = thaw(freeze_json(source))  # checks that it is JSON, and copies it
         _check_depth(plain, 0)
     except RecursionError:
         raise ValueError("the team: the data is nested too deeply") from None
@@ -142,6 +144,7 @@ def _importable(folder: pathlib.Path) -> Generator[None]:
     try:
         yield
     finally:
+        # The loaded code may have changed the path itself.
         if str(folder) in sys.path:
             sys.path.remove(str(folder))
 
@@ -153,7 +156,7 @@ def team_schema() -> dict[str, Any]:
     >>> print(team_schema()["required"])
     ['name', 'members']
     """
-    made: dict[str, Any] = thaw(freeze_json(_schema()))
+    made: dict[str, Any] = thaw(freeze_json(_schema()))  # a copy: the cached one must not change
     return made
 
 
@@ -165,11 +168,11 @@ def _schema() -> Mapping[str, Any]:
 
 
 def _make(request: Mapping[str, Any] | None = None, **team: Any) -> TeamJob:
-    team.pop("$schema", None)
+    team.pop("$schema", None)  # for editors only
     return TeamJob(Team(**team), **(request or {}))
 
 
-def _as_given(**given: Any) -> dict[str, Any]:
+def _as_given(**given: Any) -> dict[str, Any]:  # not `dict`, which has no signature
     return given
 
 

@@ -62,6 +62,7 @@ class Shape(ABC):
 
     def refuse(self, value: Any, place: Place, reading: Reading) -> Missing:
         """Note that the value does not have this shape."""
+        # YAML reads `1.0` and `yes` as other types, where a person meant a text.
         unquoted = self.words == "a string" and isinstance(value, bool | int | float)
         return reading.refuse(place, f"must be {self.words}, not {shown(value)}{': put it in quotes' * unquoted}")
 
@@ -118,14 +119,14 @@ class Plain(Shape):
             return self._adapter.validate_json(json.dumps(value), strict=True)
         except ValidationError as error:
             for one in error.errors(include_url=False):
-                if one["type"] == "value_error":
+                if one["type"] == "value_error":  # a validator's own words say more than the shape's
                     return reading.refuse(place, f"is refused: {one.get('ctx', {})['error']}")
             return self.refuse(value, place, reading)
 
     def schema(self, definitions: Definitions) -> Schema:
         """Return pydantic's schema of the type."""
         made: Schema = self._adapter.json_schema()
-        made.pop("title", None)
+        made.pop("title", None)  # pydantic makes it of the type's name
         return made
 
 
@@ -263,6 +264,7 @@ class MapOf(Shape):
         return MISSING if MISSING in read.values() or MISSING in read else read
 
     def _name(self, name: int | str, place: Place, reading: Reading) -> Any:
+        # YAML and JSON differ in which keys are numbers.
         return str(name) if self.key is None else self.key.read(str(name), (*place, name), reading)
 
     def schema(self, definitions: Definitions) -> Schema:
@@ -381,6 +383,7 @@ class Built(Shape):
         unknown = [key for key in given if key not in self.arguments]
         for key in unknown:
             reading.refuse(place, unknown_key(key, [*self.arguments]), key)
+        # One mistake, not two: a misspelt key is also a missing one.
         meant = {name for key in unknown for name in get_close_matches(key, [*self.arguments], 1)}
         required = [name for name, one in self.arguments.items() if one.required]
         lacks = ", ".join(repr(name) for name in required if name not in given and name not in meant)
@@ -391,6 +394,7 @@ class Built(Shape):
         """Note a value class's mistakes in single arguments, although other arguments are already wrong."""
         if not is_dataclass(self.make) or any(one.required and n not in given for n, one in self.arguments.items()):
             return
+        # A reading of its own: that arguments are missing is known already, and not reported again.
         apart = Reading(reading.folder, reading.trusted)
         self.call(given, place, apart)
         reading.mistakes += [one for one in apart.mistakes if len(one.path) > len(place)]
@@ -411,6 +415,7 @@ class Built(Shape):
         try:
             bound = inspect.signature(self.make).bind_partial()
             bound.arguments.update(given)
+            # For `**kwargs`, which `bind_partial` would not fill.
             beyond = {name: bound.arguments.pop(name) for name in given if name not in bound.signature.parameters}
             return self.make(*bound.args, **bound.kwargs, **beyond)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a package's constructor may raise anything

@@ -318,6 +318,7 @@ class CallSupervisor:
                 try:
                     sent = yield call.waits_for
                 except GeneratorExit:
+                    # Whoever closes this generator closes the plug-in too, in the context that it ran in.
                     context.run(coroutine.close)
                     raise
                 except BaseException as thrown:  # noqa: BLE001 - handed on to the coroutine
@@ -325,6 +326,7 @@ class CallSupervisor:
                 if self.ending or (stopper is not None and stopper.is_stopped()):
                     since = clock() if since is None else since
                     wrapped = getattr(sent, "error", None)  # trio sends what asyncio throws
+                    # Without a cancellation this is a step of the clean-up, or shielded: that only `_wake` ends.
                     cancelled = error is not None or isinstance(wrapped, BaseException)
                     swallowed += cancelled
                     late = cancelled and (swallowed > _PATIENCE or clock() - since > self.grace)
@@ -340,6 +342,8 @@ class CallSupervisor:
                 except StopIteration as end:
                     return end.value
                 finally:
+                    # An error that is raised on keeps this frame; a frame that kept it too would make a cycle.
+                    sent = error = None
                     if clock() - began > BLOCKING:
                         self.note_blocking(name, clock() - began)
         finally:
@@ -372,6 +376,7 @@ def _wake(call: _SupervisedCall) -> None:
     trio = sys.modules["trio"]
     if getattr(call.task, "_next_send_fn", None) is not None:
         return  # on its way already
+    # Like trio's own cancellation: a task may be rescheduled only after its wait was taken back.
     abort: Callable[[Callable[[], None]], object] | None = getattr(call.waits_for, "abort_func", None)
     if abort is not None and abort(lambda: None) is trio.lowlevel.Abort.SUCCEEDED:
         trio.lowlevel.reschedule(call.task)

@@ -13,7 +13,7 @@ from functools import partial
 from math import inf
 from time import monotonic
 from types import TracebackType
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 import anyio
 
@@ -87,6 +87,7 @@ class _Mailbox:
         self._news = anyio.Event()
         self.closed = False
         self.done = anyio.Event()
+        # Shielded, because the last events of a run that is cancelled reach the subscriber too.
         self.scope = anyio.CancelScope(shield=True)
         """The scope around the subscriber's calls; cancelled when it no longer has to catch up."""
         self.last_word = anyio.CancelScope(shield=True)
@@ -285,6 +286,14 @@ class ModelTally:
             self._above(model, used)
 
 
+class Reader(Protocol):
+    """A subscriber whose `reads_content` is True: it gets the texts of the work, whatever `Runtime(content=...)` is."""
+
+    def read(self, event: Content) -> object:
+        """Take a text of the work; secrets are masked."""
+        ...
+
+
 class Bus:
     """One run's events. Events are made only for listeners; without any, an event costs a counter."""
 
@@ -310,10 +319,14 @@ class Bus:
         self._mailboxes = [_Mailbox(subscriber) for subscriber in subscribers if _is_async(subscriber)]
         plain = [cast("Listener", subscriber) for subscriber in subscribers if not _is_async(subscriber)]
         logs = [log.put] if log is not None else []
+        # The log and the buffers cannot fail, so what a plain subscriber raises keeps no event from them.
         self._listeners: list[Listener] = [*logs, *(mailbox.put for mailbox in self._mailboxes), *plain]
         several = cast("Sequence[object]", subscribers)
         self.surroundings: tuple[Surrounding, ...] = tuple(one for one in several if isinstance(one, Surrounding))
         """Subscribers that wrap the run's work."""
+        self._readers = tuple(cast("Reader", one) for one in several if getattr(one, "reads_content", False) is True)
+        self.tells_content = True
+        """Whether `content` events are delivered; readers get their texts in any case."""
         self._waiting: deque[Event] = deque()
         """Events not yet delivered: more than one if a listener emits while it gets one."""
         self.is_delivering = False
@@ -336,6 +349,31 @@ class Bus:
         """Whether there is a listener: without one, an event's content need not be made."""
         return bool(self._listeners)
 
+    @property
+    def in_pieces(self) -> bool:
+        """Whether there is a listener for a reply while it is written."""
+        return self.tells_content and self.heard
+
+    def for_readers(self) -> Bus | None:
+        """Give texts to readers alone; return the bus, or None without readers."""
+        self.tells_content = False
+        return self if self._readers else None
+
+    def _is_for_all(self, kind: type[Event], own: tuple[Any, ...]) -> bool:
+        """Count a call, or give a text to the subscribers that read texts; return whether the others get the event."""
+        if kind is ModelCalled:
+            self._count(*own)
+            return True
+        masked = own if self._masker is None else self._masker.value(own)
+        event = Content(self.run_id, self.seq, datetime.now(UTC), *masked)
+        for one in self._readers:
+            try:
+                one.read(event)
+            except Exception as error:
+                self._readers = tuple(other for other in self._readers if other is not one)
+                _logger.exception("subscriber %r raised and reads no more texts", one, exc_info=error)
+        return self.tells_content
+
     def begin(self, kind: type[Event], *own: Any) -> Around:
         """Emit the first event of some work, and return what the subscribers put around that work."""
         event = self.emit(kind, *own)
@@ -343,8 +381,8 @@ class Bus:
 
     def emit(self, kind: type[Event], *own: Any) -> Event | None:
         """Deliver an event under the next number and return it; do nothing once the bus is closed."""
-        if kind is ModelCalled:
-            self._count(*own)
+        if (kind is ModelCalled or kind is Content) and not self._is_for_all(kind, own):
+            return None
         if self.closed or (self.ended_before and own and issubclass(kind, WorkEvent) and own[0] in self.ended_before):
             return None
         self.seq += 1
@@ -358,6 +396,7 @@ class Bus:
         waiting = self._waiting
         make = _MAKERS.get(kind) or _maker(kind)
         made = event = make(self.run_id, self.seq, self._at, own)
+        # Something may wait without a delivery: a signal ended an earlier one after its first events.
         if self.is_delivering or waiting:  # an emit from inside a subscriber waits its turn, so order holds
             waiting.append(event)
             if self.is_delivering:
@@ -380,6 +419,7 @@ class Bus:
                 listener(event)
             except BaseException as raised:  # noqa: BLE001 - whatever it raises, the run continues
                 self._drop(listener, raised)
+            # On asyncio a plain subscriber can cancel the task that emits.
             if task is not None and task.cancelling() and cancelled_itself():
                 self._drop(listener, cancelled_error())
 
@@ -390,6 +430,7 @@ class Bus:
     def keep(self, listener: Listener) -> None:
         """Send every event from now on to a listener, before all others."""
         kept = partial(_give_without_body, listener) if self._withholds else listener
+        # First, so that a record precedes everything that another subscriber does about the event.
         self._listeners = [kept, *self._listeners]
 
     def keep_content(self, listener: Listener) -> None:
@@ -402,6 +443,7 @@ class Bus:
         error = plain_failure_of(raised)
         if error is None:
             raise raised
+        # A new list: the delivery under way still iterates over the old one.
         self._listeners = [other for other in self._listeners if other is not listener]
         _logger.error("subscriber %r raised and gets no more events", listener, exc_info=error)
 
@@ -454,6 +496,7 @@ class Bus:
             mailbox.last_word.cancel()
 
     async def _wait_for_mailboxes(self, seconds: float) -> None:
+        # Shielded: the run may be cancelled already, and its subscribers have the grace all the same.
         with anyio.move_on_after(seconds, shield=True):
             for mailbox in self._mailboxes:
                 await mailbox.done.wait()

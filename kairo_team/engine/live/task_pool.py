@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -9,9 +10,11 @@ from contextvars import copy_context
 from typing import Any, Final, TypeVar
 
 import anyio
-from anyio.lowlevel import checkpoint
+from anyio import NoEventLoopError
+from anyio.lowlevel import checkpoint, current_token
 
 from kairo_team._util.open_scopes import marker
+from kairo_team.errors import Misuse
 from kairo_team.plugin_calls import asyncio_task, cancelled_itself, failure_of, is_own, own_task, without_strays
 
 T = TypeVar("T")
@@ -65,8 +68,14 @@ class TaskPool:
     async def _run(self) -> None:
         self._starting -= 1
         self._batch = min(2 * self._batch, _MOST) if self._bodies else 1
-        async with own_task(self._host) as task:
-            await self._run_bodies(task)
+        try:
+            async with own_task(self._host) as task:
+                await self._run_bodies(task)
+        except anyio.get_cancelled_exc_class():
+            # The cancelled group does not need this error. On asyncio, anyio would keep it and its frames in a cycle,
+            # which the collector would pass over again and again while the other workers end.
+            if self._host is None or anyio.current_effective_deadline() > -math.inf:
+                raise
 
     async def _run_bodies(self, task: Any) -> None:
         turns, mark = 0, marker()()
@@ -82,7 +91,8 @@ class TaskPool:
                 self.running -= 1
             if not mark.intact:
                 await mark.restore()
-            cancelled_itself()
+            if task is not None and task.cancelling():
+                cancelled_itself()
             turns += 1
             # Bodies that never wait would otherwise keep the event loop from everything else.
             if turns % _TURNS == 0:
@@ -98,11 +108,19 @@ async def background(*watches: Watch) -> AsyncGenerator[Callable[[Watch], object
         async with own_task(host) as task:
             await without_strays(watch(), task)
 
+    has_begun = False
+
+    def begin(watch: Watch) -> None:
+        nonlocal has_begun
+        has_begun = True
+        group.start_soon(keep, watch)
+
     async with anyio.create_task_group() as group:
         for watch in watches:
-            group.start_soon(keep, watch)
-        yield lambda watch: group.start_soon(keep, watch)
-        group.cancel_scope.cancel()
+            begin(watch)
+        yield begin
+        if has_begun:  # a cancellation costs something even where there is nothing to cancel
+            group.cancel_scope.cancel()
 
 
 async def in_own_task(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -136,3 +154,20 @@ async def in_turn(work: Callable[[], Awaitable[T]]) -> T:
     """Do some work once everything else had its turn: coordinators may try for ever, with members that never wait."""
     await checkpoint()
     return await work()
+
+
+def run_in_new_loop(work: Callable[[], Coroutine[Any, Any, T]], instead: str) -> T:
+    """Do the work in an event loop of its own, from code without one; raise `Misuse` inside one, with what to write."""
+    try:
+        current_token()
+    except NoEventLoopError:
+        pass
+    else:
+        raise Misuse(f"run_sync is for code without an event loop, and here one runs: write {instead}")
+    results: list[T] = []
+
+    async def keep() -> None:  # asyncio formats the result of its main task twice
+        results.append(await work())
+
+    anyio.run(keep)
+    return results[0]

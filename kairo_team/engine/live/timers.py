@@ -65,6 +65,7 @@ class Timeouts:
     async def watch(self) -> None:
         """Cancel whatever is due, for ever."""
         while True:
+            # An event cannot be cleared.
             if self._news.is_set():
                 self._news = anyio.Event()
             with anyio.CancelScope(deadline=self._due):

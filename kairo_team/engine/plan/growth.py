@@ -9,7 +9,7 @@ from kairo_team._util.frozen import EMPTY, FrozenDict
 from kairo_team.artifacts import Artifact
 from kairo_team.conditions import Condition, Unreadable, items_of
 from kairo_team.engine.plan.grown_tasks import round_id, tasks_of_items, tasks_of_round
-from kairo_team.engine.records.replay import MISSING
+from kairo_team.engine.records.plan_records import MISSING
 from kairo_team.engine.tasks.task_run import COMPLETED, FAILED, IN_FLIGHT, PENDING, TaskRun, TaskState
 from kairo_team.files import unique
 from kairo_team.plugin_calls import PLAIN_CALL, failure_of, problem_of, shown
@@ -61,7 +61,7 @@ class Growth:
     def _begin(self, task_run: TaskRun) -> None:
         """Take the task if its condition holds: queue it, or let it grow."""
         task = task_run.task
-        if task.condition is not None and not self._holds(task.condition, task_run, "when", task.condition.source):
+        if task.condition is not None and not self._is_met(task.condition, task_run, "when", task.condition.source):
             task_run.not_taken = True
             self._dispatcher.end(task_run, TaskState.SKIPPED, f"not taken: {task.condition} does not hold")
         elif not task.grows:
@@ -109,7 +109,7 @@ class Growth:
     def _end_map(self, task_run: TaskRun) -> None:
         parts = _parts(task_run.entry).entries
         if parts and not any(part.accepted for part in parts):
-            self._end_for(task_run, parts[0], f"none of its {len(parts)} items was accepted")
+            self._end_for(task_run, parts[0], f"none of its {len(parts):,} items was accepted")
         else:
             self._end(task_run, COMPLETED)
 
@@ -138,7 +138,7 @@ class Growth:
             self._end_for(task_run, lost, f"round {number}")
         elif until is None:
             self._begin_round(task_run) if number < loop.max_rounds else self._end(task_run, COMPLETED)
-        elif self._holds(until, task_run, "until", round_id(task_id, loop, number, until.source)):
+        elif self._is_met(until, task_run, "until", round_id(task_id, loop, number, until.source)):
             self._end(task_run, COMPLETED)
         elif number == loop.max_rounds:
             self._end(task_run, FAILED, f"{until} did not hold after {number} rounds")
@@ -152,7 +152,7 @@ class Growth:
 
     # ------------------------------------------------------------------ conditions
 
-    def _holds(self, condition: Condition, task_run: TaskRun, kind: str, source: str) -> bool:
+    def _is_met(self, condition: Condition, task_run: TaskRun, kind: str, source: str) -> bool:
         """Return whether a condition holds for the artifact of `source`; `Unreadable` if it cannot be tested."""
         value = condition.read(self._artifact(source))
         if condition.test != "holds":

@@ -14,7 +14,15 @@ from kairo_team._util.masking import masked
 from kairo_team.budget import NO_USAGE, Usage
 from kairo_team.engine.plan.preflight import bind, binding, file_problems, plan_problems, team_problems
 from kairo_team.engine.records.journal import within
-from kairo_team.engine.records.replay import MISSING, NO_STEPS, Added, NewPlanRecords, PlanFailed, PlanRecords, Replan
+from kairo_team.engine.records.plan_records import (
+    MISSING,
+    NO_STEPS,
+    Added,
+    NewPlanRecords,
+    PlanFailed,
+    PlanRecords,
+    Replan,
+)
 from kairo_team.engine.tasks.member_budgets import PLAN, BudgetSplit
 from kairo_team.errors import ContractBreach, Interrupted, Misuse, Outcome, PlanRefused, innermost, known
 from kairo_team.events import PlannedTask
@@ -406,15 +414,12 @@ class RunPlan:
             self._scope.journal.put(f"{key}:usage", spent)
 
     def _look_at_words(self, tasks: Sequence[Task]) -> None:
-        """Find the tasks whose words a model may have written.
-
-        If plans cost tokens, those are all tasks with new descriptions, else only added ones: they may repeat what a
-        member wrote.
-        """
+        """Find the tasks whose words a model may have written: all new descriptions, if plans cost tokens."""
         request = self._scope.request
         given = {request.goal} | {task.description for task in (() if request.plan is None else request.plan.tasks)}
         found = [task for task in tasks if task.description not in given]
         if found and not any(self._spent(f"plan:{number}").tokens for number in range(1, self.number + 1)):
+            # No model planned. Only added tasks may repeat what a member wrote.
             parts = (part for number, part in self._parts.items() if number not in self._added)
             given.update(task.description for part in parts for task in part)
         self.foreign = {task.id for task in found if task.description not in given}
@@ -525,5 +530,6 @@ def planned_task(task: Task, members: tuple[str, ...]) -> PlannedTask:
     members = () if task.loop is not None else members
     # A cut must not halve a secret, which would then not be masked.
     asked = masked(task.description)[:_MOST_DESCRIBED]
+    until = None if task.loop is None or task.loop.end is None else str(task.loop.end)
     needs = (tuple(task.depends_on), task.needed)
-    return PlannedTask(task.id, *needs, members, task.evaluator, task.weight, grows, task.part_of, when, asked)
+    return PlannedTask(task.id, *needs, members, task.evaluator, task.weight, grows, task.part_of, when, asked, until)

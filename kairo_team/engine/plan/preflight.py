@@ -349,6 +349,7 @@ def check_request(
     problems += file_problems(plan, request.files, team, runtime.models)
     problems += _shortage(runtime, request)
     if problems:
+        # Each once: `preview` and `preflight` may refuse the same.
         return PlanCheck(ok=False, problems=tuple(dict.fromkeys(problems)))
     ask = getattr(coordinator, "judges", None)
     judges = () if ask is None else tuple(ask(plan, team))
@@ -446,6 +447,7 @@ def _split(
     carries: int | None = None
     notes: tuple[str, ...] = ()
     if worst is not None and most is not None and not problems:
+        # Another split, because the tasks above have their shares already.
         anew = _carve_team(root_limit, policy, team, planned=True, judged=judged)
         carries, notes = _count_carried(anew, policy, worst, team, most)
     return PlanCheck(not problems, problems, budgets.root.tree(), carries, most, notes)
@@ -472,9 +474,10 @@ def _count_carried(
     carried, scarce = 0, ""
     grows = any(task.grows for task in plan.tasks)
     tasks = list(islice(worst_case(plan.tasks), _MOST_COUNTED if grows else None))
-    bound, shared = bind([task for task, _ in tasks], team), dict[str, Governor]()
+    bound, shared, each = bind([task for task, _ in tasks], team), dict[str, Governor](), set[Budget]()
     for task, around in tasks:
         expected = policy.expect if task.budget is None or task.grows else _least(policy.expect, task.budget)
+        each.add(expected)
         try:
             account = _shared_account(budgets.root, around, shared)
             budgets.members[bound[task.id][0]].carve(task.id, guarantee=expected, shared=account)
@@ -484,11 +487,19 @@ def _count_carried(
     if not scarce:
         carried = max(carried, most) if budgets.root.budget == Budget() else carried
         return carried, (f"the plan can grow to {most:,} tasks",) if grows else ()
-    amount = getattr(policy.expect, scarce)
-    takes = f"${amount}" if scarce == "dollars" else f"{amount:,} {scarce.replace('_', ' ')}"
-    of = f"{most:,} tasks that the plan can grow to" if grows else f"{most} tasks"
+    of = f"{most:,} tasks that the plan can grow to" if grows else f"{most:,} tasks"
+    takes = _describe_expected(scarce, {getattr(one, scarce) for one in each} - {None}, policy.expect)
     note = f"the budget can be expected to carry {carried} of {of}, if each takes {takes}"
-    return carried, (f"{note} (BudgetPolicy.expect); once one has ended, what it took counts instead",)
+    return carried, (f"{note}; once one has ended, what it took counts instead",)
+
+
+def _describe_expected(scarce: str, amounts: set[Any], expect: Budget) -> str:
+    """Describe what tasks are expected to take of one dimension, and where that is written."""
+    amount, at_most = max(amounts), "at most " if len(amounts) > 1 else ""
+    unit = scarce.replace("_", " ").removesuffix("s" if amount == 1 else "")
+    takes = f"${amount}" if scarce == "dollars" else f"{amount:,} {unit}"
+    source = "BudgetPolicy.expect" if amount == getattr(expect, scarce) else "Task.budget"
+    return f"{at_most}{takes} ({source})"
 
 
 def _shared_account(root: Governor, around: Sequence[Task], shared: dict[str, Governor]) -> Governor | None:

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 _MEMBERS: Final = "set of members"
 """Compared by the members' names, not by a digest."""
 _COORDINATOR: Final = "coordinator"
-"""Compared by the coordinator's class and its digest, if it has one. A run that began without one may resume with any:
+"""Compared by the coordinator's class and its digest, if it has one.
 
-perhaps that one's own `execute` began it.
+A run that began without one may resume with any, whose own `execute` may have begun it.
 """
 _THE_USUAL: Final = "the usual one"
 _OF_COORDINATOR: Final = frozenset({_COORDINATOR, "the coordinator's criteria", "planner"})
@@ -128,6 +128,11 @@ def check_unchanged(
     for name in sorted(names - set(allow_changes), key=lambda one: (not one.startswith(_MEMBERS), one)):
         if was.get(name) != now.get(name):
             raise PlanMismatch(run_id, name, _shown(name, was), _shown(name, now))
+
+
+def has_earlier_parts(digests: Mapping[str, str]) -> bool:
+    """Return whether digests were made by an earlier version of this library, which listed other parts."""
+    return digests.get(_LIST) != _VERSION
 
 
 def criteria_digest(evaluator: Any) -> str | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kairo_team._util.frozen import EMPTY
 from kairo_team.budget import NO_USAGE, Usage, difference, least_of
-from kairo_team.engine.records.replay import CutShort
+from kairo_team.engine.records.plan_records import CutShort
 from kairo_team.tools.result import ToolResult
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ class CallsUnderWay:
 
     def in_doubt(self) -> list[SentCall]:
         """Return the calls that would be in doubt if the session ended now; from any thread."""
+        # Copied first, because the run's own thread may change both meanwhile.
         found = [*self._sent.values(), *(call for calls in list(self._cut.values()) for call in calls)]
         return [call for call in found if is_open(call.step, call.journal)]
 
@@ -120,8 +121,8 @@ class EarlierCalls:
         """Return how many tries of a call at one model, or of a tool, failed with the provider's error."""
         return self._failed[key, name]
 
-    def ask(self, step: str, key: str) -> None:
-        """Record that a step makes a call."""
+    def note_call(self, step: str, key: str) -> None:
+        """Note that a step makes a call."""
         if step not in self._unused:
             return
         if key in self._unused[step]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 if TYPE_CHECKING:
     from kairo_team.contracts import Journal, MemberContext
+    from kairo_team.errors import JournalError
     from kairo_team.results import Attempt
     from kairo_team.tasks import Assignment
     from kairo_team.team import Team
@@ -26,6 +27,45 @@ class MemoryRecords(dict[str, object]):
     def records(self) -> Mapping[str, object]:
         """A live, read-only view: key to value."""
         return MappingProxyType(self)
+
+
+class Served:
+    """What a journal asks of the session that it serves: see `RunJournal.serve`.
+
+    A run that waits for a person keeps its journal for days. Of a session that has ended, the journal keeps only where
+    it ended.
+    """
+
+    def __init__(
+        self,
+        progress: Callable[[], tuple[float, int]],
+        cancel: Callable[[str], object],
+        lose: Callable[[JournalError], object],
+    ) -> None:
+        self._progress = progress
+        self._cancel: Callable[[str], object] | None = cancel
+        self._lose: Callable[[JournalError], object] | None = lose
+
+    def progress(self) -> tuple[float, int]:
+        """Return the seconds that the run has worked, and the number of its last event."""
+        return self._progress()
+
+    def cancel(self, reason: str) -> None:
+        """Cancel the run, unless its session has ended; from any thread."""
+        cancel = self._cancel  # read once: the session may end meanwhile
+        if cancel is not None:
+            cancel(reason)
+
+    def lose(self, error: JournalError) -> None:
+        """End the run, whose next steps cannot be recorded, unless its session has ended; from any thread."""
+        lose = self._lose
+        if lose is not None:
+            lose(error)
+
+    def end(self) -> None:
+        """Let go of the session."""
+        reached = self._progress()
+        self._progress, self._cancel, self._lose = lambda: reached, None, None
 
 
 class Body(Protocol):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kairo_team._util.masking import masked
-from kairo_team.engine.records.replay import MISSING
+from kairo_team.engine.records.plan_records import MISSING
 from kairo_team.errors import NoQuestion
 from kairo_team.events import HumanDecided, HumanRequested
 from kairo_team.human import HumanDecision, HumanRequest, check_answer, check_same
@@ -51,10 +52,13 @@ class Inbox:
         """Digest of the subject and decision, by question id."""
         self.withdrawn: dict[str, str] = {}
         """Why a question needs no answer any more, by question id."""
+        self._changing = threading.Lock()
+        """Held while an answer is given or taken: people answer in other threads than the run's."""
 
     @property
     def open(self) -> Mapping[str, HumanRequest]:
         """Questions without an answer, by id: the oldest first, and after them those that were deferred here."""
+        # A copy is read, because people answer in other threads.
         return MappingProxyType({key: one for key, one in dict(self._open).items() if key not in self._answers})
 
     @property
@@ -67,20 +71,26 @@ class Inbox:
 
     def keep_open(self, question: HumanRequest) -> None:
         """Keep a deferred question open."""
-        self._open[question.id] = question
-        self.withdrawn.pop(question.id, None)
+        with self._changing:
+            self._open[question.id] = question
+            self.withdrawn.pop(question.id, None)
 
     def answer(self, question_id: str, decision: HumanDecision) -> None:
         """Keep an answer; refuse a different second one. A deferred question moves to the end."""
-        question = self._open.get(question_id)
-        if question is None:
-            raise NoQuestion(question_id, self.open, self.withdrawn.get(question_id))
-        check_answer(decision)
-        check_same(question_id, self._answers.get(question_id, ("", None))[1], decision)
-        if decision.action == "defer":
-            self._open[question_id] = self._open.pop(question_id)
-        else:
-            self._answers[question_id] = (question.digest, decision)
+        with self._changing:
+            question = self._open.get(question_id)
+            if question is None:
+                raise NoQuestion(question_id, self.open, self.withdrawn.get(question_id))
+            check_answer(decision)
+            check_same(question_id, self._answers.get(question_id, ("", None))[1], decision)
+            if decision.action == "defer":
+                # In one step: others read without the lock.
+                self._open = {
+                    **{key: one for key, one in self._open.items() if key != question_id},
+                    question_id: question,
+                }
+            else:
+                self._answers[question_id] = (question.digest, decision)
 
     @property
     def kept(self) -> Sequence[HumanRequest]:
@@ -89,9 +99,10 @@ class Inbox:
 
     def withdraw(self, question_id: str, why: str) -> None:
         """Drop a question that needs no answer any more, with its answer if there is one."""
-        self._open.pop(question_id, None)
-        self._answers.pop(question_id, None)
-        self.withdrawn[question_id] = why
+        with self._changing:
+            self.withdrawn[question_id] = why
+            self._open.pop(question_id, None)
+            self._answers.pop(question_id, None)
 
     def is_answered(self, question: HumanRequest) -> bool:
         """Return whether there is an answer to exactly this question, or to another one of the same attempt."""
@@ -110,8 +121,9 @@ class Inbox:
 
     def take(self, question: HumanRequest) -> HumanDecision | None:
         """Return the answer to exactly this question; an answer is void once the question's subject has changed."""
-        digest, decision = self._answers.pop(question.id, ("", None))
-        self._open.pop(question.id, None)
+        with self._changing:
+            digest, decision = self._answers.pop(question.id, ("", None))
+            self._open.pop(question.id, None)
         return decision if digest == question.digest else None
 
 
@@ -146,6 +158,7 @@ class Questions:
             if self.gate is None:
                 return None
             self._emit(HumanRequested, question.task_id, question.member, question)
+            # No `finally` removes it: after a cancellation, `withdraw` finds the question here and closes it.
             self._asking[question.id] = question
             decision = await self._decide(self.gate, question)
             self._asking.pop(question.id, None)
@@ -170,6 +183,8 @@ class Questions:
 
         `why` says what has ended: a late answer is refused with that.
         """
+        if not self._asking and not self.inbox.kept:  # nearly always
+            return
         # An interrupted run resumes later and needs all its answers.
         if self._kept is not None and self._kept.interrupted:
             return

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 from kairo_team.budget import NO_USAGE, Budget, Usage
 from kairo_team.engine.live.event_bus import ModelTally
 from kairo_team.engine.records.earlier_calls import EarlierCalls, is_open
+from kairo_team.engine.records.plan_records import RAISED_BUDGET, CutShort, recorded_plan
 from kairo_team.engine.records.questions import Inbox
-from kairo_team.engine.records.replay import RAISED_BUDGET, CutShort, recorded_plan
 from kairo_team.engine.records.suspension import Suspension
 from kairo_team.messages import PLAIN, ModelResponse
 from kairo_team.results import Attempt, ModelUsage, TaskOutcome
@@ -148,9 +148,11 @@ class RunAccount:
         self._member: dict[str, str | None] = {}
         for call in calls:
             before = self.spent_in[call.step]
+            # A call has the number of loops up to then, so the highest number counts all.
             self.spent_in[call.step] = replace(before + call.usage, loops=max(before.loops, call.loops))
             self._member[call.step] = call.member
         for place, spent in inside:
+            # Left out, because the seconds of the run itself went by meanwhile.
             self.spent_in[place.step] += replace(spent, seconds=0.0)
             self._member[place.step] = place.member
         for step, recorded in steps.items():
@@ -229,7 +231,7 @@ class RunAccount:
 
 
 def place_of(key: str) -> StepPlace:
-    """Read the key of an attempt or a review: `attempt:<plan>:<task>:<number>`; task ids may contain colons."""
+    """Read the key of an attempt or a review: `attempt:<plan>:<task>:<number>`."""
     _, plan, rest = key.split(":", 2)
     task_id, _, number = rest.rpartition(":")
     return StepPlace(plan, task_id, int(number))

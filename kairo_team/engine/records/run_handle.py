@@ -31,6 +31,8 @@ class RunControl(Protocol):
     governor: Governor
     request: TeamExecutionRequest
     team: Team
+    tolerate_failures: bool
+    """Whether a task that was not accepted leaves the run DEGRADED at most, whatever its risk."""
 
     def cancel(self, reason: str) -> None:
         """Kill the run."""
@@ -122,6 +124,9 @@ class Run:
         """
         if self._control is None and (self.live or self.resuming):  # it is about to begin
             self._cancelled = self._cancelled or reason
+            begun = self._control  # it may have begun meanwhile, before it could see the reason
+            if begun is not None:
+                begun.cancel(reason)
         elif self._control is None and self.suspension is not None:
             self.give_up()
         else:
@@ -158,8 +163,9 @@ class Run:
         self._live().top_up_run(budget, by)
 
     def _live(self) -> RunControl:
-        if self._control is not None:
-            return self._control
+        control = self._control
+        if control is not None:
+            return control
         if not self._begun.is_set():
             raise Misuse(f"run {self.run_id!r} has not begun yet: there is nothing to watch or change, only to cancel")
         raise RunFinished(self.run_id)
@@ -234,6 +240,7 @@ class Run:
         self._result = result
         if self.log is not None:
             self.log.close()
+        # `settle` wakes the callers of a run that the runtime serves: its coordinator may still raise.
         if not self.served:
             self._ended.set()
 
@@ -323,10 +330,12 @@ class Runs(Mapping[str, Run]):
     def recover(self, suspension: Suspension, within: str | None) -> None:
         """Register a run that resumes from its journal."""
         run_id = suspension.request.run_id
-        self._ended.pop(run_id, None)
-        self._known[run_id] = run = Run(run_id, self.leave, within=within)
+        run = Run(run_id, self.leave, within=within)
         run.suspension = suspension
         run.end(None)
+        # Known before it is forgotten: to another thread its id is in use all the time.
+        self._known[run_id] = run
+        self._ended.pop(run_id, None)
         if within is not None:
             self._inner.setdefault(within, {})[run_id] = run
 
@@ -336,8 +345,9 @@ class Runs(Mapping[str, Run]):
             if run.within is not None:
                 self._inner.setdefault(run.within, {})[run.run_id] = run
             return
-        self._known.pop(run.run_id, None)
+        # Ended before it is forgotten: to another thread its id is in use all the time.
         self._ended[run.run_id] = None
+        self._known.pop(run.run_id, None)
         if len(self._ended) > _MOST_ENDED:  # a journal knows all; without one a process of many runs would only grow
             del self._ended[next(iter(self._ended))]
         if run.within in self._inner:
@@ -345,8 +355,9 @@ class Runs(Mapping[str, Run]):
         for inner in self._inner.pop(run.run_id, {}).values():
             inner.give_up()
 
-    def waiting_in(self, run_id: str) -> Iterator[Run]:
-        """Yield a run and the suspended runs inside it."""
-        yield self[run_id]
-        for inner in self._inner.get(run_id, ()):
-            yield from self.waiting_in(inner)
+    def waiting_in(self, run_id: str) -> Sequence[Run]:
+        """Return a run and the suspended runs inside it; from any thread."""
+        found = [self[run_id]]
+        for run in found:  # the loop appends to the list
+            found += tuple(self._inner.get(run.run_id, {}).values())
+        return found

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kairo_team.contracts import Records, RunJournal
     from kairo_team.engine.live.event_bus import Around, ModelTally
-    from kairo_team.engine.records.replay import EarlyEnd
+    from kairo_team.engine.records.plan_records import EarlyEnd
     from kairo_team.governance.governor import Governor
     from kairo_team.team import Team, TeamConfig, TeamExecutionRequest
 

@@ -19,7 +19,7 @@ from kairo_team.engine.live.enforced_end import BLOCKING, CallSupervisor, ScopeS
 from kairo_team.engine.live.function_agent import FunctionAgent
 from kairo_team.engine.plan.growth import upstream_of
 from kairo_team.engine.records.digests import criteria_digest
-from kairo_team.engine.records.replay import MISSING, Cancellation, CutShort
+from kairo_team.engine.records.plan_records import MISSING, Cancellation, CutShort
 from kairo_team.engine.tasks.member_budgets import EVALUATE, BudgetSplit
 from kairo_team.engine.tasks.task_run import GENERATING, TaskRun, TaskState
 from kairo_team.engine.work.work_context import WorkContext
@@ -59,8 +59,8 @@ if TYPE_CHECKING:
     from kairo_team.engine.tasks.dispatcher import Dispatcher
     from kairo_team.engine.work.run_services import RunServices
     from kairo_team.engine.work.steering import Steering
+    from kairo_team.governance.cancel_scope import GovernorScope
     from kairo_team.governance.governor import Governor
-    from kairo_team.governance.scope import GovernorScope
     from kairo_team.tools.tool import Tool
 
 _logger = logging.getLogger("kairo_team")
@@ -123,6 +123,7 @@ class AttemptRunner:
         assert member is not None, "a task has its member from dispatch on"
         key = records.key("attempt", task.id, number)
         attempt: Any = records.recall(key)
+        # The recorded run ended before this attempt, so this one stops here too.
         if attempt is MISSING and records.early_end is not None:
             await self._dispatcher.wait_for_end(task_run)
         task_run.move(GENERATING)
@@ -153,8 +154,10 @@ class AttemptRunner:
             finally:
                 # Reviews and pauses come next, and other tasks may use the member meanwhile.
                 self._dispatcher.release_lease(task_run)
+            # The masked attempt, as a resumed run will read it.
             attempt = records.put(key, attempt)
             if task_run.governor is not None and (inside := task_run.governor.inside):
+                # The accounts below the task cannot be derived from the attempt, and a resumed run shows them.
                 records.put(f"below:{key}", inside)
         else:
             self._dispatcher.release_lease(task_run)
@@ -165,8 +168,7 @@ class AttemptRunner:
     def _run(
         self, task_run: TaskRun, key: str, number: int, asked: Asked, around: Around
     ) -> Coroutine[Any, Any, Attempt]:
-        task, worker, governor = task_run.task, self._workers[task_run.member or ""], task_run.governor
-        assert governor is not None
+        task, worker, governor = task_run.task, self._workers[task_run.member or ""], task_run.account
         seen = self._directives_in_prompt(task_run, key) if self._steering.directives else 0
         assignment = self._assignment(task_run, asked, seen)
         task_run.context = context = self._context(task_run, worker, governor, key)
@@ -216,10 +218,7 @@ class AttemptRunner:
         return unique([*given, *task.files]) if given or task.files else ()
 
     async def _take_recorded(self, task_run: TaskRun, key: str, recorded: Attempt | CutShort) -> Any:
-        """Book a recorded attempt and return it; `MISSING` if it can be repeated now, after an interruption.
-
-        If the recorded run came to an early end, the task stays as it was then.
-        """
+        """Book a recorded attempt and return it; `MISSING` if it can be repeated now, after an interruption."""
         governor, over = task_run.governor, task_run.records.early_end is not None
         assert governor is not None
         spent = difference(recorded.usage, task_run.usage, 0.0)
@@ -237,7 +236,7 @@ class AttemptRunner:
         outer = self._services.outer_attempt
         if outer is not None and not anew and isinstance(recorded, Attempt) and recorded.calls:
             outer.made_calls.add(map(MadeCall, recorded.calls))
-        if isinstance(recorded, CutShort) and over:
+        if isinstance(recorded, CutShort) and over:  # the task stays as it was when the recorded run ended
             task_run.artifact = task_run.artifact or recorded.artifact
             await self._dispatcher.wait_for_end(task_run)
         return MISSING if anew else recorded
@@ -358,18 +357,9 @@ class AttemptRunner:
         task = task_run.task
         if attempt.output is None:
             raise Misuse(f"attempt {attempt.number} of task {task.id!r} made no artifact: there is nothing to review")
-        context = _make_context(
-            task,
-            attempt.output.artifact,
-            len(prior) + 1,
-            tuple(prior),
-            self._request.goal,
-            upstream_of(task_run, self._dispatcher.tasks),
-            self._config,
-            work,
-            attempt.output.transcript,
-            self._files(task),
-        )
+        given = upstream_of(task_run, self._dispatcher.tasks), self._config, work
+        about = (attempt.output.artifact, len(prior) + 1, tuple(prior), self._request.goal, *given)
+        context = _make_context(task, *about, attempt.output.transcript, self._files(task), attempt.usage)
         try:
             if task_run.interrupted is None:
                 timeout, tracebacks = self._config.review_timeout, self._services.tracebacks
@@ -452,7 +442,9 @@ async def run_attempt(
                 if took > BLOCKING:
                     supervisor.note_blocking(worker.name, took)
             else:
-                rest = constraints.around(partial(_hold, worker, assignment, context, supervisor, scope), supervisor)
+                rest = constraints.around(
+                    partial(_call_agent, worker, assignment, context, supervisor, scope), supervisor
+                )
             if rest is not None:
                 if timeout is not None:
                     timeouts.start(scope, timeout, began)
@@ -526,7 +518,7 @@ def _cause(context: WorkContext, timeout: float | None, error: Exception) -> Exc
     return TimedOut(timeout or 0.0) if late and not isinstance(cause, HaltError | InsufficientBudget) else cause
 
 
-def _hold(
+def _call_agent(
     worker: Worker, assignment: Assignment, context: WorkContext, supervisor: CallSupervisor, scope: GovernorScope
 ) -> Awaitable[Any]:
     """Call the agent through the supervisor."""

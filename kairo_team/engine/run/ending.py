@@ -16,7 +16,7 @@ from kairo_team._util.frozen import EMPTY, FrozenDict, maker
 from kairo_team.artifacts import Artifact
 from kairo_team.budget import HaltReason
 from kairo_team.engine.plan.growth import ends_of, join, made_by_loop
-from kairo_team.engine.records.replay import NO_STEPS, EarlyEnd, NewPlanRecords, without_secrets
+from kairo_team.engine.records.plan_records import NO_STEPS, EarlyEnd, NewPlanRecords, without_secrets
 from kairo_team.engine.records.suspension import WAITING, EarlierSessions
 from kairo_team.engine.tasks.dispatcher import Dispatcher
 from kairo_team.engine.tasks.ready_tasks import Entry, ReadyTasks
@@ -304,6 +304,7 @@ def finish(
     earlier: EarlierSessions,
 ) -> TeamResult:
     """End every task, decide the status, and assemble the result."""
+    # First, because it records which tasks are open, and the next steps end them.
     halt, passed = _final_halt(scope, ending, dispatcher), scope.governor.passed_limits()
     dispatcher, plan = _catch_up(scope, dispatcher, graph, earlier)
     waiting = ending.question is not None
@@ -312,6 +313,7 @@ def finish(
     else:
         task_runs = [dispatcher.tasks[task.id] for task in plan.tasks] if plan is not None else []
         waiting = waiting or (ending.concluded is None and any(task_run.state is SUSPENDED for task_run in task_runs))
+        # A run that ends for another reason asks nothing any more, so its waiting tasks end with it.
         waiting = waiting and ending.status(halt, task_runs, scope.config, waiting=True) is TeamStatus.SUSPENDED
         _end_tasks(dispatcher, ending, halt, waiting=waiting)
     status = ending.status(halt, task_runs, scope.config, waiting=waiting)
@@ -511,6 +513,7 @@ class RunFacts:
 
 def decide_status(facts: RunFacts) -> TeamStatus:
     """Return the status of a run that ended with these facts."""
+    # A cause from outside counts first: a cancelled run has not failed, whatever its tasks did.
     if facts.caller_cancelled or facts.halt is HaltReason.CANCELLED:
         return TeamStatus.CANCELLED
     if facts.halt is HaltReason.TIME_BUDGET_EXCEEDED:

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Final, Protocol, TypedDict, cast
 
 from kairo_team._util.clock import LoopClock
+from kairo_team._util.frozen import replaced, trusted
 from kairo_team.artifacts import Artifact
 from kairo_team.budget import Budget, HaltReason
 from kairo_team.contracts import (
@@ -55,12 +56,13 @@ from kairo_team.output_types import output_type_problem
 from kairo_team.prompts import Prompts
 from kairo_team.results import AgentOutput, AgentStatus, TaskOutcome, TeamResult
 from kairo_team.tasks import Assignment, Task, TaskGraph, TaskStatus
-from kairo_team.team import Member, Role, Team, TeamConfig, TeamExecutionRequest
+from kairo_team.team import Member, Role, Team, TeamConfig, TeamExecutionRequest, role_of
 from kairo_team.tools.permissions import ToolPermissions
 from kairo_team.tools.sources import blocked_sources
 
 _logger = logging.getLogger("kairo_team")
 _ENDS: Final = {GuardrailDenied: AgentStatus.BLOCKED, ConstraintExit: AgentStatus.GRACEFUL_EXIT}
+_plain_task: Final = trusted(Task)
 _ANSWER: Final = "answer"
 """The name of the output type, and of the evaluator."""
 _REPORTED: Final = (HaltError, InsufficientBudget, GuardrailDenied, TeamAborted)
@@ -118,8 +120,8 @@ async def run_alone(
     an answer is then HALTED, and `error` says why. Raises `PlanRefused` for an MCP server none of whose tools may be
     used.
     """
-    role = Role(role) if isinstance(role, str) else role
-    assignment = Assignment(Task("task", task), task, {}, {}, {}) if isinstance(task, str) else task
+    role = role_of(role)
+    assignment = Assignment(_task_of(task), task, {}, {}, {}) if isinstance(task, str) else task
     if files:
         assignment = replace(assignment, files=unique([*assignment.files, *files]))
     _check(assignment, role, output_type, permissions)
@@ -144,9 +146,9 @@ async def run_alone(
     context.output_type = output_type
     supervisor = CallSupervisor(services.clock, services.grace)  # a watch that does not end would hold the agent up
     try:
-        async with background(supervisor.watch) as services.start_soon:
+        async with background(*([supervisor.watch] if guards else [])) as services.start_soon:
             output = await _run_in_scope(agent, assignment, context, supervisor)
-            return output if output_type is None else replace(output, output_type=output_type)
+            return output if output_type is None else replaced(output, output_type=output_type)
     except Exception as error:  # noqa: BLE001 - raised again, unless an output can report it
         cause = innermost(error)
         if not isinstance(cause, HaltError | InsufficientBudget | GuardrailDenied | ConstraintExit):
@@ -175,7 +177,7 @@ async def work_alone(
     `runtime` are used, like its prices. The work ends with the block; what stops it there, such as `HaltError` when
     time is up, is raised.
     """
-    role = Role(role) if isinstance(role, str) else role
+    role = role_of(role)
     services = _services(LoopClock())
     if runtime is not None:
         services.models, services.prices, services.prompts = runtime.models, runtime.prices, runtime.prompts
@@ -206,6 +208,11 @@ def part_of(work: WorkContext, name: str) -> Generator[WorkContext]:
         yield WorkContext(work.services, governor, work.role, step=name, task_id=None, member=None)
     finally:
         governor.close()
+
+
+def _task_of(text: str) -> Task:
+    """Return the only task: its text is all that needs a check, and `__post_init__` makes it."""
+    return (_plain_task if type(text) is str else Task)("task", text)
 
 
 def _services(
@@ -281,6 +288,7 @@ async def _run_as_team(
     """Run a team of one member; with a journal, begin the run of that id, resume it, or return how it ended."""
     ends: list[_End] = []
     runtime = Runtime(journal=journal, subscribers=[lambda event: _keep_end(event, ends)])
+    # Alone, only the budget limits the time.
     config = TeamConfig(budget, task_timeout=None)
     if journal is None or run_id is None:
         result = await _begin(assignment, team, runtime, config, uuid.uuid4().hex)
@@ -330,6 +338,7 @@ def _halt(ends: Sequence[_End]) -> HaltReason | None:
 
 async def _begin(assignment: Assignment, team: Team, runtime: Runtime, config: TeamConfig, run_id: str) -> TeamResult:
     kind, review = (_ANSWER if named else None for named in (team.output_types, team.evaluators))
+    # Alone, it cannot name other members and tasks.
     alone: dict[str, Any] = {"member": None, "role": None, "depends_on": (), "retries": 0}
     task = replace(assignment.task, **alone, output_type=kind, evaluator=review)
     request = TeamExecutionRequest(

@@ -25,9 +25,9 @@ from kairo_team.engine.plan.planning import RunPlan, make_step, planned_task
 from kairo_team.engine.plan.preflight import able_members
 from kairo_team.engine.records.digests import digests_of, executed
 from kairo_team.engine.records.earlier_calls import EarlierCalls, SentCall, describe_doubts
-from kairo_team.engine.records.journal import Places, body_here, enter_body, within
+from kairo_team.engine.records.journal import Places, Served, body_here, enter_body, within
+from kairo_team.engine.records.plan_records import MISSING, TRACE, recorded_budget, recorded_end, without_secrets
 from kairo_team.engine.records.questions import Inbox, Questions
-from kairo_team.engine.records.replay import MISSING, TRACE, recorded_budget, recorded_end, without_secrets
 from kairo_team.engine.records.run_scope import RunScope
 from kairo_team.engine.records.suspension import EarlierSessions, Suspension
 from kairo_team.engine.run.attempts import Asked, AttemptRunner
@@ -47,7 +47,7 @@ from kairo_team.plugin_calls import failure_of, problem_of, tidy_block
 from kairo_team.prompts import Prompts
 from kairo_team.results import Attempt, RepeatWrites, TaskOutcome, TeamResult, TeamStatus
 from kairo_team.tasks import Task, TaskGraph
-from kairo_team.team import Role, Team, TeamExecutionRequest, root_budget
+from kairo_team.team import Team, TeamExecutionRequest, role_of, root_budget
 from kairo_team.tools.tool import Tool, as_tool
 from kairo_team.verdicts import EvaluationVerdict, VerdictOutcome
 
@@ -101,7 +101,7 @@ class TeamRun:
         tally = ModelTally(earlier.by_model if earlier else EMPTY, None if outer is None else outer.note_calls)
         self.bus = handle.open_bus(runtime.subscribers, runtime.masker if runtime.secrets else None, tally)
         self._runs = runtime.runs
-        content = self._be_kept(runtime.content)
+        content = self._be_kept(runtime.content) or self.bus.for_readers()
         self._masker = runtime.masker
         self.emit: Callable[..., object] = self.bus.emit
         """Emit an event: takes its class and its own fields in order; run id, number and time are filled in."""
@@ -120,7 +120,7 @@ class TeamRun:
         self._services.content = content
         self._budgets = BudgetSplit(self.governor, self.config.budget_policy, self.emit, self._earlier, self.journal)
         self._history: list[str] = [RunState.SUSPENDED if earlier else RunState.IDLE]
-        self._ending = RunEnd(tolerate_failures=tolerate_failures)
+        self._ending, self.tolerate_failures = RunEnd(tolerate_failures=tolerate_failures), tolerate_failures
         self._plan = RunPlan(
             scope,
             self._budgets,
@@ -217,6 +217,7 @@ class TeamRun:
                     run._finish()
                     if run._kept is not None and run._result is not None:
                         run._result = await record_end(run._kept, run._result)
+                        run._served.end()
         finally:
             handle.end(None if run is None else run._result)
             runtime.forget(handle, None if run is None else run.governor)
@@ -232,7 +233,8 @@ class TeamRun:
             with suppress(RuntimeError):  # the event loop is gone, and the run with it
                 post(lambda: self.stop_unrecorded(error))
 
-        taker = self._kept.serve(lambda: (self.governor.elapsed, self.bus.seq), self.cancel, lose)
+        served = self._served = Served(lambda: (self.governor.elapsed, self.bus.seq), self.cancel, lose)
+        taker = self._kept.serve(served.progress, served.cancel, served.lose)
         if taker is not None and content == "journal":
             self.bus.keep_content(taker)
             return self.bus
@@ -585,7 +587,7 @@ class TeamRun:
     def context(self, purpose: str) -> WorkContext:
         """Return governed models for work outside attempts: "plan" and "evaluate" have their share of the budget."""
         governor, step = self._budgets.purpose(purpose), self._places.name(purpose)
-        return WorkContext(self._services, governor, Role(purpose), step=step, task_id=None, member=None)
+        return WorkContext(self._services, governor, role_of(purpose), step=step, task_id=None, member=None)
 
     # ------------------------------------------------------------------ tasks
 
@@ -698,16 +700,13 @@ class TeamRun:
 
     async def hand_over(self, task: Task, member: str) -> bool:
         """Give a task to another member; False if that member cannot pay for the task. Recorded."""
-        task_run, dispatcher = self._task_run(task), self._dispatcher
-        assert dispatcher is not None
-        key = task_run.records.key("hand_over", task.id, task_run.attempts + 1) + f":{member}"
-        recorded = task_run.records.recall(key)
-        if recorded is MISSING:
-            recorded = task_run.interrupted is None and dispatcher.hand_over(task_run, member, paid=False)
-            task_run.records.put(key, recorded)
-        elif recorded:
-            dispatcher.hand_over(task_run, member, paid=True)
-        return bool(recorded)
+        assert self._dispatcher is not None
+        return self._dispatcher.hand_over(self._task_run(task), member)
+
+    def give_back(self, task: Task) -> None:
+        """Give back what a task that will not be attempted again has not spent; its end would give it back too."""
+        assert self._dispatcher is not None
+        self._dispatcher.give_back(self._task_run(task))
 
     async def pause(self, task: Task, seconds: float) -> None:
         """Wait inside a task's body without its slot, as between two tries; not if the next one is recorded."""

@@ -12,7 +12,7 @@ from anyio.lowlevel import checkpoint_if_cancelled
 
 from kairo_team import events
 from kairo_team.budget import Budget, HaltReason
-from kairo_team.engine.records.replay import PlanRecords, RecordedStart, Unpaid
+from kairo_team.engine.records.plan_records import MISSING, PlanRecords, RecordedStart, Unpaid
 from kairo_team.engine.tasks.member_budgets import lacks
 from kairo_team.engine.tasks.task_budgets import TaskBudgets
 from kairo_team.engine.tasks.task_run import (
@@ -139,9 +139,12 @@ class Dispatcher:
                 # Nothing in flight can give budget back any more, so each waiting task starts now or fails.
                 self._requeue_all()
             elif self._held_back or self._parked:
+                # Everything left stays open until the run ends.
                 break
             elif self.board.unended:
-                raise ContractBreach(f"no task is ready and none in flight: {self._histories()}")
+                open_tasks = (one for one in self.tasks.values() if not one.ended)
+                histories = "; ".join(f"{one.task.id}: {' -> '.join(one.history)}" for one in open_tasks)
+                raise ContractBreach(f"no task is ready and none in flight: {histories}")
         self.on_end()
         await checkpoint_if_cancelled()  # if that ended the run, the code after the loop must not run
         raise StopAsyncIteration
@@ -150,6 +153,7 @@ class Dispatcher:
         if self._has_returned:
             self._has_returned = False
             self._serve_waiting()  # before a task that has not begun takes it
+            # The looks are shared out among the queues: none waits because another one is long.
             each = _LOOKS // (len(self._without_budget) or 1)
             for payers in list(islice(self._without_budget, _LOOKS)):
                 self._requeue(payers, min(max(each, 1), _LOOK_AGAIN_AT))
@@ -164,6 +168,7 @@ class Dispatcher:
             task_run = self.tasks[entry.task.id]
             start = None if task_run.records.is_new else task_run.records.start_of(entry.task.id)
             if start is RecordedStart.NEVER:
+                # The recorded run ended before this start, so here the task waits for that end.
                 self.board.release(member)
                 self._held_back += 1
             elif isinstance(start, Unpaid):
@@ -243,17 +248,27 @@ class Dispatcher:
 
     # ------------------------------------------------------------------ changes of the plan
 
-    def hand_over(self, task_run: TaskRun, member: str, *, paid: bool) -> bool:
+    def hand_over(self, task_run: TaskRun, member: str) -> bool:
+        """Give a task in flight to another member; False if its budget does not cover the task. Recorded."""
+        key = task_run.records.key("hand_over", task_run.task.id, task_run.attempts + 1) + f":{member}"
+        recorded = task_run.records.recall(key)
+        if recorded is MISSING:
+            recorded = task_run.interrupted is None and self._hand_over(task_run, member, paid=False)
+            task_run.records.put(key, recorded)
+        elif recorded:
+            self._hand_over(task_run, member, paid=True)
+        return bool(recorded)
+
+    def _hand_over(self, task_run: TaskRun, member: str, *, paid: bool) -> bool:
         """Carve a budget for a task in flight with another member; False if there is not enough.
 
-        The first member gets its unused budget back before that. A task that cannot be handed over stays with its
-        member, with a new budget. `paid`: nothing has to be set aside.
+        A task that cannot be handed over stays with its member, with a new budget. `paid`: nothing has to be set aside.
         """
         if task_run.member == member:
             return True
         self.release_lease(task_run)
         old = task_run.governor
-        if old is not None:
+        if old is not None:  # the unused part goes back first: the next carve may need it
             task_run.book_before_hand_over(old.usage)
             old.close()
             self._emit_return(task_run)
@@ -370,7 +385,7 @@ class Dispatcher:
             # The usage of a cancelled task does not show how much such a task needs.
             if to is not CANCELLED:
                 self.budgets.learn(task_run, ran_out=task_run.for_halt and to is FAILED)
-            self._give_back(task_run, to)
+            self._release(task_run, to)
         elif pending:
             self.budgets.take_weight(task_run.entry, exact_weight(task_run.task.weight))
         self.emit_end(task_run, verdict)
@@ -402,16 +417,16 @@ class Dispatcher:
             return _needs_one(last)
         found = [self.board.entries[name] for name in depends_on]
         lost = [repr(one.task.id) for one in found if one.ended and not one.accepted]
-        left = f"only {len(found) - len(lost)}" if len(lost) < len(found) else "none"
+        left = f"only {len(found) - len(lost):,}" if len(lost) < len(found) else "none"
         more = f" and {len(lost) - _MOST_NAMED} more" if len(lost) > _MOST_NAMED else ""
-        needs = f"it needs {entry.needed} of its {len(found)} dependencies"
+        needs = f"it needs {entry.needed:,} of its {len(found):,} dependencies"
         return f"{needs}, and {left} can be accepted: {', '.join(lost[:_MOST_NAMED])}{more} were not"
 
     def suspend(self, task_run: TaskRun, reason: str) -> None:
         """Suspend a task until a person decides: it gives everything back, and its dependents wait with it."""
         task_run.move(SUSPENDED)
         task_run.error = reason
-        self._give_back(task_run, SUSPENDED)
+        self._release(task_run, SUSPENDED)
         self._held_back += 1
         self.changed()
 
@@ -432,7 +447,16 @@ class Dispatcher:
         if self.on_ended is not None:
             self.on_ended(task_run)
 
-    def _give_back(self, task_run: TaskRun, to: TaskState) -> None:
+    def give_back(self, task_run: TaskRun) -> None:
+        """Close the account of a task in flight that will not be attempted again, before it ends."""
+        if task_run.governor is None or not task_run.in_flight:
+            return
+        self.budgets.learn(task_run, ran_out=task_run.for_halt)
+        task_run.governor.close()
+        task_run.governor = None
+        self._emit_return(task_run)
+
+    def _release(self, task_run: TaskRun, to: TaskState) -> None:
         if task_run.leased is not None:
             self.release_lease(task_run)
         if task_run.governor is not None:
@@ -570,6 +594,7 @@ class Dispatcher:
         """
         self._release_slot(task_run)
         waited: T | None = None
+        # The scope is the task's, so that `Steering` can end the wait.
         with anyio.CancelScope() as task_run.wait:
             waited = await wait(*args)
             await self._take_slot(task_run)
@@ -647,9 +672,6 @@ class Dispatcher:
         if task_run.has_slot:
             self._release_slot(task_run)
         self.changed()
-
-    def _histories(self) -> str:
-        return "; ".join(f"{r.task.id}: {' -> '.join(r.history)}" for r in self.tasks.values() if not r.ended)
 
 
 def _payers_of(task_run: TaskRun) -> Payers:

@@ -51,6 +51,7 @@ def open_governor(
         return shared.carve(name, budget) if spent is None else shared.carve_again(name, budget, spent), None
     except (InsufficientBudget, HaltError, GovernorClosed) as short:
         used = spent or NO_USAGE
+        # No more than was used already, so that nothing is left.
         nothing = Budget(used.tokens, used.dollars, used.loops, used.tool_calls)
         governor = Governor(nothing, name=name, clock=clock, restored_usage=spent)
         refused = PlanRefused([f"the runtime's budget does not cover this run: {short}"])
@@ -181,6 +182,7 @@ def _part(limit: int | None, left: int | None, part: float) -> int | None:
     if limit is None:
         return None
     amount = int(limit * part)
+    # None, because a limit of 0 would allow nothing.
     return (amount if left is None else min(amount, left)) or None
 
 

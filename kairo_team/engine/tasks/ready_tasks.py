@@ -197,6 +197,7 @@ class ReadyTasks:
                     _count(dependent, dependent.counts, cause)
                 if dependent.ended:
                     continue
+                # `is_lost` asks the same, but as a property it costs more, and this runs for each edge of the plan.
                 short = dependent.accepted_needs + still_open < dependent.needed
                 if short and dependent.is_lost:
                     ended.append(self._book_end(dependent, accepted=False))
@@ -214,6 +215,7 @@ class ReadyTasks:
         for index, task in enumerate(tasks, len(self.entries)):
             self.entries[task.id] = entry = Entry(task, index, candidates[task.id])
             added.append(entry)
+        # All are on the board before any is connected: they may depend on each other.
         self.unended += len(added)
         for entry in added:
             _connect(entry, self.entries)

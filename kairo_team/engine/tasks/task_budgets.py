@@ -71,6 +71,7 @@ class TaskBudgets:
         task = task_run.task
         starting = task_run.state is PENDING
         weight = exact_weight(task.weight)
+        # A task that starts is still part of what is left; one in flight was subtracted at its start.
         part = weight / (self.weight_left if starting else self.weight_left + weight)
         group = group_of(task_run.entry)
         least = self._needs.of(member) if starting and not paid and member in self._limited else NOTHING
@@ -133,6 +134,7 @@ class TaskBudgets:
     def set_more_aside(self, task_run: TaskRun, governor: Governor, dimension: str, asked: Any) -> Units:
         """Set more aside for a halted task: its share, or `asked` if that is more; return the amount."""
         weight = exact_weight(task_run.task.weight)
+        # All other units of this budget are 0.
         needs = 0 if asked is None else sum(units_of(Budget(**{dimension: asked})))
         got = governor.top_up_share(dimension, weight / (self.weight_left + weight), needs)
         records, guarantee = task_run.records, units_of(governor.guarantee)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 from kairo_team._util.frozen import maker
 from kairo_team.artifacts import Artifact, DoneCall
 from kairo_team.budget import NO_USAGE, Budget, HaltReason, Usage, left_of
-from kairo_team.engine.records.replay import CutShort, PlanRecords
-from kairo_team.errors import IllegalMove
+from kairo_team.engine.records.plan_records import CutShort, PlanRecords
+from kairo_team.errors import IllegalMove, Misuse
 from kairo_team.results import TaskOutcome
 from kairo_team.tasks import Task, TaskStatus
 
@@ -126,6 +126,7 @@ class Path:
         return states[::-1]
 
 
+# One for the whole process: it grows only when a task takes an order of states that none took before.
 NOT_STARTED: Final = Path(PENDING)
 
 _IN_FLIGHT = frozenset({TaskState.IN_FLIGHT, TaskState.GENERATING, TaskState.EVALUATING})
@@ -283,6 +284,15 @@ class TaskRun:
         # Another dependency may have been lost first in that session.
         found = self.last
         return found.error or reason if found is not None and found.status is TaskStatus.SKIPPED else reason
+
+    @property
+    def account(self) -> Governor:
+        """The budget of the next attempt; raises `Misuse` once the task has given it back."""
+        if self.governor is None:
+            raise Misuse(
+                f"task {self.task.id!r} gave its budget back: `TeamRun.give_back` comes after its last attempt"
+            )
+        return self.governor
 
     @property
     def earlier(self) -> TaskOutcome | None:

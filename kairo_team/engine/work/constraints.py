@@ -180,6 +180,7 @@ class AttemptConstraints:
         """Call the agent unless the constraints refuse; the member's watches run in the background."""
         await self._look(0)
         self._refuse_if_decided()
+        # The scopes are never entered: the supervisor looks only at whether they were cancelled.
         stoppers = {
             one: ScopeStopper(anyio.CancelScope()) for one in self._chain.watched if not self._of_run.is_of_all(one)
         }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from anyio.lowlevel import checkpoint
 
+from kairo_team._util.frozen import replaced
 from kairo_team._util.masking import Masker
 from kairo_team.errors import GuardrailDenied, ModelCallError
 from kairo_team.events import ModelDelta, ModelThinking
@@ -41,14 +42,14 @@ def _with_directives(request: ModelRequest, directives: Sequence[str]) -> ModelR
     if not directives:
         return request
     added = Message.user("New directives:\n" + "\n".join(f"- {one}" for one in directives))
-    return replace(request, messages=(*request.messages, added))
+    return replaced(request, messages=(*request.messages, added))
 
 
 def _shown(request: ModelRequest) -> ModelRequest:
     """Return a request for people: without the provider's own form of replies."""
     if all(message.native is None for message in request.messages):
         return request
-    return replace(request, messages=[replace(message, native=None) for message in request.messages])
+    return replaced(request, messages=tuple(replaced(message, native=None) for message in request.messages))
 
 
 class _Pieces:
@@ -169,7 +170,7 @@ class MemberModel:
         services = self._context.services
         if on_text is not None:
             return await self._model.stream(request, *on_text)
-        watched = services.content is not None and services.content.heard
+        watched = services.content is not None and services.content.in_pieces
         if not watched or self._guards_replies or self.name in services.unmetered:
             return await self._model.complete(request)
         report = partial(self._context.report_content, "piece", key)
@@ -193,19 +194,22 @@ class MemberModel:
         try:
             directives = context.directives if self._steerable else ()
             passed = sound_request(await self._guard_request(_with_directives(request, directives)))
+            # The intent: `EarlierCalls` takes None for a call that was about to be made.
             journal.put(key, None)
             if context.services.content is not None:
                 context.report_content("prompt", key, _shown(passed))
             with answering(key):
                 response = await self._ask(passed, key, on_text)
+            # Before the guardrails see the reply: a refused one is paid too.
             answer, context.turns = response, context.turns + 1
             response = await self._guard_reply(self._with_own_ids(response))
         except GuardrailDenied as denied:
+            # The refusal is recorded in place of the reply, so that a resumed run does not pay for the call again.
             await self._record(key, answer, denied)
             await self._refuse(denied)
         await self._record(key, answer, response)
         if context.services.content is not None:
-            context.report_content("reply", key, replace(response, native=None))
+            context.report_content("reply", key, replaced(response, native=None))
         context.denied = None
         self._note_unfinished(response)
         if constraints is not None:
@@ -239,7 +243,7 @@ class MemberModel:
         if not response.tool_calls or not self._steerable:
             return response
         calls = with_own_ids(response.tool_calls, self._context.call_ids)
-        return response if calls == list(response.tool_calls) else replace(response, tool_calls=calls)
+        return response if calls == list(response.tool_calls) else replaced(response, tool_calls=tuple(calls))
 
     async def _repeat(self, chain: GuardrailChain, request: ModelRequest, recorded: Any) -> None:
         """Let guardrails learn again from a recorded call."""
@@ -274,8 +278,9 @@ class MemberModel:
             return response
         passed: Any = await self._pass(chain, GuardrailPhase.POST_MODEL, ModelOutput(response))
         reply: ModelResponse = passed.response
+        # The provider's own form of the reply still has what a guardrail removed.
         changed = (reply.text, reply.tool_calls) != (response.text, response.tool_calls)
-        return replace(reply, native=None) if changed and reply.native is not None else reply
+        return replaced(reply, native=None) if changed and reply.native is not None else reply
 
     async def _pass(self, chain: GuardrailChain, phase: GuardrailPhase, payload: GuardrailPayload) -> GuardrailPayload:
         """Return the payload as the guardrails leave it, or raise `GuardrailDenied`."""

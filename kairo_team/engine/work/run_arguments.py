@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from kairo_team._util.frozen import trusted
+from kairo_team._util.frozen import replaced, trusted
 from kairo_team.budget import Budget
 from kairo_team.errors import Misuse
 from kairo_team.plugins import make, resolve
@@ -35,6 +34,7 @@ def make_request(
     given = {name: value for name, value in beside.items() if value is not None}
     if isinstance(request, str):
         given.setdefault("config", USUAL_CONFIG)
+        # All that is left is valid, so the request is made without its validator.
         plain = type(request) is str and request.strip() and run_id is None and not files
         request = (trusted(TeamExecutionRequest) if plain else TeamExecutionRequest)(request, **given)
     elif given:
@@ -44,7 +44,7 @@ def make_request(
             f"TeamExecutionRequest(goal, {name}=...)"
         )
     if budget is not None:
-        request = replace(request, config=replace(request.config, budget=budget))
+        request = replaced(request, config=replaced(request.config, budget=budget))
     return request
 
 

@@ -19,7 +19,7 @@ from kairo_team.budget import Usage
 from kairo_team.engine.live.event_bus import NOTHING_AROUND, Around
 from kairo_team.engine.live.task_pool import Watch
 from kairo_team.engine.records.earlier_calls import CallsUnderWay, Divergences, EarlierCalls, describe_doubts
-from kairo_team.engine.records.replay import CutShort
+from kairo_team.engine.records.plan_records import CutShort
 from kairo_team.engine.work.constraints import RunConstraints
 from kairo_team.errors import HaltError, JournalError
 from kairo_team.events import CallsDiverged, Content
@@ -118,6 +118,11 @@ class Heard(Protocol):
         """Whether there is a listener."""
         ...
 
+    @property
+    def in_pieces(self) -> bool:
+        """Whether there is a listener for a reply while it is written."""
+        ...
+
 
 class RunServices:
     """Models, prices, prompts, tools and guardrails of one run, and access to its bus from any thread."""
@@ -198,6 +203,7 @@ class RunServices:
         """Makes the attempts elsewhere; None if they are made here."""
         self.earlier_calls: EarlierCalls | None = None
         """The calls of earlier sessions; None in the first session."""
+        # One register with the run around: an interruption ends the whole tree of runs at once.
         self.under_way = CallsUnderWay() if outer_attempt is None else outer_attempt.under_way
         """The calls under way, here and in the runs around this one."""
         self.lost_calls: dict[str, Sequence[RecordedCall]] = {}
@@ -364,9 +370,9 @@ def _build_chains(
 ) -> tuple[GuardrailChain | None, dict[str, GuardrailChain]]:
     """Return the chain of all, and the chains of members with policies of their own, with fresh state for the run.
 
-    Groups are evaluated one after the other, each in its own order: an outer policy changes what an inner one sees.
     Policies of the `outer` attempt keep their state, which they share with that attempt.
     """
+    # Groups are evaluated one after the other, each in its own order: an outer policy changes what an inner one sees.
     common = joined(outer, *(GuardrailChain(group).for_run() for group in everybody if group))
     own = {
         member: joined(common, GuardrailChain(policies).for_run()) for member, policies in members.items() if policies

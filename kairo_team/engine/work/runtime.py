@@ -17,7 +17,7 @@ import anyio
 from anyio import get_cancelled_exc_class
 from anyio.lowlevel import checkpoint_if_cancelled
 
-from kairo_team._util.frozen import known_arguments
+from kairo_team._util.frozen import known_arguments, known_call
 from kairo_team._util.masking import Masker, mask_in_log
 from kairo_team._util.plugin_shapes import as_list, check_function, check_instance, check_plug_in
 from kairo_team._util.threads import run_in_thread
@@ -40,6 +40,7 @@ from kairo_team.engine.records.digests import check_unchanged, digests_of, execu
 from kairo_team.engine.records.journal import Engine, MemoryRecords
 from kairo_team.engine.records.recovery import suspensions_of
 from kairo_team.engine.records.run_handle import Run, Runs
+from kairo_team.engine.work.retention import Retention, takes_age
 from kairo_team.engine.work.run_arguments import make_request, pick_coordinator
 from kairo_team.errors import JournalError, Misuse, NoQuestion, RunFinished, RunNotFound, known
 from kairo_team.governance.governor import Governor
@@ -57,11 +58,11 @@ from kairo_team.recorded import ENDED, Place, RecoveredRun
 from kairo_team.team import Team, TeamConfig, TeamExecutionRequest, name_types, root_budget
 
 if TYPE_CHECKING:
-    from kairo_team.contracts import RunJournal
     from kairo_team.engine.records.earlier_calls import CallsUnderWay
     from kairo_team.engine.records.suspension import Suspension
     from kairo_team.engine.work.constraints import AskedModel
-    from kairo_team.governance.scope import GovernorScope
+    from kairo_team.files import File
+    from kairo_team.governance.cancel_scope import GovernorScope
     from kairo_team.human import HumanDecision, HumanRequest
     from kairo_team.results import ModelUsage, TeamResult
     from kairo_team.tasks import TaskGraph
@@ -70,8 +71,6 @@ if TYPE_CHECKING:
 
 
 _logger = logging.getLogger("kairo_team")
-
-"""The reason of the interruption when a run's session was taken and is given back."""
 
 ContentMode = Literal["none", "events", "journal"]
 """Who gets the texts of the work in events: no one, every subscriber, or the journal alone."""
@@ -168,6 +167,7 @@ class Runtime:
         journal: Journal | None = None,
         engine: Engine | None = None,
         content: ContentMode = "none",
+        retention: float | None = None,
     ) -> None:
         """Make a runtime.
 
@@ -186,7 +186,8 @@ class Runtime:
         process died, `resume` continues a run in a new one. `engine` makes the attempts on other machines, such as
         `Cluster("postgresql://...")`, and has a journal of its own. `content` says who gets prompts, replies, arguments
         and results of tools, and artifacts, in `content` events: no one ("none"), every subscriber ("events"), or the
-        journal alone ("journal").
+        journal alone ("journal"). `retention` deletes runs from the journal that many seconds after their end, such as
+        30 * 86_400: when a run begins, at most once an hour; None keeps them.
         """
         self.subscribers = _check_subscribers(subscribers)
         self.models = ModelResolver(models)
@@ -222,6 +223,11 @@ class Runtime:
         """Where runs are recorded; None: in memory."""
         self.content: ContentMode = _check_content(content, journal)
         """Who gets the texts of the work in events."""
+        self._retention = None if retention is None else Retention(retention)
+        if self._retention is not None and journal is not None and not takes_age(journal):
+            raise ValueError(
+                f"Runtime.retention needs a journal with forget(older_than=), which {journal!r:.80} has not"
+            )
         self.runs = Runs()
         self._takings = Takings()
         self._group: anyio.abc.TaskGroup | None = None
@@ -257,6 +263,7 @@ class Runtime:
         finally:
             await self._takings.given_back()
 
+    @known_call
     async def start(
         self,
         team: Team,
@@ -266,14 +273,16 @@ class Runtime:
         config: TeamConfig | None = None,
         budget: Budget | None = None,
         run_id: str | None = None,
+        files: Sequence[File] = (),
         coordinator: TeamCoordinator | str | None = None,
     ) -> Run:
         """Begin a run in the background and return its handle, which keeps all its events, once it has begun.
 
-        The arguments are those of `kairo_team.run`. Raises `RunExists` for a request that was run before here, and
-        `Misuse` outside `async with Runtime(...)`. If `start` is cancelled before it returns, so is the run.
+        The arguments are those of `kairo_team.run`, without `resume` and `runtime`. Raises `RunExists` for a request
+        that was run before here, and `Misuse` outside `async with Runtime(...)`. If `start` is cancelled before it
+        returns, so is the run.
         """
-        run = self._begin(team, make_request(team, request, budget, plan, config, run_id), coordinator)
+        run = self._begin(team, make_request(team, request, budget, plan, config, run_id, files), coordinator)
         try:
             await run.wait_until_begun()
         except BaseException:
@@ -282,6 +291,7 @@ class Runtime:
         return run
 
     @asynccontextmanager
+    @known_call
     async def stream(
         self,
         team: Team,
@@ -291,13 +301,14 @@ class Runtime:
         config: TeamConfig | None = None,
         budget: Budget | None = None,
         run_id: str | None = None,
+        files: Sequence[File] = (),
         coordinator: TeamCoordinator | str | None = None,
     ) -> AsyncGenerator[Run]:
         """Begin a run like `start`, for a block; leaving the block before the run has ended cancels the run and waits.
 
         Use it as `async with runtime.stream(team, request) as run: async for event in run.events(): ...`.
         """
-        run = self._begin(team, make_request(team, request, budget, plan, config, run_id), coordinator)
+        run = self._begin(team, make_request(team, request, budget, plan, config, run_id, files), coordinator)
         try:
             await run.wait_until_begun()
             yield run
@@ -307,6 +318,7 @@ class Runtime:
             with anyio.CancelScope(shield=True):
                 await run.wait()
 
+    @known_call
     async def resume(
         self,
         run_id: str,
@@ -338,6 +350,7 @@ class Runtime:
         try:
             return await self._go_on(run, team, given_one, digests, budget, allow_changes)
         finally:
+            # No session began, so nothing else would give the run back.
             if self.store is not None and not run.sessions:
                 await _leave_as_it_was(self.store, taken)
 
@@ -359,6 +372,7 @@ class Runtime:
         if budget is not None:  # the team's timeout stays
             earlier = earlier._replace(budget=root_budget(replace(earlier.request.config, budget=budget)))
         if run.within is None and self.governor is not None:
+            # A trial: if the shared budget does not cover the run, that is raised before a session begins.
             self.governor.carve_again(team.name, earlier.budget, earlier.usage).close()
         run.suspension = earlier
         execute = self._executing(team, earlier.request, coordinator)
@@ -380,6 +394,7 @@ class Runtime:
         """Take a run from the journal, with the runs inside it; `PlanMismatch` for what has changed since it began."""
         if run_id in self.runs and (self.runs[run_id].live or self.runs[run_id].resuming):
             raise Misuse(f"run {run_id!r} is running: there is nothing to resume")
+        await self._delete_old(journal)
         digests = await run_in_thread(partial(journal.digests, run_id))
         check_unchanged(run_id, digests, now, allow_changes)
         found = await self._takings.take(partial(journal.recover, run_id, **given), runs=_taken)
@@ -476,6 +491,7 @@ class Runtime:
         """Return a nested runtime for teams inside an attempt of a run: they spend its budget, and ask its gate."""
         nested = copy(self)
         # The runtime's rules apply to that attempt, and so to everything inside it, already.
+        # The copy shares `runs`: so `pending` and `answer` here reach the questions of the runs inside.
         nested.constraints, nested.guardrails = (), ()
         nested.governor, nested.within, nested.gate = attempt.governor, run_id, gate
         nested.outer_attempt, nested.grace = attempt, min(grace, self.grace)
@@ -485,6 +501,7 @@ class Runtime:
     def on(self, journal: Journal | None, engine: Engine | None, subscribers: Sequence[Subscriber]) -> Runtime:
         """Return a copy of this runtime, without its runs and subscribers, on another journal and engine."""
         other = copy(self)
+        # Another journal may have a run of the same id.
         other.subscribers, other.runs = tuple(subscribers), Runs()
         other.store, other.engine = journal, engine
         return other
@@ -513,10 +530,17 @@ class Runtime:
         """Return where the steps of a new run are recorded; raise `RunExists` for an id that is recorded."""
         if self.store is None:
             return self.journal_for(request.run_id)
+        if self.within is None:
+            await self._delete_old(self.store)
         outer = self.outer_attempt
         place = None if outer is None or self.within is None else Place(self.within, outer.step, outer.member)
         digests = digests_of(team, self.templates, executed())
         return await self._takings.take(self.store.begin, request, team, digests, place, runs=_begun)
+
+    async def _delete_old(self, journal: Journal) -> None:
+        """Delete runs that ended longer ago than the retention, before another one begins."""
+        if self._retention is not None:
+            await self._retention.apply(journal)
 
     def journal_for(self, run_id: str) -> Records:
         """Return where the run's steps are recorded: an internal seam without a promise."""
@@ -600,6 +624,7 @@ def _check_secrets(secrets: Iterable[str]) -> tuple[str, ...]:
 
 
 LEFT: Final = "the run does not continue here"
+"""The reason of the interruption when a run's session was taken and is given back."""
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team import events
 from kairo_team.budget import Budget, to_dollars, to_picodollars
-from kairo_team.engine.records.replay import RAISED_BUDGET
+from kairo_team.engine.records.plan_records import RAISED_BUDGET
 from kairo_team.engine.tasks.task_run import PENDING, TaskRun, TaskState
 from kairo_team.errors import Misuse, RunFinished, known
 from kairo_team.governance.ledger import DIMENSIONS, units_of
@@ -17,7 +17,6 @@ from kairo_team.tasks import TaskStatus
 if TYPE_CHECKING:
     from kairo_team.engine.records.run_scope import RunScope
     from kairo_team.engine.tasks.dispatcher import Dispatcher
-    from kairo_team.engine.tasks.task_run import TaskRun
     from kairo_team.errors import PlanRefused
 
 _WARN_AT: Final = 0.8
@@ -41,6 +40,7 @@ class Steering:
         """Called with each directive: the task id, or None for all tasks, and the text."""
         self.dispatcher: Dispatcher | None = None
         """Has the tasks of the current plan."""
+        # Without a limit it is 0 units, and `inf` is never reached.
         self._marks: list[float] = [limit * _WARN_AT or inf for limit in units_of(scope.governor.budget)]
         """Usage at which a warning is emitted, in ledger units, by dimension."""
         self.watches = min(self._marks) < inf
@@ -83,6 +83,7 @@ class Steering:
             task_run.records.put_cancelled(task_id, reason, started=False)
             dispatcher.end(task_run, TaskState.SKIPPED, reason)
             return
+        # `interrupted` of a waiting task is its question, which the reason replaces.
         task_run.interrupted = reason if waits else task_run.interrupted or reason
         if waits:
             dispatcher.end(task_run, *task_run.real_end(TaskState.CANCELLED, reason, None))
@@ -104,6 +105,7 @@ class Steering:
             raise ValueError(f"top_up takes a Budget, such as kt.Budget(tokens=500), not {budget!r}")
         if self._refused is not None:
             raise Misuse(f"run {self._run_id!r} cannot be topped up: {self._refused}")
+        # First: if the account has less left, it raises, and nothing has changed yet.
         self._set_aside(budget)
         self._governor.top_up(budget)
         self._journal.put(RAISED_BUDGET, self._governor.budget)

@@ -33,7 +33,7 @@ from kairo_team.events import (
 )
 from kairo_team.governance.guardrails import GuardrailAction, GuardrailPhase, GuardrailRuling
 from kairo_team.human import HumanDecision, HumanRequest
-from kairo_team.messages import Billing, ModelRequest
+from kairo_team.messages import PLAIN, ModelRequest, ModelResponse
 from kairo_team.models.call_keys import call_key
 from kairo_team.models.governed_model import CallOutcome, GovernedModel, StartedTry
 from kairo_team.results import AgentOutput, AgentStatus, ModelUsage
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from kairo_team.contracts import CallLog, ChatModel, GovernedChatModel, GuardrailPolicy, RunJournal, ToolSource
     from kairo_team.engine.work.run_services import RunServices
     from kairo_team.engine.work.runtime import Runtime
+    from kairo_team.governance.cancel_scope import GovernorScope
     from kairo_team.governance.governor import Governor
-    from kairo_team.governance.scope import GovernorScope
     from kairo_team.team import Role
     from kairo_team.tools.permissions import ToolPermissions
     from kairo_team.tools.result import ToolResult
@@ -120,6 +120,7 @@ class _CallLog:
     def answered(self, number: int, answer: object, usage: Usage) -> None:
         """Keep a call's answer and usage until the answer is recorded."""
         self._sent.pop(number, None)
+        # The answer is kept with them: else another object could get its `id`.
         self._answered[id(answer)] = (answer, number, usage)
 
     async def record(self, key: str, answer: object, value: object) -> None:
@@ -451,6 +452,7 @@ class WorkContext:
 
     def recall_tool(self, tool: str, arguments: Mapping[str, Any] | str) -> tuple[str, ToolResult | None]:
         """Return the tool call's key in the journal, and the recorded result if it was made before."""
+        # Sorted, because the same arguments in another order are the same call.
         given = arguments if isinstance(arguments, str) else repr(sorted(arguments.items()))
         key = self._asked(self._call_key(f"{tool}\n{given}".encode("utf-8", "surrogatepass")))
         recorded: Any = self.services.journal.get(key, None)
@@ -459,10 +461,11 @@ class WorkContext:
     def _asked(self, key: str) -> str:
         """Record that a call is requested, for comparison with earlier sessions; return its key."""
         if self.services.earlier_calls is not None:
-            self.services.earlier_calls.ask(self.step, key)
+            self.services.earlier_calls.note_call(self.step, key)
         return key
 
     def _call_key(self, asked: bytes) -> str:
+        # Equal calls get numbers: each is paid by itself, and a resumed run answers the second by the second reply.
         digest = hashlib.sha256(asked).hexdigest()[:16]
         self._calls = self._calls or {}
         self._calls[digest] = number = self._calls.get(digest, 0) + 1
@@ -483,6 +486,7 @@ class WorkContext:
         attempt = int(self.step.rpartition(":")[2])
         text = f"may {self.member!r} call {tool!r}? {reason}"
         asked = HumanRequest("tool", text, subject, self.task_id, self.member, attempt, consequences=_OF_A_TOOL_CALL)
+        # Digest and number of the call: its step is in the question's key already.
         which = ":".join(call.rsplit(":", 2)[1:])
         key = f"human:{self.step.partition(':')[2]}:tool:{which}:{asked.digest[:16]}"
         decision = await questions.ask(key, asked)
@@ -499,6 +503,7 @@ class WorkContext:
         question = question or self.waiting
         if question is not None and self.scope is not None:
             self.interrupt(question)
+            # The interruption has cancelled the scope around this.
             await sleep_forever()
 
     def name_inner_run(self, team: str, goal: str) -> str:
@@ -534,20 +539,21 @@ class WorkContext:
             reasons[0],
         )
 
-    def _report_model(self, model: str, held: int, held_picodollars: int) -> StartedTry:
+    def _report_model(self, model: str, held: int, held_picodollars: int, most: int | None) -> StartedTry:
         """Emit that a try of a model call is sent; return what emits its end, and what goes around it."""
         services, key = self.services, call_key()
         self._tries = self._tries or Counter()
         self._tries[key] += 1
         about = self._about(key, self._tries[key])
-        around = services.begin(ModelStarted, self.task_id, self.member, model, *about, held, held_picodollars)
+        around = services.begin(ModelStarted, self.task_id, self.member, model, *about, held, held_picodollars, most)
         began = services.clock()
 
-        def end(outcome: CallOutcome, usage: Usage, billing: Billing) -> None:
-            duration = services.clock() - began
+        def end(outcome: CallOutcome, usage: Usage, reply: ModelResponse | None) -> None:
+            duration, billing = services.clock() - began, PLAIN if reply is None else reply.billing
+            said = ("", "") if reply is None else (_finish_of(reply), reply.model)
             cached = min(billing.cached_tokens, usage.prompt_tokens)
             reasoning = min(billing.reasoning_tokens, usage.completion_tokens)
-            ended = (model, outcome, held, usage, *about, duration, held_picodollars, cached, reasoning)
+            ended = (model, outcome, held, usage, *about, duration, held_picodollars, cached, reasoning, *said)
             services.emit(ModelCalled, self.task_id, self.member, *ended)
             services.warn_of_budget()
 
@@ -562,8 +568,8 @@ class WorkContext:
         """Return the common fields of the events of a model call's try."""
         return key, number, self.metadata["purpose"], self._attempt
 
-    def _report_tool_start(self, tool: Tool, key: str) -> Around:
-        about = (tool.name, key, self._attempt, tool.side_effect)
+    def _report_tool_start(self, tool: Tool, key: str, reply_call_id: str) -> Around:
+        about = (tool.name, key, self._attempt, tool.side_effect, reply_call_id)
         return self.services.begin(ToolStarted, self.task_id, self.member, *about)
 
     def _report_tool(
@@ -608,6 +614,11 @@ class WorkContext:
                 put_off=self.put_off,
             )
         return self._pipeline
+
+
+def _finish_of(reply: ModelResponse) -> str:
+    """Return why a reply ended: a whole one that asks for tools ended for that."""
+    return "tool_call" if reply.tool_calls and reply.finish_reason == "stop" else reply.finish_reason
 
 
 @cache

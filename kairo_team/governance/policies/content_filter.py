@@ -16,6 +16,7 @@ from kairo_team.guardrails import GuardrailContext, GuardrailDecision, Guardrail
 Patterns = tuple[re.Pattern[str], ...]
 
 CREDENTIALS: Final = (
+    # `\Z`: a key that is cut off is a key.
     r"(?s:-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY-----|\Z))",
     r"\b(?-i:(?:AKIA|ASIA)[A-Z0-9]{16})\b",
     r"\b(?-i:gh[oprsu]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{22,255}|glpat-[A-Za-z0-9_-]{20,255})",
@@ -100,5 +101,5 @@ class ContentFilter:
 
     def _replace(self, text: str) -> str:
         for pattern in self._masked:
-            text = pattern.sub(lambda _: self.replacement, text)
+            text = pattern.sub(lambda _: self.replacement, text)  # a function, since a string may have group references
         return text

@@ -12,6 +12,7 @@ from kairo_team.governance.guardrails import check_phases
 from kairo_team.governance.policies.text_readings import compiled, readings
 from kairo_team.guardrails import GuardrailContext, GuardrailDecision, GuardrailPayload, GuardrailPhase, ModelInput
 
+# Lazy and bounded, so that no text makes the search slow.
 _GAP: Final = r"\b[^.!?]{0,40}?\b"
 """A few words of the same sentence."""
 _SIGNS: Final[Mapping[str, re.Pattern[str]]] = {
@@ -88,7 +89,7 @@ class InjectionScreen:
         """Look for the signs."""
         found: dict[str, str] = {}
         for piece in _from_outside(context.payload):
-            found = signs_of(piece, {**_SIGNS, **self._own}) | found
+            found = signs_of(piece, {**_SIGNS, **self._own}) | found  # the first quotation of a sign stays
         if not found:
             return GuardrailDecision.allow()
         signs = ", ".join(f"{sign} ({quote})" for sign, quote in found.items())
@@ -104,7 +105,7 @@ def signs_of(text: str, signs: Mapping[str, re.Pattern[str]]) -> dict[str, str]:
     found: dict[str, str] = {}
     hidden = _HIDDEN.search(text)
     if hidden is not None:
-        found["hidden characters"] = ascii(hidden.group())
+        found["hidden characters"] = ascii(hidden.group())  # searched before `readings`, which remove them
     for reading in readings(text):
         for sign, pattern in signs.items():
             if sign not in found and (match := pattern.search(reading)) is not None:

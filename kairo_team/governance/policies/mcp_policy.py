@@ -33,6 +33,7 @@ class McpPolicy:
     """
 
     name: ClassVar[str] = "mcp-policy"
+    # First of all: no other policy sees the arguments of a call that is not allowed.
     order: ClassVar[float] = -math.inf
     phases: ClassVar[frozenset[GuardrailPhase]] = frozenset({GuardrailPhase.PRE_TOOL})
     policy: McpSecurityPolicy = McpSecurityPolicy.DENY_SAFE
@@ -67,6 +68,7 @@ class McpPolicy:
             return "no tool of an MCP server may be used"
         if full in self.denied or tool in self.denied:
             return f"the tool {tool!r} of the MCP server {server!r} is on the denied list"
+        # Else a server could name a tool `other/read` and be taken for the server `other`.
         listed = full in self.allowed or (tool in self.allowed and "/" not in tool)
         if self.policy is McpSecurityPolicy.DENY_SAFE and not listed:
             return f"the tool {tool!r} of the MCP server {server!r} is not on the allowed list"
@@ -87,6 +89,7 @@ class McpPolicy:
         server, tool = context.metadata.get("server"), context.metadata.get("tool")
         if server is None:
             return GuardrailDecision.allow()
+        # A pipeline of another's making may leave them out.
         if not isinstance(server, str) or not isinstance(tool, str):
             return GuardrailDecision.deny(f"{context.target!r} is a tool of a server, and its name there is not known")
         reason = self.refusal(server, tool)

@@ -42,7 +42,7 @@ class OutputValidator:
     async def evaluate(self, context: GuardrailContext) -> GuardrailDecision:
         """Validate the reply's text."""
         reply = context.payload
-        if context.metadata.get("purpose", "generate") != "generate":
+        if context.metadata.get("purpose", "generate") != "generate":  # planners and judges reply in forms of their own
             return GuardrailDecision.allow()
         if not isinstance(reply, ModelOutput) or reply.response.tool_calls:
             return GuardrailDecision.allow()
@@ -88,6 +88,7 @@ def _by_type(kind: Any) -> Fault:
         try:
             adapter.validate_json(text)
         except ValidationError as error:
+            # Without the input, which may be long or secret.
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(str(step) for step in first["loc"]) or "its root"
             return f"does not have the required form: at {where}: {first['msg']:.300}"

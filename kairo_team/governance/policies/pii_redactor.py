@@ -18,6 +18,7 @@ from kairo_team.guardrails import GuardrailContext, GuardrailDecision, Guardrail
 Replace = Callable[[str, str], tuple[str, int]]
 """Takes a text and the replacement; returns the new text and the number of replacements."""
 
+# Repetitions are bounded, or possessive as a whole, so that no text makes a search slow.
 _EMAIL: Final = re.compile(r"[\w.+%'-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24}")
 _SSN: Final = re.compile(r"(?<![\w-])(?!000|666|9)\d{3}([- ])(?!00)\d{2}\1(?!0000)\d{4}(?![\w-])")
 _IBAN_RUN: Final = re.compile(r"(?<![A-Za-z0-9])[A-Za-z]{2}\d{2}(?:[ -]?[A-Za-z0-9])*+")
@@ -136,9 +137,10 @@ def _numbers(
     for first, (start, _) in enumerate(groups):
         if start < free or run[start] not in begins:
             continue
+        # The longest first, because a shorter number may be its beginning.
         for end in reversed(list(_ends(groups[first : first + max(lengths)], lengths))):
             if is_one(run[start:end]):
-                yield start - (run[start - 1 : start] == "("), end
+                yield start - (run[start - 1 : start] == "("), end  # with the parenthesis of an area code
                 free = end
                 break
 
@@ -188,7 +190,7 @@ def _is_iban(number: str) -> bool:
 
 FINDERS: Final[Mapping[str, Replace]] = {
     "EMAIL": _checked(_EMAIL, _any),
-    "IBAN": _within(_IBAN_RUN, _ibans),
+    "IBAN": _within(_IBAN_RUN, _ibans),  # before cards and phones, which its digits could pass for
     "CREDIT_CARD": _within(_DIGITS, _cards),
     "US_SSN": _checked(_SSN, _any),
     "IP_ADDRESS": _checked(re.compile(f"{_IPV6.pattern}|{_IPV4.pattern}"), _is_address),
@@ -230,6 +232,7 @@ class PiiRedactor:
             raise ValueError("a PiiRedactor needs kinds or patterns to look for: without any it redacts nothing")
         object.__setattr__(self, "kinds", tuple(kind for kind in FINDERS if kind in wanted))
         object.__setattr__(self, "patterns", freeze(self.patterns))
+        # The user's own patterns come first.
         object.__setattr__(self, "_finders", own | {kind: FINDERS[kind] for kind in FINDERS if kind in wanted})
         object.__setattr__(self, "phases", check_phases(self.name, self.phases))
 
@@ -258,6 +261,7 @@ def _own(patterns: Any) -> dict[str, Replace]:
     made = compiled("PiiRedactor.patterns", tuple(by_label.values()), ignore_case=False)
 
     def replaces(position: int) -> Replace:
+        # A factory, because a closure in the comprehension would see only its last `position`.
         return lambda text, label: made[position].subn(lambda _: label, text)
 
     return {label: replaces(position) for position, label in enumerate(by_label)}

@@ -47,8 +47,9 @@ def rewrite(text: str, function: TextFunction) -> str:
         text = json.dumps(mapped, ensure_ascii=False)
     changed = function(text)
     if text.isascii():
-        return changed
+        return changed  # nothing can be disguised
     undisguised = function(plain(text))
+    # Equal: no match was disguised, and the text keeps its characters.
     return changed if plain(changed) == undisguised else undisguised
 
 
@@ -77,6 +78,6 @@ def _compile(owner: str, pattern: Any, *, ignore_case: bool) -> re.Pattern[str]:
         made = re.compile(pattern, re.IGNORECASE if ignore_case else 0)
     except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"{owner}: {pattern!r} is not a regular expression: {error}") from error
-    if made.search("") is not None:
+    if made.search("") is not None:  # it would deny, or replace, between all characters
         raise ValueError(f"{owner}: {pattern!r} matches every text, even an empty one")
     return made

@@ -72,6 +72,7 @@ class ToolAudit:
         """Write the record; a failure is only logged."""
         try:
             with AWAITED_CALL:
+                # Masked last, over the whole record: a secret may be in the arguments and in the result.
                 await self._write(masked(_record(context, self.longest)))
         except Exception as error:  # noqa: BLE001 - a lost record does not stop the work
             _logger.warning("tool-audit: a record of %r is lost: %s", context.target, problem_of(error))
@@ -103,10 +104,10 @@ def _record(context: GuardrailContext, longest: int) -> Record:
 
 
 def _append(path: str | os.PathLike[str], line: str) -> None:
-    """Append a line in one write, so that lines of several writers never mix; never wait for a reader of a pipe."""
+    """Append a line; never wait for a reader of a pipe."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
-    file = os.open(path, flags, 0o600)
+    file = os.open(path, flags, 0o600)  # arguments may be private
     try:
-        os.write(file, line.encode() + b"\n")
+        os.write(file, line.encode() + b"\n")  # one write: lines of several writers never mix
     finally:
         os.close(file)

@@ -55,6 +55,7 @@ class ToolLoop:
 
     def _count(self, context: GuardrailContext, call: bytes) -> int:
         metadata = context.metadata
+        # Members and tasks run at the same time: each has a row of its own.
         key = (metadata.get("run_id"), metadata.get("task_id"), context.member)
         last, times = self._rows.get(key, (b"", 0))
         number = times + 1 if call == last else 1
@@ -64,4 +65,4 @@ class ToolLoop:
 
 def _fingerprint(call: ToolInput) -> bytes:
     body = json.dumps([call.name, call.arguments], sort_keys=True)
-    return hashlib.sha256(body.encode()).digest()
+    return hashlib.sha256(body.encode()).digest()  # a digest, so that long arguments are not kept

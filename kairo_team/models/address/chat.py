@@ -56,7 +56,7 @@ class Chat:
 
     def read(self, body: Json, provider: str) -> Asked:
         """Return the request; raises `Refused` for one that cannot be carried."""
-        rest = dict(body)
+        rest = dict(body)  # read fields are taken out; the rest goes to the provider
         refuse_fields(rest, _REFUSED)
         if rest.pop("n", None) not in (None, 1):
             raise cannot("n", "one reply is made for each request")
@@ -115,8 +115,9 @@ class _Chunks:
 
     def end(self, response: ModelResponse) -> str:
         """Return the chunks that complete the reply."""
-        self._head["model"] = response.model
+        self._head["model"] = response.model  # a fallback may have answered
         sent = "" if self._sent else self._chunk({"role": "assistant", "content": ""})
+        # A model that cannot stream has sent no piece, so the parts come here.
         if "thinking" not in self._sent and (thoughts := thoughts_of(response)):
             sent += self._chunk({"reasoning_content": thoughts})
         if "text" not in self._sent and response.text:
@@ -125,6 +126,7 @@ class _Chunks:
             sent += self._chunk({"tool_calls": [{"index": at, **_written(call)}]})
         sent += self._chunk({}, _finish(response))
         if self._asked.usage_in_stream:
+            # OpenAI sends usage in a chunk without choices.
             sent += event(self._head | {"choices": [], "usage": usage_of(response)})
         return sent + "data: [DONE]\n\n"
 
@@ -146,6 +148,7 @@ def choice_of(rest: Json) -> Json:
             return settings
         case "none" | "required" as word:
             return settings | {"tool_choice": word}
+        # The second form is the one of Responses.
         case {"type": "function", "function": {"name": str(name)}} | {"type": "function", "name": str(name)}:
             return settings | {"tool_choice": [name]}
         case other:
@@ -252,6 +255,6 @@ def _written(call: ToolCall) -> Json:
 
 
 def _finish(response: ModelResponse) -> str:
-    if response.finish_reason == "stop" and response.tool_calls:
+    if response.finish_reason == "stop" and response.tool_calls:  # clients run tools only after this word
         return "tool_calls"
     return response.finish_reason

@@ -37,7 +37,7 @@ class Head:
     def header(self, name: str) -> str:
         """Return the value of a header; "" unless it is there exactly once."""
         found = [value for one, value in self.headers if one == name]
-        return found[0] if len(found) == 1 else ""
+        return found[0] if len(found) == 1 else ""  # two keys are as good as none: which one counts would be a guess
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,7 @@ AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
 async def reply_of(app: AsgiApp, head: Head, body: bytes) -> Reply:
     """Return the whole response of an ASGI application to a request."""
     given = [{"type": "http.request", "body": body, "more_body": False}]
+    # 500 for an application that returns without a response.
     status, headers, parts = 500, list[tuple[str, str]](), list[bytes]()
 
     async def receive() -> Any:
@@ -97,7 +98,7 @@ async def reply_of(app: AsgiApp, head: Head, body: bytes) -> Reply:
         "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in head.headers],
     }
     await app(scope, receive, send)
-    own = {"content-type", "content-length", "cache-control"}
+    own = {"content-type", "content-length", "cache-control"}  # `_send` writes these itself
     kind = next((value for name, value in headers if name == "content-type"), "application/json")
     return Reply(status, b"".join(parts), kind, [one for one in headers if one[0] not in own])
 
@@ -117,6 +118,7 @@ class Connection:
     async def serve(self) -> None:
         """Answer requests until the client leaves; an error of one connection is not one of the attempt."""
         async with self._stream:
+            # A client may leave at any moment, and then no reply can reach it.
             with suppress(_Gone, anyio.BrokenResourceError, anyio.ClosedResourceError, h11.LocalProtocolError):
                 try:
                     patience = _PATIENCE
@@ -149,6 +151,7 @@ class Connection:
 
             async def body() -> bytes:
                 read = await self._read_body()
+                # Only now: before, the body and the watch would both read from the stream.
                 tasks.start_soon(self._watch, tasks.cancel_scope)
                 return read
 
@@ -163,11 +166,11 @@ class Connection:
             while early <= _MAX_HEAD:
                 data = await self._stream.receive()
                 self._http.receive_data(data)
-                early += len(data)
+                early += len(data)  # a client may send its next request early, but not without limit
         scope.cancel()
 
     async def _read_body(self) -> bytes:
-        if self._http.they_are_waiting_for_100_continue:
+        if self._http.they_are_waiting_for_100_continue:  # without this word such a client would never send its body
             go_on = h11.InformationalResponse(status_code=100, headers=[])
             await self._stream.send(self._http.send(go_on) or b"")
         parts: list[bytes] = []

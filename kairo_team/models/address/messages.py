@@ -42,6 +42,7 @@ _REFUSED: Final = {
     "container": "the provider's own tools cannot be limited",
 }
 _REASONS: Final = {"length": "max_tokens", "content_filter": "refusal", "stop": "end_turn"}
+# Clients send a thinking block back only with a signature; the real one stays with the reply that is kept here.
 _SIGNATURE: Final = "kept-by-the-governed-address"
 _THOUGHTS: Final = ("thinking", "redacted_thinking")
 """Blocks that go back to the model with the reply they came from, as its provider wrote it."""
@@ -102,8 +103,10 @@ class _Events:
 
     def piece(self, kind: Piece, text: str) -> str:
         """Return the events of a piece. Reasoning is left out if it was not asked for, or comes after the text."""
+        # Blocks come in order in this format: a thought cannot follow the text.
         if kind == "thinking" and (not self._asked.shows_thoughts or "text" in self._sent):
             return ""
+        # The usage is unknown until the reply ends; `message_delta` corrects it.
         sent = "" if self._begun else self._begin(self._model, {"input_tokens": 0})
         if self._open != kind:
             sent += self._close()
@@ -133,6 +136,7 @@ class _Events:
         sent = "" if self._begun else self._begin(response.model, usage)
         sent += self._close()
         for block in _blocks(self._asked, response):
+            # These were sent as pieces.
             if block["type"] in self._sent or (block["type"] == "thinking" and self._sent):
                 continue
             empty, deltas = _pieces(block)
@@ -196,6 +200,7 @@ def _choice(choice: Any) -> Json:
 
 
 def _tool(tool: Json) -> ToolSpec:
+    # Tools of other types run at the provider.
     check_kind(tool.get("type") or "custom", ["custom"], "a tool")
     return tool_spec(tool.get("name"), tool.get("description"), tool.get("input_schema"))
 
@@ -244,7 +249,7 @@ def _assistant(content: Any) -> Message:
     for block in objects(content, "content"):
         kind = block.get("type")
         if kind in _THOUGHTS:
-            continue
+            continue  # `Natives` puts them back as the provider wrote them
         check_kind(kind, ("text", "tool_use", *_THOUGHTS), "a block of the assistant")
         if kind == "text":
             texts.append(a_text(block.get("text"), "text"))
@@ -314,6 +319,7 @@ def _usage(response: ModelResponse) -> Json:
         return {"input_tokens": 0, "output_tokens": 0}
     written = billing.cache_write_tokens + billing.cache_write_1h_tokens
     return {
+        # Anthropic counts cached tokens apart; here they are part of the prompt's tokens.
         "input_tokens": max(0, used.prompt_tokens - billing.cached_tokens - written),
         "cache_read_input_tokens": min(billing.cached_tokens, used.prompt_tokens),
         "cache_creation_input_tokens": written,

@@ -96,6 +96,7 @@ class Format(Protocol):
 def parsed(body: bytes) -> Json:
     """Return the JSON object of a body."""
     try:
+        # NaN and Infinity are not JSON, and the provider would refuse the request in its own words.
         found: Any = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         raise Refused("the body of the request is not valid JSON") from None
@@ -142,6 +143,7 @@ def a_length(body: Json) -> int | None:
     for name, value in given.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise Refused(f"{name} must be a number of tokens, at least 1, not {value!r:.80}")
+    # A client may set an old and a new name: the stricter one is safe.
     return min(given.values(), default=None)
 
 
@@ -228,7 +230,7 @@ def user_messages(parts: Iterable[str | File]) -> list[Message]:
         if isinstance(part, File):
             files.append(part)
             continue
-        if files:
+        if files:  # a text after a file begins another message, which keeps the order
             close()
         texts.append(part)
     close()
@@ -242,7 +244,7 @@ def request_of(
     if not messages:
         raise Refused("the request has no messages")
     output = None if schema is None else an_object(schema, "the schema of the reply")
-    if "tool_choice" in settings and not tools:
+    if "tool_choice" in settings and not tools:  # providers refuse a choice among no tools
         settings = {name: value for name, value in settings.items() if name != "tool_choice"}
     return ModelRequest(messages, tools, output, most, settings)
 
@@ -266,6 +268,7 @@ class Natives:
     def _with_native(self, message: Message) -> Message:
         if message.role != "assistant":
             return message
+        # A client that changed the text or the calls gets no native form, which would restore them.
         native = self._natives.get((message.text, tuple(call.id for call in message.tool_calls)))
         return message if native is None else replace(message, native=native)
 
@@ -290,6 +293,7 @@ class Conversations:
         if asked.name:
             earlier = self._until[asked.after] if asked.after is not None else ()
             reply = Message.assistant(response.text, response.tool_calls)
+            # Without the instructions: in this interface they hold for one request.
             self._until[asked.name] = (*earlier, *self._parts(asked)[1], reply)
 
     def _parts(self, asked: Asked) -> tuple[Sequence[Message], Sequence[Message]]:

@@ -58,10 +58,12 @@ class Responses:
         """Return the request; raises `Refused` for one that cannot be carried."""
         rest = dict(body)
         refuse_fields(rest, _REFUSED)
+        # OpenAI stores a reply unless it is asked not to, and a later request may name it.
         name = "" if rest.get("store") is False else f"resp_{secrets.token_hex(12)}"
         after = rest.pop("previous_response_id", None)
         if rest.pop("truncation", None) not in (None, "disabled"):
             raise cannot("truncation", "a conversation is sent whole")
+        # Clients ask for encrypted reasoning as a matter of course; reasoning goes back without it (`Natives`).
         if set(rest.get("include") or ()) - {"reasoning.encrypted_content"}:
             raise cannot("include", "the reply has nothing of that")
         stream = bool(rest.pop("stream", False))
@@ -116,6 +118,7 @@ class _Events:
         )
 
     def _add(self, at: int, item: Json) -> str:
+        # An item is announced empty, and its deltas fill it: clients add both up.
         bare = {name: "" if name == "arguments" else value for name, value in item.items()}
         bare |= {name: list[Any]() for name in ("content", "summary") if name in item}
         return self._send("response.output_item.added", output_index=at, item=bare | {"status": "in_progress"})
@@ -173,6 +176,7 @@ class _Events:
                 self._items[-1]["status"] = status
             sent += self._close()
             known = {one["type"] for one in self._items} | {"reasoning"}
+            # The items that were streamed keep their ids, which clients have seen.
             items = [*self._items, *(one for one in items if one["type"] not in known)]
         for at, item in list(enumerate(items))[len(self._items) :]:
             sent += self._add(at, item) + self._filled(at, item, ("added", "delta", "done"))
@@ -247,7 +251,7 @@ def _messages(items: list[Json]) -> list[Message]:
                 made.append(Message.tool(call_id, text, [part for part in parts if isinstance(part, File)]))
             case {"role": "assistant"} if item.get("type") in _MESSAGE:
                 if calls:
-                    close()
+                    close()  # a text after calls belongs to another reply
                 texts += [part for part in _parts(item.get("content")) if isinstance(part, str)]
             case {"role": "system" | "developer" | "user"} if item.get("type") in _MESSAGE:
                 close()

@@ -6,13 +6,14 @@ import hmac
 import json
 import logging
 import secrets
+import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
-from anyio.abc import SocketAttribute, SocketStream
+from anyio.abc import SocketListener
 
 from kairo_team._util.threads import poster
 from kairo_team.addresses import MCP, ModelAddress
@@ -26,7 +27,7 @@ from kairo_team.models.address.responses import Responses
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from anyio.abc import TaskStatus
+    from anyio.abc import SocketStream, TaskStatus
 
     from kairo_team.contracts import GovernedChatModel
     from kairo_team.messages import ModelRequest, ModelResponse
@@ -69,7 +70,7 @@ class Served:
     def __init__(self, model: GovernedChatModel, begin: Callable[[], Awaitable[object]]) -> None:
         self.error: KairoError | None = None
         """The first error that ends the attempt: no call begins after it."""
-        self.key = secrets.token_urlsafe(32)
+        self.key = secrets.token_urlsafe(32)  # any program on this machine can reach the port
         self.scope = anyio.CancelScope()
         self._model = model
         self._begin = begin
@@ -88,10 +89,10 @@ class Served:
 
     async def answer(self, head: Head, body: Body, send: Send) -> Reply:
         """Answer a request; every failure is an error in the format of its path."""
-        form = _FORMATS.get(head.path, _CHAT)
+        form = _FORMATS.get(head.path, _CHAT)  # an unknown path is refused in the most common format
         sender = _Sender(send)
         try:
-            self._check_key(head)
+            self._check_key(head)  # first: without the key, not even the paths are shown
             if head.path == "/v1/models" and head.method == "GET":
                 return _json(200, self._models())
             self._check_path(head)
@@ -112,6 +113,7 @@ class Served:
         except Exception as raised:
             _logger.exception("a call at the governed address failed")
             error = Refused(f"{type(raised).__name__}: {raised}", 500, "api_error")
+        # The status is sent already, so the error goes into the stream.
         if sender.begun is not None:
             return Reply(200, sender.begun.broken(error).encode(), EVENTS)
         return _json(error.status, form.error(error), _NO_RETRY)
@@ -121,6 +123,7 @@ class Served:
         word, _, token = head.header("authorization").partition(" ")
         if word.lower() == "bearer":
             given = token.strip()
+        # Constant time: `==` would show how many characters are right.
         if not hmac.compare_digest(given.encode(), self.key.encode()):
             why = "the key is not the one of this address: it is address.key, and in address.env()"
             raise Refused(why, 401, "authentication_error")
@@ -143,7 +146,7 @@ class Served:
             return _json(200, {"input_tokens": found})
         if self.error is not None:
             raise self.error
-        await self._begin()
+        await self._begin()  # may end the attempt, so before anything is held
         if asked.stream:
             stream = form.stream(asked, bare_name(self._model.name))
             response = await sender.forward(stream, self._model, request)
@@ -161,6 +164,7 @@ class Served:
         if error is None:
             return None
         refused = self._end(error)
+        # The attempt is over, so the program is not waited for.
         if isinstance(error, TurnEnded):
             self.scope.cancel()
         return refused.sentence
@@ -168,7 +172,7 @@ class Served:
     def _end(self, error: KairoError) -> Refused:
         """Keep the first error that ends the attempt; cancel the block after too many further calls."""
         if self.error is not None:
-            self._refusals += 1
+            self._refusals += 1  # only calls after the first refusal count
         self.error = self.error or error
         if self._refusals >= _LAST_REFUSALS:
             self.scope.cancel()
@@ -220,6 +224,7 @@ class _Sender:
     async def _send_pieces(self, stream: Stream) -> None:
         while True:
             self._news = anyio.Event()
+            # The new event comes first: a piece that arrives during the loop sets it, and the wait returns at once.
             while self._pieces:
                 if events := stream.piece(*self._pieces.popleft()):
                     self.begun = stream
@@ -272,17 +277,30 @@ class ServedModel:
         self._tools = tools
 
     async def __aenter__(self) -> ModelAddress:
+        # Before anything is opened: it may fail, and `__aexit__` would not run.
         tools = None if self._tools is None else await self._tools(self._served.refuse_tool)
-        self._listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=0)
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._listener = await SocketListener.from_socket(self._socket)
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
-        self._served.scope = self._tasks.cancel_scope
+        self._served.scope = self._tasks.cancel_scope  # its end cancels the block that uses the address
         if tools is not None:
             self._served.tools = tools.app
-            await self._tasks.start(tools.serve)
-        self._tasks.start_soon(self._listener.serve, self._served.connect)
-        port: int = self._listener.extra(SocketAttribute.local_port)  # noqa: S610 - anyio's, not a database's
+            try:
+                await self._tasks.start(tools.serve)
+            except BaseException as error:  # the block does not begin, so its end would close nothing
+                await self.__aexit__(type(error), error, error.__traceback__)
+                raise
+        self._tasks.start_soon(self._accept)
+        port: int = self._socket.getsockname()[1]
         return ModelAddress(f"http://127.0.0.1:{port}", self._served.key, self._name, has_tools=tools is not None)
+
+    async def _accept(self) -> None:
+        while True:
+            # `accept` is begun only when it need not wait: asyncio's logs an error, and drops the client, if a client
+            # connects in the moment in which it is cancelled.
+            await anyio.wait_readable(self._socket)
+            self._tasks.start_soon(self._served.connect, await self._listener.accept())
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -293,6 +311,7 @@ class ServedModel:
             await (self._tasks.__aexit__(None, None, None) if failed else self._tasks.__aexit__(kind, error, trace))
         finally:
             with anyio.CancelScope(shield=True):
-                await self._listener.aclose()
+                await self._listener.aclose()  # also after a cancellation: the port must not stay open
+        # A library may have hidden it, or made an error of its own.
         if self._served.error is not None and not isinstance(error, KairoError):
             raise self._served.error from (error if failed else None)

@@ -1,6 +1,10 @@
 // Puts new contents into a part of a page and changes only what differs: scroll, selection, focus and folds stay.
 
+import { arrange as arrangeQuestions } from "./desk.js";
 import { restore } from "./drafts.js";
+import { arrangeAll } from "./tabs.js";
+import { draw } from "./timeline.js";
+import { arrange } from "./tree.js";
 
 const UNITS = [[86400, "day"], [3600, "hour"], [60, "minute"], [1, "second"]];
 
@@ -61,9 +65,18 @@ function changeChildren(old, made) {
   }
 }
 
+// What scripts add to the page's text: bars in their places, folds, tabs.
+export function prepare(root) {
+  draw(root);
+  arrange(root);
+  arrangeAll(root);
+  arrangeQuestions(root);
+}
+
 export function put(part, html) {
   const made = part.cloneNode(false);
   made.innerHTML = html;
+  prepare(made);
   const focused = document.activeElement;
   changeChildren(part, made);
   if (focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });  // it was moved
@@ -72,9 +85,17 @@ export function put(part, html) {
 }
 
 // A change of a text is a list of [first line, number of lines to take away, lines to put there], from the end on.
+// A line is its text, an old line's number, or [that number, a place, number of letters to take away, text to put there].
 export function changed(text, change) {
   if (typeof change === "string") return change;
-  const lines = text.split("\n");
-  for (const [start, number, added] of change) lines.splice(start, number, ...added);
+  const old = text.split("\n"), lines = [...old];
+  for (const [start, number, added] of change) lines.splice(start, number, ...added.map((one) => lineOf(old, one)));
   return lines.join("\n");
+}
+
+function lineOf(old, one) {
+  if (typeof one === "string") return one;
+  if (typeof one === "number") return old[one];
+  const [at, place, number, text] = one;
+  return old[at].slice(0, place) + text + old[at].slice(place + number);
 }

@@ -1,4 +1,4 @@
-// Searches the list of runs while a person types.
+// Searches the list of runs while a person types, and names the runs that are selected.
 
 const WAIT = 300;
 const field = document.getElementById("q");
@@ -21,3 +21,9 @@ if (field && kept && JSON.parse(kept)[0] === field.value) {
   field.focus();
   field.setSelectionRange(JSON.parse(kept)[1], JSON.parse(kept)[1]);
 }
+
+const named = document.querySelector("[data-selected]");
+document.addEventListener("change", ({ target }) => {
+  if (!named || !target.closest(".select")) return;
+  named.textContent = [...document.querySelectorAll(".select :checked")].map((one) => one.name.slice("run ".length)).join(", ");
+});

@@ -99,18 +99,19 @@ class Writer:
     def _write(self, entries: Sequence[Entry]) -> None:
         if all(entry.session is None for entry in entries):
             return
-        pages: list[tuple[LmdbRunJournal, int]] = []
+        written: dict[LmdbRunJournal, int] = {}
         with self._store.env.begin(write=True) as txn:
             book = Book(self._store, txn)
             for entry in entries:
                 if entry.session is not None and (row := self._owned(book, entry.session)) is not None:
                     for change in entry.changes:
                         change(book, row)
-                    pages.append((entry.session, entry.session.write_progress(book, row, *entry.progress)))
+                    entry.session.write_progress(book, row, *entry.progress)
+                    written[entry.session] = row.seq
                     row.updated_at = time.time()
                     book.keep(row)
-        for session, number in pages:
-            session.forget_events(number)
+        for session, seq in written.items():
+            session.forget_events(seq)
 
     def _owned(self, book: Book, session: LmdbRunJournal) -> Row | None:
         row = book.find(session.run_id)
@@ -187,7 +188,7 @@ class LmdbRunJournal:
 
     def interrupt(self, reason: str) -> None:
         """Record nothing more, here and in the runs inside."""
-        inside = [one for one in self._writer.sessions if one.parent == self.run_id and one is not self]
+        inside = [one for one in list(self._writer.sessions) if one.parent == self.run_id and one is not self]
         self._give(_in_state("interrupted"))
         if self._lost is None:
             self._lost = reason
@@ -309,26 +310,22 @@ class LmdbRunJournal:
         if self._lost is None or (late and self.interrupted):
             self._writer.give(Entry(self, changes, self._progress()))
 
-    def write_progress(self, book: Book, row: Row, seconds: float, seq: int) -> int:
-        """Write the events up to a number, and how far the run is; return how many are written."""
-        row.seconds, written = seconds, 0
+    def write_progress(self, book: Book, row: Row, seconds: float, seq: int) -> None:
+        """Write the events up to a number, and how far the run is."""
+        row.seconds = seconds
         for event in list(self._events or ()):
             if event.seq > seq:
                 break
             if event.seq > row.seq:
                 book.put("data", packed(row.number) + EVENT + packed(event.seq), event.to_json().encode())
                 row.seq = event.seq
-            written += 1
         if self._events is None:
             row.seq = max(row.seq, seq)
-        return written
 
-    def forget_events(self, number: int) -> None:
-        """Drop as many events, which are on disk now."""
-        for _ in range(number if self._events else 0):
-            with suppress(IndexError):
-                assert self._events is not None
-                self._events.popleft()
+    def forget_events(self, seq: int) -> None:
+        """Drop the events up to a number, which are on disk now."""
+        while self._events and self._events[0].seq <= seq:
+            self._events.popleft()
 
     # ------------------------------------------------------------------ questions and the end
 

@@ -9,7 +9,7 @@ from functools import partial
 import anyio
 import pytest
 
-from kairo_team.cluster.deaths import forget_deaths, note_death
+from kairo_team.cluster.fatal_units import forget_deaths, note_death
 from kairo_team.cluster.units import Unit, kind_of
 from kairo_team.cluster.worker import _Room
 from kairo_team.durable.codec import decode

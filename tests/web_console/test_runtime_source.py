@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -14,12 +15,14 @@ pytest.importorskip("starlette", reason="the console needs the extra console")
 pytest.importorskip("httpx", reason="the tests of the console need httpx")
 
 import kairo_team as kt
+from kairo_team import events
 from kairo_team.agents import TeamAgent
+from kairo_team.engine.records.run_handle import Runs
 from kairo_team.engine.work import member_model
 from kairo_team.errors import RunFinished, RunNotFound
 from kairo_team.testing import FunctionModel, MemoryJournal
-from kairo_team.web_console import live_runs
-from kairo_team.web_console.live_runs import LiveRuns
+from kairo_team.web_console import runtime_source
+from kairo_team.web_console.runtime_source import RuntimeSource
 from kairo_team.web_console.sources import JournalSource
 from tests.web_console.running import Browser, letter, office, words
 
@@ -47,7 +50,7 @@ async def test_a_run_is_shown_while_it_lives_and_after() -> None:
         await go.wait()
         return " ".join(["heard:", *assignment.directives])
 
-    async with kt.Runtime() as runtime, Browser(LiveRuns(runtime)) as browser:
+    async with kt.Runtime() as runtime, Browser(RuntimeSource(runtime)) as browser:
         run = await runtime.start(team(wait), asked("live-1"))
         while "running" not in words(await browser.read("/run", id="live-1")).partition("Tasks")[2]:
             await anyio.sleep(0.01)
@@ -106,7 +109,7 @@ async def test_what_a_model_writes_is_shown_while_it_writes(
     async with (
         model.send,
         kt.Runtime(content=content, secrets=["harbour"]) as runtime,
-        Browser(LiveRuns(runtime)) as browser,
+        Browser(RuntimeSource(runtime)) as browser,
     ):
         plan = kt.TaskGraph([kt.Task("first", "x")])
         run = await runtime.start(kt.Team("t", [kt.Member("m", work)]), "the goal", plan=plan, run_id="live-1")
@@ -142,7 +145,7 @@ async def test_what_a_call_may_use_is_held_and_not_spent(kept: bool, tmp_path: P
 
     journal = kt.SqliteJournal(tmp_path / "runs.db") if kept else None
     async with kt.Runtime(journal=journal) as runtime:
-        source = LiveRuns(runtime) if journal is None else JournalSource(journal)
+        source = RuntimeSource(runtime) if journal is None else JournalSource(journal)
         run = await runtime.start(kt.Team("t", [kt.Member("m", work)]), asked("live-1", tokens=9_000))
         await begun.wait()
         async with Browser(source) as browser:
@@ -163,7 +166,7 @@ async def test_a_run_is_cancelled() -> None:
         await anyio.sleep_forever()
         return ""
 
-    async with kt.Runtime() as runtime, Browser(LiveRuns(runtime)) as browser:
+    async with kt.Runtime() as runtime, Browser(RuntimeSource(runtime)) as browser:
         run = await runtime.start(team(wait), asked("live-1"))
         assert (await browser.send("/run/cancel", run="live-1", text="too dear")).status_code == 303
         assert (await run.result()).status is kt.TeamStatus.CANCELLED
@@ -173,7 +176,7 @@ async def test_a_run_is_cancelled() -> None:
 
 
 async def test_a_question_is_answered_and_the_run_goes_on() -> None:
-    async with kt.Runtime(gate=kt.DeferGate(), content="events") as runtime, Browser(LiveRuns(runtime)) as browser:
+    async with kt.Runtime(gate=kt.DeferGate(), content="events") as runtime, Browser(RuntimeSource(runtime)) as browser:
         assert (await kt.run(office(), letter("run-1"), runtime=runtime)).status is kt.TeamStatus.SUSPENDED
         assert "run-1 suspended office" in words(await browser.read("/"))
         shown = await browser.read("/questions")
@@ -194,7 +197,7 @@ async def test_a_question_is_answered_and_the_run_goes_on() -> None:
 
 async def test_a_suspended_run_that_is_given_up_is_cancelled() -> None:
     async with kt.Runtime(gate=kt.DeferGate()) as runtime:
-        source = LiveRuns(runtime)
+        source = RuntimeSource(runtime)
         await kt.run(office(), letter("run-1"), runtime=runtime)
         source.cancel("run-1", "no longer wanted")
         assert source.standing("run-1").run.state == "cancelled"
@@ -219,7 +222,7 @@ async def test_runs_that_live_when_it_is_opened_are_taken_in(kept: bool) -> None
         else:
             group.start_soon(lambda: kt.run(team(wait), asked("live-1"), runtime=runtime))
         await at_work.wait()
-        source = LiveRuns(runtime)
+        source = RuntimeSource(runtime)
         [run] = source.runs()
         assert (run.run_id, run.state, run.goal, run.team) == ("live-1", "running", "the goal", "t")
         numbers = [one.seq for one in source.events_after("live-1", 0, 1_000)]
@@ -235,7 +238,7 @@ async def test_runs_that_live_when_it_is_opened_are_taken_in(kept: bool) -> None
 async def test_a_run_that_waits_when_it_is_opened_can_be_answered() -> None:
     async with kt.Runtime(gate=kt.DeferGate()) as runtime:
         await kt.run(office(), letter("run-1"), runtime=runtime)
-        async with Browser(LiveRuns(runtime)) as browser:
+        async with Browser(RuntimeSource(runtime)) as browser:
             assert "run-1 suspended Write a letter." in words(await browser.read("/"))
             assert "Tokens 4 of 9,000 spent" in words(await browser.read("/run", id="run-1"))
             question = runtime.pending()[0].id
@@ -251,7 +254,7 @@ async def test_a_run_that_waits_when_it_is_opened_can_be_answered() -> None:
 async def test_a_run_that_waits_goes_on_with_the_answer_where_the_gate_waits_in_memory() -> None:
     journal = MemoryJournal()
     runtime = kt.Runtime(journal=journal, gate=kt.JournalGate(journal))
-    async with runtime, Browser(LiveRuns(runtime)) as browser:
+    async with runtime, Browser(RuntimeSource(runtime)) as browser:
         run = await runtime.start(office(), letter("run-1"))
         while not runtime.pending():
             await anyio.sleep(0.01)
@@ -262,23 +265,23 @@ async def test_a_run_that_waits_goes_on_with_the_answer_where_the_gate_waits_in_
 
 
 async def test_ended_runs_are_forgotten_when_they_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_runs, "MOST_ENDED", 3)
+    monkeypatch.setattr(runtime_source, "MOST_ENDED", 3)
     async with kt.Runtime(gate=kt.DeferGate()) as runtime:
-        source = LiveRuns(runtime)
+        source = RuntimeSource(runtime)
         await kt.run(office(), letter("waits"), runtime=runtime)
         for number in range(6):
             await kt.run(team(), asked(f"run-{number}"), runtime=runtime)
         assert [one.run_id for one in source.runs()] == ["run-5", "run-4", "run-3", "waits"]
         with pytest.raises(RunNotFound):
             source.standing("run-2")
-        monkeypatch.setattr(live_runs, "MOST_EVENTS", 1)
+        monkeypatch.setattr(runtime_source, "MOST_EVENTS", 1)
         await kt.run(team(), asked("run-6"), runtime=runtime)
         assert [one.run_id for one in source.runs()] == ["run-6", "waits"]
 
 
 async def test_after_its_end_it_takes_nothing() -> None:
     async with kt.Runtime() as runtime:
-        source, other = LiveRuns(runtime), LiveRuns(runtime)
+        source, other = RuntimeSource(runtime), RuntimeSource(runtime)
         source.close()
         await kt.run(team(), asked("run-1"), runtime=runtime)
         assert source.runs() == []
@@ -289,7 +292,7 @@ async def test_after_its_end_it_takes_nothing() -> None:
 
 async def test_events_come_in_pieces_and_of_one_state() -> None:
     async with kt.Runtime() as runtime:
-        source = LiveRuns(runtime)
+        source = RuntimeSource(runtime)
         await kt.run(team(), asked("run-1"), runtime=runtime)
         whole = source.events_after("run-1", 0, 1_000)
         first = source.events_after("run-1", 0, 4)
@@ -299,10 +302,41 @@ async def test_events_come_in_pieces_and_of_one_state() -> None:
         assert source.runs("running") == []
 
 
+class Looked(Runs):
+    """The runs of a runtime: something happens in another thread when somebody looks whether a run is there."""
+
+    def __init__(self, then: Callable[[], object]) -> None:
+        super().__init__()
+        self._then = then
+
+    def __contains__(self, run_id: object) -> bool:
+        found = super().__contains__(run_id)
+        self._then()
+        return found
+
+
+def test_a_run_goes_on_while_its_state_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime, at = kt.Runtime(), datetime.now(UTC)
+    source = RuntimeSource(runtime)
+    source._take(events.TeamSuspended("r", 1, at, kt.TeamStatus.SUSPENDED, 1.0, kt.Usage()))
+    resumed = events.TeamResumed("r", 2, at, "t", "the goal", ())
+    monkeypatch.setattr(runtime, "runs", runs := Looked(lambda: source._take(resumed)))
+    runs.enter("r")
+    assert source.show("r").state == "suspended"
+
+
+def test_a_run_ends_while_its_questions_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = kt.Runtime()
+    source = RuntimeSource(runtime)
+    monkeypatch.setattr(runtime, "runs", runs := Looked(lambda: runs.leave(run)))
+    run = runs.enter("r")
+    assert source.pending("r") == []
+
+
 async def test_runs_inside_others_are_shown_apart() -> None:
     inner = team(name="inner")
     async with kt.Runtime() as runtime:
-        source = LiveRuns(runtime)
+        source = RuntimeSource(runtime)
         outer = kt.Team("outer", [kt.Member("group", TeamAgent(inner))])
         await kt.run(outer, asked("run-1"), runtime=runtime)
         assert [one.run_id for one in source.runs()] == ["run-1"]

@@ -6,7 +6,7 @@ import pytest
 
 from kairo_team.budget import Usage
 from kairo_team.engine.records.journal import MemoryRecords
-from kairo_team.engine.records.replay import (
+from kairo_team.engine.records.plan_records import (
     MISSING,
     CutShort,
     EarlyEnd,

@@ -56,6 +56,7 @@ class GovernorScope:
             raise RuntimeError("this scope was entered before: call scope() once for each block")
         node = self.node
         home = node.tree.home
+        # The usual case, in the run's own loop: two look-ups of the running loop are saved.
         if home is not None and home.thread == get_ident():
             self._loop = home.loop
             scope = home.cancel_scope()
@@ -66,6 +67,7 @@ class GovernorScope:
         if node.timed:
             scope.deadline = self._deadline()
         tree = node.tree
+        # Registered before the check below: a stop after it finds the scope, a stop before it is found by the check.
         if tree.scopes.setdefault(node, self) is not self:
             self._join_others()
         self.running = True
@@ -86,6 +88,7 @@ class GovernorScope:
             raise RuntimeError("this scope was not entered")
         self._leave()
         try:
+            # The scope has left the tree by now: a late post must not cancel a scope that is being left.
             swallowed = bool(scope.__exit__(exc_type, exc, tb))
             if exc is None and self._hit is None and not scope.cancel_called:
                 if self._owner is not None and self.seconds_left() < 0.0:  # nothing could cancel it in time
@@ -98,7 +101,7 @@ class GovernorScope:
                 raise
         halt = self._conclude(scope)
         if halt is not None and scope.cancelled_caught:
-            raise halt.error() from None
+            raise halt.error() from None  # the cancellation is how it was done, not why
         first = None if swallowed or exc is None else first_halt(exc)
         if first is not None and first is not exc:
             raise first from None
@@ -119,7 +122,7 @@ class GovernorScope:
 
     def interrupt(self, halt: Halt) -> None:
         """Cancel the body because of `halt`; never blocks, from any thread or signal handler."""
-        send(self._loop, self._cancel_for, halt)
+        send(self._loop, self._cancel_for, halt)  # a cancel scope may be cancelled only in its own loop
 
     def refresh(self) -> None:
         """Read the deadlines again after one was moved; from any thread."""
@@ -144,7 +147,7 @@ class GovernorScope:
         scope = self._cancellable()
         if scope is not None:
             self._owner = None
-            self._stop(scope)
+            self._stop(scope)  # not a deadline: `_conclude` must take it for a quiet end
 
     def _cancel_for(self, halt: Halt) -> None:
         scope = self._cancellable()

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar, cast
 
 from kairo_team._util.frozen import EMPTY
-from kairo_team._util.masking import masked
+from kairo_team._util.masking import is_any_secret, masked
 from kairo_team.budget import NO_USAGE, Budget, HaltReason, Usage
 from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.results import Attempt, TaskOutcome
@@ -132,6 +132,8 @@ def without_secrets(step: T) -> T:
 
     What later work reads, such as an attempt's output, is unchanged; an artifact with secrets has a masked copy.
     """
+    if not is_any_secret():
+        return step
     if isinstance(step, Attempt):
         clean, made = masked(step._replace(output=None, ended_by=None)), masked(step.shown or step.artifact)
         shown = None if made == step.artifact else made

@@ -32,6 +32,8 @@ NO_ANSWER: Final = 4
 """Exit code when a judge gave no answer, or its answers allow no promise."""
 NOT_MET: Final = 8
 """Exit code when a requirement is not met, or a check found something wrong."""
+GIVEN_UP_CODE: Final = 9
+"""Exit code when workers gave the run up, because it ended one after another."""
 
 
 def exit_codes(done: str, codes: Mapping[int, str] = {}, *, refused: str = "usage error") -> str:
@@ -76,12 +78,13 @@ class QuietEnd:
 
 
 def _export_telemetry() -> None:
-    """Export the rest of the telemetry, because an SDK that was set up earlier would export it only after `_end`."""
+    """Export the rest of the telemetry."""
     for name, provider in (
         ("trace", "get_tracer_provider"), ("metrics", "get_meter_provider"), ("_logs", "get_logger_provider"),
     ):  # fmt: skip
         api = sys.modules.get(f"opentelemetry.{name}")
         flush = None if api is None else getattr(getattr(api, provider)(), "force_flush", None)
+        # An SDK that was set up earlier would export it only after `_end`.
         if flush is not None:
             with suppress(Exception):
                 flush(1000 * _MOST_SECONDS)

@@ -14,8 +14,8 @@ from anyio.lowlevel import checkpoint
 from kairo_team.budget import Budget, HaltReason
 from kairo_team.errors import GovernorClosed, HaltError
 from kairo_team.governance import Governor
+from kairo_team.governance.cancel_scope import GovernorScope
 from kairo_team.governance.halts import Halt
-from kairo_team.governance.scope import GovernorScope
 from kairo_team.testing import FakeClock
 
 pytestmark = pytest.mark.anyio

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_right
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -17,7 +18,7 @@ from kairo_team.files import File
 from kairo_team.recorded import ENDED, RecordedRun
 from kairo_team.views.report_html import render_report
 from kairo_team.views.report_page import Known
-from kairo_team.views.run_record import RunInside
+from kairo_team.views.run_record import Progress, RunInside
 from kairo_team.views.run_story import tell
 from kairo_team.web_console.made_files import MadeFile
 from kairo_team.web_console.sources import Deferral, Standing, Waiting
@@ -57,6 +58,8 @@ class _Kept:
     held: int = 0
     ended: TeamEnded | None = None
     """The end of the last session; None while one is open."""
+    tasks: dict[str, bool | None] = field(default_factory=dict[str, "bool | None"])
+    """Whether each task was accepted; None while it has not ended."""
     asked: dict[str, datetime] = field(default_factory=dict[str, "datetime"])
     """Times at which the run's questions were asked, by question id."""
 
@@ -67,6 +70,11 @@ class _Kept:
         self.events.append(event)
         if isinstance(event, events.HumanRequested):
             self.asked[event.question.id] = event.at
+        elif isinstance(event, events.PlanReady | events.PlanGrew):
+            added = event.graph if isinstance(event, events.PlanReady) else event.added
+            self.tasks = {**dict.fromkeys(one.id for one in added), **self.tasks}
+        elif isinstance(event, events.TaskCompleted | events.TaskFailed):
+            self.tasks[event.task_id] = isinstance(event, events.TaskCompleted)
         elif isinstance(event, events.TeamStarted | events.TeamResumed):
             self.team, self.goal, self.ended = event.team, event.goal, None
         elif isinstance(event, events.TeamEnded):
@@ -82,7 +90,7 @@ class _Kept:
         self.usage, self.seconds, self.held = governor.usage, governor.elapsed, governor.held.tokens
 
 
-class LiveRuns:
+class RuntimeSource:
     """The runs of a runtime from the time it was opened on; it subscribes to the runtime until it is closed.
 
     Runs that are already under way are shown too: with all their events if `Runtime.start` or `stream` began them,
@@ -123,6 +131,7 @@ class LiveRuns:
 
     def close(self) -> None:
         """Take no more events, and keep nothing."""
+        # `!=`, not `is not`: each access of a method makes a new object.
         self._runtime.subscribers = tuple(one for one in self._runtime.subscribers if one != self._take)
         with self._lock:
             self._closed = True
@@ -154,11 +163,12 @@ class LiveRuns:
             del self._kept[one.run_id]
 
     def _state(self, kept: _Kept) -> str:
-        if kept.ended is None:
+        ended = kept.ended  # read once: the run may be resumed meanwhile
+        if ended is None:
             waits = kept.run_id in self._runtime.runs and self._runtime.runs.live(kept.run_id) is None
             return "suspended" if waits else "running"
-        given_up = isinstance(kept.ended, events.TeamSuspended) and kept.run_id not in self._runtime.runs
-        return "cancelled" if given_up else kept.ended.state
+        given_up = isinstance(ended, events.TeamSuspended) and kept.run_id not in self._runtime.runs
+        return "cancelled" if given_up else ended.state
 
     def _find(self, run_id: str) -> _Kept:
         with self._lock:
@@ -197,12 +207,18 @@ class LiveRuns:
     def standing(self, run_id: str) -> Standing:
         """Return the state of a run."""
         kept = self._find(run_id)
-        run = self._shown(kept)
-        return Standing(run, kept.budget, None, None if kept.ended is None else kept.ended.error, kept.held)
+        run, ended = self._shown(kept), kept.ended
+        return Standing(run, kept.budget, None, None if ended is None else ended.error, kept.held)
 
     def limit(self, run_id: str) -> int | None:
         """Return the tokens that a run may use."""
         return self._find(run_id).budget.tokens
+
+    def progress(self, run: RecordedRun) -> Progress:
+        """Return how far a run is."""
+        with self._lock:
+            ends = Counter(self._kept[run.run_id].tasks.values() if run.run_id in self._kept else ())
+        return Progress(ends[True], ends[False], ends.total())
 
     def events_after(self, run_id: str, seq: int, most: int) -> Sequence[Event]:
         """Return kept events with a number above `seq`, at most `most`."""
@@ -232,10 +248,13 @@ class LiveRuns:
         """Return the open questions: the oldest first, deferred ones last."""
         if run_id is not None and run_id not in self._runtime.runs:
             return []
+        try:
+            waiting = self._runtime.pending(run_id)
+        except (RunFinished, RunNotFound):  # it has ended meanwhile
+            return []
         with self._lock:
             asked = {name: at for one in self._kept.values() for name, at in one.asked.items()}
             deferred = dict(self._deferred)
-        waiting = self._runtime.pending(run_id)
         return [Waiting(one, asked.get(one.id, self._opened), deferred.get(one.id)) for one in waiting]
 
     def number_open(self) -> int:
@@ -287,6 +306,10 @@ class LiveRuns:
     def fork_hint(self, run: RecordedRun, task_id: str) -> str:
         """Return nothing: only a recorded run can be forked."""
         return ""
+
+    def fork(self, run_id: str, task_id: str) -> str:
+        """Refuse: only a recorded run can be forked."""
+        raise Misuse(f"run {run_id!r} is not recorded: only a run in a journal can be forked")
 
     def answer(self, question_id: str, decision: HumanDecision) -> None:
         """Answer a question."""
