@@ -176,5 +176,10 @@ LEFT: Final = {
     "rows of batch": "SELECT * FROM kairo.batch WHERE NOT EXISTS (SELECT FROM kairo.process WHERE id = writer)",
 }
 """What is there once all processes have ended: none of these."""
-SWEPT: Final = ("rows of unit", "rows of message", "rows of batch")
-"""What is deleted by those who live."""
+_GONE: Final = """
+SELECT id FROM kairo.process WHERE state <> 'dead' AND NOT EXISTS (
+    SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = process.lock AND granted
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))"""
+"""Processes without a connection: a process that was killed, or cut off as it ended, leaves its row behind."""
+TIDIED: Final = (*(LEFT[what] for what in ("rows of unit", "rows of message", "rows of batch")), _GONE)
+"""What those who live delete, or declare dead."""

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 
 import psycopg
 
-from benchmarks.chaos.account import LEFT, SWEPT
+from benchmarks.chaos.account import TIDIED
 
 LONGEST: Final = 20.0
 """Seconds that a unit may be on nobody's way: three beats, a reap and an audit are two; the machine may be busy."""
@@ -35,7 +35,8 @@ class Observer:
         """By run: its state."""
         self.stuck: set[str] = set()
         self.left = 0
-        """Rows that somebody has to delete yet."""
+        """Rows that a living process has to tidy up yet, at the last look."""
+        self.looks = 0
         self.longest = 0.0
         """Most seconds that a unit was on nobody's way."""
 
@@ -70,7 +71,8 @@ class Observer:
 
     def _look(self, connection: psycopg.Connection, passed: float) -> None:
         self.states = dict(connection.execute("SELECT run_id, state FROM kairo.run WHERE parent IS NULL").fetchall())
-        self.left = sum(len(connection.execute(LEFT[what].encode()).fetchall()) for what in SWEPT)
+        self.left = sum(len(connection.execute(rows.encode()).fetchall()) for rows in TIDIED)
+        self.looks += 1
         rows = connection.execute(_UNITS.encode()).fetchall()
         sent = {(unit, fence) for unit, fence, state, _ in rows if state == "sent"}
         idle = sent - self._delivery.under_way(connection, sent) if sent else set[tuple[str, int]]()

@@ -161,9 +161,14 @@ class Stage:
         return [run_id for run_id in self.begun if self.observer.states.get(run_id) not in ENDED]
 
     async def drain(self) -> None:
-        """End all processes in order: coordinators when their runs have ended, then workers."""
+        """End all processes in order: coordinators when their runs have ended, then workers.
+
+        Workers live until they have tidied up: what happened last may have left something to them.
+        """
         coordinators = [child for child in self.children if child.run_id is not None]
-        await until(lambda: not self.observer.left and not living(coordinators), 30)
+        await until(lambda: not living(coordinators), 30)
+        looks = self.observer.looks + 1  # the one under way may have begun before
+        await until(lambda: self.observer.looks > looks and not self.observer.left, 30)
         for child in self.children:
             child.tell(signal.SIGTERM)
         if not await until(lambda: not living(self.children), 60):

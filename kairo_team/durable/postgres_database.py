@@ -41,6 +41,8 @@ _LOCK: Final = 0x6B61_6972_0001
 _MOST_IDLE: Final = 5000
 """Milliseconds after which the server ends the idle transaction of a stopped process: others wait for its locks."""
 
+CLOSED: Final = "the journal was closed meanwhile"
+"""The problem of a call that was under way when its journal was closed."""
 _LIKE: Final = "postgresql://user:password@host:5432/database"
 
 
@@ -251,7 +253,8 @@ class PostgresDatabase(Database):
         """The number of the writer's next transaction; `batch` shows whether it was committed already."""
         self._idle: deque[tuple[PostgresConnection, float]] = deque()
         """Connections for the next blocks, and the time each was last used; the last one first."""
-        self._closed = False
+        self._closes = 0
+        """How often the database was closed. It may be used again, but no call is repeated across a close."""
         self._has_sessions = False
         """Whether it was seen that a connection keeps its session of the server."""
         self._schema = split_schema(url)[1]
@@ -331,14 +334,20 @@ class PostgresDatabase(Database):
 
         A connection that breaks during a commit raises another error, because the commit may have been done.
         """
-        end = time.monotonic() + self._patience
+        end, closes = time.monotonic() + self._patience, self._closes
         while True:
+            self._check_open(closes)
             try:
                 return function()
             except ConnectionBroke:
                 if time.monotonic() >= end:
                     raise
             time.sleep(0.1)
+
+    def _check_open(self, closes: int) -> None:
+        # An abandoned thread would begin a process of its own, which nobody ends.
+        if self._closes != closes:
+            raise JournalError(self.place, CLOSED)
 
     @contextmanager
     def connecting(self, *, own: str | None = None) -> Generator[PostgresConnection]:
@@ -387,14 +396,15 @@ class PostgresDatabase(Database):
         else:
             if len(self._idle) < _KEPT and not connection.raw.closed:
                 self._idle.append((connection, time.monotonic()))
-                if self._closed:  # after the append: a `close` in another thread may have looked before it
+                if self._closes:  # after the append: a `close` in another thread may have looked before it
                     self._close_idle()
             else:
                 connection.close()
 
     def _reach(self, purpose: str) -> PostgresConnection:
-        end = time.monotonic() + self._patience
+        end, closes = time.monotonic() + self._patience, self._closes
         while True:
+            self._check_open(closes)
             try:
                 if not self._has_sessions:
                     check_sessions(self._url)
@@ -503,11 +513,11 @@ class PostgresDatabase(Database):
 
     def close(self) -> None:
         """Write the remaining entries, and end the writer."""
+        self._closes += 1
         super().close()
         if self._batch:  # else this writer has no row
             with suppress(Exception), self.connecting() as connection:
                 connection.execute("DELETE FROM batch WHERE writer = ?", (self.writer,))
-        self._closed = True
         self._close_idle()
 
     def close_unused(self, seconds: float) -> None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team.durable.line import Line
-from kairo_team.durable.postgres_database import connect_to
+from kairo_team.durable.postgres_database import CLOSED, connect_to, place_of_url
 from kairo_team.errors import JournalError
 
 if TYPE_CHECKING:
@@ -74,9 +74,11 @@ class Process:
     def start(self) -> None:
         """Register the process and start its heartbeat; return once it is registered.
 
-        Raises the errors of the first connection.
+        Raises the errors of the first connection, and `JournalError` after `close`.
         """
         with self._starting:
+            if self._ends.is_set():
+                raise JournalError(place_of_url(self._url), CLOSED)
             if self._started:
                 return
             with connect_to(self._url, "process") as connection:
@@ -90,7 +92,7 @@ class Process:
         """End the heartbeat and delete the process, so that others need not wait until it is late."""
         with self._starting:
             started, self._started = self._started, False
-        self._ends.set()
+            self._ends.set()
         if not started or self._pid != os.getpid():
             return
         self.line.close()

@@ -262,6 +262,49 @@ async def test_a_read_or_a_change_whose_connection_breaks_is_done_again(
         assert not breaks[0]
 
 
+async def test_a_call_that_is_repeated_after_the_close_begins_no_new_process(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads cannot be stopped: a worker that is lost leaves calls behind, which come back with the database."""
+    row, arrived, may_break = PostgresJournal._row, threading.Event(), threading.Event()
+    raised: list[BaseException] = []
+
+    def breaking(self: Any, connection: Any, run_id: str, **given: Any) -> Any:
+        if not may_break.is_set():
+            arrived.set()
+            assert may_break.wait(60)
+            connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        return row(self, connection, run_id, **given)
+
+    def recover(journal: PostgresJournal) -> None:
+        try:
+            journal.recover("r", take_over=True)
+        except JournalError as error:
+            raised.append(error)
+
+    with journal_on(database) as journal, journal_on(database) as other:
+        await begun(journal).written()
+        monkeypatch.setattr(PostgresJournal, "_row", breaking)
+        left = in_thread(lambda: recover(other))
+        assert arrived.wait(60)
+        other.close()
+        may_break.set()
+        left.join(60)
+        assert [str(error).partition(": ")[2] for error in raised] == ["the journal was closed meanwhile"]
+        assert execute(database, "SELECT id FROM process") == [(journal.process.id,)]
+        assert journal.show("r").state == "running"
+        assert other.show("r").run_id == "r"  # a closed journal may be used again
+
+
+async def test_a_process_that_has_ended_is_not_started_again(database: str) -> None:
+    journal = PostgresJournal(database)
+    process = journal.process
+    journal.close()
+    with pytest.raises(JournalError, match="the journal was closed meanwhile"):
+        process.start()
+    assert execute(database, "SELECT id FROM process") == []
+
+
 async def test_a_commit_whose_word_was_lost_is_not_written_twice(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
