@@ -248,3 +248,23 @@ async def test_what_is_held_behaves_as_if_it_were_not() -> None:
         with pytest.raises(LookupError, match="lost"):
             await supervisor.run(fail(), "fail")
     assert supervisor.warnings == []
+
+
+@pytest.mark.timeout(60)
+async def test_a_call_that_opens_as_the_last_one_ends_is_waited_for() -> None:
+    """Its end wakes the supervisor: asking in every turn of the loop would keep the processor busy for the grace."""
+    supervisor, ended = CallSupervisor(anyio.current_time, 5.0), anyio.Event()
+
+    async def call_twice() -> None:
+        for name in ("first", "second"):
+            await supervisor.run(anyio.sleep(1), name)
+        ended.set()
+
+    began = anyio.current_time()
+    async with anyio.create_task_group() as group:
+        async with background(supervisor.watch):
+            group.start_soon(call_twice)
+            await anyio.sleep(0.5)
+        assert ended.is_set()
+        assert anyio.current_time() - began == pytest.approx(2.0)
+    assert supervisor.warnings == []

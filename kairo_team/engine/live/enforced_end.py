@@ -286,6 +286,7 @@ class CallSupervisor:
         """Wait for the grace, and in any case for some turns of the event loop."""
         with anyio.move_on_after(self.grace):
             while self.open_calls:
+                self._all_ended = anyio.Event()  # a call that ends may have opened the next one: each wait has its own
                 await self._all_ended.wait()
         for _ in range(_TURNS):
             if not self.open_calls:
