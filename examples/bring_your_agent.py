@@ -191,7 +191,7 @@ def make_request() -> kt.TeamExecutionRequest:
             kt.Task("notice", "Write the notice.", member="writer", depends_on=["read", "explain"]),
         ]
     )
-    budget = kt.Budget(tokens=6_000, tool_calls=4, seconds=60)
+    budget = kt.Budget(tokens=6_000, tool_calls=4, seconds=300)
     # One model, one processor: two tasks at once would only slow each other.
     config = kt.TeamConfig(budget=budget, max_parallel_tasks=1)
     return kt.TeamExecutionRequest("Put up the notice on high water.", plan=plan, config=config)
