@@ -76,12 +76,15 @@ def pytest_collection() -> Generator[None, Any, Any]:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave to `make rest` what shows a behaviour once more: on the other event loop, with other parameters.
 
     A test of both event loops stays with one of them, by turns, so that every part of the library meets both. And mark
     single tests of a kit as its class says, which must not override them, and what asks for a database server.
     """
+    cannot = {item for item in items if not can_run(item)}
+    items[:] = [item for item in items if item not in cannot]
+    config.hook.pytest_deselected(items=list(cannot))
     seen: set[str] = set()
     loops: dict[str, list[pytest.Item]] = {}
     for item in items:
@@ -98,7 +101,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if name in seen:
                 item.add_marker(pytest.mark.exhaustive)
             seen.add(name)
-        elif "anyio_backend" in getattr(getattr(item, "callspec", None), "params", ()):
+        elif loop_of(item) is not None and item.get_closest_marker("exhaustive") is None:
             loops.setdefault(_LOOP.sub("", item.nodeid, count=1), []).append(item)
     for name, same in loops.items():
         stays = crc32(name.encode()) % len(same)  # neither `hash`, which differs a process, nor the order of collection
@@ -106,6 +109,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.exhaustive)
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: item.path.name not in LONGEST)
+
+
+def can_run(item: pytest.Item) -> bool:
+    """Say whether a test can run on the event loop of its parameters: on one that all its marks `loops` name."""
+    loop = loop_of(item)
+    return loop is None or all(loop in mark.args for mark in item.iter_markers("loops"))
+
+
+def loop_of(item: pytest.Item) -> str | None:
+    """Return the event loop that is a parameter of a test, or None."""
+    backend: Any = getattr(getattr(item, "callspec", None), "params", {}).get("anyio_backend")
+    return backend[0] if isinstance(backend, tuple) else backend
 
 
 def needs_a_server(item: pytest.Item) -> bool:

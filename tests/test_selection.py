@@ -1,0 +1,69 @@
+"""`make test` shows each behaviour once: of the event loops on which a test can run, it takes one."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.conftest import pytest_collection_modifyitems
+
+
+class Item:
+    """A collected test, as far as its selection looks at it."""
+
+    def __init__(self, name: str, loop: Any, *marks: pytest.MarkDecorator) -> None:
+        self.nodeid = f"tests/test_some.py::{name}[{loop if isinstance(loop, str) else loop[0]}]"
+        self.path = SimpleNamespace(
+            parts=("tests", "test_some.py"), name="test_some.py", parent=SimpleNamespace(name="")
+        )
+        self.callspec = SimpleNamespace(params={"anyio_backend": loop})
+        self.marks = [mark.mark for mark in marks]
+
+    def iter_markers(self, name: str) -> list[pytest.Mark]:
+        return [mark for mark in self.marks if mark.name == name]
+
+    def get_closest_marker(self, name: str) -> pytest.Mark | None:
+        return next(iter(self.iter_markers(name)), None)
+
+    def add_marker(self, mark: pytest.MarkDecorator) -> None:
+        self.marks.append(mark.mark)
+
+
+def selected(*items: Item) -> tuple[list[str], list[str]]:
+    """Return what `make test` runs, and what nothing runs."""
+    gone, left = list[Item](), list[Any](items)
+
+    def deselect(items: list[Item]) -> None:
+        gone.extend(items)
+
+    config: Any = SimpleNamespace(hook=SimpleNamespace(pytest_deselected=deselect))
+    pytest_collection_modifyitems(config, left)
+    runs = [item.nodeid for item in left if item.get_closest_marker("exhaustive") is None]
+    return runs, [item.nodeid for item in gone]
+
+
+NAMES = [f"test_{number}" for number in range(10)]  # the turns go by name
+
+
+@pytest.mark.parametrize("options", [False, True])
+def test_a_test_of_both_loops_stays_with_one_by_turns(options: bool) -> None:
+    loops: list[Any] = [("asyncio", {}), ("trio", {})] if options else ["asyncio", "trio"]
+    runs, gone = selected(*[Item(name, loop) for name in NAMES for loop in loops])
+    assert (len(runs), gone) == (10, [])
+    assert {one.partition("[")[2] for one in runs} == {"asyncio]", "trio]"}
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "trio"])
+def test_a_test_that_can_run_on_one_loop_alone_is_deselected_on_the_other(loop: str) -> None:
+    alone = pytest.mark.loops(loop)
+    runs, gone = selected(*[Item(name, other, alone) for name in NAMES for other in ("asyncio", "trio")])
+    assert runs == [f"tests/test_some.py::{name}[{loop}]" for name in NAMES]
+    assert len(gone) == 10
+
+
+def test_where_one_loop_is_left_out_by_its_own_mark_the_other_stays() -> None:
+    rest = pytest.mark.exhaustive
+    runs, _ = selected(*[one for name in NAMES for one in (Item(name, "asyncio"), Item(name, "trio", rest))])
+    assert runs == [f"tests/test_some.py::{name}[asyncio]" for name in NAMES]
