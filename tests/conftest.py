@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
 import re
@@ -15,6 +16,7 @@ from typing import Any
 from zlib import crc32
 
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -160,6 +162,20 @@ def pytest_collection_finish() -> None:
 @given(st.none())
 def _draw(_: None) -> None:
     """Draw something."""
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-timeout
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool:
+    """End what hangs by the interpreter's own timer: to start and join a thread takes as long as a short test."""
+    faulthandler.dump_traceback_later(settings.timeout, file=item.config.stash[fault_handler_stderr_fd_key], exit=True)
+    return True
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_timeout_cancel_timer() -> bool:
+    """Stop the timer when a test has ended."""
+    faulthandler.cancel_dump_traceback_later()
+    return True
 
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist

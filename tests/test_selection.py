@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -67,3 +70,41 @@ def test_where_one_loop_is_left_out_by_its_own_mark_the_other_stays() -> None:
     rest = pytest.mark.exhaustive
     runs, _ = selected(*[one for name in NAMES for one in (Item(name, "asyncio"), Item(name, "trio", rest))])
     assert runs == [f"tests/test_some.py::{name}[asyncio]" for name in NAMES]
+
+
+def test_a_test_that_hangs_is_ended_with_the_stack_of_every_thread(tmp_path: Path) -> None:
+    """Also one that waits for a thread for ever, with its output captured."""
+    (tmp_path / "test_it.py").write_text(HANGS)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "tests.conftest",
+        "-c",
+        ROOT / "pyproject.toml",
+    ]
+    done = subprocess.run(
+        [*command, "--rootdir", tmp_path, "--timeout", "0.3", tmp_path / "test_it.py"],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "Timeout (0:00:00.300000)!" in done.stderr
+    assert all(f"in {name}" in done.stderr for name in ("test_waits", "another"))
+    assert "passed" not in done.stdout
+
+
+HANGS = """
+import threading
+
+def another(): threading.Event().wait()
+
+def test_waits():
+    thread = threading.Thread(target=another, daemon=True)
+    thread.start()
+    thread.join()
+"""
+ROOT = Path(__file__).resolve().parent.parent
