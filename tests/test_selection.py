@@ -16,12 +16,12 @@ from tests.conftest import pytest_collection_modifyitems
 class Item:
     """A collected test, as far as its selection looks at it."""
 
-    def __init__(self, name: str, loop: Any, *marks: pytest.MarkDecorator) -> None:
+    def __init__(self, name: str, loop: Any, *marks: pytest.MarkDecorator, parameter: str = "anyio_backend") -> None:
         self.nodeid = f"tests/test_some.py::{name}[{loop if isinstance(loop, str) else loop[0]}]"
         self.path = SimpleNamespace(
             parts=("tests", "test_some.py"), name="test_some.py", parent=SimpleNamespace(name="")
         )
-        self.callspec = SimpleNamespace(params={"anyio_backend": loop})
+        self.callspec = SimpleNamespace(params={parameter: loop})
         self.marks = [mark.mark for mark in marks]
 
     def iter_markers(self, name: str) -> list[pytest.Mark]:
@@ -56,6 +56,13 @@ def test_a_test_of_both_loops_stays_with_one_by_turns(options: bool) -> None:
     runs, gone = selected(*[Item(name, loop) for name in NAMES for loop in loops])
     assert (len(runs), gone) == (10, [])
     assert {one.partition("[")[2] for one in runs} == {"asyncio]", "trio]"}
+
+
+def test_so_does_a_test_that_begins_its_loop_itself() -> None:
+    runs, _ = selected(*[Item(name, loop, parameter="backend") for name in NAMES for loop in ("asyncio", "trio")])
+    assert len(runs) == 10
+    runs, _ = selected(*[Item(name, kept, parameter="backend") for name in NAMES for kept in ("memory", "disk")])
+    assert len(runs) == 20, "no event loops"
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "trio"])
