@@ -11,12 +11,14 @@ from collections.abc import Generator
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from inspect import isclass
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
+from _pytest.mark.structures import get_unpacked_marks
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -75,6 +77,23 @@ def pytest_collection() -> Generator[None, Any, Any]:
         return (yield)
     finally:
         gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector: pytest.Collector, obj: object) -> list[pytest.Item] | None:
+    """Make no tests of a function or class that the run leaves out by its mark: to deselect them takes as long."""
+    out = left_out(collector.config.option.markexpr)
+    if "service" in out and isclass(obj) and collector.path.parent.name == "cluster":
+        return []
+    marks = [*collector.iter_markers(), *get_unpacked_marks(obj)] if out else []
+    return [] if any(mark.name in out for mark in marks) else None
+
+
+@cache
+def left_out(expression: str) -> frozenset[str]:
+    """Return the marks that `-m` leaves out, where it says nothing else."""
+    leaves_out = re.fullmatch(r"not (\w+)( and not \w+)*", expression)
+    return frozenset(re.findall(r"not (\w+)", expression) if leaves_out else ())
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -151,11 +170,11 @@ def _sample_of(item: pytest.Item, names: tuple[str, ...]) -> str:
 def pytest_collection_finish() -> None:
     """Take what was imported and collected out of the garbage collector's sight: it would look through it each time.
 
-    Before that hypothesis draws once. It registers its generator then, and asks the collector who refers to that. The
-    collector looks through what tests make less often than by default: nearly all of it is freed without it.
+    Before that hypothesis draws once. It registers its generator then, and asks the collector who refers to that. What
+    is garbage by now stays: to find it takes seconds of every worker. The collector looks through what tests make less
+    often than by default: nearly all of it is freed without it.
     """
     _draw()
-    gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)
 

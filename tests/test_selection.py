@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import pytest_collection_modifyitems
+from tests.conftest import left_out, pytest_collection_modifyitems, pytest_pycollect_makeitem
 
 
 class Item:
@@ -77,6 +77,33 @@ def test_where_one_loop_is_left_out_by_its_own_mark_the_other_stays() -> None:
     rest = pytest.mark.exhaustive
     runs, _ = selected(*[one for name in NAMES for one in (Item(name, "asyncio"), Item(name, "trio", rest))])
     assert runs == [f"tests/test_some.py::{name}[asyncio]" for name in NAMES]
+
+
+@pytest.mark.parametrize(
+    ("expression", "marks"),
+    [
+        ("not exhaustive and not service", {"exhaustive", "service"}),
+        ("not long", {"long"}),
+        ("(exhaustive or service) and not long", set()),
+        ("not (long or service)", set()),
+        ("", set()),
+    ],
+)
+def test_what_a_run_leaves_out_as_a_whole_is_not_made(expression: str, marks: set[str]) -> None:
+    assert left_out(expression) == marks
+    module: Any = SimpleNamespace(
+        config=SimpleNamespace(option=SimpleNamespace(markexpr=expression)),
+        iter_markers=lambda: iter([pytest.mark.service.mark]),
+        path=Path("tests/test_some.py"),
+    )
+    assert pytest_pycollect_makeitem(module, len) == ([] if "service" in marks else None)
+    module.iter_markers = lambda: iter([])
+    assert pytest_pycollect_makeitem(module, len) is None
+
+    @pytest.mark.long
+    def takes_long() -> None: ...
+
+    assert pytest_pycollect_makeitem(module, takes_long) == ([] if "long" in marks else None)
 
 
 def test_a_test_that_hangs_is_ended_with_the_stack_of_every_thread(tmp_path: Path) -> None:
