@@ -112,12 +112,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=list(cannot))
     seen: set[str] = set()
     loops: dict[str, list[pytest.Item]] = {}
+    strangers: dict[Any, Any] = {}
     for item in items:
         mark = getattr(getattr(item, "cls", None), "mark", None)
         if mark is not None and (name := mark(item.name)) is not None:
             item.add_marker(name)
         if needs_a_server(item):
             item.add_marker(pytest.mark.service)
+        kit = kit_of_strangers(item)
+        if kit is not None and strangers.setdefault(kit.contract, kit) is not kit:
+            item.add_marker(pytest.mark.exhaustive)
         marker = item.get_closest_marker("sampled")
         if marker is None and "third_party" in item.path.parts:  # strangers do not know the mark
             marker = pytest.mark.sampled("anyio_backend").mark
@@ -148,6 +152,15 @@ def loop_of(item: pytest.Item) -> str | None:
     backend = parameters.get("anyio_backend", parameters.get("backend"))
     loop = backend[0] if isinstance(backend, tuple) else backend
     return loop if loop in virtual_time_backends else None
+
+
+def kit_of_strangers(item: pytest.Item) -> Any:
+    """Return the class of a contract test of a stranger's package, or None.
+
+    One of them shows that the kit of a contract can be passed with public names alone.
+    """
+    kit: Any = getattr(item, "cls", None)
+    return kit if "third_party" in item.path.parts and hasattr(kit, "contract") else None
 
 
 def needs_a_server(item: pytest.Item) -> bool:

@@ -16,6 +16,8 @@ from tests.conftest import left_out, pytest_collection_modifyitems, pytest_pycol
 class Item:
     """A collected test, as far as its selection looks at it."""
 
+    cls: Any = None
+
     def __init__(self, name: str, loop: Any, *marks: pytest.MarkDecorator, parameter: str = "anyio_backend") -> None:
         self.nodeid = f"tests/test_some.py::{name}[{loop if isinstance(loop, str) else loop[0]}]"
         self.path = SimpleNamespace(
@@ -63,6 +65,16 @@ def test_so_does_a_test_that_begins_its_loop_itself() -> None:
     assert len(runs) == 10
     runs, _ = selected(*[Item(name, kept, parameter="backend") for name in NAMES for kept in ("memory", "disk")])
     assert len(runs) == 20, "no event loops"
+
+
+def test_of_the_kits_of_strangers_the_first_of_each_contract_stays() -> None:
+    kits = [type("Kit", (), {"contract": contract}) for contract in (int, str, int)]
+    items = [Item(f"test_{number}", "asyncio") for number in range(6)]
+    for number, item in enumerate(items):
+        item.path.parts = ("tests", "third_party", "test_some.py")
+        item.cls = kits[number // 2]
+    runs, _ = selected(*items)
+    assert [one.partition("::")[2] for one in runs] == [f"test_{number}[asyncio]" for number in range(4)]
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "trio"])
