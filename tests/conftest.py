@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
 import re
@@ -10,11 +11,14 @@ from collections.abc import Generator
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from inspect import isclass
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
+from _pytest.mark.structures import get_unpacked_marks
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -23,6 +27,10 @@ from kairo_team.testing.clocks import Backend
 from tests.browsing import axe, chromium
 
 __all__ = ["axe", "chromium"]  # fixtures
+
+# Programs that tests start find no plug-ins of pydantic here, and need none of langsmith's: to look for these takes a
+# tenth of the start of `kairo`, and half of that of pytest.
+os.environ.update(PYDANTIC_DISABLE_PLUGINS="__all__", PYTEST_ADDOPTS="-p no:langsmith_plugin")
 
 LONGEST = {
     "test_governor_mutants.py",
@@ -76,20 +84,44 @@ def pytest_collection() -> Generator[None, Any, Any]:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_pycollect_makeitem(collector: pytest.Collector, obj: object) -> list[pytest.Item] | None:
+    """Make no tests of a function or class that the run leaves out by its mark: to deselect them takes as long."""
+    out = left_out(collector.config.option.markexpr)
+    if "service" in out and isclass(obj) and collector.path.parent.name == "cluster":
+        return []
+    marks = [*collector.iter_markers(), *get_unpacked_marks(obj)] if out else []
+    return [] if any(mark.name in out for mark in marks) else None
+
+
+@cache
+def left_out(expression: str) -> frozenset[str]:
+    """Return the marks that `-m` leaves out, where it says nothing else."""
+    leaves_out = re.fullmatch(r"not (\w+)( and not \w+)*", expression)
+    return frozenset(re.findall(r"not (\w+)", expression) if leaves_out else ())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave to `make rest` what shows a behaviour once more: on the other event loop, with other parameters.
 
     A test of both event loops stays with one of them, by turns, so that every part of the library meets both. And mark
     single tests of a kit as its class says, which must not override them, and what asks for a database server.
     """
+    cannot = {item for item in items if not can_run(item)}
+    items[:] = [item for item in items if item not in cannot]
+    config.hook.pytest_deselected(items=list(cannot))
     seen: set[str] = set()
     loops: dict[str, list[pytest.Item]] = {}
+    strangers: dict[Any, Any] = {}
     for item in items:
         mark = getattr(getattr(item, "cls", None), "mark", None)
         if mark is not None and (name := mark(item.name)) is not None:
             item.add_marker(name)
         if needs_a_server(item):
             item.add_marker(pytest.mark.service)
+        kit = kit_of_strangers(item)
+        if kit is not None and strangers.setdefault(kit.contract, kit) is not kit:
+            item.add_marker(pytest.mark.exhaustive)
         marker = item.get_closest_marker("sampled")
         if marker is None and "third_party" in item.path.parts:  # strangers do not know the mark
             marker = pytest.mark.sampled("anyio_backend").mark
@@ -98,7 +130,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if name in seen:
                 item.add_marker(pytest.mark.exhaustive)
             seen.add(name)
-        elif "anyio_backend" in getattr(getattr(item, "callspec", None), "params", ()):
+        elif loop_of(item) is not None and item.get_closest_marker("exhaustive") is None:
             loops.setdefault(_LOOP.sub("", item.nodeid, count=1), []).append(item)
     for name, same in loops.items():
         stays = crc32(name.encode()) % len(same)  # neither `hash`, which differs a process, nor the order of collection
@@ -106,6 +138,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.exhaustive)
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: item.path.name not in LONGEST)
+
+
+def can_run(item: pytest.Item) -> bool:
+    """Say whether a test can run on the event loop of its parameters: on one that all its marks `loops` name."""
+    loop = loop_of(item)
+    return loop is None or all(loop in mark.args for mark in item.iter_markers("loops"))
+
+
+def loop_of(item: pytest.Item) -> str | None:
+    """Return the event loop that is a parameter of a test, or None; tests that begin a loop themselves name it too."""
+    parameters: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
+    backend = parameters.get("anyio_backend", parameters.get("backend"))
+    loop = backend[0] if isinstance(backend, tuple) else backend
+    return loop if loop in virtual_time_backends else None
+
+
+def kit_of_strangers(item: pytest.Item) -> Any:
+    """Return the class of a contract test of a stranger's package, or None.
+
+    One of them shows that the kit of a contract can be passed with public names alone.
+    """
+    kit: Any = getattr(item, "cls", None)
+    return kit if "third_party" in item.path.parts and hasattr(kit, "contract") else None
 
 
 def needs_a_server(item: pytest.Item) -> bool:
@@ -132,11 +187,11 @@ def _sample_of(item: pytest.Item, names: tuple[str, ...]) -> str:
 def pytest_collection_finish() -> None:
     """Take what was imported and collected out of the garbage collector's sight: it would look through it each time.
 
-    Before that hypothesis draws once. It registers its generator then, and asks the collector who refers to that. The
-    collector looks through what tests make less often than by default: nearly all of it is freed without it.
+    Before that hypothesis draws once. It registers its generator then, and asks the collector who refers to that. What
+    is garbage by now stays: to find it takes seconds of every worker. The collector looks through what tests make less
+    often than by default: nearly all of it is freed without it.
     """
     _draw()
-    gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)
 
@@ -145,6 +200,20 @@ def pytest_collection_finish() -> None:
 @given(st.none())
 def _draw(_: None) -> None:
     """Draw something."""
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-timeout
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool:
+    """End what hangs by the interpreter's own timer: to start and join a thread takes as long as a short test."""
+    faulthandler.dump_traceback_later(settings.timeout, file=item.config.stash[fault_handler_stderr_fd_key], exit=True)
+    return True
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_timeout_cancel_timer() -> bool:
+    """Stop the timer when a test has ended."""
+    faulthandler.cancel_dump_traceback_later()
+    return True
 
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist

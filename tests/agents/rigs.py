@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
 import anyio
+import pytest
 
 import kairo_team as kt
 from kairo_team._util.frozen import thaw
@@ -166,3 +167,12 @@ def rigs() -> Iterator[type[Rig]]:
         if Path(__file__).with_name(f"{module}.py").exists() and find_spec(library) is not None:
             rig: type[Rig] = importlib.import_module(f"tests.agents.{module}").RIG
             yield rig
+
+
+def each_rig(*without: str) -> list[Any]:
+    """Return the rigs, except these, as parameters of a test that runs on the event loops of their libraries."""
+    return [
+        pytest.param(rig, id=rig.name, marks=pytest.mark.loops(*rig.backends))
+        for rig in rigs()
+        if rig.name not in without
+    ]

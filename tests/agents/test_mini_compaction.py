@@ -172,7 +172,10 @@ async def test_a_summary_that_is_blank_replaces_nothing() -> None:
 
 @pytest.mark.real_time
 @pytest.mark.sampled("anyio_backend")
-@pytest.mark.parametrize("window", [3_000, None], ids=["known", "learned"])
+@pytest.mark.parametrize(
+    "window",
+    [pytest.param(3_000, id="known"), pytest.param(None, id="learned", marks=pytest.mark.exhaustive)],
+)
 async def test_a_session_that_is_cut_anywhere_goes_on_with_the_same_prompts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: int | None
 ) -> None:

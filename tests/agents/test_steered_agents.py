@@ -9,18 +9,16 @@ import pytest
 import kairo_team as kt
 from kairo_team.coordinators import TaskDispatchCoordinator
 from kairo_team.governance import GuardrailDecision
-from tests.agents.rigs import Ask, Reply, Rig, RigTool, rigs
+from tests.agents.rigs import Ask, Reply, Rig, RigTool, each_rig
 
 
 async def look(text: str) -> str:
     return f"found {text}"
 
 
-@pytest.mark.parametrize("rig_type", [pytest.param(kind, id=kind.name) for kind in rigs()])
-async def test_a_member_at_work_sees_a_directive_at_its_next_turn(rig_type: type[Rig], anyio_backend_name: str) -> None:
+@pytest.mark.parametrize("rig_type", each_rig())
+async def test_a_member_at_work_sees_a_directive_at_its_next_turn(rig_type: type[Rig]) -> None:
     """The turn at which it was given has been asked already; those after it, and later tasks, have it once each."""
-    if anyio_backend_name not in rig_type.backends:
-        pytest.skip(f"{rig_type.name} does not run on {anyio_backend_name}")
 
     def answer(number: int) -> Reply:
         """Be steered in the middle of a call."""
@@ -46,10 +44,8 @@ async def test_a_member_at_work_sees_a_directive_at_its_next_turn(rig_type: type
     assert [text.count("found it") for text in said] == [0, 1, 2, 0], "nothing else of what is said is lost"
 
 
-@pytest.mark.parametrize("rig_type", [pytest.param(kind, id=kind.name) for kind in rigs()])
-async def test_a_directive_is_seen_by_guardrails(rig_type: type[Rig], anyio_backend_name: str) -> None:
-    if anyio_backend_name not in rig_type.backends:
-        pytest.skip(f"{rig_type.name} does not run on {anyio_backend_name}")
+@pytest.mark.parametrize("rig_type", each_rig())
+async def test_a_directive_is_seen_by_guardrails(rig_type: type[Rig]) -> None:
     seen: list[str] = []
 
     class Watch:

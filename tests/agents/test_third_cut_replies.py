@@ -15,25 +15,17 @@ from kairo_team.errors import InvalidReply
 from kairo_team.models.tool_calls import with_own_ids
 from kairo_team.output_types import check_output
 from kairo_team.testing import FunctionModel, ScriptedModel
-from tests.agents.rigs import Ask, Reply, Rig, rigs
+from tests.agents.rigs import Ask, Reply, Rig, each_rig
 from tests.agents.stage import Counter, Stage
 
 pytestmark = pytest.mark.anyio
 
-RIGS = pytest.mark.parametrize("make", list(rigs()), ids=lambda rig: rig.name)
+RIGS = pytest.mark.parametrize("make", each_rig())
 CUT = Reply("I write the file.", [Ask("write", "")], completion_tokens=7, cut=True)
 
 
-def check_loop(make: type[Rig], backend: str) -> None:
-    if backend not in make.backends:
-        pytest.skip(f"{make.name} runs on {', '.join(make.backends)}")
-
-
 @RIGS
-async def test_third_o34_a_call_of_a_reply_that_was_cut_off_is_not_made(
-    make: type[Rig], anyio_backend_name: str
-) -> None:
-    check_loop(make, anyio_backend_name)
+async def test_third_o34_a_call_of_a_reply_that_was_cut_off_is_not_made(make: type[Rig]) -> None:
     write = Counter()
     rig = make([CUT, Reply("", [Ask("write", "whole")]), Reply("done")], [write.tool("write", "write")])
     stage = Stage(rig.agent())
@@ -48,10 +40,7 @@ async def test_third_o34_a_call_of_a_reply_that_was_cut_off_is_not_made(
 
 
 @RIGS
-async def test_third_o34_a_call_of_a_whole_reply_is_made_though_another_was_cut_off_before(
-    make: type[Rig], anyio_backend_name: str
-) -> None:
-    check_loop(make, anyio_backend_name)
+async def test_third_o34_a_call_of_a_whole_reply_is_made_though_another_was_cut_off_before(make: type[Rig]) -> None:
     write = Counter()
     many = replace(CUT, asks=[Ask("write", "a"), Ask("write", "b")])
     rig = make([many, replace(many, cut=False), Reply("done")], [write.tool("write", "write")])
@@ -59,12 +48,12 @@ async def test_third_o34_a_call_of_a_whole_reply_is_made_though_another_was_cut_
     assert write.calls == ["a", "b"]
 
 
-async def test_third_o34_calls_in_a_graph_that_is_only_observed_are_not_made_either(anyio_backend_name: str) -> None:
+@pytest.mark.loops("asyncio")
+async def test_third_o34_calls_in_a_graph_that_is_only_observed_are_not_made_either() -> None:
     pytest.importorskip("langgraph", reason="the extra `langgraph` is not installed")
     from kairo_team.agents.langgraph import LangGraphAgent
     from tests.agents.rig_langgraph import LangGraphRig, RigModel, graph_of
 
-    check_loop(LangGraphRig, anyio_backend_name)
     write = Counter()
     rig = LangGraphRig([CUT, Reply("done")], [write.tool("write", "write")])
     stage = Stage(LangGraphAgent(graph_of(RigModel(rig=rig), rig.tools, handle_tool_errors=True)))
@@ -74,12 +63,9 @@ async def test_third_o34_calls_in_a_graph_that_is_only_observed_are_not_made_eit
     assert "the reply was cut off at its limit of 7 tokens" in rig.asked[1].text
 
 
-async def test_third_o34_a_call_whose_arguments_end_in_the_middle_does_not_end_an_agent_of_pydantic_ai(
-    anyio_backend_name: str,
-) -> None:
+@pytest.mark.loops("asyncio")
+async def test_third_o34_a_call_whose_arguments_end_in_the_middle_does_not_end_an_agent_of_pydantic_ai() -> None:
     pytest.importorskip("pydantic_ai", reason="the extra `models` is not installed")
-    if anyio_backend_name != "asyncio":
-        pytest.skip("pydantic-ai runs on asyncio")
     from pydantic_ai import Agent
     from pydantic_ai import messages as native
 
@@ -107,8 +93,7 @@ async def test_third_o34_a_call_whose_arguments_end_in_the_middle_does_not_end_a
 
 
 @RIGS
-async def test_third_o34_an_answer_that_was_cut_off_is_partial(make: type[Rig], anyio_backend_name: str) -> None:
-    check_loop(make, anyio_backend_name)
+async def test_third_o34_an_answer_that_was_cut_off_is_partial(make: type[Rig]) -> None:
     rig = make([Reply("half of a", completion_tokens=3, cut=True)])
     stage = Stage(rig.agent())
     await stage.run(kt.Budget(loops=1))
@@ -161,10 +146,7 @@ async def test_third_o34_an_agent_of_ones_own_does_not_make_them_either() -> Non
 
 
 @RIGS
-async def test_third_o39_ids_that_repeat_are_made_unique_in_what_is_kept(
-    make: type[Rig], anyio_backend_name: str
-) -> None:
-    check_loop(make, anyio_backend_name)
+async def test_third_o39_ids_that_repeat_are_made_unique_in_what_is_kept(make: type[Rig]) -> None:
     look = Counter()
     script = [Reply("", [Ask("look", "a"), Ask("look", "b")]), Reply("", [Ask("look", "c")]), Reply("done")]
     rig = make(script, [look.tool()], same_ids=True)
@@ -188,12 +170,12 @@ def test_third_o39_every_call_has_an_id_of_its_own_that_providers_take(replies: 
     assert all(len(new) <= 64 for old, new in zip(given_ids, ids, strict=True) if new != old)
 
 
-async def test_third_o39_a_graph_that_is_only_observed_keeps_its_own_ids(anyio_backend_name: str) -> None:
+@pytest.mark.loops("asyncio")
+async def test_third_o39_a_graph_that_is_only_observed_keeps_its_own_ids() -> None:
     pytest.importorskip("langgraph", reason="the extra `langgraph` is not installed")
     from kairo_team.agents.langgraph import LangGraphAgent
     from tests.agents.rig_langgraph import LangGraphRig, RigModel, graph_of
 
-    check_loop(LangGraphRig, anyio_backend_name)
     look = Counter()
     script = [Reply("", [Ask("look", "a")]), Reply("", [Ask("look", "b")]), Reply("done")]
     rig = LangGraphRig(script, [look.tool()], same_ids=True)

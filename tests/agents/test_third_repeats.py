@@ -16,7 +16,6 @@ from kairo_team.agents import TeamAgent
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
 from kairo_team.errors import MET_AGAIN, ModelCallError, ModelErrorKind, is_met_again
 from kairo_team.testing import EventRecorder, ScriptedAgent, ScriptedModel
-from kairo_team.testing.clocks import Backend
 from tests.agents.rigs import Ask, Reply, Rig, RigTool, rigs
 
 pytestmark = pytest.mark.anyio
@@ -38,15 +37,6 @@ async def run(*members: kt.Member, coordinator: Any = BOARD, **fields: Any) -> t
     return result, [str(event.member) for event in recorder.of(events.AttemptStarted)]
 
 
-@pytest.fixture
-def make(request: pytest.FixtureRequest, anyio_backend: Backend) -> type[Rig]:
-    """A kind of rig, on an event loop its library runs on."""
-    rig: type[Rig] = request.param
-    if anyio_backend[0] not in rig.backends:
-        pytest.skip(f"{rig.name} runs on {', '.join(rig.backends)} alone")
-    return rig
-
-
 class StatusError(Exception):
     """An error as clients of providers raise it."""
 
@@ -62,16 +52,17 @@ async def look(text: str) -> str:
 def refusals() -> Iterator[Any]:
     """Yield each rig with an error of ours, and with one as its library's models raise it."""
     for rig in rigs():
-        yield pytest.param(rig, refusal("context_length"), id=f"{rig.name}-ours")
+        loops = pytest.mark.loops(*rig.backends)
+        yield pytest.param(rig, refusal("context_length"), id=f"{rig.name}-ours", marks=loops)
         if rig.name == "PydanticAIAgent":
             from pydantic_ai.exceptions import ModelHTTPError
 
-            yield pytest.param(rig, ModelHTTPError(401, "model"), id=f"{rig.name}-401")
+            yield pytest.param(rig, ModelHTTPError(401, "model"), id=f"{rig.name}-401", marks=loops)
         elif rig.name != "MiniAgent":
-            yield pytest.param(rig, StatusError(400), id=f"{rig.name}-400")
+            yield pytest.param(rig, StatusError(400), id=f"{rig.name}-400", marks=loops)
 
 
-@pytest.mark.parametrize(("make", "error"), [*refusals()], indirect=["make"])
+@pytest.mark.parametrize(("make", "error"), [*refusals()])
 async def test_third_o15_every_agent_tries_once_and_keeps_its_text(make: type[Rig], error: Exception) -> None:
     rig = make([Reply("half a page", asks=[Ask("look", "it")]), Reply(error=error)], tools=[RigTool("look", look)])
     result, made_by = await run(kt.Member("one", rig.agent()))

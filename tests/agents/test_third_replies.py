@@ -12,7 +12,7 @@ from pydantic import BaseModel
 import kairo_team as kt
 from kairo_team.models.readings import without_thoughts
 from kairo_team.testing import FunctionModel
-from tests.agents.rigs import Reply, Rig, rigs
+from tests.agents.rigs import Reply, Rig, each_rig
 from tests.agents.stage import Stage
 from tests.test_third_structured_replies import DRESSES
 
@@ -24,20 +24,12 @@ class City(BaseModel):
     people: int
 
 
-def check_loop(make: type[Rig], backend: str) -> None:
-    if backend not in make.backends:
-        pytest.skip(f"{make.name} runs on {', '.join(make.backends)}")
-
-
-RIGS = pytest.mark.parametrize("make", list(rigs()), ids=lambda rig: rig.name)
-WRAPPERS = pytest.mark.parametrize("make", [rig for rig in rigs() if rig.name != "MiniAgent"], ids=lambda rig: rig.name)
+RIGS = pytest.mark.parametrize("make", each_rig())
+WRAPPERS = pytest.mark.parametrize("make", each_rig("MiniAgent"))
 
 
 @WRAPPERS
-async def test_third_o42_thoughts_between_tags_are_no_part_of_an_answer(
-    make: type[Rig], anyio_backend_name: str
-) -> None:
-    check_loop(make, anyio_backend_name)
+async def test_third_o42_thoughts_between_tags_are_no_part_of_an_answer(make: type[Rig]) -> None:
     stage = Stage(make([Reply("<think>I am not sure.\n</think>\n\nThe moon.")]).agent())
     result = await stage.run()
     assert result.output == "The moon."
@@ -45,10 +37,7 @@ async def test_third_o42_thoughts_between_tags_are_no_part_of_an_answer(
 
 
 @RIGS
-async def test_third_o38_every_agent_reads_a_structured_reply_whatever_is_around_its_json(
-    make: type[Rig], anyio_backend_name: str
-) -> None:
-    check_loop(make, anyio_backend_name)
+async def test_third_o38_every_agent_reads_a_structured_reply_whatever_is_around_its_json(make: type[Rig]) -> None:
     for name, dress in DRESSES.items():
         rig = make([Reply(dress('{"name": "Oslo", "people": 7}'))])
         stage = Stage(rig.agent(), team={"output_types": {"city": City}})
@@ -73,13 +62,10 @@ def test_third_o42_only_thoughts_at_the_beginning_are_left_out(text: str, left: 
     assert without_thoughts(text) == left
 
 
+@pytest.mark.loops("asyncio")
 @pytest.mark.parametrize("wrapped", [True, False], ids=["governed", "observed"])
-async def test_third_o42_calls_of_a_graph_whose_arguments_are_not_json_are_named(
-    wrapped: bool, anyio_backend_name: str
-) -> None:
+async def test_third_o42_calls_of_a_graph_whose_arguments_are_not_json_are_named(wrapped: bool) -> None:
     pytest.importorskip("langgraph", reason="the extra `langgraph` is not installed")
-    if anyio_backend_name != "asyncio":
-        pytest.skip("LangGraph runs on asyncio")
     from langchain_core.messages import AIMessage
 
     from kairo_team.agents.langgraph import LangGraphAgent, governed, governed_tool_call
@@ -101,11 +87,10 @@ async def test_third_o42_calls_of_a_graph_whose_arguments_are_not_json_are_named
         assert "whose arguments are not JSON: 'look' with '{\"text\": '" in str(result.outcomes[0].error)
 
 
+@pytest.mark.loops("asyncio")
 @pytest.mark.parametrize("wrapped", [True, False], ids=["governed", "observed"])
-async def test_third_o42_a_graph_that_ends_with_calls_alone_says_which(wrapped: bool, anyio_backend_name: str) -> None:
+async def test_third_o42_a_graph_that_ends_with_calls_alone_says_which(wrapped: bool) -> None:
     pytest.importorskip("langgraph", reason="the extra `langgraph` is not installed")
-    if anyio_backend_name != "asyncio":
-        pytest.skip("LangGraph runs on asyncio")
     from kairo_team.agents.langgraph import LangGraphAgent, governed
     from tests.agents.langgraph_double import Scripted, asking, asks, graph_of
 

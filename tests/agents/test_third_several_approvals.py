@@ -18,8 +18,7 @@ from kairo_team.coordinators import FailurePolicy, TaskDispatchCoordinator
 from kairo_team.errors import NoQuestion
 from kairo_team.governance import GuardrailPhase
 from kairo_team.testing import EventRecorder, MemoryJournal
-from kairo_team.testing.clocks import Backend
-from tests.agents.rigs import Ask, Reply, Rig, RigTool, rigs
+from tests.agents.rigs import Ask, Reply, Rig, RigTool, each_rig
 from tests.agents.stage import noting
 from tests.human import APPROVE, DEFER, REJECT, AsksFirst
 
@@ -54,12 +53,10 @@ def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
         kept.first.close()
 
 
-@pytest.fixture(params=[pytest.param(rig, id=rig.name) for rig in rigs()])
-def rig(request: pytest.FixtureRequest, anyio_backend: Backend) -> type[Rig]:
-    """A kind of rig, on an event loop its library runs on."""
+@pytest.fixture(params=each_rig())
+def rig(request: pytest.FixtureRequest) -> type[Rig]:
+    """A kind of rig."""
     kind: type[Rig] = request.param
-    if anyio_backend[0] not in kind.backends:
-        pytest.skip(f"{kind.name} runs on {', '.join(kind.backends)} alone")
     return kind
 
 
@@ -313,11 +310,10 @@ async def test_third_o42_a_toolbox_ends_the_attempt_once_all_its_calls_are_asked
     assert seen == [f"paid {text}" for text in made]
 
 
-async def test_third_o42_a_graph_goes_no_step_further_with_calls_that_wait(anyio_backend: Backend) -> None:
+@pytest.mark.loops("asyncio")
+async def test_third_o42_a_graph_goes_no_step_further_with_calls_that_wait() -> None:
     """A node of the user's own behind the tools does not get the messages of calls that nobody has approved."""
     pytest.importorskip("langgraph")
-    if anyio_backend[0] != "asyncio":
-        pytest.skip("LangGraph runs on asyncio alone")
     from langgraph.graph import START, MessagesState, StateGraph
     from langgraph.prebuilt import ToolNode
 
@@ -356,13 +352,10 @@ async def test_third_o42_a_graph_goes_no_step_further_with_calls_that_wait(anyio
     assert seen[0][-2:] == ["did one", "did two"]
 
 
-async def test_third_o42_a_graph_whose_tools_are_only_followed_asks_what_a_gate_answers_at_once(
-    anyio_backend: Backend,
-) -> None:
+@pytest.mark.loops("asyncio")
+async def test_third_o42_a_graph_whose_tools_are_only_followed_asks_what_a_gate_answers_at_once() -> None:
     """Without `governed_tool_call` no call is put off alone: one that is still asked about is asked about again."""
     pytest.importorskip("langgraph")
-    if anyio_backend[0] != "asyncio":
-        pytest.skip("LangGraph runs on asyncio alone")
     from kairo_team.agents.langgraph import LangGraphAgent, governed
     from tests.agents.rig_langgraph import LangGraphRig, RigModel, graph_of
 
@@ -380,10 +373,9 @@ async def test_third_o42_a_graph_whose_tools_are_only_followed_asks_what_a_gate_
         assert (result.status, sorted(desk.made), waited) == ("completed", ["one", "two"], waits)
 
 
-async def test_third_o42_a_turn_limit_of_the_library_does_not_go_before_the_questions(anyio_backend: Backend) -> None:
+@pytest.mark.loops("asyncio")
+async def test_third_o42_a_turn_limit_of_the_library_does_not_go_before_the_questions() -> None:
     pytest.importorskip("agents")
-    if anyio_backend[0] != "asyncio":
-        pytest.skip("the agents library runs on asyncio alone")
     from kairo_team.agents.openai_agents import OpenAIAgent
     from tests.agents.rig_openai_agents import OpenAIRig
 

@@ -10,26 +10,13 @@ import pytest
 import kairo_team as kt
 from kairo_team.coordinators import FailurePolicy, TaskDispatchCoordinator
 from kairo_team.governance import GuardrailPhase
-from kairo_team.testing.clocks import Backend
-from tests.agents.rigs import Ask, Reply, Rig, RigTool, rigs
+from tests.agents.rigs import Ask, Reply, Rig, RigTool, each_rig
 from tests.agents.stage import ROLE, Counter, Spy, Stage, replacing
 
 pytestmark = pytest.mark.anyio
-WRAPPERS = [pytest.param(rig, id=rig.name) for rig in rigs()]
 
 
-@pytest.fixture
-def make(request: pytest.FixtureRequest, anyio_backend: Backend) -> type[Rig]:
-    """A kind of rig, on an event loop its library runs on."""
-    rig: type[Rig] = request.param
-    if anyio_backend[0] not in rig.backends:
-        pytest.skip(f"{rig.name} runs on {', '.join(rig.backends)} alone")
-    return rig
-
-
-every_wrapper = pytest.mark.parametrize("make", WRAPPERS, indirect=True)
-
-
+every_wrapper = pytest.mark.parametrize("make", each_rig())
 ENDLESS: list[Any] = []
 ENDLESS.append(ENDLESS)
 ODD: dict[str, Any] = {
@@ -279,7 +266,7 @@ async def test_a_turn_that_may_not_be_taken_is_refused_before_anything_starts(
     assert rig.asked == []
 
 
-@pytest.mark.parametrize("make", [p for p in WRAPPERS if p.id != "MiniAgent"], indirect=True)
+@pytest.mark.parametrize("make", each_rig("MiniAgent"))
 async def test_a_prompt_is_what_the_agent_is_asked_however_it_is_made(make: type[Rig]) -> None:
     async def later(assignment: kt.Assignment, context: kt.MemberContext) -> str:
         return f"Now: {assignment.task.description}"
@@ -295,7 +282,7 @@ async def test_a_prompt_is_what_the_agent_is_asked_however_it_is_made(make: type
         type(agent)(wrapped, prompt="Now")
 
 
-@pytest.mark.parametrize("make", [p for p in WRAPPERS if p.id != "MiniAgent"], indirect=True)
+@pytest.mark.parametrize("make", each_rig("MiniAgent"))
 @pytest.mark.parametrize("thing", [None, "agent", 5, object])
 async def test_a_wrong_object_is_refused_in_the_same_words(make: type[Rig], thing: Any) -> None:
     with pytest.raises(ValueError, match=f"{make.name} wraps an? "):

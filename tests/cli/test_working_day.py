@@ -198,11 +198,9 @@ def test_a_fork_goes_on_with_another_model_and_more_budget(
     assert "limits: 20,000 tokens" in kairo("show", "again").out
 
 
-def test_the_list_at_a_terminal_says_what_to_look_at(team_file: TeamFile, book: Path) -> None:
+def test_the_list_at_a_terminal_says_what_to_look_at(kairo: Any, team_file: TeamFile, book: Path) -> None:
     for text, run_id in ((ASKS, "monday"), (FAILS, "today-1")):
-        with terminal("run", team_file(text), "--run-id", run_id) as shown:
-            shown.read_until()
-            assert shown.process.wait(60) in (4, 7)
+        assert kairo("run", team_file(text), "--run-id", run_id).code in (4, 7)
     with terminal("runs") as shown:
         text = ESCAPE.sub("", shown.read_until()).replace("\r\n", "\n")
     assert "next:\n  kairo show today-1 --journal " in text

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ from kairo_team.gates import CallbackGate
 from kairo_team.permissions import PermissionDecision, SideEffect
 from kairo_team.testing import EventRecorder, ScriptedModel
 from kairo_team.tools import Tool, as_tool
-from tests.agents.rigs import MODULES, Ask, Reply, RigTool
+from tests.agents.rigs import Ask, Reply, Rig, RigTool, each_rig
 from tests.coordinators.bench import Verdicts
 
 QUICK = FailurePolicy(backoff=0)
@@ -297,14 +295,8 @@ class FailsOnce:
         return output
 
 
-RIGS = [name for name, library in MODULES.items() if find_spec(library) is not None]
-
-
-@pytest.mark.parametrize("module", RIGS)
-async def test_third_o14_it_holds_for_every_kind_of_agent(module: str, anyio_backend_name: str) -> None:
-    kind = import_module(f"tests.agents.{module}").RIG
-    if anyio_backend_name not in kind.backends:
-        pytest.skip("its library runs on asyncio alone")
+@pytest.mark.parametrize("kind", each_rig())
+async def test_third_o14_it_holds_for_every_kind_of_agent(kind: type[Rig]) -> None:
     sent: list[str] = []
 
     async def send(text: str) -> str:

@@ -135,7 +135,8 @@ async def test_a_fork_takes_another_plan_and_configuration(tmp_path: Path) -> No
     journal.close()
 
 
-async def test_a_fork_after_an_event_leaves_out_what_was_recorded_after_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.exhaustive)])
+async def test_a_fork_after_an_event_leaves_out_what_was_recorded_after_it(tmp_path: Path, step: int) -> None:
     path = tmp_path / "runs.db"
     events: list[Event] = []
     journal = kt.SqliteJournal(path, sync="normal")
@@ -145,7 +146,7 @@ async def test_a_fork_after_an_event_leaves_out_what_was_recorded_after_it(tmp_p
         whole = await kt.run(desk(first), request, runtime=runtime)
     journal.close()
     own = [one for one in events if one.run_id == RUN]
-    for event in own:
+    for event in own[::step]:
         again = Provider()
         result = await fork_and_go_on(path, again, before=event.seq, new_id=f"fork-{event.seq}")
         assert result.status == "completed"

@@ -43,6 +43,7 @@ class PlansOnce(RolePlanner):
         return await super().plan(request, team, context)
 
 
+@variant("asyncio")
 class TestExpertTeamThatReplans(_ExpertTeam):
     """Where its planner has nothing new to offer, all is as without it."""
 

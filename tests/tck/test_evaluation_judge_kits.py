@@ -69,7 +69,15 @@ class TestVotes(OfAJudge):
         return AgentEvaluationStrategy(judge, judged(evidence="quote"), votes=3)
 
 
-class TestPanel(OfAJudge):
+class OfJudges(OfAJudge):
+    """What asks several judges: the guards of each (C13) are those of `TestAgent`."""
+
+    @classmethod
+    def mark(cls, name: str) -> str | None:
+        return "exhaustive" if name.startswith("test_c13_") else None
+
+
+class TestPanel(OfJudges):
     judge_calls = 6
     has_parts = True
 
@@ -91,7 +99,7 @@ async def no_rumour(artifact: kt.Artifact) -> Answer:
     return Answer(level=False if "rumour" in artifact.text else None, reason="it may be a rumour")
 
 
-class TestCascade(OfAJudge):
+class TestCascade(OfJudges):
     """A check that can only send back, a judge, and another for what the first cannot tell."""
 
     judge_calls = 4
@@ -148,6 +156,7 @@ class TestNotCalibrated(OfAJudge):
 # ---------------------------------------------------------------- conversations and pairs
 
 
+@variant("trio")
 class TestOfConversations(OfAJudge):
     """Half of its criteria are about the conversation that the artifact came from."""
 

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable
 import anyio
 import anyio.to_thread
 import pytest
-import sniffio
 
 from kairo_team._util.clock import LoopClock
 from kairo_team._util.threads import calls_at_work, run_in_thread
@@ -82,12 +81,13 @@ def _in_our_thread(work: Callable[[], object]) -> Awaitable[object]:
 
 
 def _in_asyncios_executor(work: Callable[[], object]) -> Awaitable[object]:
-    if sniffio.current_async_library() != "asyncio":
-        pytest.skip("an executor is asyncio's")
     return asyncio.get_running_loop().run_in_executor(None, work)
 
 
-@pytest.mark.parametrize("in_thread", [_in_anyios_thread, _in_our_thread, _in_asyncios_executor])
+ON_ASYNCIO = pytest.param(_in_asyncios_executor, marks=pytest.mark.loops("asyncio"))
+
+
+@pytest.mark.parametrize("in_thread", [_in_anyios_thread, _in_our_thread, ON_ASYNCIO])
 async def test_no_deadline_passes_while_a_worker_thread_is_at_work(
     in_thread: Callable[[Callable[[], object]], Awaitable[object]],
 ) -> None:
