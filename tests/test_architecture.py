@@ -44,7 +44,8 @@ NEVER = {
 }
 MODULES = {
     "_util": """child_processes child_watch clock database_url drawn frozen guesses late_pydantic
-        lazy_imports masking mistakes open_scopes plugin_shapes reply_json terminal threads trace_context version""",
+        lazy_imports masking mistakes narrowing open_scopes plugin_shapes reply_json terminal threads
+        trace_context version""",
     "vocabulary": """addresses artifacts budget clauses conditions constraints contracts errors events files gates
         guardrails human messages output_types permissions plugin_calls plugin_options plugins recorded results tasks
         team verdicts""",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 
 from kairo_team._util.masking import masked
+from kairo_team._util.narrowing import is_several
 from kairo_team.budget import NO_USAGE, Usage
 from kairo_team.engine.plan.preflight import bind, binding, file_problems, plan_problems, team_problems
 from kairo_team.engine.records.journal import within
@@ -483,9 +484,9 @@ def _replan_problems(
 
 def _tasks_of(given: Any) -> tuple[Task, ...]:
     """Return the tasks to add as a tuple; `ContractBreach` for anything else."""
-    if type(given) is not list and (isinstance(given, str) or not isinstance(given, Iterable)):
+    if not is_several(given):
         raise ContractBreach(f"tasks are added as a list of kt.Task, not as {shown(given)}")
-    tasks = tuple(cast("Iterable[Any]", given))  # type: ignore[redundant-cast]  # pyright needs it
+    tasks = tuple(given)
     for task in tasks:
         if not isinstance(task, Task):
             raise ContractBreach(f"tasks are added as a list of kt.Task, and {shown(task)} is not one")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
+from kairo_team._util.narrowing import is_tuple
 from kairo_team._util.plugin_shapes import context_by
 from kairo_team.budget import Budget, BudgetNode, BudgetPolicy
 from kairo_team.engine.live.event_bus import discard_event
@@ -228,9 +229,8 @@ def _tool_problems(team: Team) -> Iterator[str]:
         return
     for member in team.everyone:
         tools: Any = getattr(member.agent, "tools", ())
-        if tools and isinstance(tools, tuple):
-            given = cast("tuple[Any, ...]", tools)  # type: ignore[redundant-cast]  # pyright needs it
-            yield from (f"member {member.id!r}: {problem}" for problem in blocked_sources(given, permissions))
+        if tools and is_tuple(tools):
+            yield from (f"member {member.id!r}: {problem}" for problem in blocked_sources(tools, permissions))
 
 
 def _price_problems(team: Team, budget: Budget, models: Models, prices: PriceBook) -> Iterator[str]:
