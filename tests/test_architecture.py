@@ -102,7 +102,7 @@ MODULES = {
     "cli": """account_commands app budgets cluster_commands commands compare console_command databases
         defaults demo_command demo_scenes desk eval_command exit_codes graph init_command interrupts job
         journal_commands journals judge judge_attack judge_compare judge_inputs judge_report judge_try
-        kit_parts kit_runs loading metrics_command named_journals numbers options plugins_command queue_commands
+        kit_parts kit_runs loading metrics_command named_journals numbers options outputs plugins_command queue_commands
         refusal report report_command run_commands run_table schema_command secret_arguments serve_command sources
         streams task_view top_command upkeep_commands""",
     "testing": "clocks postgres_server record_replay recorder scripted scripted_judge scripted_pairs",

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json as json_format
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import anyio
 import typer
@@ -20,7 +19,7 @@ from kairo_team.cli.judge_inputs import read_judge
 from kairo_team.cli.judge_report import show_table, show_why
 from kairo_team.cli.judge_try import read_text
 from kairo_team.cli.numbers import seconds, whole_number
-from kairo_team.cli.options import BudgetOption, JsonOption
+from kairo_team.cli.options import BudgetOption, JsonOption, desk_of
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.errors import HaltError, KairoError
 from kairo_team.evaluators.pair_report import Pair, PairReport, compare_pairs
@@ -28,7 +27,6 @@ from kairo_team.evaluators.pairwise import DOES_BETTER, PairwiseStrategy
 from kairo_team.views.text import count, one_line
 
 if TYPE_CHECKING:
-    from kairo_team.cli.desk import Desk
     from kairo_team.cli.streams import Screen
 
 _MOST: Final = 50
@@ -51,8 +49,7 @@ def compare_command(
     json: JsonOption = False,
 ) -> int:
     """Have a judge say which of two works is better, in both orders; count how often the order changes its answer."""
-    desk = cast("Desk", context.obj)
-    desk.begin(json=json)
+    desk = desk_of(context, json=json)
     if not task.strip():
         raise Refusal(f"--task is what the works were made for, such as 'Write the release notes', not {task!r}")
     pairs = _pairs(first, second)
@@ -68,9 +65,7 @@ def compare_command(
         except (KairoError, ValueError) as error:
             raise Refusal(explain(error) if isinstance(error, KairoError) else str(error)) from None
     code = 0 if found.decided else NO_ANSWER
-    document = json_format.dumps({**found.to_json(), "exit_code": code}, indent=2, ensure_ascii=False) + "\n"
-    desk.present(document, partial(_show, judge, found))
-    return code
+    return desk.present(found.to_json(), partial(_show, judge, found), code)
 
 
 def _pairs(first: Path, second: Path) -> list[Pair]:

@@ -1,4 +1,4 @@
-"""The inputs of `kairo judge`: labelled examples, a rubric, judges, and the files to write."""
+"""The inputs of `kairo judge`: labelled examples, a rubric and judges."""
 
 from __future__ import annotations
 
@@ -107,25 +107,3 @@ def _module(stack: ExitStack, text: str, builds: str) -> tuple[ModuleType, Path,
     spec = read_spec(text, builds, "NAME")
     stack.enter_context(importable(spec.folder))
     return load_module(spec), spec.file, spec.team
-
-
-def check_output(option: str, place: Path | None, inputs: Sequence[str]) -> None:
-    """Refuse a path that cannot be written, and the path of an input; inputs may be FILE.py:NAME."""
-    if place is None:
-        return
-    if place.is_dir():
-        raise Refusal(f"{option} {str(place)!r} is a directory: give the path of a file")
-    if not place.parent.is_dir():
-        raise Refusal(f"{option} {str(place)!r}: there is no directory {str(place.parent)!r}: make it first")
-    read = [Path(one) for text in inputs for one in (text, text.rpartition(":")[0])]
-    if any(place.exists() and one.exists() and place.samefile(one) for one in read):
-        raise Refusal(f"{option} {str(place)!r} is a file that is read here: give another path")
-
-
-def write_output(option: str, place: Path, text: str) -> None:
-    """Write one of the output files."""
-    try:
-        place.write_text(text, encoding="utf-8", newline="\n")
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise Refusal(f"{option} {str(place)!r} cannot be written: {why}: name another place") from None

@@ -55,6 +55,11 @@ class Screen(Console):
         """Print a text; wrapped between words at a terminal, unchanged elsewhere."""
         self.show(Text(clean(text), style=style), soft_wrap=not self.watched)
 
+    def print_head(self, title: str) -> None:
+        """Print the head of a section, below an empty line."""
+        self.print_text()
+        self.print_text(title, "bold")
+
     def print_indented(self, text: str, columns: int = 2, style: str = "") -> None:
         """Print a text in one line, or its beginning; lines that a terminal wraps stay indented."""
         line = one_line(text, _LONGEST)
