@@ -102,10 +102,6 @@ class HandoffCoordinator(ReviewingCoordinator):
         except PlanRefused as refused:
             return [*problems, *refused.problems]
 
-    def judges(self, plan: TaskGraph | None, team: Team) -> tuple[Any, ...]:
-        """Return the models and agents that reviews call."""
-        return self._reviewers(team).models(plan)
-
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
         """Run the request to its end."""
         async with TeamRun.open(request, team, templates=self.templates, gate=self.gate) as run:

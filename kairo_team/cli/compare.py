@@ -39,8 +39,7 @@ def show_both(records: Sequence[RunRecord], screen: Screen) -> None:
     screen.print_head(f"{len(differing):,} of {count(len(both), 'task')} ended differently")
     shown = [*dict.fromkeys([*differing, *both])][:_MOST_LISTED]
     _show_table([(one_line(one), *map(_words, both[one])) for one in shown], screen)
-    if len(shown) < len(both):
-        screen.print_text(f"  and {count(len(both) - len(shown), 'more task')} (--json has them all)", "dim")
+    screen.print_more(len(both) - len(shown), "task")
 
 
 def both_document(records: Sequence[RunRecord]) -> dict[str, object]:

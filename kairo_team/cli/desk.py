@@ -145,7 +145,7 @@ class Desk:
             self.print_notice(sentence)
 
     def put(self, document: str) -> None:
-        """Write a document or a chart to the stdout that was kept for it."""
+        """Write a document or a chart to the kept stdout."""
         assert self._write is not None
         try:
             self._write(masked(document))

@@ -16,14 +16,13 @@ from kairo_team.cli.exit_codes import NO_ANSWER, exit_codes
 from kairo_team.cli.job import plain_log
 from kairo_team.cli.judge_attack import attack_command
 from kairo_team.cli.judge_compare import compare_command
-from kairo_team.cli.judge_inputs import JudgeJob, judge_job
+from kairo_team.cli.judge_inputs import JudgeJob, asking, judge_job
 from kairo_team.cli.judge_report import calibration_document, score_document, show_calibration, show_score
 from kairo_team.cli.judge_try import try_command
 from kairo_team.cli.numbers import whole_number
 from kairo_team.cli.options import RubricOption, VotesOption, desk_of
 from kairo_team.cli.outputs import check_output, write_output
 from kairo_team.cli.refusal import Refusal, explain
-from kairo_team.errors import HaltError, KairoError
 from kairo_team.evaluators.calibration.calibration import Calibration, calibrate, score_judge
 from kairo_team.evaluators.calibration.certificates import Certificate, read_certificates, write_certificates
 from kairo_team.verdicts import Cause
@@ -148,13 +147,8 @@ def _ask(
     job: JudgeJob, ask: Callable[..., Coroutine[Any, Any, Found]], report_of: Callable[[Found], JudgeReport]
 ) -> Found:
     """Ask the judges about all examples; `Refusal` if a judge cannot be called, or the budget is too small."""
-    try:
-        with plain_log():
-            found = anyio.run(partial(ask, repeats=job.repeats, budget=job.budget))
-    except HaltError as halt:
-        raise Refusal(f"not all {len(job.labelled):,} examples could be reviewed: {halt}: {_MORE}") from None
-    except (KairoError, ValueError) as error:
-        raise Refusal(explain(error) if isinstance(error, KairoError) else str(error)) from None
+    with asking(f"not all {len(job.labelled):,} examples could be reviewed", _MORE), plain_log():
+        found = anyio.run(partial(ask, repeats=job.repeats, budget=job.budget))
     unpaid = report_of(found).no_answer.get(Cause.JUDGE_BUDGET, 0)
     if unpaid:
         raise Refusal(f"the budget did not reach for {unpaid:,} of {len(job.labelled):,} examples: {_MORE}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from kairo_team.cli.budgets import limited
 from kairo_team.cli.loading import importable, load_module, load_trusted, read_spec
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.data.files import SUFFIXES
-from kairo_team.errors import known
+from kairo_team.errors import HaltError, KairoError, known
 from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy
 from kairo_team.evaluators.calibration.labelled import LabelledArtifact, read_labelled
 from kairo_team.evaluators.combined import CascadeEvaluationStrategy
@@ -107,3 +108,26 @@ def _module(stack: ExitStack, text: str, builds: str) -> tuple[ModuleType, Path,
     spec = read_spec(text, builds, "NAME")
     stack.enter_context(importable(spec.folder))
     return load_module(spec), spec.file, spec.team
+
+
+def read_text(what: str, file: Path, otherwise: str = "give a text file") -> str:
+    """Return the text of a file that an argument named; `otherwise` is the advice for any other file."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise Refusal(f"{what}: {str(file)!r} is not UTF-8 text: {otherwise}") from None
+    except OSError as error:
+        raise Refusal(f"{what}: {str(file)!r} cannot be read: {explain(error)}") from None
+
+
+@contextmanager
+def asking(unpaid: str, more: str = "give more with --budget") -> Generator[None]:
+    """Turn the error of a judge that cannot be asked into a `Refusal`; `unpaid` says what was not paid."""
+    try:
+        yield
+    except HaltError as halt:
+        raise Refusal(f"{unpaid}: {halt}: {more}") from None
+    except KairoError as error:
+        raise Refusal(explain(error)) from None
+    except ValueError as error:
+        raise Refusal(str(error)) from None

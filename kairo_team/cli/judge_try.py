@@ -15,11 +15,10 @@ from kairo_team.budget import Budget
 from kairo_team.cli.budgets import limited
 from kairo_team.cli.exit_codes import NO_ANSWER
 from kairo_team.cli.job import plain_log
-from kairo_team.cli.judge_inputs import read_judge, read_rubric
+from kairo_team.cli.judge_inputs import asking, read_judge, read_rubric, read_text
 from kairo_team.cli.numbers import seconds
 from kairo_team.cli.options import BudgetOption, JsonOption, desk_of
-from kairo_team.cli.refusal import Refusal, explain
-from kairo_team.errors import HaltError, KairoError
+from kairo_team.cli.refusal import Refusal
 from kairo_team.verdicts import EvaluationVerdict, VerdictOutcome
 
 if TYPE_CHECKING:
@@ -58,27 +57,12 @@ def try_command(
     with ExitStack() as stack:
         found = read_rubric(stack, rubric)
         asked = None if judge is None else read_judge(stack, judge)
-        try:
+        with asking("the text could not be reviewed"), plain_log():
             limit = limited(Budget(), budget)
             ask = partial(found.try_on, text, judge=asked, task=task, reference=known, budget=limit, timeout=timeout)
-            with plain_log():
-                trial = anyio.run(ask)
-        except HaltError as halt:
-            raise Refusal(f"the text could not be reviewed: {halt}: give more with --budget") from None
-        except (KairoError, ValueError) as error:
-            raise Refusal(explain(error)) from None
+            trial = anyio.run(ask)
     code = NO_ANSWER if trial.verdict.outcome is VerdictOutcome.REVIEW_EXCEEDED else 0
     return desk.present(_document(trial, prompt=prompt), partial(_show, trial, prompt), code)
-
-
-def read_text(what: str, file: Path) -> str:
-    """Return the text of a file that an argument named."""
-    try:
-        return file.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise Refusal(f"{what}: {str(file)!r} is not UTF-8 text: give a text file") from None
-    except OSError as error:
-        raise Refusal(f"{what}: {str(file)!r} cannot be read: {explain(error)}") from None
 
 
 def _show(trial: TriedText, prompt: bool, screen: Screen) -> None:

@@ -238,8 +238,7 @@ def _show_tasks(tasks: Sequence[TaskStanding], screen: Screen, shown: str) -> No
         if cause and cause not in shown:
             screen.print_indented(cause, 6, "dim")
             shown += f"\n{cause}"
-    if len(tasks) > _MOST_LISTED:
-        screen.print_text(f"  and {count(len(tasks) - _MOST_LISTED, 'more task')} (--json has them all)", "dim")
+    screen.print_more(len(tasks) - _MOST_LISTED, "task")
 
 
 def took(outcome: TaskOutcome) -> str:
@@ -283,8 +282,7 @@ def _show_doubts(calls: Sequence[RecordedCall], screen: Screen) -> None:
         spent = f": {one.usage}" if one.usage.tokens else ""
         where = f" in task {one.task_id!r}" if one.task_id is not None else ""
         screen.print_indented(f"{one.what} {one.name}{where}, sent at {_at(one.sent_at)}{spent}")
-    if len(calls) > _MOST_LISTED:
-        screen.print_text(f"  and {len(calls) - _MOST_LISTED:,} more (--json has them all)", "dim")
+    screen.print_more(len(calls) - _MOST_LISTED, "call")
 
 
 def show_question(question: HumanRequest, run_id: str, screen: Screen) -> None:
@@ -312,10 +310,7 @@ def show_questions(questions: Sequence[HumanRequest], answers: Sequence[str], pl
         screen.print_head("Then")
         for one in others[:_MOST_LISTED]:
             screen.print_indented(f"{one.run_id} {short_id(one, one.run_id)}: {one.text}")
-        if len(others) > _MOST_LISTED:
-            screen.print_text(
-                f"  and {count(len(others) - _MOST_LISTED, 'more question')} (--json has them all)", "dim"
-            )
+        screen.print_more(len(others) - _MOST_LISTED, "question")
     show_commands(answers, screen, title="answer the oldest with approve, revise, reject or defer:")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team.views.report_tasks import task_details
-from kairo_team.views.text import count, one_line
+from kairo_team.views.text import one_line
 
 if TYPE_CHECKING:
     from kairo_team.cli.streams import Screen
@@ -49,8 +49,7 @@ def _show_attempt(task: Mapping[str, Any], attempt: Mapping[str, Any], screen: S
     if attempt["text"]:
         lines = attempt["text"].rstrip("\n").split("\n")
         screen.print_barred("\n".join(lines[:_MOST_LINES]))
-        if len(lines) > _MOST_LINES:
-            screen.print_text(f"  and {count(len(lines) - _MOST_LINES, 'more line')} (--json has them)", "dim")
+        screen.print_more(len(lines) - _MOST_LINES, "line")
 
 
 def _open_criteria(task: Mapping[str, Any], attempt: Mapping[str, Any]) -> Iterator[str]:

@@ -90,7 +90,7 @@ class Waiting(NamedTuple):
 class Source(Protocol):
     """The runs that a console shows; all methods may be called from any of its threads.
 
-    The methods with a result here are those of runs without a journal.
+    A source without a journal inherits the methods that return something here.
     """
 
     @property

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from kairo_team.engine.work.run_services import RunServices
 
 Make = Callable[[], Awaitable[TaskGraph] | TaskGraph]
-MakeAnew = Callable[[TaskGraph], Awaitable[TaskGraph] | TaskGraph]
+MakeRest = Callable[[TaskGraph], Awaitable[TaskGraph] | TaskGraph]
 MakeTasks = Callable[[], Awaitable[Sequence[Task]] | Sequence[Task]]
 
 
@@ -150,7 +150,7 @@ class RunPlan:
             self._end_early()
             await anyio.sleep_forever()
 
-    async def replan(self, failing: TaskRun, dispatcher: Dispatcher, make: MakeAnew) -> TaskGraph | None:
+    async def replan(self, failing: TaskRun, dispatcher: Dispatcher, make: MakeRest) -> TaskGraph | None:
         """Replace the tasks that have not started by new ones; see `TeamRun.replan`."""
         failing_id = self._scope.journal.get(f"plan:{self.number + 1}:for", failing.task.id)
         if self._replan_record() is None:
@@ -165,13 +165,13 @@ class RunPlan:
         async with self._changing:
             return await self._replan(failing, dispatcher, make)
 
-    async def _replan(self, failing: TaskRun, dispatcher: Dispatcher, make: MakeAnew) -> TaskGraph | None:
+    async def _replan(self, failing: TaskRun, dispatcher: Dispatcher, make: MakeRest) -> TaskGraph | None:
         key, journal = f"plan:{self.number}", self._scope.journal
         self._book(key)
         journal.put(f"{key}:for", failing.task.id)
         if journal.get(key, MISSING) is MISSING:
             await self.reach(key)
-        made = await self._step(lambda: self._ask_anew(failing, dispatcher, make))
+        made = await self._step(lambda: self._ask_for_rest(failing, dispatcher, make))
         change = cast("Replan", made)
         if change.graph is None:
             which = f"the one in which {failing.task.id!r} failed"
@@ -436,7 +436,7 @@ class RunPlan:
             raise ContractBreach(f"the planner returned {shown(graph)}, not a TaskGraph")
         return graph
 
-    async def _ask_anew(self, failing: TaskRun, dispatcher: Dispatcher, make: MakeAnew) -> Replan:
+    async def _ask_for_rest(self, failing: TaskRun, dispatcher: Dispatcher, make: MakeRest) -> Replan:
         """Request new tasks to go with the started ones; problems with them become a warning."""
         scope = self._scope
         started = [task_run.task for task_run in dispatcher.tasks.values() if task_run.begun]

@@ -448,8 +448,8 @@ def _split(
     notes: tuple[str, ...] = ()
     if worst is not None and most is not None and not problems:
         # Another split, because the tasks above have their shares already.
-        anew = _carve_team(root_limit, policy, team, planned=True, judged=judged)
-        carries, notes = _count_carried(anew, policy, worst, team, most)
+        fresh = _carve_team(root_limit, policy, team, planned=True, judged=judged)
+        carries, notes = _count_carried(fresh, policy, worst, team, most)
     return PlanCheck(not problems, problems, budgets.root.tree(), carries, most, notes)
 
 
