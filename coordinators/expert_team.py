@@ -94,10 +94,6 @@ class ExpertTeamCoordinator(ReviewingCoordinator):
             problems += planner_problems(self.planner, request.config, runtime_of(team))
         return problems + reviewers.problems(plan, request.config)
 
-    def judges(self, plan: TaskGraph | None, team: Team) -> tuple[Any, ...]:
-        """Return the models and agents that reviews call: of this plan, or of a task that names no evaluator."""
-        return self._reviewers(team).models(plan)
-
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
         """Run the request to its end."""
         async with TeamRun.open(request, team, templates=self.templates, gate=self.gate) as run:

@@ -10,7 +10,7 @@ from kairo_team._util.frozen import known_arguments
 from kairo_team.budget import check_count
 from kairo_team.coordinators.failure_policy import FailurePolicy
 from kairo_team.coordinators.reviewers import Reviewers, ReviewingCoordinator, default_evaluator
-from kairo_team.coordinators.turns import Said, Transcript, TurnRounds, Turns, described, longest, turn_id
+from kairo_team.coordinators.turns import Said, TurnRounds, Turns, described, longest, turn_id, written
 from kairo_team.engine.records.digests import digest_of
 from kairo_team.engine.run.team_run import TeamRun
 from kairo_team.errors import PlanRefused, known
@@ -102,10 +102,6 @@ class HandoffCoordinator(ReviewingCoordinator):
         except PlanRefused as refused:
             return [*problems, *refused.problems]
 
-    def judges(self, plan: TaskGraph | None, team: Team) -> tuple[Any, ...]:
-        """Return the models and agents that reviews call."""
-        return self._reviewers(team).models(plan)
-
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
         """Run the request to its end."""
         async with TeamRun.open(request, team, templates=self.templates, gate=self.gate) as run:
@@ -160,7 +156,8 @@ class _Conversation:
         self._run = run
         self._reviewers = reviewers
         self._turns = Turns(run, self._rounds, reviewers)
-        self._transcript = Transcript(of.max_characters)
+        self._said: list[Said] = []
+        """The turns so far."""
         self._handed: set[tuple[str, str, str, str]] = set()
         """Hand-overs so far: from, to, text and message."""
         self._from: str | None = None
@@ -191,11 +188,11 @@ class _Conversation:
                 f"{attempt.member!r} handed over to {said.to!r}, and {others}, in one reply: the first counts"
             )
         inputs = {"message": said.message}
-        if len(self._transcript):
-            inputs["conversation"] = str(self._transcript)
+        if self._said:
+            inputs["conversation"] = written(self._said, self._of.max_characters)
         text = "" if attempt.artifact is None else attempt.artifact.text
         own = "" if text == said.message else text  # some members write the message twice
-        self._transcript.add(Said(attempt.member, own, f"hands over to {said.to}: {said.message}"))
+        self._said.append(Said(attempt.member, own, f"hands over to {said.to}: {said.message}"))
         self._from = attempt.member
         self._hops_left -= 1  # before the turn begins: its tools depend on this
         return await self._turns.take(said.to, _description(attempt.member, self._hops_left), inputs)

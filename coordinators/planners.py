@@ -112,7 +112,7 @@ class PlanMaker:
 
     async def replan(self, failing: Task, error: str) -> bool:
         """Have the planner replace the tasks that have not started, as one is about to fail; return whether it did."""
-        return await self._run.replan(failing, lambda kept: self._ask_anew(kept, failing, error)) is not None
+        return await self._run.replan(failing, lambda kept: self._ask_for_rest(kept, failing, error)) is not None
 
     async def _ask(self, request: TeamExecutionRequest, failures: list[str]) -> TaskGraph:
         run = self._run
@@ -131,7 +131,7 @@ class PlanMaker:
             failures.append(words_of(cause))  # a list: the function that asks runs inside the recorded step
             return TaskGraph([Task("task", run.request.goal)])
 
-    async def _ask_anew(self, kept: TaskGraph, failing: Task, error: str) -> TaskGraph:
+    async def _ask_for_rest(self, kept: TaskGraph, failing: Task, error: str) -> TaskGraph:
         run = self._run
         context: Mapping[str, Any] = {**run.request.context, "failed": {failing.id: error}}
         work = run.context("plan")

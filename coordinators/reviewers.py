@@ -65,6 +65,10 @@ class ReviewingCoordinator:
     def _reviewers(self, team: Team) -> Reviewers:
         return Reviewers(team, self.evaluator, self.judge, gate=self.gate)
 
+    def judges(self, plan: TaskGraph | None, team: Team) -> tuple[Any, ...]:
+        """Return the models and agents that reviews call: of this plan, or of a task that names no evaluator."""
+        return self._reviewers(team).models(plan)
+
 
 class Reviewers:
     """The reviewers of one run's tasks, for authors of coordinators.

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from kairo_team.results import Attempt
     from kairo_team.team import Member
 
-MOST_SHOWN: Final = 6_000
-"""How many characters of a conversation a member sees."""
 _MOST_OF_A_ROLE: Final = 200
 """How many characters of its instructions a member's description has."""
 _BETWEEN: Final = "\n\n"
@@ -93,38 +91,6 @@ def _cut(text: str, most: int) -> str:
     """Cut a text to so many characters, with a notice if one fits."""
     kept = most - len(_CUT)
     return text[:kept] + _CUT if kept > 0 else text[:most]
-
-
-class Transcript:
-    """The conversation of one run as `written` writes it, kept while turns are added."""
-
-    def __init__(self, limit: int = MOST_SHOWN) -> None:
-        self._limit = limit
-        self._count = 0
-        self._newest = ""
-        self._shown: deque[str] = deque()
-        """The newest turns that fit, oldest first."""
-        self._size = 0
-
-    def __len__(self) -> int:
-        return self._count
-
-    def add(self, said: Said) -> None:
-        """Add a turn."""
-        self._newest = text = str(said)
-        self._count += 1
-        self._shown.append(text)
-        self._size += len(text)
-        while self._shown and len(self._left_out()) + self._size + len(_BETWEEN) * (len(self._shown) - 1) > self._limit:
-            self._size -= len(self._shown.popleft())
-
-    def __str__(self) -> str:
-        if self._count and not self._shown:
-            return _cut(_notice(self._count - 1) + self._newest, self._limit)
-        return self._left_out() + _BETWEEN.join(self._shown)
-
-    def _left_out(self) -> str:
-        return _notice(self._count - len(self._shown))
 
 
 class TurnRounds(ReviewRounds):

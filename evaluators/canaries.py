@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from random import Random
-from typing import Any, Final, cast
+from typing import Any, Final
 
+from kairo_team._util.narrowing import is_mapping
 from kairo_team.evaluators.judge_injection import compiled_by_name
 
 Canaries = Mapping[str, re.Pattern[str]]
@@ -101,16 +102,15 @@ _TRIES: Final = 20
 
 def read_canaries(given: Any) -> Canaries:
     """Check canaries of the user's own: statements with regular expressions that match where one may be true."""
-    if not isinstance(given, Mapping):
+    if not is_mapping(given):
         raise ValueError(
             "canaries must be statements with regular expressions, such as {'it names a blood group': r'blood group'}, "
             f"not {given!r:.200}"
         )
-    texts = cast("Mapping[Any, Any]", given)  # type: ignore[redundant-cast]  # pyright needs it
-    for text in texts:
+    for text in given:
         if not isinstance(text, str) or not text.strip() or len(text) > _MOST or not text.isprintable():
             raise ValueError(f"canaries: a statement is one line of at most {_MOST} characters, not {text!r:.250}")
-    return compiled_by_name("canaries", texts)
+    return compiled_by_name("canaries", given)
 
 
 def draw_canaries(count: int, task: str, shown: str, own: Canaries, lots: Random) -> list[str]:

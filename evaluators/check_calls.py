@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextvars
 import inspect
 import logging
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from kairo_team._util.threads import run_in_thread
+from kairo_team._util.plugin_shapes import is_async
+from kairo_team._util.threads import context_for_thread, run_in_thread
 from kairo_team.artifacts import Finding
 from kairo_team.errors import HaltError, InsufficientBudget, innermost
-from kairo_team.evaluators.criterion import Answer, Criterion, is_async, takes_context
+from kairo_team.evaluators.criterion import Answer, Criterion, takes_context
 from kairo_team.plugin_calls import failure_of, log_error, problem_of
 
 if TYPE_CHECKING:
@@ -135,7 +134,7 @@ class PlainCall:
 
     def ends_within(self, seconds: float) -> bool:
         """Start the call, block for at most `seconds`, and return whether it has ended."""
-        threading.Thread(target=_context().run, args=(self._work,), name="kairo-check", daemon=True).start()
+        threading.Thread(target=context_for_thread().run, args=(self._work,), name="kairo-check", daemon=True).start()
         return self._done.wait(seconds)
 
     async def wait(self, longest: float) -> None:
@@ -158,12 +157,3 @@ class PlainCall:
             self._error = error
         finally:
             self._done.set()
-
-
-def _context() -> contextvars.Context:
-    """Copy the caller's context variables, without sniffio's mark that an event loop runs in this thread."""
-    context = contextvars.copy_context()
-    sniffio = sys.modules.get("sniffio")
-    if sniffio is not None:
-        context.run(sniffio.current_async_library_cvar.set, None)
-    return context

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from kairo_team._util.narrowing import is_list
 from kairo_team.artifacts import Finding
 from kairo_team.errors import FailedControl, InvalidJudgement
 from kairo_team.evaluators.artifact_view import as_data
@@ -124,10 +125,10 @@ class _Split:
             raise InvalidJudgement(f"the reply was cut off, with the finish reason {reply.finish_reason!r}")
         found = only_object(reply.text, self.token)
         listed, addressed = found.get("sentences"), found.get("addresses_the_judge")
-        if not isinstance(listed, list) or not isinstance(addressed, bool):
+        if not is_list(listed) or not isinstance(addressed, bool):
             raise InvalidJudgement('"sentences" must be a list, and "addresses_the_judge" true or false')
         parts: dict[int, Sequence[str]] = {}
-        for item in cast("list[Any]", listed):  # type: ignore[redundant-cast]  # pyright needs it
+        for item in listed:
             fields = cast("dict[str, Any]", item) if isinstance(item, dict) else {}
             number, claims = fields.get("number"), fields.get("claims")
             if type(number) is not int or not 1 <= number <= len(self.sentences) or number in parts:

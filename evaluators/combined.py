@@ -33,8 +33,51 @@ _GOES_ON: Final = frozenset({Cause.UNDECIDED, Cause.LOW_CONFIDENCE, Cause.JUDGE_
 """Causes after which a cascade asks its next stage."""
 
 
+class _Combined:
+    """What combined strategies share."""
+
+    def __init__(self, name: str, strategies: Iterable[Any]) -> None:
+        """`name` begins the error for anything but strategies."""
+        self.strategies = given = tuple(strategies)
+        if not given:
+            raise ValueError(f"{name} needs at least one strategy: without any nothing could ever fail it")
+        strangers = [one for one in given if isinstance(one, type) or not callable(getattr(one, "evaluate", None))]
+        if strangers:
+            raise ValueError(
+                f"{name} is made of strategies, which have an async evaluate(context), not {strangers[0]!r}"
+            )
+
+    def preflight(self, *, judge: bool = False, gate: bool = False) -> list[str]:
+        """Return one sentence for each criterion that no check, judge or person could decide."""
+        asked = (getattr(strategy, "preflight", None) for strategy in self.strategies)
+        return _distinct(problem for ask in asked if ask is not None for problem in ask(judge=judge, gate=gate))
+
+    @property
+    def models(self) -> tuple[Any, ...] | None:
+        """The judges of the strategies; None where no judge is known and one does not say that it asks none."""
+        asked = [getattr(strategy, "models", None) for strategy in self.strategies]
+        judges = tuple(judge for some in asked for judge in some or ())
+        return judges or (None if None in asked else ())
+
+    @property
+    def reads_transcript(self) -> bool:
+        """Whether a strategy reads the member's conversation."""
+        return any(getattr(strategy, "reads_transcript", False) for strategy in self.strategies)
+
+    def _digests(self) -> list[str] | None:
+        """Return the digests of criteria, "" for a strategy without criteria; None where one cannot be computed."""
+        digests: list[str] = []
+        for strategy in self.strategies:
+            source: Any = getattr(strategy, "rubric", None) or strategy
+            digest = criteria_digest(strategy)
+            if digest is None and hasattr(source, "digest"):
+                return None
+            digests.append(digest or "")
+        return digests
+
+
 @known_arguments
-class CascadeEvaluationStrategy:
+class CascadeEvaluationStrategy(_Combined):
     """Ask one strategy after the other, each only about what the one before left undecided.
 
     A PASS, a REVISE and what only a person may decide are final: no later stage overrules them. A stage that raises
@@ -42,7 +85,8 @@ class CascadeEvaluationStrategy:
     """
 
     def __init__(self, stages: Sequence[EvaluationStrategy]) -> None:
-        self.stages = _strategies("CascadeEvaluationStrategy", stages)
+        super().__init__("CascadeEvaluationStrategy", stages)
+        self.stages = self.strategies
 
     async def evaluate(self, context: EvaluationContext) -> EvaluationVerdict:
         """Review one artifact."""
@@ -55,30 +99,16 @@ class CascadeEvaluationStrategy:
         assert verdict is not None, "there is at least one stage"
         return replace(verdict, usage=usage)  # all stages were paid, also those that decided nothing
 
-    def preflight(self, *, judge: bool = False, gate: bool = False) -> list[str]:
-        """Return one sentence for each criterion that no check, judge or person could decide."""
-        return _preflight(self.stages, judge=judge, gate=gate)
-
-    @property
-    def models(self) -> tuple[Any, ...] | None:
-        """The judges that the stages ask; None when no stage names any."""
-        return _models(self.stages)
-
     @property
     def digest(self) -> str | None:
         """Digest of the stages' criteria, in their order; None where one stage has no digest."""
-        digests = _digests(self.stages)
+        digests = self._digests()
         return None if digests is None else digest_of(digests)
 
     @property
     def vacuous(self) -> bool:
         """Whether only a blank artifact can fail."""
         return all(getattr(stage, "vacuous", False) for stage in self.stages)
-
-    @property
-    def reads_transcript(self) -> bool:
-        """Whether a stage reads the member's conversation."""
-        return any(getattr(stage, "reads_transcript", False) for stage in self.stages)
 
     def __repr__(self) -> str:
         return f"CascadeEvaluationStrategy({list(self.stages)!r})"
@@ -90,7 +120,7 @@ def all_of(*strategies: EvaluationStrategy) -> EvaluationStrategy:
     The strategies run concurrently, and their order never matters. Where one leaves a decision open and none sends
     back, it stays open.
     """
-    return _Together(_strategies("all_of", strategies), every=True)
+    return _Together("all_of", strategies, every=True)
 
 
 def any_of(*strategies: EvaluationStrategy) -> EvaluationStrategy:
@@ -99,14 +129,15 @@ def any_of(*strategies: EvaluationStrategy) -> EvaluationStrategy:
     The strategies run concurrently, and their order never matters. Where none passes and one leaves a decision open, it
     stays open.
     """
-    return _Together(_strategies("any_of", strategies), every=False)
+    return _Together("any_of", strategies, every=False)
 
 
-class _Together:
+class _Together(_Combined):
     """Several strategies on one artifact, joined by three-valued logic: pass, revise or open."""
 
-    def __init__(self, strategies: tuple[EvaluationStrategy, ...], *, every: bool) -> None:
-        self.strategies = strategies
+    def __init__(self, name: str, strategies: Iterable[EvaluationStrategy], *, every: bool) -> None:
+        super().__init__(name, strategies)
+        self._name = name
         self._every = every
 
     async def evaluate(self, context: EvaluationContext) -> EvaluationVerdict:
@@ -137,19 +168,10 @@ class _Together:
         reported = verdicts if outcome is not _PASS else [one for one in verdicts if one.outcome is _PASS]
         return _joined(outcome, reported, lowest=self._every)
 
-    def preflight(self, *, judge: bool = False, gate: bool = False) -> list[str]:
-        """Return one sentence for each criterion that no check, judge or person could decide."""
-        return _preflight(self.strategies, judge=judge, gate=gate)
-
-    @property
-    def models(self) -> tuple[Any, ...] | None:
-        """The judges that the strategies ask; None when none of them names any."""
-        return _models(self.strategies)
-
     @property
     def digest(self) -> str | None:
         """Digest of the strategies' criteria, independent of the order; None where one strategy has no digest."""
-        digests = _digests(self.strategies)
+        digests = self._digests()
         return None if digests is None else digest_of(sorted(digests))
 
     @property
@@ -158,13 +180,8 @@ class _Together:
         vacuous = [bool(getattr(strategy, "vacuous", False)) for strategy in self.strategies]
         return all(vacuous) if self._every else any(vacuous)
 
-    @property
-    def reads_transcript(self) -> bool:
-        """Whether a strategy reads the member's conversation."""
-        return any(getattr(strategy, "reads_transcript", False) for strategy in self.strategies)
-
     def __repr__(self) -> str:
-        return f"{'all_of' if self._every else 'any_of'}{self.strategies!r}"
+        return f"{self._name}{self.strategies!r}"
 
 
 def _joined(outcome: VerdictOutcome, verdicts: Sequence[EvaluationVerdict], *, lowest: bool) -> EvaluationVerdict:
@@ -227,37 +244,3 @@ async def _ask(strategy: EvaluationStrategy, context: EvaluationContext) -> Eval
     if isinstance(verdict, EvaluationVerdict):
         return verdict
     return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, f"{name} returned {verdict!r:.100}")
-
-
-def _preflight(strategies: Iterable[EvaluationStrategy], *, judge: bool, gate: bool) -> list[str]:
-    asked = (getattr(strategy, "preflight", None) for strategy in strategies)
-    return _distinct(problem for ask in asked if ask is not None for problem in ask(judge=judge, gate=gate))
-
-
-def _digests(strategies: Iterable[EvaluationStrategy]) -> list[str] | None:
-    """Return the digests of criteria, "" for a strategy without criteria; None where one cannot be computed."""
-    digests: list[str] = []
-    for strategy in strategies:
-        source: Any = getattr(strategy, "rubric", None) or strategy
-        digest = criteria_digest(strategy)
-        if digest is None and hasattr(source, "digest"):
-            return None
-        digests.append(digest or "")
-    return digests
-
-
-def _models(strategies: Iterable[EvaluationStrategy]) -> tuple[Any, ...] | None:
-    """Join the judges of strategies; None where no judge is known and a strategy does not say that it asks none."""
-    asked = [getattr(strategy, "models", None) for strategy in strategies]
-    judges = tuple(judge for some in asked for judge in some or ())
-    return judges or (None if None in asked else ())
-
-
-def _strategies(name: str, strategies: Iterable[Any]) -> tuple[Any, ...]:
-    given = tuple(strategies)
-    if not given:
-        raise ValueError(f"{name} needs at least one strategy: without any nothing could ever fail it")
-    strangers = [one for one in given if isinstance(one, type) or not callable(getattr(one, "evaluate", None))]
-    if strangers:
-        raise ValueError(f"{name} is made of strategies, which have an async evaluate(context), not {strangers[0]!r}")
-    return given

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -222,13 +221,6 @@ def _check_call(where: str, function: Callable[..., Any]) -> None:
         check_instance(where, "a check", function)
     takes = ("artifact", "context")[: 1 + takes_context(function)]
     check_function(where, function, f"({', '.join(takes)})", len(takes))
-
-
-def is_async(function: Any) -> bool:
-    """Return whether calling the function returns a coroutine."""
-    while isinstance(function, functools.partial):
-        function = cast("Any", function).func
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004 - the method itself is needed
 
 
 def _makes_checks(function: Any) -> bool:

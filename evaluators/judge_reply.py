@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from kairo_team._util.narrowing import is_list
 from kairo_team._util.reply_json import values_in
 from kairo_team.artifacts import Finding
 from kairo_team.errors import FailedControl, InvalidJudgement
@@ -110,12 +111,12 @@ def read_judgement(
 def _said(found: Mapping[str, Any], question: Question) -> list[_Said]:
     """Return the answers in the order of the question, one for each statement."""
     answers: Any = found.get("answers")
-    if not isinstance(answers, list):
+    if not is_list(answers):
         raise InvalidJudgement('"answers" must be a list')
     statements = {statement.id: statement for statement in question.statements}
     said: dict[str, _Said] = {}
     of_question = _of_question(question)
-    for item in cast("list[Any]", answers):  # type: ignore[redundant-cast]  # pyright needs it
+    for item in answers:
         fields = cast("dict[str, Any]", item) if isinstance(item, dict) else {}
         name, mark = fields.get("id"), fields.get("answer")
         if not isinstance(name, str) or name not in statements or name in said:  # a list could not be looked up

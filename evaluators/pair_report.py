@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,6 @@ from kairo_team.tasks import Task
 from kairo_team.verdicts import EvaluationContext
 
 if TYPE_CHECKING:
-    from kairo_team.contracts import ChatModel
     from kairo_team.engine.work.work_context import WorkContext
 
 
@@ -103,7 +102,6 @@ async def compare_pairs(
     *,
     task: str = "Do the task.",
     budget: Budget | None = None,
-    models: Mapping[str, str | ChatModel] | None = None,
     concurrency: int = 4,
 ) -> PairReport:
     """Compare each pair, in both orders. `budget` is all the judge may spend, `concurrency` pairs are asked at once.
@@ -122,7 +120,7 @@ async def compare_pairs(
             with part_of(context, f"pair {place}") as part:
                 found[place] = await _compared(strategy, pair, task, part)
 
-    async with work_alone("judge", budget=budget, models=models) as context:
+    async with work_alone("judge", budget=budget) as context:
         async with anyio.create_task_group() as group:
             for place, pair in enumerate(pairs):
                 group.start_soon(ask, place, pair, context)

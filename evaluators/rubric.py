@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from kairo_team._util.frozen import EMPTY, known_arguments, known_call, trusted
+from kairo_team._util.narrowing import is_several
 from kairo_team.errors import known
 from kairo_team.evaluators.check_calls import CHECK_TIMEOUT, Asker, as_answer
 from kairo_team.evaluators.checks.text import not_blank
@@ -75,7 +76,7 @@ class Rubric:
     ) -> None:
         if isinstance(criteria, Criterion):
             raise ValueError("a rubric is made of a list of Criterion objects, not one: write Rubric([criterion])")
-        if isinstance(criteria, str) or not isinstance(criteria, Iterable):
+        if not is_several(criteria):
             raise ValueError(f"a rubric is made of a list of Criterion objects, not {criteria!r:.80}")
         self.criteria = tuple(criteria)
         self.threshold = threshold

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import fnmatch
-import json
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from kairo_team._util.frozen import thaw
 from kairo_team.artifacts import Artifact
-from kairo_team.messages import Message
-
-if TYPE_CHECKING:
-    from kairo_team.messages import ToolCall
+from kairo_team.messages import Message, ToolCall
+from kairo_team.models.tool_calls import arguments_text
 
 _ATTEMPT: Final = re.compile(r"Task \S+, attempt \d+: member ([\w.-]+)(?:, who hands over to ([\w.-]+))?")
 
@@ -29,7 +25,7 @@ def as_artifact(transcript: Sequence[Message]) -> Artifact:
         who = f"result of {names.get(message.tool_call_id or '', 'a tool')}" if message.role == "tool" else message.role
         if message.text or not message.tool_calls:  # a message of calls alone needs no empty line
             parts.append("\n".join([f"[{who}]", message.text, *(f"[file] {file}" for file in message.files)]))
-        parts += [f"[{who} calls {call.name}]\n{_written(call)}" for call in message.tool_calls]
+        parts += [f"[{who} calls {call.name}]\n{arguments_text(call)}" for call in message.tool_calls]
     return Artifact("\n\n".join(parts))
 
 
@@ -61,8 +57,3 @@ def hand_overs(transcript: Iterable[Message]) -> list[tuple[str, str]] | None:
 def is_kept(transcript: Iterable[Message]) -> bool:
     """Return whether a transcript has more than the lines before attempts."""
     return any(message.role != "system" for message in transcript)
-
-
-def _written(call: ToolCall) -> str:
-    arguments = call.arguments
-    return arguments if isinstance(arguments, str) else json.dumps(thaw(arguments), ensure_ascii=False)

@@ -15,6 +15,7 @@ from kairo_team._util.late_pydantic import (
     WithJsonSchema,
     to_jsonable_python,
 )
+from kairo_team._util.narrowing import is_list
 from kairo_team._util.reply_json import read_reply
 from kairo_team.errors import known
 
@@ -210,11 +211,10 @@ def _step_into(value: Any, step: str, where: str) -> Any:
         if step in fields:
             return fields[step]
         raise Unreadable(f"{where} has no field {step!r}; it has {known(fields)}")
-    if isinstance(value, list) and step.isdecimal():
-        items = cast("list[Any]", value)  # type: ignore[redundant-cast]  # pyright needs it
-        if int(step) < len(items):
-            return items[int(step)]
-        raise Unreadable(f"{where} has {len(items):,} items, none at {step}")
+    if is_list(value) and step.isdecimal():
+        if int(step) < len(value):
+            return value[int(step)]
+        raise Unreadable(f"{where} has {len(value):,} items, none at {step}")
     raise Unreadable(f"{where} has no field {step!r}: it is {value!r:.80}")
 
 
@@ -223,10 +223,9 @@ def items_of(artifact: Artifact, most: int, task_id: str) -> Sequence[Any]:
 
     Raises `Unreadable` for anything else, and for more than `most` items.
     """
-    found = data_of(artifact)
-    if not isinstance(found, list):
-        raise Unreadable(f"the map {task_id!r} works on a list, and this is {found!r:.80}")
-    items = cast("list[Any]", found)  # type: ignore[redundant-cast]  # pyright needs it
+    items = data_of(artifact)
+    if not is_list(items):
+        raise Unreadable(f"the map {task_id!r} works on a list, and this is {items!r:.80}")
     if len(items) > most:
         raise Unreadable(
             f"the list has {len(items):,} items, and the map {task_id!r} takes at most {most:,} (max_items)"

@@ -44,7 +44,8 @@ NEVER = {
 }
 MODULES = {
     "_util": """child_processes child_watch clock database_url drawn frozen guesses late_pydantic
-        lazy_imports masking mistakes open_scopes plugin_shapes reply_json terminal threads trace_context version""",
+        lazy_imports masking mistakes narrowing open_scopes plugin_shapes reply_json terminal threads
+        trace_context version""",
     "vocabulary": """addresses artifacts budget clauses conditions constraints contracts errors events files gates
         guardrails human messages output_types permissions plugin_calls plugin_options plugins recorded results tasks
         team verdicts""",
@@ -101,7 +102,7 @@ MODULES = {
     "cli": """account_commands app budgets cluster_commands commands compare console_command databases
         defaults demo_command demo_scenes desk eval_command exit_codes graph init_command interrupts job
         journal_commands journals judge judge_attack judge_compare judge_inputs judge_report judge_try
-        kit_parts kit_runs loading metrics_command named_journals numbers options plugins_command queue_commands
+        kit_parts kit_runs loading metrics_command named_journals numbers options outputs plugins_command queue_commands
         refusal report report_command run_commands run_table schema_command secret_arguments serve_command sources
         streams task_view top_command upkeep_commands""",
     "testing": "clocks postgres_server record_replay recorder scripted scripted_judge scripted_pairs",

@@ -10,7 +10,7 @@ from typing import Any, cast
 from kairo_team._util.frozen import EMPTY
 from kairo_team.evaluators.calibration.agreement import Agreement, agreement
 from kairo_team.evaluators.calibration.confidence_bounds import Proportion
-from kairo_team.evaluators.calibration.thresholds import ALL, SIDES, Reviewed, Side
+from kairo_team.evaluators.calibration.thresholds import ALL, SIDES, Reviewed
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +64,9 @@ def _as_json(one: Any) -> Any:
     return dict(cast("Mapping[str, int]", one)) if isinstance(one, Mapping) else one
 
 
-def report_on(
-    reviewed: Sequence[Reviewed],
-    thresholds: Mapping[Side, float] = ALL,
-    levels: Mapping[str, Sequence[str]] = EMPTY,
-) -> JudgeReport:
-    """Report on the decisions that `thresholds` accept; `levels` are the levels of each criterion, by id."""
-    decided = [one.decided(thresholds) for one in reviewed]
+def report_on(reviewed: Sequence[Reviewed], levels: Mapping[str, Sequence[str]] = EMPTY) -> JudgeReport:
+    """Report on the decisions; `levels` are the levels of each criterion, by id."""
+    decided = [one.decided(ALL) for one in reviewed]
     passes = [one for one, side in zip(reviewed, decided, strict=True) if side == "pass"]
     sends_back = [one for one, side in zip(reviewed, decided, strict=True) if side == "revise"]
     longest = sorted(reviewed, key=lambda one: one.length, reverse=True)[: len(passes)]

@@ -6,8 +6,9 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from kairo_team._util.plugin_shapes import is_async
 from kairo_team.evaluators.checks.named_check import NamedCheck
-from kairo_team.evaluators.criterion import is_async, takes_context
+from kairo_team.evaluators.criterion import takes_context
 
 
 def predicate(function: Callable[..., Any], says: str = "", *, timeout: float | None = None) -> NamedCheck:

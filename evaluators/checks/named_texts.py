@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
+
+from kairo_team._util.narrowing import is_mapping
 
 if TYPE_CHECKING:
     from kairo_team.verdicts import EvaluationContext
@@ -30,9 +32,9 @@ def _upstream(context: EvaluationContext) -> dict[str, str]:
 
 
 def _checked(owner: str, texts: Any) -> dict[str, str]:
-    if not isinstance(texts, Mapping):
+    if not is_mapping(texts):
         raise ValueError(f"{owner} takes texts by name, not {type(texts).__name__}")
-    named = dict(cast("Mapping[Any, Any]", texts))  # type: ignore[redundant-cast]  # pyright needs it
+    named = dict(texts)
     for name, text in named.items():
         if not isinstance(name, str) or not isinstance(text, str):
             raise ValueError(f"{owner} takes texts by name: {name!r} is {type(text).__name__}")

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from kairo_team import plugins
+from kairo_team._util.plugin_shapes import is_async
 from kairo_team.data.files import Place, parts_of
 from kairo_team.data.reading import Missing, Reading, imported, is_import, not_declared
 from kairo_team.evaluators.checks.named_check import Made, NamedCheck
-from kairo_team.evaluators.criterion import is_async, takes_context
+from kairo_team.evaluators.criterion import takes_context
 from kairo_team.plugin_options import holds_path, holds_path_as_key, is_unreadable, signature_of
 
 _SEVERAL: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

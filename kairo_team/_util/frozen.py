@@ -10,6 +10,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import MISSING, fields, replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeVar, cast
 
+from kairo_team._util.narrowing import is_mapping, is_several
+
 if TYPE_CHECKING:
     from pydantic import ConfigDict
 
@@ -289,9 +291,9 @@ def check_kind(where: str, value: object, kind: type, *, or_none: bool = False) 
 
 def freeze_several(where: str, values: Any, kind: type) -> tuple[Any, ...]:
     """Return values of one kind as a tuple; `ValueError` unless it is a list of this kind."""
-    if isinstance(values, str) or not isinstance(values, Iterable):
+    if not is_several(values):
         raise ValueError(f"{where} must be a list, not {values!r:.80}")
-    kept = tuple(cast("Iterable[Any]", values))  # type: ignore[redundant-cast]  # pyright needs it
+    kept = tuple(values)
     for number, one in enumerate(kept):
         check_kind(f"{where}[{number}]", one, kind)
     return kept
@@ -299,9 +301,9 @@ def freeze_several(where: str, values: Any, kind: type) -> tuple[Any, ...]:
 
 def freeze_named(where: str, values: Any, kind: type | None = None) -> FrozenDict:
     """Return values by name, of one kind or of any, as a read-only mapping; `ValueError` for anything else."""
-    if not isinstance(values, Mapping):
+    if not is_mapping(values):
         raise ValueError(f"{where} must be a dict, not {values!r:.80}")
-    for name, one in cast("Mapping[Any, Any]", values).items():  # type: ignore[redundant-cast]  # pyright needs it
+    for name, one in values.items():
         check_kind(f"{where}: a key", name, str)
         if kind is not None:
             check_kind(f"{where}[{name!r}]", one, kind)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, cast
+
+from kairo_team._util.narrowing import is_several
 
 _MAY_BE_AWAITED = ("Any", "Awaitable", "Coroutine", "Future")
 """Return annotations that allow a plain `def` instead of an `async def`."""
@@ -93,9 +95,16 @@ def context_by(function: Callable[..., Any]) -> Literal["position", "keyword"] |
 
 def as_list(where: str, what: str, given: Any) -> Sequence[Any]:
     """Return the given items as a list; `ValueError` for a string or a single item."""
-    if isinstance(given, str) or not isinstance(given, Iterable):
+    if not is_several(given):
         raise ValueError(f"{where} is a list of {what}, not {given!r}: put it into a list, [...]")
-    return list(cast("Iterable[Any]", given))  # type: ignore[redundant-cast]  # pyright needs it
+    return list(given)
+
+
+def is_async(function: Any) -> bool:
+    """Return whether calling the function, or an object with `__call__`, returns a coroutine."""
+    while isinstance(function, functools.partial):
+        function = cast("Any", function).func
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004 - the method itself is needed
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
@@ -144,9 +153,9 @@ def _name(function: Any) -> str:
 
 def check_parts(owner: str, parts: Any, what: str, methods: Mapping[str, str]) -> tuple[Any, ...]:
     """Return objects as a tuple; raises `ValueError`, which names `owner`, unless each has all `methods`, by name."""
-    if isinstance(parts, str) or not isinstance(parts, Iterable):
+    if not is_several(parts):
         raise ValueError(f"{owner}: {what}s are given as a list, not {parts!r}")
-    given = tuple(cast("Iterable[Any]", parts))  # type: ignore[redundant-cast]  # pyright needs it
+    given = tuple(parts)
     for one in given:
         check_instance(owner, f"a {what}", one)
         lacking = [name for name in methods if not callable(getattr(one, name, None))]

@@ -1,11 +1,11 @@
-"""Find the JSON in a model's reply, which may be in a code fence or between sentences."""
+"""Read JSON, and find it in a model's reply, where it may be in a code fence or between sentences."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 T = TypeVar("T")
 
@@ -17,6 +17,16 @@ _FENCE: Final = 3
 """Fewest characters of the beginning, and of the end, of a code fence."""
 _BEGUN: Final = re.compile(r'\{\s*["}]|\[\s*[\[{"\]]')
 """The beginning of JSON, unlike a bracket in a sentence."""
+
+
+def read_json(text: str | bytes) -> Any:
+    """Parse JSON; raises `ValueError` or `RecursionError`. Refuses `NaN` and `Infinity`, which Python would read."""
+    return json.loads(text, parse_constant=refuse_constant)
+
+
+def refuse_constant(name: str) -> NoReturn:
+    """Raise the error of a number that Python's reader knows and JSON does not."""
+    raise ValueError(f"{name} is not a JSON value")
 
 
 def read_reply(text: str, read: Callable[[str], T]) -> T:

@@ -215,7 +215,7 @@ def poster() -> Callable[[Callable[[], object]], object]:
     return post
 
 
-def _context() -> contextvars.Context:
+def context_for_thread() -> contextvars.Context:
     """Copy the caller's context variables, without sniffio's mark that an event loop runs in this thread."""
     context = contextvars.copy_context()
     sniffio = sys.modules.get("sniffio")
@@ -250,7 +250,7 @@ async def run_in_thread(fn: Callable[..., T], *args: Any, on_late: OnLate | None
     next ones wait in order; a call that is cancelled while it waits never starts, and `on_late` gets `(None, None)`.
     """
     await checkpoint_if_cancelled()
-    context = _context()
+    context = context_for_thread()
     call = _Call(lambda: context.run(fn, *args), on_late)
     # Both calls below need the same one, and a forked child gets another.
     pool = _pool

@@ -7,6 +7,8 @@ from typing import Any, Final, cast
 
 from pydantic import BaseModel
 
+from kairo_team._util.narrowing import is_list, is_mapping
+
 _HOLD: Final = ("client", "_transport", "_mounts", "_pool")
 """Parts of the names of the attributes that lead from a model through its httpx client to the connection pool."""
 _FAR: Final = 8
@@ -46,14 +48,14 @@ def _pools(model: object) -> Generator[list[Any]]:
         seen.update(map(id, parts))
         for part in parts:
             connections = getattr(part, "__dict__", {}).get("_connections")
-            if isinstance(connections, list):
-                yield cast("list[Any]", connections)  # type: ignore[redundant-cast]  # pyright needs it
+            if is_list(connections):
+                yield connections
 
 
 def _held(part: object) -> Generator[Any]:
     """Yield attributes that may be clients, pools, or models inside a model."""
-    if isinstance(part, dict):
-        yield from list(cast("dict[Any, Any]", part).values())  # type: ignore[redundant-cast]  # pyright needs it
+    if is_mapping(part):
+        yield from list(part.values())
         return
     private = part.__pydantic_private__ if isinstance(part, BaseModel) else None
     own: dict[str, Any] = getattr(part, "__dict__", {})

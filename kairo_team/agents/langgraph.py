@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from kairo_team._util.frozen import freeze_json, known_arguments
 from kairo_team._util.late_pydantic import adapter
+from kairo_team._util.narrowing import is_list, is_mapping
 from kairo_team.agents.langgraph_attempt import GraphAttempt
 from kairo_team.agents.wrapped import WrappedAgent, check_function, end_of, made
 from kairo_team.artifacts import Artifact
@@ -276,11 +277,11 @@ def _check_graph(given: Any, *, messages: bool) -> None:
 
 def _messages(state: Any) -> list[Any]:
     found: Any = _fields(state).get(_MESSAGES)
-    return cast("list[Any]", found) if isinstance(found, list) else []  # type: ignore[redundant-cast]  # pyright needs it
+    return found if is_list(found) else []
 
 
 def _fields(state: Any) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", state) if isinstance(state, Mapping) else {}
+    return state if is_mapping(state) else {}
 
 
 def _check_calls(state: Any) -> None:

@@ -6,9 +6,10 @@ import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack, cast, get_args, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack, get_args, overload
 
 from kairo_team._util.frozen import freeze, known_arguments, replaced, trusted
+from kairo_team._util.narrowing import is_mapping, is_several
 from kairo_team.agents.limits import can_pay_another, left_of, too_little, two_turns, what_is_short
 from kairo_team.agents.mini_compaction import Room, cut_results, in_words, newest_turn
 from kairo_team.artifacts import Artifact
@@ -584,17 +585,16 @@ def _check_settings(settings: Any) -> Any:
     """Return the settings, or the function that picks them; `ValueError` for anything else."""
     if callable(settings):
         return settings
-    if not isinstance(settings, Mapping):
+    if not is_mapping(settings):
         raise ValueError(
             f"MiniAgent.settings are sampling settings by name, or a function that returns them, not {settings!r:.200}"
         )
-    given = cast("Mapping[Any, Any]", settings)  # type: ignore[redundant-cast]  # pyright needs it
-    if unnamed := [name for name in given if not isinstance(name, str)]:
+    if unnamed := [name for name in settings if not isinstance(name, str)]:
         raise ValueError(f"MiniAgent.settings: the name of a setting is a string, not {unnamed[0]!r:.80}")
-    most = given.get("max_tokens")
+    most = settings.get("max_tokens")
     if most is not None and (type(most) is not int or most < 1):
         raise ValueError(f"MiniAgent.settings: max_tokens must be a whole number >= 1, not {most!r}")
-    return cast("Mapping[str, Any]", settings)
+    return settings
 
 
 def _own_settings(thinking: bool | str | None, *, cache: bool) -> dict[str, Any]:
@@ -610,7 +610,7 @@ def _own_settings(thinking: bool | str | None, *, cache: bool) -> dict[str, Any]
 
 def _check_tools(tools: Iterable[Any]) -> tuple[Any, ...]:
     """Return the tools, with functions converted to `Tool`s; `ValueError` for any other object."""
-    if isinstance(tools, str) or not isinstance(tools, Iterable):
+    if not is_several(tools):
         raise ValueError(f"MiniAgent.tools is a list of functions and tool sources, not {tools!r}")
     given = tuple(as_source(one) or as_tool(one) for one in tools)
     twice = sorted(repeated(one.name for one in given))

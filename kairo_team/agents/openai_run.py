@@ -23,7 +23,7 @@ from anyio import Lock
 from anyio.lowlevel import current_token
 
 from kairo_team.agents.openai_models import GovernedNativeModel, GovernedProvider
-from kairo_team.agents.openai_tools import ToolBinder
+from kairo_team.agents.openai_tools import ToolBinder, is_agent
 from kairo_team.agents.openai_views import TaskOutput
 from kairo_team.agents.wrapped import Ending
 from kairo_team.budget import Usage
@@ -184,7 +184,7 @@ class GovernedRun:
 
     def _handoff(self, target: Any, *, outermost: bool) -> Handoff[Any, Any]:
         """Return a handoff to a governed agent, which is made only when the handoff happens."""
-        handoff: Handoff[Any, Any] = make_handoff(target) if _is_agent(target) else copy.copy(target)
+        handoff: Handoff[Any, Any] = make_handoff(target) if is_agent(target) else copy.copy(target)
         handoff.on_invoke_handoff = partial(self._hand_over, handoff.on_invoke_handoff, outermost)
         handoff._agent_ref = None  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # it refers to the agent that is not governed
         return handoff
@@ -197,10 +197,6 @@ class GovernedRun:
 
     def _model(self, model: str | Model | None) -> str | Model | None:
         return GovernedNativeModel.of(self.ask, model) if isinstance(model, Model) else model
-
-
-def _is_agent(value: object) -> bool:
-    return isinstance(value, Agent)
 
 
 def _as_config(given: Any) -> Any:

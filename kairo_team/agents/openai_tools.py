@@ -77,7 +77,7 @@ def _reachable(agent: Agent[Any]) -> Iterable[Agent[Any]]:
     left: list[Any] = [agent]
     while left:
         one = left.pop()
-        if not _is_agent(one) or id(one) in found:
+        if not is_agent(one) or id(one) in found:
             continue
         found[id(one)] = one
         targets: list[Any] = one.handoffs
@@ -86,7 +86,8 @@ def _reachable(agent: Agent[Any]) -> Iterable[Agent[Any]]:
     return found.values()
 
 
-def _is_agent(value: object) -> bool:
+def is_agent(value: object) -> bool:
+    """Return whether a value is an agent of the library."""
     return isinstance(value, Agent)
 
 

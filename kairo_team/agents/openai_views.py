@@ -19,7 +19,7 @@ from openai.types.responses import (
 from pydantic_core import to_jsonable_python
 
 from kairo_team._util.frozen import freeze, thaw
-from kairo_team._util.reply_json import json_in
+from kairo_team._util.reply_json import json_in, read_json
 from kairo_team.agents.foreign_files import part_bound
 from kairo_team.budget import Usage
 from kairo_team.messages import Billing, Message, ModelRequest, ModelResponse, ToolCall, ToolSpec
@@ -444,14 +444,10 @@ def _billing(usage: TheirUsage) -> Billing:
 def read_arguments(text: str) -> dict[str, Any] | None:
     """Return a tool call's arguments by name; None unless the text is a JSON object. Blank means no arguments."""
     try:
-        read: Any = json.loads(text, parse_constant=_no_number) if text.strip() else {}
+        read: Any = read_json(text) if text.strip() else {}
     except (ValueError, RecursionError):
         return None
     return cast("dict[str, Any]", read) if isinstance(read, dict) else None
-
-
-def _no_number(word: str) -> Any:
-    raise ValueError(f"{word} is not JSON")
 
 
 def _written(call: ToolCall, before: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
@@ -13,13 +12,13 @@ from kairo_team.cli.databases import DATABASE, place_of
 from kairo_team.cli.exit_codes import exit_codes
 from kairo_team.cli.journals import made
 from kairo_team.cli.numbers import plain_number, whole_number
-from kairo_team.cli.options import DatabaseOption, JournalOption, JsonOption
+from kairo_team.cli.options import DatabaseOption, JournalOption, JsonOption, desk_of
 from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.views.text import aligned
 
 if TYPE_CHECKING:
     from decimal import Decimal
 
-    from kairo_team.cli.desk import Desk
     from kairo_team.cli.streams import Screen
     from kairo_team.durable.accounts import Account
     from kairo_team.durable.sql_journal import SqlJournal
@@ -59,8 +58,7 @@ def budget(
     An account is made when it is first set. Limits that are not given stay as they are. `kairo run --account NAME`,
     `kairo submit --account NAME` and the journal's own `account=` charge runs to an account.
     """
-    desk = cast("Desk", context.obj)
-    desk.begin(json=json)
+    desk = desk_of(context, json=json)
     changes = any(one is not None for one in (tokens, dollars, parent, every, tz))
     if name is None and changes:
         raise Refusal("name the account to set: kairo budget NAME --tokens 1000000")
@@ -75,8 +73,7 @@ def budget(
         found = tuple(one for one in found if one.name == name)
         if not found:
             raise Refusal(f"there is no account {name!r}: kairo budget NAME --tokens N --dollars X makes one")
-    desk.present(_document(found), lambda screen: _show(found, screen))
-    return 0
+    return desk.present(_document(found), lambda screen: _show(found, screen))
 
 
 def _limit(tokens: int | None, dollars: str | None) -> Budget:
@@ -93,7 +90,7 @@ def _set(journal: SqlJournal, name: str, limit: Budget, parent: str | None, ever
         raise Refusal(explain(error)) from None
 
 
-def _document(accounts: Sequence[Account]) -> str:
+def _document(accounts: Sequence[Account]) -> dict[str, object]:
     rows = [
         {
             "name": one.name,
@@ -107,7 +104,7 @@ def _document(accounts: Sequence[Account]) -> str:
         }
         for one in accounts
     ]
-    return json_module.dumps({"accounts": rows, "exit_code": 0}, indent=2) + "\n"
+    return {"accounts": rows}
 
 
 def _amounts(amounts: Any) -> dict[str, object]:
@@ -124,10 +121,7 @@ def _show(accounts: Sequence[Account], screen: Screen) -> None:
     if not accounts:
         screen.print_text("there is no account: kairo budget NAME --tokens N --dollars X makes one")
         return
-    rows = [_HEADS, *map(_row, accounts)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for number, row in enumerate(rows):
-        line = "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+    for number, line in enumerate(aligned([_HEADS, *map(_row, accounts)])):
         screen.print_text(line, "" if number else "bold")
 
 

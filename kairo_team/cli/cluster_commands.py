@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 import logging
 import signal
 import threading
@@ -11,7 +10,7 @@ from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Final, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import anyio
 import typer
@@ -41,6 +40,7 @@ from kairo_team.cli.options import (
     JsonOption,
     RunIdOption,
     TeamFile,
+    desk_of,
 )
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.cli.run_table import show_commands
@@ -209,8 +209,7 @@ def submit(
 
     Takes a goal, or the file's own request or plan, as `kairo run` does. With --wait the exit code is the run's.
     """
-    desk = cast("Desk", context.obj)
-    desk.begin(json=json)
+    desk = desk_of(context, json=json)
     place = database_of(database)
     with (
         loaded(file, goal, budget) as job,
@@ -245,7 +244,7 @@ def _show_sent(cluster: Cluster, job: Job, desk: Desk, *, json: bool) -> None:
     commands = [command(*one, journal=journal) for one in words]
     coverage = coverage_of_run(journal, run)
     if json:
-        desk.present(_waiting_document(run, coverage.problem, commands, 0), lambda _screen: None)
+        desk.present(_waiting_document(run, coverage.problem, commands), lambda _screen: None)
         return
     desk.screen.print_text(f"run {run.run_id} is submitted to {journal.place}")
     if coverage.problem is not None:
@@ -254,10 +253,9 @@ def _show_sent(cluster: Cluster, job: Job, desk: Desk, *, json: bool) -> None:
     show_commands(commands, desk.screen, title="continue with:")
 
 
-def _waiting_document(run: RecordedRun, why: str | None, go_on: Sequence[str], code: int) -> str:
-    """Write the document of a run that has no result yet."""
-    document = {"run_id": run.run_id, "state": run.state, "waits": why, "go_on": list(go_on), "exit_code": code}
-    return json_module.dumps(document, indent=2) + "\n"
+def _waiting_document(run: RecordedRun, why: str | None, go_on: Sequence[str]) -> dict[str, object]:
+    """Return the document of a run that has no result yet."""
+    return {"run_id": run.run_id, "state": run.state, "waits": why, "go_on": list(go_on)}
 
 
 def _wait_for(cluster: Cluster, job: Job, desk: Desk) -> int:
@@ -272,9 +270,8 @@ def _wait_for(cluster: Cluster, job: Job, desk: Desk) -> int:
         return LEFT
     if run.state == GIVEN_UP:
         why = coverage_of_run(journal, run).problem
-        document = _waiting_document(run, why, go_on_commands(journal, run), GIVEN_UP_CODE)
-        desk.present(document, lambda screen: screen.print_text(f"run {run_id} waits: {why}"))
-        return GIVEN_UP_CODE
+        document = _waiting_document(run, why, go_on_commands(journal, run))
+        return desk.present(document, lambda screen: screen.print_text(f"run {run_id} waits: {why}"), GIVEN_UP_CODE)
     result = journal.result(run_id)
     if result is None:  # it was cancelled before it began
         desk.print_notice(f"run {run_id} has ended: {run.state}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
@@ -37,22 +36,19 @@ def show_both(records: Sequence[RunRecord], screen: Screen) -> None:
             screen.print_indented(f"{record.run.run_id}: {record.error}")
     both = _side_by_side(records)
     differing = [one for one, (first, second) in both.items() if _state(first) != _state(second)]
-    screen.print_text()
-    screen.print_text(f"{len(differing):,} of {count(len(both), 'task')} ended differently", "bold")
+    screen.print_head(f"{len(differing):,} of {count(len(both), 'task')} ended differently")
     shown = [*dict.fromkeys([*differing, *both])][:_MOST_LISTED]
     _show_table([(one_line(one), *map(_words, both[one])) for one in shown], screen)
-    if len(shown) < len(both):
-        screen.print_text(f"  and {count(len(both) - len(shown), 'more task')} (--json has them all)", "dim")
+    screen.print_more(len(both) - len(shown), "task")
 
 
-def both_document(records: Sequence[RunRecord]) -> str:
-    """Write the document of `kairo compare`."""
+def both_document(records: Sequence[RunRecord]) -> dict[str, object]:
+    """Return the document of `kairo compare`."""
     tasks = [
         {"task_id": one, "states": list(map(_state, pair)), "tokens": [_tokens(task) for task in pair]}
         for one, pair in _side_by_side(records).items()
     ]
-    body = {"runs": [run_document(one.run) for one in records], "tasks": tasks, "exit_code": 0}
-    return json.dumps(body, indent=2) + "\n"
+    return {"runs": [run_document(one.run) for one in records], "tasks": tasks}
 
 
 def _side_by_side(records: Sequence[RunRecord]) -> Mapping[str, Sequence[TaskStanding | None]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, cast
+from typing import Annotated, Final
 
 import typer
 
@@ -16,11 +16,9 @@ from kairo_team.cli.options import (
     EventsOption,
     JournalOption,
     JsonOption,
+    desk_of,
 )
 from kairo_team.cli.sources import demo_job, demo_source, recorded
-
-if TYPE_CHECKING:
-    from kairo_team.cli.desk import Desk
 
 _MODEL: Final = "local:smollm2"
 
@@ -46,8 +44,7 @@ def demo(
     A team at work; a sentence that was sent back and revised; the same team with a tenth of the budget; a killed
     process, whose run is resumed; the report. With --json only the first scene is played.
     """
-    desk = cast("Desk", context.obj)
-    desk.begin(json=json)
+    desk = desk_of(context, json=json)
     job = demo_job(repo, budget, model)
     if not json:
         return Demo(desk, job, model, file_of(journal), events, content, own_commits=repo is not None).play()

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from kairo_team._util.late_pydantic import adapter
 from kairo_team._util.masking import masked
 from kairo_team.cli.exit_codes import LEFT_BY_SIGNAL, USAGE_ERROR
-from kairo_team.cli.graph import known_plan, write_picture
+from kairo_team.cli.graph import known_plan
 from kairo_team.cli.job import Ended, Job, check, describe_unreplaced, execute
 from kairo_team.cli.journals import place_name
+from kairo_team.cli.outputs import write_output
 from kairo_team.cli.refusal import explain
 from kairo_team.cli.report import folded, show_result
 from kairo_team.cli.run_table import INTERRUPTED
@@ -75,7 +76,7 @@ class Desk:
     def show_ended(self, job: Job, ended: Ended) -> int:
         """Show how a job ended, and return the exit code."""
         if self._write is not None:
-            self._put(write_result(job, ended))
+            self.put(write_result(job, ended))
         if ended.result.refused:
             self.print_notice(f"nothing was started: {ended.result.error}")
         elif self._write is None:
@@ -89,7 +90,7 @@ class Desk:
         found = check(job, recorded=recorded)
         code = 0 if found.ok else USAGE_ERROR
         if self._write is not None:
-            self._put(write_check(found, code))
+            self.put(write_check(found, code))
         for problem in found.problems:
             self.print_notice(f"cannot start: {problem}")
         if self._write is None:
@@ -105,25 +106,26 @@ class Desk:
         chart = make_chart(plan, job.team)
         if svg is None:
             text = draw_mermaid(chart)
-            self._put(text)
+            self.put(text)
             for sentence in mermaid_limits(chart, text):
                 self.print_notice(f"{sentence}: --svg PATH draws all of it")
             return 0
-        write_picture(svg, draw_svg(chart))
+        write_output("--svg", svg, draw_svg(chart))
         self.print_notice(f"the plan of team {job.team.name!r} ({chart.size}) is drawn in {svg}")
         return 0
 
-    def present(self, document: str, show: Callable[[Screen], None]) -> None:
-        """Write the document if --json was given; else call `show`, which prints its content for a person."""
+    def present(self, document: Mapping[str, Any], show: Callable[[Screen], None], code: int = 0) -> int:
+        """Write the document and the exit code if --json was given, else call `show` for a person; return the code."""
         if self._write is not None:
-            self._put(document)
+            self.put(_json({**document, "exit_code": code}))
         else:
             show(self.screen)
+        return code
 
     def refuse(self, *sentences: str) -> int:
         """Print why nothing can be started, a sentence per line, and return the exit code."""
         if self._json:
-            self._put(write_refusal("; ".join(sentences), USAGE_ERROR))
+            self.put(write_refusal("; ".join(sentences), USAGE_ERROR))
         for sentence in sentences:
             self.print_notice(sentence)
         return USAGE_ERROR
@@ -142,7 +144,8 @@ class Desk:
         if sentence:
             self.print_notice(sentence)
 
-    def _put(self, document: str) -> None:
+    def put(self, document: str) -> None:
+        """Write a document or a chart to the kept stdout."""
         assert self._write is not None
         try:
             self._write(masked(document))
@@ -199,9 +202,12 @@ def write_refusal(sentence: str, exit_code: int) -> str:
 def write_check(found: PlanCheck, exit_code: int) -> str:
     """Write the document of `kairo check`: the fields of `PlanCheck`, and `exit_code`."""
     body: dict[str, Any] = adapter(PlanCheck).dump_python(found, mode="json", fallback=repr)
-    return json.dumps(body | {"exit_code": exit_code}, indent=2) + "\n"
+    return _json(body | {"exit_code": exit_code})
 
 
 def _write(body: dict[str, Any]) -> str:
-    document = {key: body.get(key, [] if key in _LISTS else None) for key in _KEYS}
+    return _json({key: body.get(key, [] if key in _LISTS else None) for key in _KEYS})
+
+
+def _json(document: Mapping[str, Any]) -> str:
     return json.dumps(document, indent=2) + "\n"

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -20,7 +20,7 @@ from kairo_team.cli.exit_codes import INCOMPLETE, LEFT, NOT_MET, exit_codes
 from kairo_team.cli.job import Ended, GoOn, Job, execute, warn_at_once
 from kairo_team.cli.journal_commands import read_age
 from kairo_team.cli.journals import made, place_name
-from kairo_team.cli.judge_inputs import check_output, read_judge, read_rubric, write_output
+from kairo_team.cli.judge_inputs import read_judge, read_rubric
 from kairo_team.cli.loading import importable, load_subject, read_team_spec
 from kairo_team.cli.numbers import plain_number, whole_number
 from kairo_team.cli.options import (
@@ -30,7 +30,9 @@ from kairo_team.cli.options import (
     JournalOption,
     JsonOption,
     ModelOption,
+    desk_of,
 )
+from kairo_team.cli.outputs import check_output, write_output
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.cli.sources import named_coordinator
 from kairo_team.durable.journal import format_of_file
@@ -159,8 +161,7 @@ def eval_command(
     With --runs no team runs: what finished runs of a journal returned is judged by --rubric, and compared with what was
     accepted then.
     """
-    desk = cast("Desk", context.obj)
-    desk.begin(json=json)
+    desk = desk_of(context, json=json)
     source = [str(dataset)] if dataset else []
     inputs = [*source, *filter(None, [team, rubric, judge, journal]), *([str(compare)] if compare else [])]
     check_output("--output", output, [one for one in inputs if compare is None or one != str(compare)])
@@ -208,9 +209,9 @@ def eval_command(
     if junit is not None:
         write_output("--junit", junit, draw_junit(result))
     code = ended.code if ended.interrupted else NOT_MET if unmet else INCOMPLETE if result.error else 0
-    document = json_format.dumps(json_format.loads(found.to_json()) | {"unmet": unmet, "exit_code": code}, indent=1)
-    desk.present(document + "\n", partial(_show, found, compared, unmet))
-    return code
+    return desk.present(
+        json_format.loads(found.to_json()) | {"unmet": unmet}, partial(_show, found, compared, unmet), code
+    )
 
 
 def _run(

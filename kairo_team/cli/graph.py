@@ -1,4 +1,4 @@
-"""`kairo graph`: find the plan a run would follow, and check where its picture goes; no agent or model is called."""
+"""`kairo graph`: find the plan a run would follow; no agent or model is called."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from kairo_team.tasks import TaskGraph
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from kairo_team.cli.job import Job
 
@@ -55,28 +54,3 @@ def _listed(problems: Sequence[str]) -> str:
     left_out = len(problems) - _MOST_PROBLEMS
     listed = "; ".join(problems[:_MOST_PROBLEMS])
     return f"{listed}; and {left_out:,} more, which kairo check lists" if left_out > 0 else listed
-
-
-def check_place(svg: Path, file: Path) -> None:
-    """Refuse a path that cannot be written, and the path of the team's own file."""
-    try:
-        if svg.is_dir():
-            raise Refusal(f"--svg {str(svg)!r} is a directory: give the path of a file, such as plan.svg")
-        if not svg.parent.is_dir():
-            raise Refusal(f"--svg {str(svg)!r}: there is no directory {str(svg.parent)!r}: make it first")
-        if svg.exists() and svg.samefile(file):
-            raise Refusal(f"--svg {str(svg)!r} is the team's own file: give another path, such as plan.svg")
-    except OSError as error:
-        raise _unwritable(svg, error) from None
-
-
-def write_picture(svg: Path, picture: str) -> None:
-    """Write the picture's file."""
-    try:
-        svg.write_text(picture, encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise _unwritable(svg, error) from None
-
-
-def _unwritable(svg: Path, error: OSError) -> Refusal:
-    return Refusal(f"--svg {str(svg)!r} cannot be written: {error.strerror or error}: name another place")

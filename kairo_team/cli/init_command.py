@@ -9,13 +9,14 @@ from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Annotated, Final, cast
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from kairo_team._util.version import version_of_library
 from kairo_team.cli.exit_codes import exit_codes
 from kairo_team.cli.journals import quoted
+from kairo_team.cli.options import desk_of
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.errors import known
 from kairo_team.plugins import KINDS, kind_of
@@ -23,7 +24,6 @@ from kairo_team.plugins import KINDS, kind_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kairo_team.cli.desk import Desk
 
 _LONGEST: Final = 40
 """Characters of a project's name."""
@@ -77,7 +77,7 @@ def init(
     With --plugin it is a package that publishes a plug-in by name, with the test class of its contract kit; the package
     kairo-team-tides publishes `tides`. Files are never overwritten: if one exists already, nothing is written.
     """
-    desk = cast("Desk", context.obj)
+    desk = desk_of(context)
     distribution, package = _names(folder, name)
     if plugin is None:
         texts = _team(distribution, package, data=data)

@@ -6,7 +6,7 @@ import json as json_module
 import sys
 import time
 from itertools import count as count_from
-from typing import TYPE_CHECKING, Annotated, Final, cast
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -42,6 +42,7 @@ from kairo_team.cli.options import (
     JsonOption,
     ModelOption,
     RunArgument,
+    desk_of,
 )
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.cli.run_table import (
@@ -91,8 +92,7 @@ def runs(
     json: JsonOption = False,
 ) -> int:
     """List the recorded runs, the newest first."""
-    desk = cast("Desk", context.obj)
-    desk.begin(json=json)
+    desk = desk_of(context, json=json)
     if state is not None and state not in STATES:
         raise Refusal(f"--state is one of {known(STATES)}, not {state!r}")
     with opened(journal, database) as book:
@@ -123,7 +123,7 @@ def show(
     json: JsonOption = False,
 ) -> int:
     """Show the state of a recorded run: tasks, calls, open questions, and the command that resumes it."""
-    desk = cast("Desk", context.obj)
+    desk = desk_of(context)
     if json and output:
         raise Refusal("--output prints a text and --json a document: leave one of them out")
     desk.begin(json=json)
@@ -137,8 +137,9 @@ def show(
         if coverage.needs_worker:
             go_on = [worker_command(book, record.run), *go_on]
     waits = coverage.problem
-    desk.present(record_document(record, go_on, waits), lambda screen: show_record(record, go_on, screen, waits, then))
-    return 0
+    return desk.present(
+        record_document(record, go_on, waits), lambda screen: show_record(record, go_on, screen, waits, then)
+    )
 
 
 def _show_part(
@@ -153,8 +154,7 @@ def _show_part(
             near = did_you_mean(task, story.tasks)
             raise Refusal(f"run {found.run_id} has no task {task!r}: {near}{there} lists its tasks")
     if task is not None and not output:
-        desk.present(task_document(story, task), lambda screen: show_task(story, task, screen))
-        return 0
+        return desk.present(task_document(story, task), lambda screen: show_task(story, task, screen))
     text = known.output if task is None else output_of_task(story, task)
     if text is None:
         raise Refusal(f"{f'task {task}' if task else f'run {found.run_id}'} has no output that is recorded")
@@ -175,14 +175,12 @@ def compare(
     json: JsonOption = False,
 ) -> int:
     """Show two recorded runs side by side, task by task; tasks that ended differently come first."""
-    desk = cast("Desk", context.obj)
-    desk.begin(json=json)
+    desk = desk_of(context, json=json)
     with opened(journal, database) as book:
         second = find_run(book, run)
         first = _run_before(book, second) if other is None else find_run(book, other)
         records = [record_of(book, first), record_of(book, second)]
-    desk.present(both_document(records), lambda screen: show_both(records, screen))
-    return 0
+    return desk.present(both_document(records), lambda screen: show_both(records, screen))
 
 
 def _run_before(book: Book, run: RecordedRun) -> RecordedRun:
@@ -202,8 +200,7 @@ def questions(
     json: JsonOption = False,
 ) -> int:
     """List the open questions of all runs: the oldest first, with the command that answers it, deferred ones last."""
-    desk = cast("Desk", context.obj)
-    desk.begin(json=json)
+    desk = desk_of(context, json=json)
     with opened(journal, database) as book:
         found = book.pending()
         place = place_name(book)
@@ -211,8 +208,7 @@ def questions(
             command("answer", quoted(one.run_id), quoted(short_id(one, one.run_id)), "approve", journal=book)
             for one in found[:1]
         ]
-    desk.present(questions_document(found), lambda screen: show_questions(found, answers, place, screen))
-    return 0
+    return desk.present(questions_document(found), lambda screen: show_questions(found, answers, place, screen))
 
 
 @journal_app.command(epilog=EXIT_CODES)
@@ -247,8 +243,7 @@ def resume(
     A team without its own gate waits for answers to its questions: `kairo answer` gives them. With a database,
     `kairo worker`s make the attempts; a submitted run is resumed by workers alone.
     """
-    desk = cast("Desk", context.obj)
-    desk.begin(json=json)
+    desk = desk_of(context, json=json)
     place = any_place_of(journal, database)
     refuse_model(place, model)
     with opened(journal, database) as book:
@@ -297,7 +292,7 @@ def answer(
 
     A deferred question stays open, behind the others, and a run that waits for it ends suspended.
     """
-    desk = cast("Desk", context.obj)
+    desk = desk_of(context)
     *named, action = words
     if len(named) > 1 or action not in _ACTIONS:
         raise Refusal(
@@ -315,8 +310,7 @@ def answer(
         left = go_on_commands(book, found, coverage)
         by_workers = not left and coverage.by_workers
     show_question(question, found.run_id, desk.screen)
-    desk.screen.print_text()
-    desk.screen.print_text(f"answered: {action}" + (f", {one_line(text)}" if text else ""), "bold")
+    desk.screen.print_head(f"answered: {action}" + (f", {one_line(text)}" if text else ""))
     if by_workers:
         desk.screen.print_text("a worker resumes the run")
     show_commands(left, desk.screen)
@@ -332,7 +326,7 @@ def cancel(
     One task alone is cancelled in the run's own process: in the console of `kt.console(runtime)`, or by
     `run.cancel_task(...)`.
     """
-    desk = cast("Desk", context.obj)
+    desk = desk_of(context)
     with opened(journal, database) as book:
         found = find_run(book, run)
         _refuse_ended(book, found)
@@ -367,7 +361,7 @@ def fork(
     database: DatabaseOption = None,
 ) -> int:
     """Make a new run from an earlier point of a recorded one, which stays as it is; kept work is not paid again."""
-    desk = cast("Desk", context.obj)
+    desk = desk_of(context)
     point = after if before is None else before
     if point is None or (before is not None and after is not None):
         raise Refusal("name the point: kairo fork RUN --before TASK, or --after N with the number of an event")
@@ -401,7 +395,7 @@ def forget(
     database: DatabaseOption = None,
 ) -> int:
     """Delete a recorded run that no process has, or all runs that ended long ago."""
-    desk = cast("Desk", context.obj)
+    desk = desk_of(context)
     if (run is None) == (older_than is None):
         raise Refusal("name a run, or give an age: kairo forget RUN, or kairo forget --older-than 30d")
     seconds = None if older_than is None else read_age(older_than, "--older-than")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import anyio
 import typer
@@ -16,13 +16,13 @@ from kairo_team.cli.exit_codes import NO_ANSWER, exit_codes
 from kairo_team.cli.job import plain_log
 from kairo_team.cli.judge_attack import attack_command
 from kairo_team.cli.judge_compare import compare_command
-from kairo_team.cli.judge_inputs import JudgeJob, check_output, judge_job, write_output
+from kairo_team.cli.judge_inputs import JudgeJob, asking, judge_job
 from kairo_team.cli.judge_report import calibration_document, score_document, show_calibration, show_score
 from kairo_team.cli.judge_try import try_command
 from kairo_team.cli.numbers import whole_number
-from kairo_team.cli.options import RubricOption, VotesOption
+from kairo_team.cli.options import RubricOption, VotesOption, desk_of
+from kairo_team.cli.outputs import check_output, write_output
 from kairo_team.cli.refusal import Refusal, explain
-from kairo_team.errors import HaltError, KairoError
 from kairo_team.evaluators.calibration.calibration import Calibration, calibrate, score_judge
 from kairo_team.evaluators.calibration.certificates import Certificate, read_certificates, write_certificates
 from kairo_team.verdicts import Cause
@@ -30,7 +30,6 @@ from kairo_team.views.agreement_svg import AgreementPanel, draw_agreement
 from kairo_team.views.risk_svg import RiskCurve, draw_risk
 
 if TYPE_CHECKING:
-    from kairo_team.cli.desk import Desk
     from kairo_team.evaluators.calibration.judge_report import JudgeReport
     from kairo_team.evaluators.calibration.thresholds import Side
 
@@ -81,8 +80,7 @@ def calibrate_command(
     json: JsonOption = False,
 ) -> int:
     """Find how sure a judge must be so that it may decide by itself, and certify what that promises."""
-    desk = cast("Desk", context.obj)
-    desk.begin(json=json)
+    desk = desk_of(context, json=json)
     for option, place in (("--out", out), ("--svg", svg)):
         check_output(option, place, [file, rubric, *judge])
     with ExitStack() as stack:
@@ -94,8 +92,7 @@ def calibrate_command(
         write_output("--out", out, write_certificates(found.certificates))
     if svg is not None:
         write_output("--svg", svg, draw_risk(_curves(found)))
-    desk.present(calibration_document(found, code), partial(show_calibration, job, found))
-    return code
+    return desk.present(calibration_document(found), partial(show_calibration, job, found), code)
 
 
 @judge_app.command("score", epilog=exit_codes("scored"))
@@ -118,8 +115,7 @@ def score_command(
     json: JsonOption = False,
 ) -> int:
     """Count how often a judge is wrong, next to baselines that look at nothing; promises nothing."""
-    desk = cast("Desk", context.obj)
-    desk.begin(json=json)
+    desk = desk_of(context, json=json)
     check_output("--picture", picture, [file, rubric, *judge, *([] if certificates is None else [str(certificates)])])
     given = [] if certificates is None else _certificates(certificates)
     with ExitStack() as stack:
@@ -127,8 +123,7 @@ def score_command(
         found = _ask(job, partial(score_judge, job.strategy, job.labelled, given), lambda made: made.report)
     if picture is not None:
         write_output("--picture", picture, draw_agreement(_panels(found.report)))
-    desk.present(score_document(found), partial(show_score, job, found))
-    return 0
+    return desk.present(score_document(found), partial(show_score, job, found))
 
 
 def _alphas(alpha: float, revise: str | None) -> dict[Side, float]:
@@ -152,13 +147,8 @@ def _ask(
     job: JudgeJob, ask: Callable[..., Coroutine[Any, Any, Found]], report_of: Callable[[Found], JudgeReport]
 ) -> Found:
     """Ask the judges about all examples; `Refusal` if a judge cannot be called, or the budget is too small."""
-    try:
-        with plain_log():
-            found = anyio.run(partial(ask, repeats=job.repeats, budget=job.budget))
-    except HaltError as halt:
-        raise Refusal(f"not all {len(job.labelled):,} examples could be reviewed: {halt}: {_MORE}") from None
-    except (KairoError, ValueError) as error:
-        raise Refusal(explain(error) if isinstance(error, KairoError) else str(error)) from None
+    with asking(f"not all {len(job.labelled):,} examples could be reviewed", _MORE), plain_log():
+        found = anyio.run(partial(ask, repeats=job.repeats, budget=job.budget))
     unpaid = report_of(found).no_answer.get(Cause.JUDGE_BUDGET, 0)
     if unpaid:
         raise Refusal(f"the budget did not reach for {unpaid:,} of {len(job.labelled):,} examples: {_MORE}")

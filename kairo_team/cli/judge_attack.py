@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_format
 import logging
 import signal
 import threading
@@ -10,7 +9,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import anyio
 import typer
@@ -18,12 +17,11 @@ import typer
 from kairo_team.budget import Budget
 from kairo_team.cli.budgets import limited
 from kairo_team.cli.exit_codes import LEFT
-from kairo_team.cli.judge_inputs import read_judge, read_rubric
+from kairo_team.cli.judge_inputs import asking, read_judge, read_rubric, read_text
 from kairo_team.cli.judge_report import show_table
 from kairo_team.cli.numbers import whole_number
-from kairo_team.cli.options import RubricOption, VotesOption
-from kairo_team.cli.refusal import Refusal, explain
-from kairo_team.errors import HaltError, KairoError
+from kairo_team.cli.options import RubricOption, VotesOption, desk_of
+from kairo_team.cli.refusal import Refusal
 from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy
 from kairo_team.evaluators.attacks.corpus import WEAK, Attack, Work, attacks, ordinary
 from kairo_team.evaluators.attacks.trial import AttackReport, attack_judge, split_of
@@ -31,7 +29,6 @@ from kairo_team.verdicts import VerdictOutcome
 from kairo_team.views.text import count
 
 if TYPE_CHECKING:
-    from kairo_team.cli.desk import Desk
     from kairo_team.cli.streams import Screen
     from kairo_team.evaluators.calibration.confidence_bounds import Proportion
 
@@ -69,8 +66,7 @@ def attack_command(
     json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
 ) -> int:
     """Count how often an attack makes a judge pass what it does not pass alone, and how often the alarm is false."""
-    desk = cast("Desk", context.obj)
-    desk.begin(json=json)
+    desk = desk_of(context, json=json)
     if not task.strip():
         raise Refusal(f"--task is what your artifacts are for, such as 'Write the release notes', not {task!r}")
     with ExitStack() as stack:
@@ -93,9 +89,7 @@ def attack_command(
             if progress.found is None:
                 raise
             found, code = progress.found, LEFT
-    document = json_format.dumps({**found.to_json(), "exit_code": code}, indent=2, ensure_ascii=False) + "\n"
-    desk.present(document, partial(_show, judge, found))
-    return code
+    return desk.present(found.to_json(), partial(_show, judge, found), code)
 
 
 class _Progress:
@@ -125,12 +119,7 @@ def texts_in(option: str, folder: Path | None) -> Iterator[tuple[str, str]]:
     if not found:
         raise Refusal(f"{option} {str(folder)!r} holds no files: give a directory with text files, one text each")
     for file in found:
-        try:
-            text = file.read_text(encoding="utf-8")
-        except UnicodeDecodeError:
-            raise Refusal(f"{option}: {str(file)!r} is not UTF-8 text: take it out of the directory") from None
-        except OSError as error:
-            raise Refusal(f"{option}: {str(file)!r} cannot be read: {explain(error)}") from None
+        text = read_text(option, file, "take it out of the directory")
         if not text.strip():
             raise Refusal(f"{option}: {str(file)!r} is blank: take it out of the directory")
         yield file.name, text
@@ -139,13 +128,8 @@ def texts_in(option: str, folder: Path | None) -> Iterator[tuple[str, str]]:
 def _attack(ask: Callable[[], Coroutine[Any, Any, AttackReport]]) -> AttackReport:
     """Ask the judge; `Refusal` if it cannot be called, or its budget is too small."""
     more = "give more with --budget, or fewer attacks with --cases"
-    try:
-        with _without_warnings():
-            found = anyio.run(ask)
-    except HaltError as halt:
-        raise Refusal(f"not all attacks could be tried: {halt}: {more}") from None
-    except (KairoError, ValueError) as error:
-        raise Refusal(explain(error) if isinstance(error, KairoError) else str(error)) from None
+    with asking("not all attacks could be tried", more), _without_warnings():
+        found = anyio.run(ask)
     if found.unpaid:
         raise Refusal(f"the budget did not reach for {count(found.unpaid, 'review')}: {more}")
     if all(verdict.outcome is VerdictOutcome.REVIEW_EXCEEDED for verdict in found.alone):
@@ -212,6 +196,5 @@ def _show(judge: str, found: AttackReport, screen: Screen) -> None:
 
 def _section(title: str, shares: Mapping[str, Proportion], screen: Screen) -> None:
     if shares:
-        screen.print_text()
-        screen.print_text(title, "bold")
+        screen.print_head(title)
         show_table([(name, str(share)) for name, share in shares.items()], screen)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json as json_format
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import anyio
 import typer
@@ -16,19 +15,16 @@ from kairo_team.cli.budgets import limited
 from kairo_team.cli.exit_codes import NO_ANSWER
 from kairo_team.cli.job import plain_log
 from kairo_team.cli.judge_attack import texts_in
-from kairo_team.cli.judge_inputs import read_judge
+from kairo_team.cli.judge_inputs import asking, read_judge, read_text
 from kairo_team.cli.judge_report import show_table, show_why
-from kairo_team.cli.judge_try import read_text
 from kairo_team.cli.numbers import seconds, whole_number
-from kairo_team.cli.options import BudgetOption, JsonOption
-from kairo_team.cli.refusal import Refusal, explain
-from kairo_team.errors import HaltError, KairoError
+from kairo_team.cli.options import BudgetOption, JsonOption, desk_of
+from kairo_team.cli.refusal import Refusal
 from kairo_team.evaluators.pair_report import Pair, PairReport, compare_pairs
 from kairo_team.evaluators.pairwise import DOES_BETTER, PairwiseStrategy
 from kairo_team.views.text import count, one_line
 
 if TYPE_CHECKING:
-    from kairo_team.cli.desk import Desk
     from kairo_team.cli.streams import Screen
 
 _MOST: Final = 50
@@ -51,26 +47,16 @@ def compare_command(
     json: JsonOption = False,
 ) -> int:
     """Have a judge say which of two works is better, in both orders; count how often the order changes its answer."""
-    desk = cast("Desk", context.obj)
-    desk.begin(json=json)
+    desk = desk_of(context, json=json)
     if not task.strip():
         raise Refusal(f"--task is what the works were made for, such as 'Write the release notes', not {task!r}")
     pairs = _pairs(first, second)
-    with ExitStack() as stack:
-        try:
-            strategy = PairwiseStrategy(read_judge(stack, judge), text, timeout=timeout, votes=votes)
-            limit = limited(Budget(), budget)
-            ask = partial(compare_pairs, strategy, pairs, task=task, budget=limit, concurrency=concurrency)
-            with plain_log():
-                found = anyio.run(ask)
-        except HaltError as halt:
-            raise Refusal(f"not all pairs could be compared: {halt}: give more with --budget") from None
-        except (KairoError, ValueError) as error:
-            raise Refusal(explain(error) if isinstance(error, KairoError) else str(error)) from None
+    with ExitStack() as stack, asking("not all pairs could be compared"), plain_log():
+        strategy = PairwiseStrategy(read_judge(stack, judge), text, timeout=timeout, votes=votes)
+        limit = limited(Budget(), budget)
+        found = anyio.run(partial(compare_pairs, strategy, pairs, task=task, budget=limit, concurrency=concurrency))
     code = 0 if found.decided else NO_ANSWER
-    document = json_format.dumps({**found.to_json(), "exit_code": code}, indent=2, ensure_ascii=False) + "\n"
-    desk.present(document, partial(_show, judge, found))
-    return code
+    return desk.present(found.to_json(), partial(_show, judge, found), code)
 
 
 def _pairs(first: Path, second: Path) -> list[Pair]:
@@ -102,8 +88,7 @@ def _show(judge: str, found: PairReport, screen: Screen) -> None:
     screen.print_text()
     shown = [(one.pair.name, _said(one.preference), _why(one)) for one in found.pairs[:_MOST]]
     show_table(shown, screen)
-    if len(found.pairs) > _MOST:
-        screen.print_text(f"  and {count(len(found.pairs) - _MOST, 'more pair')}: --json has all")
+    screen.print_more(len(found.pairs) - _MOST, "pair")
     show_why((one.why for one in found.pairs if one.preference is None), screen)
 
 

@@ -1,8 +1,9 @@
-"""The inputs of `kairo judge`: labelled examples, a rubric, judges, and the files to write."""
+"""The inputs of `kairo judge`: labelled examples, a rubric and judges."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from kairo_team.cli.budgets import limited
 from kairo_team.cli.loading import importable, load_module, load_trusted, read_spec
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.data.files import SUFFIXES
-from kairo_team.errors import known
+from kairo_team.errors import HaltError, KairoError, known
 from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy
 from kairo_team.evaluators.calibration.labelled import LabelledArtifact, read_labelled
 from kairo_team.evaluators.combined import CascadeEvaluationStrategy
@@ -109,23 +110,24 @@ def _module(stack: ExitStack, text: str, builds: str) -> tuple[ModuleType, Path,
     return load_module(spec), spec.file, spec.team
 
 
-def check_output(option: str, place: Path | None, inputs: Sequence[str]) -> None:
-    """Refuse a path that cannot be written, and the path of an input; inputs may be FILE.py:NAME."""
-    if place is None:
-        return
-    if place.is_dir():
-        raise Refusal(f"{option} {str(place)!r} is a directory: give the path of a file")
-    if not place.parent.is_dir():
-        raise Refusal(f"{option} {str(place)!r}: there is no directory {str(place.parent)!r}: make it first")
-    read = [Path(one) for text in inputs for one in (text, text.rpartition(":")[0])]
-    if any(place.exists() and one.exists() and place.samefile(one) for one in read):
-        raise Refusal(f"{option} {str(place)!r} is a file that is read here: give another path")
-
-
-def write_output(option: str, place: Path, text: str) -> None:
-    """Write one of the output files."""
+def read_text(what: str, file: Path, otherwise: str = "give a text file") -> str:
+    """Return the text of a file that an argument named; `otherwise` is the advice for any other file."""
     try:
-        place.write_text(text, encoding="utf-8", newline="\n")
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise Refusal(f"{what}: {str(file)!r} is not UTF-8 text: {otherwise}") from None
     except OSError as error:
-        why = error.strerror or str(error)
-        raise Refusal(f"{option} {str(place)!r} cannot be written: {why}: name another place") from None
+        raise Refusal(f"{what}: {str(file)!r} cannot be read: {explain(error)}") from None
+
+
+@contextmanager
+def asking(unpaid: str, more: str = "give more with --budget") -> Generator[None]:
+    """Turn the error of a judge that cannot be asked into a `Refusal`; `unpaid` says what was not paid."""
+    try:
+        yield
+    except HaltError as halt:
+        raise Refusal(f"{unpaid}: {halt}: {more}") from None
+    except KairoError as error:
+        raise Refusal(explain(error)) from None
+    except ValueError as error:
+        raise Refusal(str(error)) from None

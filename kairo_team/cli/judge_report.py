@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team.evaluators.calibration.certificates import write_certificates
-from kairo_team.views.text import count, one_line
+from kairo_team.views.text import aligned, count, one_line
 
 if TYPE_CHECKING:
     from kairo_team.cli.judge_inputs import JudgeJob
@@ -25,8 +25,7 @@ _HEADS: Final = ("decides", "attempt", "threshold", "decided so", "wrong", "at m
 def show_calibration(job: JudgeJob, found: Calibration, screen: Screen) -> None:
     """Print the certificates, the reasons for missing ones, and the judge next to its baselines."""
     _show_job(job, screen)
-    screen.print_text()
-    screen.print_text("Certificates" if found.certificates else "No certificate: all is left to a human", "bold")
+    screen.print_head("Certificates" if found.certificates else "No certificate: all is left to a human")
     if found.certificates:
         show_table([_HEADS, *map(_certificate_row, found.certificates)], screen)
     for sentence in found.shortfalls:
@@ -64,8 +63,7 @@ def _certificate_row(one: Any) -> tuple[str, ...]:
 
 def _show_budget(found: Calibration, screen: Screen) -> None:
     """Describe how many labels a promise needs."""
-    screen.print_text()
-    screen.print_text("Labels", "bold")
+    screen.print_head("Labels")
     for (bucket, side), walk in found.walks.items():
         share = walk.answered / walk.examples
         rough = f", about {walk.needed / share:,.0f} examples as they come" if share else ""
@@ -89,8 +87,7 @@ def show_score(job: JudgeJob, found: JudgeScore, screen: Screen) -> None:
 
 
 def _show_report(title: str, report: JudgeReport, screen: Screen) -> None:
-    screen.print_text()
-    screen.print_text(title, "bold")
+    screen.print_head(title)
     most = f"  always saying {report.decisions.most_frequent}" if report.coverage.k else "  always the same"
     rows = [
         ("decides by itself", str(report.coverage), ""),
@@ -111,8 +108,7 @@ def _show_report(title: str, report: JudgeReport, screen: Screen) -> None:
 
 def _show_criteria(criteria: Sequence[Agreement], screen: Screen) -> None:
     """Print how the judge and the human agree on each criterion, and which levels they name."""
-    screen.print_text()
-    screen.print_text("Criteria", "bold")
+    screen.print_head("Criteria")
     if not criteria:
         screen.print_text('no example says what a human answers for single criteria, as in "levels": {"id": "met"}')
         return
@@ -134,8 +130,7 @@ def _show_criteria(criteria: Sequence[Agreement], screen: Screen) -> None:
 
 def _show_matrix(title: str, one: Agreement, screen: Screen) -> None:
     """Print a table of the human's answers (down) against the judge's (across)."""
-    screen.print_text()
-    screen.print_text(f"{title}: the human says (down), the judge says (across)", "bold")
+    screen.print_head(f"{title}: the human says (down), the judge says (across)")
     rows = [("", *one.levels, "no answer")]
     rows += [
         (level, *(f"{many:,}" for many in (*counts, left)))
@@ -148,20 +143,17 @@ def _number(value: float | None) -> str:
     return "none" if value is None else f"{value:.2f}"
 
 
-def show_table(rows: Iterable[Sequence[str]], screen: Screen) -> None:
+def show_table(rows: Sequence[Sequence[str]], screen: Screen) -> None:
     """Print rows as a table with aligned columns."""
-    table = list(rows)
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for row in table:
-        line = "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True))
-        screen.print_text(f"  {line.rstrip()}")
+    for line in aligned(rows):
+        screen.print_text(f"  {line}")
 
 
 # ---------------------------------------------------------------- documents
 
 
-def calibration_document(found: Calibration, code: int) -> str:
-    """Return the document: `certificates`, `shortfalls`, `curves`, `report`, `usage`, `exit_code`."""
+def calibration_document(found: Calibration) -> dict[str, Any]:
+    """Return the document: `certificates`, `shortfalls`, `curves`, `report`, `usage`."""
     curves = [
         {
             "outcome": side,
@@ -175,23 +167,20 @@ def calibration_document(found: Calibration, code: int) -> str:
         }
         for (bucket, side), walk in found.walks.items()
     ]
-    body = json.loads(write_certificates(found.certificates)) | {
+    certificates: dict[str, Any] = json.loads(write_certificates(found.certificates))
+    return certificates | {
         "shortfalls": list(found.shortfalls),
         "curves": curves,
         "report": found.report.to_json(),
         "usage": {"tokens": found.usage.tokens, "dollars": str(found.usage.dollars)},
-        "exit_code": code,
     }
-    return json.dumps(body, indent=2) + "\n"
 
 
-def score_document(found: JudgeScore) -> str:
-    """Return the document: `report`, `calibrated` (null without certificates), `why_not`, `usage`, `exit_code`."""
-    body = {
+def score_document(found: JudgeScore) -> dict[str, Any]:
+    """Return the document: `report`, `calibrated` (null without certificates), `why_not`, `usage`."""
+    return {
         "report": found.report.to_json(),
         "calibrated": None if found.calibrated is None else found.calibrated.to_json(),
         "why_not": list(found.why_not),
         "usage": {"tokens": found.usage.tokens, "dollars": str(found.usage.dollars)},
-        "exit_code": 0,
     }
-    return json.dumps(body, indent=2) + "\n"

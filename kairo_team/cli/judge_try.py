@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json as json_format
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import anyio
 import typer
@@ -16,15 +15,13 @@ from kairo_team.budget import Budget
 from kairo_team.cli.budgets import limited
 from kairo_team.cli.exit_codes import NO_ANSWER
 from kairo_team.cli.job import plain_log
-from kairo_team.cli.judge_inputs import read_judge, read_rubric
+from kairo_team.cli.judge_inputs import asking, read_judge, read_rubric, read_text
 from kairo_team.cli.numbers import seconds
-from kairo_team.cli.options import BudgetOption, JsonOption
-from kairo_team.cli.refusal import Refusal, explain
-from kairo_team.errors import HaltError, KairoError
+from kairo_team.cli.options import BudgetOption, JsonOption, desk_of
+from kairo_team.cli.refusal import Refusal
 from kairo_team.verdicts import EvaluationVerdict, VerdictOutcome
 
 if TYPE_CHECKING:
-    from kairo_team.cli.desk import Desk
     from kairo_team.cli.streams import Screen
     from kairo_team.evaluators.tried import TriedText
 
@@ -50,8 +47,7 @@ def try_command(
     json: JsonOption = False,
 ) -> int:
     """Review one text by a rubric, and show each criterion: its level, who decided it, and why."""
-    desk = cast("Desk", context.obj)
-    desk.begin(json=json)
+    desk = desk_of(context, json=json)
     if not task.strip():
         raise Refusal(f"--task is what the text is for, such as 'Write the release notes', not {task!r}")
     text = read_text("FILE", file)
@@ -61,28 +57,12 @@ def try_command(
     with ExitStack() as stack:
         found = read_rubric(stack, rubric)
         asked = None if judge is None else read_judge(stack, judge)
-        try:
+        with asking("the text could not be reviewed"), plain_log():
             limit = limited(Budget(), budget)
             ask = partial(found.try_on, text, judge=asked, task=task, reference=known, budget=limit, timeout=timeout)
-            with plain_log():
-                trial = anyio.run(ask)
-        except HaltError as halt:
-            raise Refusal(f"the text could not be reviewed: {halt}: give more with --budget") from None
-        except (KairoError, ValueError) as error:
-            raise Refusal(explain(error)) from None
+            trial = anyio.run(ask)
     code = NO_ANSWER if trial.verdict.outcome is VerdictOutcome.REVIEW_EXCEEDED else 0
-    desk.present(_document(trial, code, prompt=prompt), partial(_show, trial, prompt))
-    return code
-
-
-def read_text(what: str, file: Path) -> str:
-    """Return the text of a file that an argument named."""
-    try:
-        return file.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise Refusal(f"{what}: {str(file)!r} is not UTF-8 text: give a text file") from None
-    except OSError as error:
-        raise Refusal(f"{what}: {str(file)!r} cannot be read: {explain(error)}") from None
+    return desk.present(_document(trial, prompt=prompt), partial(_show, trial, prompt), code)
 
 
 def _show(trial: TriedText, prompt: bool, screen: Screen) -> None:
@@ -95,12 +75,12 @@ def _show(trial: TriedText, prompt: bool, screen: Screen) -> None:
         screen.print_text(line)
 
 
-def _document(trial: TriedText, code: int, *, prompt: bool) -> str:
-    """Write the verdict, the kind of each criterion, the cost and, with `prompt`, all calls of the judge."""
+def _document(trial: TriedText, *, prompt: bool) -> dict[str, Any]:
+    """Return the verdict, the kind of each criterion, the cost and, with `prompt`, all calls of the judge."""
     body: dict[str, Any] = adapter(EvaluationVerdict).dump_python(trial.verdict, mode="json")
     kinds = {criterion.id: criterion.kind for criterion in trial.rubric.criteria}
     body["criteria"] = [{**one, "kind": kinds[one["id"]]} for one in body["criteria"]]
-    body |= {"threshold": float(trial.rubric.threshold), "exit_code": code, "calls": len(trial.calls)}
+    body |= {"threshold": float(trial.rubric.threshold), "calls": len(trial.calls)}
     if prompt:
         body["prompt"] = [
             {
@@ -109,4 +89,4 @@ def _document(trial: TriedText, code: int, *, prompt: bool) -> str:
             }
             for call in trial.calls
         ]
-    return json_format.dumps(body, indent=2) + "\n"
+    return body

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json as json_module
 import threading
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kairo_team.cli.exit_codes import LEFT, exit_codes
 from kairo_team.cli.journals import existing, made
-from kairo_team.cli.options import DatabaseOption, JournalOption, JsonOption
+from kairo_team.cli.options import DatabaseOption, JournalOption, JsonOption, desk_of
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.errors import JournalError, Misuse
 from kairo_team.views.journal_metrics import CONTENT_TYPE, METRICS, prometheus_text, read_metrics
@@ -41,8 +40,7 @@ def metrics(
     With --listen one process serves them for all workers of a database. Labels have the names of teams and accounts;
     no goal, prompt or reply is shown.
     """
-    desk = cast("Desk", context.obj)
-    desk.begin(json=json)
+    desk = desk_of(context, json=json)
     if json and listen is not None:
         raise Refusal("--json prints the metrics once, --listen serves them: choose one")
     with made(existing(journal, database)) as book:
@@ -52,11 +50,9 @@ def metrics(
     document = {
         "metrics": [{"name": one.metric, "labels": dict(one.labels), "value": one.value} for one in values],
         "units": {name: about.unit for name, about in METRICS.items()},
-        "exit_code": 0,
     }
     text = prometheus_text(values).removesuffix("\n")
-    desk.present(json_module.dumps(document, indent=2) + "\n", lambda screen: screen.print_text(text))
-    return 0
+    return desk.present(document, lambda screen: screen.print_text(text))
 
 
 def _serve(journal: SqlJournal, listen: str, desk: Desk) -> int:

@@ -1,15 +1,18 @@
-"""Arguments and options that several commands take."""
+"""What several commands take: arguments, options, and the desk."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from kairo_team.cli.numbers import whole_number
 from kairo_team.cluster.delivery import EngineName
 from kairo_team.engine.work.runtime import ContentMode
+
+if TYPE_CHECKING:
+    from kairo_team.cli.desk import Desk
 
 TeamFile = Annotated[
     str,
@@ -105,3 +108,10 @@ RubricOption = Annotated[
     typer.Option("--rubric", metavar="FILE", help="A rubric: FILE.py[:NAME], or data in .yaml, .toml or .json."),
 ]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or its beginning.")]
+
+
+def desk_of(context: typer.Context, *, json: bool = False) -> Desk:
+    """Return the desk of a command; with `json` it keeps stdout for the document."""
+    desk = cast("Desk", context.obj)
+    desk.begin(json=json)
+    return desk

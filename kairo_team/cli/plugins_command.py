@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json as json_format
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 from rich.text import Text
@@ -12,7 +11,7 @@ from rich.text import Text
 from kairo_team.cli.exit_codes import NOT_MET, exit_codes
 from kairo_team.cli.kit_parts import document_of, parts_of, show_parts
 from kairo_team.cli.kit_runs import KitRun, run_kit
-from kairo_team.cli.options import JsonOption
+from kairo_team.cli.options import JsonOption, desk_of
 from kairo_team.cli.refusal import Refusal
 from kairo_team.plugins import KINDS, OURS, Plugin, examine, installed, shipped_kits, unreadable
 from kairo_team.views.text import count, one_line
@@ -59,8 +58,7 @@ def plugins(
 
     Without --check no package is imported. With --check the code of each package runs.
     """
-    desk = cast("Desk", context.obj)
-    desk.begin(json=json)
+    desk = desk_of(context, json=json)
     try:
         there = installed(kind)
     except ValueError as error:
@@ -75,12 +73,9 @@ def plugins(
     wrong = len(unread) + sum(one is not None for one in problems)
     code = NOT_MET if check and wrong else 0
     kinds = list(KINDS) if kind is None else [kind]
-    document = json_format.dumps(
-        {"points": _points(kinds), "plugins": [_entry(one) for one in found], "unreadable": unread, "exit_code": code}
-        | ({"kits": [run.entry for run in runs]} if kit else {}),
-        indent=2,
-    )
-    desk.present(document + "\n", lambda screen: _show(kinds, found, unread, runs, screen))
+    document = {"points": _points(kinds), "plugins": [_entry(one) for one in found], "unreadable": unread}
+    kits = {"kits": [run.entry for run in runs]} if kit else {}
+    desk.present(document | kits, lambda screen: _show(kinds, found, unread, runs, screen), code)
     if check:
         checked = count(len(found), "plug-in")
         desk.print_notice(f"{checked} checked: {count(wrong, 'problem') if wrong else 'nothing is wrong'}")
@@ -120,8 +115,7 @@ def _list_kits(kinds: Sequence[str], desk: Desk) -> int:
             screen.show(Text(_head(kind), style="bold"), **screen.uncut)
             show_parts(parts[kind], screen)
 
-    desk.present(json_format.dumps({"points": points, "exit_code": 0}, indent=2) + "\n", show)
-    return 0
+    return desk.present({"points": points}, show)
 
 
 def _examined(plugin: Plugin, desk: Desk) -> _Found:

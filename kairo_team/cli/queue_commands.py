@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json as json_module
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.text import Text
@@ -14,10 +13,10 @@ from kairo_team.cli.databases import database_of
 from kairo_team.cli.exit_codes import exit_codes
 from kairo_team.cli.journals import made
 from kairo_team.cli.numbers import whole_number
-from kairo_team.cli.options import DatabaseOption, JsonOption
+from kairo_team.cli.options import DatabaseOption, JsonOption, desk_of
 from kairo_team.cli.refusal import Refusal
 from kairo_team.cluster.queues import RunQueue, queue_name, read_queues, set_queue, without_runs
-from kairo_team.views.text import one_line
+from kairo_team.views.text import aligned, one_line
 
 if TYPE_CHECKING:
     from kairo_team.cli.desk import Desk
@@ -35,7 +34,7 @@ queue_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @queue_app.command(epilog=_DONE)
 def pause(context: typer.Context, queue: Queue, *, database: DatabaseOption = None) -> int:
     """Let no further submitted run of a queue begin, until `kairo unpause`; runs at work continue."""
-    desk = cast("Desk", context.obj)
+    desk = desk_of(context)
     note = _change(queue, database, paused=True)
     desk.screen.print_text(f"queue {queue_name(queue)} is paused: its runs wait")
     _say(note, desk)
@@ -45,7 +44,7 @@ def pause(context: typer.Context, queue: Queue, *, database: DatabaseOption = No
 @queue_app.command(epilog=_DONE)
 def unpause(context: typer.Context, queue: Queue, *, database: DatabaseOption = None) -> int:
     """Let the submitted runs of a paused queue begin again, the highest priority first."""
-    desk = cast("Desk", context.obj)
+    desk = desk_of(context)
     note = _change(queue, database, paused=False)
     desk.screen.print_text(f"queue {queue_name(queue)} is unpaused")
     _say(note, desk)
@@ -68,8 +67,7 @@ def queue(
 
     Runs above the limit wait and are not refused. A run that waits for a person does not count.
     """
-    desk = cast("Desk", context.obj)
-    desk.begin(json=json)
+    desk = desk_of(context, json=json)
     if limit is not None and no_limit:
         raise Refusal("--limit and --no-limit exclude each other")
     if queue is None and (limit is not None or no_limit):
@@ -81,8 +79,7 @@ def queue(
         found = read_queues(connection)
     if queue is not None:
         found = [one for one in found if one.name == queue_name(queue)]
-    document = {"queues": [asdict(one) for one in found], "exit_code": 0}
-    desk.present(json_module.dumps(document, indent=2) + "\n", lambda screen: _show(found, queue, screen))
+    desk.present({"queues": [asdict(one) for one in found]}, lambda screen: _show(found, queue, screen))
     _say(note, desk)
     return 0
 
@@ -109,10 +106,7 @@ def _show(queues: Sequence[RunQueue], asked: str | None, screen: Screen) -> None
     if not queues:
         screen.print_text("no run is queued or at work" if asked is None else f"queue {queue_name(asked)} has no limit")
         return
-    rows = [_HEADS, *map(_row, queues)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for number, row in enumerate(rows):
-        line = "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+    for number, line in enumerate(aligned([_HEADS, *map(_row, queues)])):
         screen.print_row(Text(line, style="" if number else "bold"))
 
 

@@ -15,7 +15,7 @@ from kairo_team.cli.run_table import INTERRUPTED, show_commands, took
 from kairo_team.results import TaskOutcome, TeamResult, TeamStatus
 from kairo_team.tasks import TaskStatus
 from kairo_team.verdicts import VerdictOutcome
-from kairo_team.views.text import count, describe_verdict, duration, one_line
+from kairo_team.views.text import aligned, count, describe_verdict, duration, one_line
 
 if TYPE_CHECKING:
     from kairo_team.cli.job import Ended
@@ -80,17 +80,12 @@ def show_result(ended: Ended, screen: Screen) -> None:
     show_commands(ended.go_on, screen)
 
 
-def _head(title: str, screen: Screen) -> None:
-    screen.print_text()
-    screen.print_text(title, "bold")
-
-
 def show_output(result: TeamResult, screen: Screen) -> None:
     """Print the output, or the partial output."""
     text = result.output if result.partial_output is None else result.partial_output
     if text is None:
         return
-    _head("Output" if result.partial_output is None else "Partial output", screen)
+    screen.print_head("Output" if result.partial_output is None else "Partial output")
     screen.print_barred(text.rstrip("\n"))
     made = result.artifact or result.partial_artifact
     for file in () if made is None else made.files:
@@ -104,7 +99,7 @@ def _show_tasks(result: TeamResult, screen: Screen) -> None:
     outcomes = result.outcomes
     if not outcomes:
         return
-    _head("Tasks", screen)
+    screen.print_head("Tasks")
     few = len(outcomes) <= _MOST_TASKS
     shown = list(outcomes if few else _most_notable(outcomes))[:_MOST_TASKS]
     longest = max((len(o.task_id) for o in shown), default=0)
@@ -168,7 +163,7 @@ def _show_kept(outcomes: Iterable[TaskOutcome], screen: Screen) -> None:
     kept = [(o.task_id, o.artifact.text) for o in cut if o.artifact and o.artifact.text.strip()]
     if not kept:
         return
-    _head("Kept of what was cut short", screen)
+    screen.print_head("Kept of what was cut short")
     for task_id, text in kept:
         lines = clean(text).strip().splitlines()
         screen.print_text(f"  {task_id}")
@@ -188,13 +183,13 @@ def _show_warnings(result: TeamResult, screen: Screen) -> None:
     left = [warning for warning in result.warnings if warning not in shown and warning != result.error]
     if not left:
         return
-    _head("Warnings", screen)
+    screen.print_head("Warnings")
     for warning in left:
         _indented(warning, screen)
 
 
 def _show_budget(root: BudgetNode, screen: Screen) -> None:
-    _head("Budget", screen)
+    screen.print_head("Budget")
     left_out = 0
     if _size(root) > _MOST_NODES:
         left_out = _size(root) - 1 - len(root.children)
@@ -262,9 +257,7 @@ def draw_tree(root: BudgetNode, *, ascii_only: bool = False) -> list[str]:
     """Return the lines of the table; columns that would be empty are left out."""
     rows = list(_rows(root, None, "", "", _forks(ascii_only=ascii_only)))
     used = [n for n in range(len(_HEADS)) if n == 0 or any(row[n] for row in rows)]
-    table = [[row[n] for n in used] for row in [_HEADS, *rows]]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+    return aligned([[row[n] for n in used] for row in [_HEADS, *rows]])
 
 
 def _forks(*, ascii_only: bool) -> tuple[str, str]:

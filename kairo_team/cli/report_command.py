@@ -7,14 +7,15 @@ from collections import defaultdict
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, cast
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from kairo_team.cli.databases import any_place_of
 from kairo_team.cli.exit_codes import exit_codes
 from kairo_team.cli.journals import answer_words, command, find_run, go_on_commands, opened, quoted
-from kairo_team.cli.options import DatabaseOption, JournalOption
+from kairo_team.cli.options import DatabaseOption, JournalOption, desk_of
+from kairo_team.cli.outputs import unwritable
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.views.json_lines import read_events
 from kairo_team.views.progress import RowState
@@ -24,7 +25,6 @@ from kairo_team.views.report_page import Known
 from kairo_team.views.run_story import RunStory
 
 if TYPE_CHECKING:
-    from kairo_team.cli.desk import Desk
     from kairo_team.recorded import RecordedRun
     from kairo_team.views.other_journals import Book
 
@@ -50,7 +50,7 @@ def report(
     database: DatabaseOption = None,
 ) -> int:
     """Write a run as one HTML file that opens from disk and needs no network."""
-    desk = cast("Desk", context.obj)
+    desk = desk_of(context)
     file = Path(run)
     for source in (file, None if journal is None else Path(journal)):
         if source is not None and output.exists() and source.exists() and output.samefile(source):
@@ -71,9 +71,7 @@ def report(
     try:
         write_report(output, page)
     except OSError as error:
-        raise Refusal(
-            f"--output {str(output)!r} cannot be written: {error.strerror or error}: name another place"
-        ) from None
+        raise unwritable("--output", output, error) from None
     desk.screen.print_text(f"written: {output}")
     return 0
 

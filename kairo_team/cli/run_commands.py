@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated
 
 import typer
 
 from kairo_team.cli.databases import any_place_of
 from kairo_team.cli.exit_codes import EXIT_CODES, exit_codes
-from kairo_team.cli.graph import check_place
 from kairo_team.cli.loading import read_team_spec
 from kairo_team.cli.options import (
     AccountOption,
@@ -26,11 +25,10 @@ from kairo_team.cli.options import (
     ModelOption,
     RunIdOption,
     TeamFile,
+    desk_of,
 )
+from kairo_team.cli.outputs import check_output
 from kairo_team.cli.sources import file_source, loaded, recorded, refuse_model
-
-if TYPE_CHECKING:
-    from kairo_team.cli.desk import Desk
 
 run_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -60,8 +58,7 @@ def run(
     for answers to its questions: `kairo answer` gives them. With a database, `kairo worker`s of the same team make the
     attempts.
     """
-    desk = cast("Desk", context.obj)
-    desk.begin(json=json)
+    desk = desk_of(context, json=json)
     place = any_place_of(journal, database)
     refuse_model(place, model)
     with (
@@ -89,8 +86,7 @@ def check(
 
     With a journal, which is not opened, questions of a team without its own gate can wait, as for `kairo run`.
     """
-    desk = cast("Desk", context.obj)
-    desk.begin(json=json)
+    desk = desk_of(context, json=json)
     recorded = any_place_of(journal, database) is not None
     with loaded(file, goal, budget, model, coordinator, files) as job:
         return desk.check(job, recorded=recorded)
@@ -108,10 +104,10 @@ def graph(
     ] = None,
 ) -> int:
     """Draw the plan that a run would follow; calls no agent, no planner and no model."""
-    desk = cast("Desk", context.obj)
+    desk = desk_of(context)
     if svg is None:
         desk.begin_chart()
     else:
-        check_place(svg, read_team_spec(file).file)
+        check_output("--svg", svg, [str(read_team_spec(file).file)])
     with loaded(file, goal, coordinator=coordinator) as job:
         return desk.graph(job, svg)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -16,7 +15,7 @@ from kairo_team._util.late_pydantic import adapter
 from kairo_team.budget import NO_USAGE, Budget, Usage
 from kairo_team.cli.journals import quoted, short_id
 from kairo_team.human import HumanRequest
-from kairo_team.views.text import count, duration, one_line
+from kairo_team.views.text import aligned, count, duration, one_line
 
 if TYPE_CHECKING:
     from kairo_team.cli.streams import Screen
@@ -92,15 +91,11 @@ def run_lines(runs: Sequence[RecordedRun], length: int | None = None) -> list[Te
     now = time.time()
     length = _telling({run.run_id for run in runs}) if length is None else length
     rows = [_HEADS, *((_name(run.run_id, length), *_row(run, now)) for run in runs)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
-    lines: list[Text] = []
-    for number, row in enumerate(rows):
-        line = Text("  ".join(f"{cell:{width}}" for cell, width in zip(row, [*widths, 0], strict=True)).rstrip())
-        if number:
-            line.stylize(_COLOURS.get(row[1], ""), widths[0] + 2, widths[0] + 2 + len(row[1]))
-        else:
-            line.stylize("bold")
-        lines.append(line)
+    lines = list(map(Text, aligned(rows)))
+    lines[0].stylize("bold")
+    state_at = max(len(row[0]) for row in rows) + 2
+    for line, (_, state, *_) in zip(lines[1:], rows[1:], strict=True):
+        line.stylize(_COLOURS.get(state, ""), state_at, state_at + len(state))
     return lines
 
 
@@ -141,10 +136,9 @@ def _row(run: RecordedRun, now: float) -> tuple[str, ...]:
     return (run.state, one_line(run.team, _LONGEST), spent, begun, one_line(run.goal, _LONGEST_GOAL))
 
 
-def runs_document(runs: Sequence[RecordedRun], waiting: Mapping[str, str]) -> str:
-    """Write the document of `kairo runs`; `waits` is why no worker does a run's waiting work, or null."""
-    found = [run_document(run) | {"waits": waiting.get(run.run_id)} for run in runs]
-    return json.dumps({"runs": found, "exit_code": 0}, indent=2) + "\n"
+def runs_document(runs: Sequence[RecordedRun], waiting: Mapping[str, str]) -> dict[str, Any]:
+    """Return the document of `kairo runs`; `waits` is why no worker does a run's waiting work, or null."""
+    return {"runs": [run_document(run) | {"waits": waiting.get(run.run_id)} for run in runs]}
 
 
 def run_document(run: RecordedRun) -> dict[str, Any]:
@@ -221,7 +215,7 @@ def _show_output(record: RunRecord, screen: Screen) -> None:
     text = None if result is None else result.output or result.partial_output
     if result is None or text is None:
         return
-    _head("Output" if result.output else "Partial output", screen)
+    screen.print_head("Output" if result.output else "Partial output")
     lines = text.rstrip("\n").split("\n")
     screen.print_barred("\n".join(lines[:_MOST_LINES]))
     if len(lines) > _MOST_LINES:
@@ -233,7 +227,7 @@ def _show_tasks(tasks: Sequence[TaskStanding], screen: Screen, shown: str) -> No
     """Print the tasks, each cause once: not those in `shown`."""
     if not tasks:
         return
-    _head("Tasks", screen)
+    screen.print_head("Tasks")
     longest = max(len(one_line(task.task_id)) for task in tasks)
     # Where not all are listed, tasks without success come first.
     few = len(tasks) <= _MOST_LISTED
@@ -244,8 +238,7 @@ def _show_tasks(tasks: Sequence[TaskStanding], screen: Screen, shown: str) -> No
         if cause and cause not in shown:
             screen.print_indented(cause, 6, "dim")
             shown += f"\n{cause}"
-    if len(tasks) > _MOST_LISTED:
-        screen.print_text(f"  and {count(len(tasks) - _MOST_LISTED, 'more task')} (--json has them all)", "dim")
+    screen.print_more(len(tasks) - _MOST_LISTED, "task")
 
 
 def took(outcome: TaskOutcome) -> str:
@@ -271,7 +264,7 @@ def _task_line(task: TaskStanding, longest: int) -> Text:
 def _show_calls(calls: Sequence[CallSum], screen: Screen) -> None:
     if not calls:
         return
-    _head("Calls", screen)
+    screen.print_head("Calls")
     longest = max(len(one_line(one.name)) for one in calls)
     for one in calls:
         doubt = f", {one.in_doubt} in doubt" if one.in_doubt else ""
@@ -284,18 +277,17 @@ def _show_calls(calls: Sequence[CallSum], screen: Screen) -> None:
 def _show_doubts(calls: Sequence[RecordedCall], screen: Screen) -> None:
     if not calls:
         return
-    _head("In doubt: sent, but no answer was seen; charged in full", screen)
+    screen.print_head("In doubt: sent, but no answer was seen; charged in full")
     for one in calls[:_MOST_LISTED]:
         spent = f": {one.usage}" if one.usage.tokens else ""
         where = f" in task {one.task_id!r}" if one.task_id is not None else ""
         screen.print_indented(f"{one.what} {one.name}{where}, sent at {_at(one.sent_at)}{spent}")
-    if len(calls) > _MOST_LISTED:
-        screen.print_text(f"  and {len(calls) - _MOST_LISTED:,} more (--json has them all)", "dim")
+    screen.print_more(len(calls) - _MOST_LISTED, "call")
 
 
 def show_question(question: HumanRequest, run_id: str, screen: Screen) -> None:
     """Print a question, with a bar before each line that a member wrote."""
-    _head(f"Question {one_line(short_id(question, run_id))}", screen)
+    screen.print_head(f"Question {one_line(short_id(question, run_id))}")
     screen.print_indented(question.text)
     if question.subject:
         screen.print_barred(question.subject)
@@ -315,20 +307,16 @@ def show_questions(questions: Sequence[HumanRequest], answers: Sequence[str], pl
     screen.print_text(f"{count(len(questions), 'open question')}; the oldest, of run {one_line(oldest.run_id)}:")
     show_question(oldest, oldest.run_id, screen)
     if others:
-        _head("Then", screen)
+        screen.print_head("Then")
         for one in others[:_MOST_LISTED]:
             screen.print_indented(f"{one.run_id} {short_id(one, one.run_id)}: {one.text}")
-        if len(others) > _MOST_LISTED:
-            screen.print_text(
-                f"  and {count(len(others) - _MOST_LISTED, 'more question')} (--json has them all)", "dim"
-            )
+        screen.print_more(len(others) - _MOST_LISTED, "question")
     show_commands(answers, screen, title="answer the oldest with approve, revise, reject or defer:")
 
 
-def questions_document(questions: Sequence[HumanRequest]) -> str:
-    """Write the document of `kairo questions`."""
-    found = [adapter(HumanRequest).dump_python(one, mode="json") for one in questions]
-    return json.dumps({"questions": found, "exit_code": 0}, indent=2) + "\n"
+def questions_document(questions: Sequence[HumanRequest]) -> dict[str, Any]:
+    """Return the document of `kairo questions`."""
+    return {"questions": [adapter(HumanRequest).dump_python(one, mode="json") for one in questions]}
 
 
 def show_commands(commands: Sequence[str], screen: Screen, *, title: str | None = None) -> None:
@@ -344,14 +332,9 @@ def show_commands(commands: Sequence[str], screen: Screen, *, title: str | None 
         screen.show(Text(f"  {one}"), soft_wrap=True)
 
 
-def _head(title: str, screen: Screen) -> None:
-    screen.print_text()
-    screen.print_text(title, "bold")
-
-
-def record_document(record: RunRecord, go_on: Sequence[str], waits: str | None = None) -> str:
-    """Write the document of `kairo show`: a run's fields in `kairo runs`, and its state in detail."""
-    body = run_document(record.run) | {
+def record_document(record: RunRecord, go_on: Sequence[str], waits: str | None = None) -> dict[str, Any]:
+    """Return the document of `kairo show`: a run's fields in `kairo runs`, and its state in detail."""
+    return run_document(record.run) | {
         "budget": _plain(record.budget),
         "set_aside": record.set_aside,
         "error": record.error,
@@ -364,9 +347,7 @@ def record_document(record: RunRecord, go_on: Sequence[str], waits: str | None =
         "questions": [adapter(HumanRequest).dump_python(one, mode="json") for one in record.questions],
         "waits": waits,
         "go_on": list(go_on),
-        "exit_code": 0,
     }
-    return json.dumps(body, indent=2) + "\n"
 
 
 def _task(task: TaskStanding) -> dict[str, Any]:

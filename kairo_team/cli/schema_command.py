@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from kairo_team.cli.exit_codes import exit_codes
+from kairo_team.cli.options import desk_of
 from kairo_team.evaluators.rubric import Rubric
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kairo_team.cli.desk import Desk
 
 schema_app = typer.Typer(help="Print the JSON Schema of a file of data.", add_completion=False, rich_markup_mode=None)
 
@@ -42,8 +42,5 @@ def schema_team(context: typer.Context) -> int:
 
 
 def _print(context: typer.Context, schema: Mapping[str, Any]) -> int:
-    desk = cast("Desk", context.obj)
-    desk.begin(json=True)
-    document = json.dumps(schema, indent=2) + "\n"
-    desk.present(document, lambda screen: screen.print_text(document))
+    desk_of(context, json=True).put(json.dumps(schema, indent=2) + "\n")
     return 0

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from kairo_team._util.terminal import BAR, barred, clean
 from kairo_team.cli.refusal import Refusal
-from kairo_team.views.text import one_line
+from kairo_team.views.text import count, one_line
 
 _STDOUT: Final = 1
 _STDERR: Final = 2
@@ -54,6 +54,16 @@ class Screen(Console):
     def print_text(self, text: str = "", style: str = "") -> None:
         """Print a text; wrapped between words at a terminal, unchanged elsewhere."""
         self.show(Text(clean(text), style=style), soft_wrap=not self.watched)
+
+    def print_head(self, title: str) -> None:
+        """Print the head of a section, below an empty line."""
+        self.print_text()
+        self.print_text(title, "bold")
+
+    def print_more(self, number: int, noun: str) -> None:
+        """Say how many more things --json has, if there are more."""
+        if number > 0:
+            self.print_text(f"  and {count(number, f'more {noun}')} (--json has them all)", "dim")
 
     def print_indented(self, text: str, columns: int = 2, style: str = "") -> None:
         """Print a text in one line, or its beginning; lines that a terminal wraps stay indented."""

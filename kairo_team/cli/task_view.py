@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team.views.report_tasks import task_details
-from kairo_team.views.text import count, one_line
+from kairo_team.views.text import one_line
 
 if TYPE_CHECKING:
     from kairo_team.cli.streams import Screen
@@ -28,13 +27,11 @@ def show_task(story: RunStory, task_id: str, screen: Screen) -> None:
     for attempt in task["attempts"]:
         _show_attempt(task, attempt, screen)
     for asked in task["questions"]:
-        screen.print_text()
-        screen.print_text("Question to a person", "bold")
+        screen.print_head("Question to a person")
         screen.print_indented(asked["text"])
         screen.print_indented(asked["answer"])
     if task["made"]:
-        screen.print_text()
-        screen.print_text(f"Output of attempt {task['made']['number']}", "bold")
+        screen.print_head(f"Output of attempt {task['made']['number']}")
         screen.print_barred(task["made"]["text"])
         for words in (task["made"]["cut"], *(one["words"] for one in task["made"]["files"])):
             if words:
@@ -43,8 +40,7 @@ def show_task(story: RunStory, task_id: str, screen: Screen) -> None:
 
 def _show_attempt(task: Mapping[str, Any], attempt: Mapping[str, Any], screen: Screen) -> None:
     review = f", review: {attempt['verdict']}" if attempt["verdict"] else ""
-    screen.print_text()
-    screen.print_text(f"Attempt {attempt['number']}: {attempt['status'].replace('_', ' ')}{review}", "bold")
+    screen.print_head(f"Attempt {attempt['number']}: {attempt['status'].replace('_', ' ')}{review}")
     for words in (attempt["facts"], attempt["error"], attempt["feedback"]):
         if words and words != task["reason"]:
             screen.print_indented(words)
@@ -53,8 +49,7 @@ def _show_attempt(task: Mapping[str, Any], attempt: Mapping[str, Any], screen: S
     if attempt["text"]:
         lines = attempt["text"].rstrip("\n").split("\n")
         screen.print_barred("\n".join(lines[:_MOST_LINES]))
-        if len(lines) > _MOST_LINES:
-            screen.print_text(f"  and {count(len(lines) - _MOST_LINES, 'more line')} (--json has them)", "dim")
+        screen.print_more(len(lines) - _MOST_LINES, "line")
 
 
 def _open_criteria(task: Mapping[str, Any], attempt: Mapping[str, Any]) -> Iterator[str]:
@@ -69,8 +64,8 @@ def _open_criteria(task: Mapping[str, Any], attempt: Mapping[str, Any]) -> Itera
             yield f"{name}: {cell['mark']}" + (f": {cell['reason']}" if cell["reason"] else "")
 
 
-def task_document(story: RunStory, task_id: str) -> str:
-    """Write the document of `kairo show --task`."""
+def task_document(story: RunStory, task_id: str) -> dict[str, Any]:
+    """Return the document of `kairo show --task`."""
     task = task_details(story, story.tasks[task_id])
     told = ("number", "status", "verdict", "feedback", "findings", "error")
     made = task["made"]
@@ -78,7 +73,7 @@ def task_document(story: RunStory, task_id: str) -> str:
     for one in attempts:
         if made is not None and one["number"] == made["number"]:
             one["artifact"] = made["text"]
-    body = {
+    return {
         "run_id": story.run_id,
         "task_id": task_id,
         "state": task["state"],
@@ -88,9 +83,7 @@ def task_document(story: RunStory, task_id: str) -> str:
         "error": task["reason"],
         "attempts": attempts,
         "questions": task["questions"],
-        "exit_code": 0,
     }
-    return json.dumps(body, indent=2) + "\n"
 
 
 def output_of_task(story: RunStory, task_id: str) -> str | None:

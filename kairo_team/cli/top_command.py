@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json as json_module
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Final, cast
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Group
@@ -18,16 +17,15 @@ from kairo_team._util.terminal import clean
 from kairo_team.cli.exit_codes import exit_codes
 from kairo_team.cli.journals import existing, made, place_name, why_waiting
 from kairo_team.cli.numbers import seconds
-from kairo_team.cli.options import DatabaseOption, JournalOption, JsonOption
+from kairo_team.cli.options import DatabaseOption, JournalOption, JsonOption, desk_of
 from kairo_team.cli.refusal import explain
 from kairo_team.cli.run_table import age, run_document, run_lines, run_problems
 from kairo_team.errors import JournalError
 from kairo_team.recorded import STATES
 from kairo_team.views.standing import JournalStanding, StandingWorker, read_standing
-from kairo_team.views.text import count, one_line
+from kairo_team.views.text import aligned, count, one_line
 
 if TYPE_CHECKING:
-    from kairo_team.cli.desk import Desk
     from kairo_team.cli.streams import Screen
     from kairo_team.durable.sql_journal import SqlJournal
 
@@ -58,8 +56,7 @@ def top(
     Workers are shown with the attempts and runs that they work on, and runs with their usage and why they wait. Where
     the output is not a terminal, everything is printed once. No prompt and no reply is shown.
     """
-    desk = cast("Desk", context.obj)
-    desk.begin(json=json)
+    desk = desk_of(context, json=json)
     with made(existing(journal, database)) as book:
         if not json and not once and desk.screen.live:
             return _follow(book, every, desk.screen)
@@ -71,8 +68,7 @@ def top(
         for line in lines:
             screen.show(line, **(screen.uncut if line.overflow is None or not screen.watched else {}))
 
-    desk.present(_document(found, waiting), show)
-    return 0
+    return desk.present(_document(found, waiting), show)
 
 
 def _follow(book: SqlJournal, every: float, screen: Screen) -> int:
@@ -131,11 +127,7 @@ def _summary(found: JournalStanding) -> str:
 
 
 def _worker_lines(workers: Sequence[StandingWorker], now: float) -> list[Text]:
-    rows = [_HEADS, *(_worker_row(one, now) for one in workers)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        Text("  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()) for row in rows
-    ]
+    lines = list(map(Text, aligned([_HEADS, *(_worker_row(one, now) for one in workers)])))
     lines[0].stylize("bold")
     for line, one in zip(lines[1:], workers, strict=True):
         line.stylize(_STYLES.get(one.state, ""))
@@ -150,14 +142,12 @@ def _worker_row(one: StandingWorker, now: float) -> tuple[str, ...]:
     return (one.id[:_SHORT], one.state, team, attempts, str(one.runs), age(now - one.started_at), where)
 
 
-def _document(found: JournalStanding, waiting: Mapping[str, str]) -> str:
-    document = {
+def _document(found: JournalStanding, waiting: Mapping[str, str]) -> dict[str, object]:
+    return {
         "states": dict(found.states),
         "waiting": {kind: {"units": number, "oldest": oldest} for kind, (number, oldest) in found.waiting.items()},
         "questions": found.questions,
         "in_doubt": found.in_doubt,
         "workers": [asdict(one) for one in found.workers],
         "runs": [run_document(run) | {"waits": waiting.get(run.run_id)} for run in found.runs],
-        "exit_code": 0,
     }
-    return json_module.dumps(document, indent=2) + "\n"

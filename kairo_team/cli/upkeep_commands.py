@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import json as json_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated
 
 import typer
 
 from kairo_team.cli.databases import DatabaseUrl
 from kairo_team.cli.exit_codes import NOT_MET, exit_codes
 from kairo_team.cli.journals import existing, made
-from kairo_team.cli.options import DatabaseOption, JournalOption, JsonOption
+from kairo_team.cli.options import DatabaseOption, JournalOption, JsonOption, desk_of
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.durable.formats import FORMAT, Format
 from kairo_team.durable.journal import copy_file, format_of_file
 from kairo_team.errors import JournalError
 from kairo_team.views.text import count
-
-if TYPE_CHECKING:
-    from kairo_team.cli.desk import Desk
 
 upkeep_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -38,19 +34,17 @@ def migrate(
     Every command and program does the same when it opens a journal, if its user may change the tables. A format is
     never taken back: make a backup first.
     """
-    desk = cast("Desk", context.obj)
-    desk.begin(json=json)
+    desk = desk_of(context, json=json)
     place = existing(journal, database)
     before = found = _format_of(place)
     if found.is_old and not check:
         with made(place):
             found = _format_of(place)
     code = NOT_MET if found.is_old else 0
-    document = {"format": found.number, "uses": FORMAT, "is_old": found.is_old, "exit_code": code}
+    document = {"format": found.number, "uses": FORMAT, "is_old": found.is_old}
     name = str(place) if isinstance(place, Path) else "the database"
     sentence = f"{name} {_said(before, found)}"
-    desk.present(json_module.dumps(document, indent=2) + "\n", lambda screen: screen.print_text(sentence))
-    return code
+    return desk.present(document, lambda screen: screen.print_text(sentence), code)
 
 
 def _format_of(place: Path | DatabaseUrl) -> Format:
@@ -90,7 +84,7 @@ def backup(
     Runs are not disturbed. The copy has what was recorded when the copying began; a run that was running then is
     interrupted in the copy. The copy has the format of the journal. A database in PostgreSQL is copied by pg_dump.
     """
-    desk = cast("Desk", context.obj)
+    desk = desk_of(context)
     if not journal.is_file():
         raise Refusal(f"there is no journal {str(journal)!r}: kairo backup JOURNAL COPY copies one")
     try:  # to open the journal would bring it to the format of this version, and its copy too

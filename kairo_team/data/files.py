@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
+from kairo_team._util.narrowing import is_list, is_mapping
+from kairo_team._util.reply_json import refuse_constant
 from kairo_team.errors import MissingExtra, first_of, known
 
 T = TypeVar("T")
@@ -38,10 +40,10 @@ _NUMBERS: Final[tuple[tuple[re.Pattern[str], Callable[[str], Any]], ...]] = (
 
 
 class Data(NamedTuple):
-    """The content of a file."""
+    """The content of a file, or of a mapping in the caller's code."""
 
     value: Any
-    line_of: Callable[[Place], int | None]
+    line_of: Callable[[Place], int | None] = lambda _: None
     """Returns the line of a value, from 1; where it is not known, the line of the value around it."""
 
 
@@ -55,9 +57,9 @@ class Unreadable(ValueError):
 
 def parts_of(value: Any) -> dict[int | str, Any]:
     """Return the items of a mapping or list by key or index; nothing for other values."""
-    if isinstance(value, list):
-        return dict(enumerate(cast("list[Any]", value)))  # type: ignore[redundant-cast]  # pyright needs it
-    return dict(cast("Mapping[Any, Any]", value)) if isinstance(value, Mapping) else {}  # type: ignore[redundant-cast]  # the same
+    if is_list(value):
+        return dict(enumerate(value))
+    return dict(value) if is_mapping(value) else {}
 
 
 def read_data(file: Path, *, largest: int = LARGEST) -> Data:
@@ -230,7 +232,7 @@ class _Json:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._scalars = json.JSONDecoder(parse_constant=self._refuse_constant)
+        self._scalars = json.JSONDecoder(parse_constant=refuse_constant)
         self._counted = (0, 1)
         self.lines: dict[Place, int] = {}
 
@@ -316,9 +318,6 @@ class _Json:
 
     def _wrong(self, says: str, at: int) -> Unreadable:
         return Unreadable(says, self._line(at))
-
-    def _refuse_constant(self, name: str) -> Any:
-        raise ValueError(f"{name} is not JSON")
 
 
 # ---------------------------------------------------------------- TOML

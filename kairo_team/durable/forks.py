@@ -183,20 +183,20 @@ class _PlanAsRecorded:
         if task_id not in self.tasks:
             raise ValueError(f"no task {task_id!r} in the plan of run {run_id!r}; it has {known(self.tasks)}")
         left_out, size = {task_id}, 0
-        anew: Sequence[_Change] = ()
+        decided: Sequence[_Change] = ()
         while size != len(left_out):
             size = len(left_out)
             reached = left_out | self._holders(left_out)
             left_out |= {one.id for one in self.tasks.values() if not reached.isdisjoint(one.depends_on)}
             left_out |= self._later_rounds(reached)
-            anew = self._decided_anew(task_id, left_out)
-            left_out.update(*(tasks for by, _, tasks in self._grown if by in left_out), *(one[2] for one in anew))
-        gone = [keys for by, keys, tasks in self._grown if by in left_out or self._grows_anew(by, tasks, left_out)]
-        changes = [re.escape(key) for keys in (*gone, *(one[1] for one in anew)) for key in keys]
+            decided = self._decided_again(task_id, left_out)
+            left_out.update(*(tasks for by, _, tasks in self._grown if by in left_out), *(one[2] for one in decided))
+        gone = [keys for by, keys, tasks in self._grown if by in left_out or self._grows_again(by, tasks, left_out)]
+        changes = [re.escape(key) for keys in (*gone, *(one[1] for one in decided)) for key in keys]
         changes += [rf"until:\d+:{re.escape(name)}" for name in self._holders(left_out)]
         return _Point(left_out, changes)
 
-    def _decided_anew(self, task_id: str, left_out: Collection[str]) -> Sequence[_Change]:
+    def _decided_again(self, task_id: str, left_out: Collection[str]) -> Sequence[_Change]:
         """Return a coordinator's own additions to the plan, from the first one that depends on what is left out."""
         # An addition depends on what is left out if all its tasks are left out. One that contains the task itself was
         # decided before the fork's point.
@@ -206,7 +206,7 @@ class _PlanAsRecorded:
                 return between[place:]
         return ()
 
-    def _grows_anew(self, by: str, tasks: Collection[str], left_out: Collection[str]) -> bool:
+    def _grows_again(self, by: str, tasks: Collection[str], left_out: Collection[str]) -> bool:
         """Return whether a map or loop that stays must grow again, because all tasks that it added are left out."""
         return by in self.tasks and self.tasks[by].grows and bool(tasks) and set(tasks) <= set(left_out)
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, cast
 from pydantic import AfterValidator, Field, InstanceOf
 
 from kairo_team._util.frozen import EMPTY, checked, freeze_json, thaw
+from kairo_team._util.narrowing import is_list
 from kairo_team.data.files import read_data, read_lines
 from kairo_team.errors import known, repeated
 from kairo_team.evaluators import checks
@@ -238,10 +239,10 @@ def _refuse_strange(who: str, given: Mapping[str, Any], allowed: Sequence[str]) 
 def _rubric(who: str, specs: Any) -> Rubric | None:
     if not specs:
         return None
-    if not isinstance(specs, list):
+    if not is_list(specs):
         raise ValueError(f"{who}: evaluators are a list, not {specs!r:.60}")
     criteria: dict[str, Criterion] = {}
-    for spec in cast("list[Any]", specs):  # type: ignore[redundant-cast]  # pyright needs it
+    for spec in specs:
         name, given = _parts(who, spec)
         if name not in _READERS:
             raise ValueError(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
+from kairo_team._util.narrowing import is_mapping, is_several
 from kairo_team.errors import known
 from kairo_team.plugins import installed
 
@@ -64,20 +65,19 @@ class Configured:
     def _entries(self, config: Any) -> Iterable[Any]:
         """Return the list of entries, given as such or under `keys`; outer keys may be left out."""
         found, keys = config, list(self.keys)
-        while isinstance(found, Mapping):
-            section = cast("Mapping[Any, Any]", found)  # type: ignore[redundant-cast]  # pyright needs it
-            key = next((key for key in keys if key in section), None)
+        while is_mapping(found):
+            key = next((key for key in keys if key in found), None)
             if key is None:
                 break
             keys = keys[keys.index(key) + 1 :]
-            strange = [name for name in section if name != key] if not keys else []
+            strange = [name for name in found if name != key] if not keys else []
             if strange:
                 raise ValueError(f"{'.'.join(self.keys[:-1])} has {key!r} alone; {strange[0]!r} is unknown")
-            found = section[key]
-        if isinstance(found, str | Mapping) or not isinstance(found, Iterable):
+            found = found[key]
+        if is_mapping(found) or not is_several(found):
             where = f"; in a file, put it under {'.'.join(self.keys)}" if self.keys else ""
             raise ValueError(f"{self.kind}s are configured by a list of mappings, not {found!r:.200}{where}")
-        return cast("Iterable[Any]", found)  # type: ignore[redundant-cast]  # pyright needs it
+        return found
 
     def _names(self) -> str:
         return known({one.name for one in installed(self.kind)})

@@ -6,9 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import is_
-from typing import Any, Final, NoReturn, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from kairo_team._util.frozen import thaw
+from kairo_team._util.reply_json import read_json
 from kairo_team.messages import ModelRequest, ToolCall
 
 T = TypeVar("T")
@@ -54,15 +55,11 @@ def _in_sound_words(one: T, field: str) -> T:
 
 def _parsed(text: str) -> dict[str, Any]:
     """Parse a JSON object; raise `ValueError` or `RecursionError` for anything else, also for lone surrogates."""
-    parsed: Any = json.loads(text, parse_constant=_refuse)
+    parsed: Any = read_json(text)
     if not isinstance(parsed, dict):
         raise ValueError("no object")
     json.dumps(parsed, ensure_ascii=False, allow_nan=False).encode()  # raises for what could not be sent back
     return cast("dict[str, Any]", parsed)
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
 
 
 def arguments_text(call: ToolCall) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
+from kairo_team._util.narrowing import is_mapping
 from kairo_team.errors import known
 
 if TYPE_CHECKING:
@@ -35,16 +36,15 @@ VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
 
 def check_names(owner: str, templates: Any, names: Iterable[str]) -> Mapping[str, str]:
     """Return templates by name; `ValueError` that names `owner` for an unknown name or anything but texts."""
-    if not isinstance(templates, Mapping):
+    if not is_mapping(templates):
         raise ValueError(f"{owner} are texts by name, such as {{'task': '...'}}, not {templates!r:.200}")
-    given = cast("Mapping[Any, Any]", templates)  # type: ignore[redundant-cast]  # pyright needs it
-    unknown = [name for name in given if name not in names]
+    unknown = [name for name in templates if name not in names]
     if unknown:
         raise ValueError(f"{owner}: unknown templates {known(map(str, unknown))}; there are {known(names)}")
-    for name, text in given.items():
+    for name, text in templates.items():
         if not isinstance(text, str):
             raise ValueError(f"{owner}: the template {name!r} must be a text, not {text!r:.200}")
-    return given
+    return templates
 
 
 def check_templates(names: Iterable[str], environment: Environment, packaged: Environment) -> None:

@@ -14,7 +14,7 @@ from starlette.routing import Route
 from kairo_team import events
 from kairo_team.files import File
 from kairo_team.messages import Message
-from kairo_team.models.address.parts import Refused, an_object, event, file_from_base64, parsed
+from kairo_team.models.address.parts import Refused, an_object, event, file_from_base64, file_from_url, parsed
 from kairo_team.results import TeamStatus
 from kairo_team.serve.ends import described, reply_of
 from kairo_team.serve.people import ANSWER, decision_of, question_text
@@ -127,10 +127,7 @@ def _file(source: core.DataSource | core.UrlSource | core.FileSource) -> File:
         return file_from_base64(source.value, source.mime_type)
     if isinstance(source, core.FileSource):
         raise Refused("a file at a provider cannot be given to a team: send its data, or a URL")
-    try:
-        return File(url=source.value, media_type=source.mime_type)
-    except ValueError as error:
-        raise Refused(f"a file cannot be taken: {error}") from None
+    return file_from_url(source.value, source.mime_type)
 
 
 # ---------------------------------------------------------------- events for a frontend

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
 from importlib.util import find_spec
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team._util.frozen import freeze_json
 from kairo_team._util.late_pydantic import to_jsonable_python
+from kairo_team._util.reply_json import read_json
 from kairo_team.tools.result import describe, describe_error
 
 if TYPE_CHECKING:
@@ -71,15 +71,11 @@ def _check_names(required: Iterable[str], arguments: Mapping[str, Any]) -> Mappi
 def _parsed(text: str) -> Any:
     """Parse the JSON text of arguments; a blank text means no arguments."""
     try:
-        return json.loads(text, parse_constant=_no_constant) if text.strip() else {}
+        return read_json(text) if text.strip() else {}
     except (ValueError, RecursionError) as error:
         raise CallRefusedError(
             "arguments", f"the arguments are not JSON: {describe(error)}; they began {text[:100]!r}"
         ) from error
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a JSON number")
 
 
 def _plain(arguments: Any) -> Any:

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Annotated, Any, Final, Literal, cast, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
 from kairo_team._util.frozen import freeze
+from kairo_team._util.narrowing import is_mapping, is_several, is_tuple
 from kairo_team.permissions import PermissionAction, PermissionDecision, SideEffect
 from kairo_team.tools.commands import LONGEST, Command, CommandGlob
 from kairo_team.tools.paths import UNDECIDED, Folders, Path, PathGlob, as_path, paths_of_words
@@ -288,13 +289,13 @@ def _below(key: str, value: Any, outer: _Role, names: _Names, folders: Folders) 
 
 
 def _held(key: str, value: Any, role: _Role, names: _Names, folders: Folders) -> Iterator[Path | _Text]:
-    if isinstance(value, Mapping):
-        for name, held in cast("Mapping[str, Any]", value).items():
+    if is_mapping(value):
+        for name, held in value.items():
             if not names.are_commands(name) and names.role(name, "undeclared") == "undeclared":
                 yield from _name_of_value(key, name, role, folders)
             yield from _below(name, held, role, names, folders)
-    elif isinstance(value, tuple):
-        for held in cast("tuple[Any, ...]", value):  # type: ignore[redundant-cast]  # pyright needs it
+    elif is_tuple(value):
+        for held in value:
             yield from _held(key, held, role, names, folders)
     elif role == "path" and value is not None:
         yield from as_path(value, folders)
@@ -311,10 +312,10 @@ def _name_of_value(key: str, name: str, role: _Role, folders: Folders) -> Iterat
 
 
 def _command_texts(key: str, value: Any) -> Iterator[str]:
-    if not isinstance(value, tuple):
+    if not is_tuple(value):
         yield str(value)
         return
-    words = [str(word) for word in cast("tuple[Any, ...]", value)]  # type: ignore[redundant-cast]  # pyright needs it
+    words = [str(word) for word in value]
     # `commands` is a list of commands, `argv` one command in words; joined, it can be compared with a glob.
     yield from words if key.endswith("s") else [shlex.join(words)]
 
@@ -327,11 +328,11 @@ def _is_one_of(argument: str, names: frozenset[str]) -> bool:
 
 
 def _checked(rules: Any) -> Sequence[Rule]:
-    if isinstance(rules, str | Mapping) or not isinstance(rules, Iterable):
+    if is_mapping(rules) or not is_several(rules):
         raise ValueError(
             f"RuleGuard.rules must be a list of rules, such as Rule.allow('read_file(src/**)'), not {rules!r}"
         )
-    found = tuple(cast("Iterable[Any]", rules))  # type: ignore[redundant-cast]  # pyright needs it
+    found = tuple(rules)
     for rule in found:
         if not isinstance(rule, Rule):
             raise ValueError(f"a rule is made by Rule.allow, Rule.deny or Rule.ask; {rule!r} is not one")

@@ -22,6 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from kairo_team._util.frozen import EMPTY, FrozenDict, check_kind, thaw
 from kairo_team._util.mistakes import did_you_mean
+from kairo_team._util.narrowing import is_mapping, is_several
 from kairo_team._util.version import version_of_library
 from kairo_team.budget import check_count
 from kairo_team.errors import MissingExtra, known
@@ -192,25 +193,24 @@ def _checked_texts(owner: str, what: str, given: object) -> Mapping[str, str]:
     """Return strings by name, read-only; an error names the entry and never its value."""
     if given is None:
         return EMPTY
-    if not isinstance(given, Mapping):
+    if not is_mapping(given):
         raise ValueError(f"{owner}: {what} must be a mapping of strings, not {type(given).__name__}")
-    texts = cast("Mapping[Any, Any]", given)  # type: ignore[redundant-cast]  # pyright needs it
-    for name, text in texts.items():
+    for name, text in given.items():
         if not isinstance(name, str) or not name or not isinstance(text, str):
             raise ValueError(f"{owner}: {what} must be a mapping of strings; {name!r} is {type(text).__name__}")
         # A line end would smuggle in another header; a zero byte ends a C string.
         if not set(name + text).isdisjoint("\0\r\n" if what == "headers" else "\0"):
             raise ValueError(f"{owner}: {what}: {name!r} or its value holds a line end or a zero byte")
-    return FrozenDict(texts)
+    return FrozenDict(given)
 
 
 def _checked_allow(owner: str, given: object) -> tuple[str, ...] | None:
     """Return the allowed names as a tuple; raises `ValueError` for anything but names of tools and globs."""
     if given is None:
         return None
-    if isinstance(given, str) or not isinstance(given, Iterable):
+    if not is_several(given):
         raise ValueError(f"{owner}: allow must be a list of tool names or globs, such as ['read_*'], not {given!r}")
-    names = tuple(cast("Iterable[Any]", given))  # type: ignore[redundant-cast]  # pyright needs it
+    names = tuple(given)
     for name in names:
         if not isinstance(name, str) or not name.strip():
             raise ValueError(f"{owner}: allow must be a list of tool names or globs; {name!r} is not one")
@@ -221,13 +221,12 @@ def _checked_allow(owner: str, given: object) -> tuple[str, ...] | None:
 
 def _checked_effects(owner: str, given: object) -> Mapping[str, SideEffect]:
     allowed = ", ".join(repr(effect) for effect in _SIDE_EFFECTS)
-    if not isinstance(given, Mapping):
+    if not is_mapping(given):
         raise ValueError(f"{owner}: side_effects must be one of {allowed} by tool name, not {given!r}")
-    effects = cast("Mapping[Any, Any]", given)  # type: ignore[redundant-cast]  # pyright needs it
-    for tool, effect in effects.items():
+    for tool, effect in given.items():
         if not isinstance(tool, str) or effect not in _SIDE_EFFECTS:
             raise ValueError(f"{owner}: side_effects[{tool!r}] must be one of {allowed}, not {effect!r}")
-    return FrozenDict(effects)
+    return FrozenDict(given)
 
 
 LEAVE_SECONDS: Final = 2.0

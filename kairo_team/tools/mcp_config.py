@@ -8,9 +8,10 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from kairo_team._util.mistakes import did_you_mean
+from kairo_team._util.narrowing import is_list, is_several
 from kairo_team.data.files import Data, Place, read_data
 from kairo_team.data.mistakes import Mistake, sentences, unknown_key
 from kairo_team.errors import known
@@ -126,10 +127,10 @@ class _Reading(NamedTuple):
     def _stdio(self, name: str, value: Mapping[str, Any], place: Place) -> _Make:
         command = self._text(value["command"], (*place, "command"))
         given = value.get("args", [])
-        if not isinstance(given, list):
+        if not is_list(given):
             self._note((*place, "args"), f"must be a list of strings, not {type(given).__name__}")
             given = []
-        args = [self._text(one, (*place, "args", n)) for n, one in enumerate(cast("list[Any]", given))]  # type: ignore[redundant-cast]  # pyright needs it
+        args = [self._text(one, (*place, "args", n)) for n, one in enumerate(given)]
         # A program's path may have spaces, so the words are a mistake only if no such program is found.
         if " " in command.strip() and shutil.which(command) is None:
             first, *rest = str(value["command"]).split()
@@ -188,14 +189,10 @@ class _Reading(NamedTuple):
 _FORMS: Final = '{"command": "npx", "args": [...]} or {"url": "https://..."}'
 
 
-def _no_line(_place: Place) -> int | None:
-    return None
-
-
 def _data_of(source: Source) -> tuple[str, Data, Path]:
     """Return the data's name in messages, the data, and the folder at which a relative `cwd` begins."""
     if isinstance(source, Mapping):
-        return "the MCP servers", Data(source, _no_line), Path.cwd()
+        return "the MCP servers", Data(source), Path.cwd()
     if not isinstance(source, str | os.PathLike):
         raise ValueError(f"load_mcp takes the path of a .json file or a dict, not {source!r:.80}")
     file = Path(source).expanduser()
@@ -208,10 +205,10 @@ def _data_of(source: Source) -> tuple[str, Data, Path]:
 
 def _allowed(name: str, allow: Any, servers: Mapping[str, object]) -> dict[str, list[str]]:
     """Return the allowed names and globs by server."""
-    if isinstance(allow, str) or not isinstance(allow, Iterable):
+    if not is_several(allow):
         raise ValueError(f"allow must be a list such as ['files/read_*'], not {allow!r:.80}")
     found: dict[str, list[str]] = {}
-    for entry in cast("Iterable[Any]", allow):  # type: ignore[redundant-cast]  # pyright needs it
+    for entry in allow:
         server, slash, tool = entry.partition("/") if isinstance(entry, str) else ("", "", "")
         if server in servers and slash and tool.strip():
             found.setdefault(server, []).append(tool)

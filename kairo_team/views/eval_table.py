@@ -8,7 +8,7 @@ from typing import Final
 
 from kairo_team.evals.eval_result import OUTCOMES, Comparison, EvalResult, Trial
 from kairo_team.evals.recorded_runs import RejudgedRuns
-from kairo_team.views.text import count, one_line
+from kairo_team.views.text import aligned, count, one_line
 
 MOST_CASES: Final = 20
 """Cases that a table names."""
@@ -134,8 +134,4 @@ def _named(cases: Sequence[str]) -> str:
 
 def draw_table(rows: Iterable[Sequence[str]]) -> list[str]:
     """Return the lines of a table with aligned columns; a cell is one clean line."""
-    table = [[one_line(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return [
-        "  " + "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
-    ]
+    return [f"  {line}" for line in aligned([[one_line(cell) for cell in row] for row in rows])]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from kairo_team.engine.plan.preflight import bind
 from kairo_team.tasks import Loop, Task, TaskGraph, edges_of
-from kairo_team.views.text import count, one_line
+from kairo_team.views.text import count, one_line, some_of
 
 if TYPE_CHECKING:
     from kairo_team.team import Team
@@ -90,16 +90,11 @@ def _bodies(task: Task, loop: Loop) -> Iterator[Task]:
 def _who(task: Task, able: Sequence[str]) -> str:
     if task.member is not None:
         return task.member
-    asked = task.role or _names(sorted(task.requires), " + ")
+    asked = task.role or some_of(sorted(task.requires), _MOST_NAMES, " + ")
+    members = some_of(able, _MOST_NAMES, " or ")
     if not asked:
-        return _names(able, " or ")
-    return asked if not able or list(able) == [asked] else f"{asked}: {_names(able, ' or ')}"
-
-
-def _names(names: Sequence[str], between: str) -> str:
-    left_out = len(names) - _MOST_NAMES
-    listed = between.join(names[:_MOST_NAMES])
-    return f"{listed} and {left_out:,} more" if left_out > 0 else listed
+        return members
+    return asked if not able or list(able) == [asked] else f"{asked}: {members}"
 
 
 def _remark(task: Task) -> str:

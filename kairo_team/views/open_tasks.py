@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from kairo_team import events
-from kairo_team.views.text import count
+from kairo_team.views.text import count, some_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -74,9 +74,7 @@ def _pause(seconds: float | None, error: str | None = None) -> str:
 
 def describe_dependencies(depends_on: Sequence[str], still_open: Collection[str]) -> str:
     """Name the dependencies of a task that have not ended: `a, b and 3 more`; empty if all have."""
-    missing = [one for one in depends_on if one in still_open]
-    more = len(missing) - _NAMED
-    return ", ".join(missing[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+    return some_of([one for one in depends_on if one in still_open], _NAMED)
 
 
 class Chains:

@@ -114,7 +114,7 @@ def read_record(journal: SqlJournal, run: RecordedRun) -> RunRecord:
     needs = {} if plan is None else {task.id: task.depends_on for task in plan.tasks}
     return RunRecord(
         run,
-        raised_budget(steps) or first_budget(journal, run.run_id),
+        recorded_limits(journal, run.run_id),
         with_waits(list(_tasks(run, plan, ends, _begun(journal, run.run_id, calls))), needs, waits),
         call_sums(journal, run),
         in_doubt,
@@ -176,7 +176,7 @@ def recorded_request(journal: SqlJournal, run_id: str) -> TeamExecutionRequest:
     with journal.database.reading() as connection:
         row = connection.execute("SELECT request FROM run WHERE run_id = ?", (run_id,)).fetchone()
         request = journal.database.look_at(row["request"], TeamExecutionRequest, f"the request of run {run_id!r}")
-    raised = raised_budget(_steps(journal, run_id))
+    raised = raised_limits(journal, run_id)
     if raised is None:
         return request
     return replace(request, config=replace(request.config, budget=raised))
@@ -238,29 +238,28 @@ def _field(journal: SqlJournal, run_id: str, column: str, name: str) -> Any:
 
 
 def _steps(journal: SqlJournal, run_id: str, which: str = f"{_OF_PLANS} OR key LIKE 'outcome:%'") -> dict[str, object]:
-    """Return the raised budget, and other steps: the plan and its changes, and the ends of tasks."""
-    sql = f"SELECT key, value FROM step WHERE run_id = ? AND (key = ? OR {which}) ORDER BY id"  # noqa: S608 - words of this module
+    """Return steps of a run: by default the plan and its changes, and the ends of tasks."""
+    sql = f"SELECT key, value FROM step WHERE run_id = ? AND ({which}) ORDER BY id"  # noqa: S608 - words of this module
     with journal.database.reading() as connection:
-        rows = connection.execute(sql, (run_id, RAISED_BUDGET)).fetchall()
+        rows = connection.execute(sql, (run_id,)).fetchall()
         look_at = journal.database.look_at
         named = ((row["key"], row["value"]) for row in rows)
         return {key: look_at(value, object, f"step {key!r} of run {run_id!r}", outline) for key, value in named}
 
 
-def raised_budget(steps: Mapping[str, object]) -> Budget | None:
-    """Return a run's limits as last raised, from its steps; None if they never were."""
-    raised = steps.get(RAISED_BUDGET)
-    return raised if isinstance(raised, Budget) else None
-
-
 def recorded_limits(journal: SqlJournal, run_id: str) -> Budget:
     """Return a run's limits, as last raised."""
+    return raised_limits(journal, run_id) or first_budget(journal, run_id)
+
+
+def raised_limits(journal: SqlJournal, run_id: str) -> Budget | None:
+    """Return a run's limits as last raised; None if they never were."""
     sql = "SELECT value FROM step WHERE run_id = ? AND key = ?"
     with journal.database.reading() as connection:
         row = connection.execute(sql, (run_id, RAISED_BUDGET)).fetchone()
         what = f"the limits of run {run_id!r}"
         raised = None if row is None else journal.database.look_at(row["value"], object, what, outline)
-    return raised if isinstance(raised, Budget) else first_budget(journal, run_id)
+    return raised if isinstance(raised, Budget) else None
 
 
 def first_budget(journal: SqlJournal, run_id: str) -> Budget:

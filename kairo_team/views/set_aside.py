@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kairo_team import events
 from kairo_team.budget import to_dollars, to_picodollars
+from kairo_team.views.text import some_of
 
 if TYPE_CHECKING:
     from kairo_team.events import Event
@@ -215,5 +216,4 @@ def _aside(name: str, account: _Account, *, task: bool) -> Aside:
 
 def names_of(asides: list[Aside]) -> str:
     """Name those for whom something is set aside: `a, b, c and 2 more`."""
-    more = len(asides) - _NAMED
-    return ", ".join(one.name for one in asides[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+    return some_of([one.name for one in asides], _NAMED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from kairo_team._util.terminal import clean
@@ -21,6 +22,18 @@ def one_line(text: str, most: int | None = None) -> str:
 def count(number: int, noun: str) -> str:
     """Return a count: `1 task`, `2,000 tasks`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def some_of(names: Sequence[str], most: int, between: str = ", ") -> str:
+    """Name the first few, and count the others: `a, b and 3 more`."""
+    left_out = len(names) - most
+    return between.join(names[:most]) + (f" and {left_out:,} more" if left_out > 0 else "")
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the rows of a table as lines with aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def clock(seconds: float) -> str:

@@ -21,17 +21,15 @@ from kairo_team.views.report_page import Known
 from kairo_team.views.run_record import Progress, RunInside
 from kairo_team.views.run_story import tell
 from kairo_team.web_console.made_files import MadeFile
-from kairo_team.web_console.sources import Deferral, Standing, Waiting
+from kairo_team.web_console.sources import Deferral, Source, Standing, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kairo_team.durable.accounts import Account
     from kairo_team.engine.records.run_handle import Run
     from kairo_team.engine.work.runtime import Runtime
     from kairo_team.events import Content, Event, TeamEnded
     from kairo_team.human import HumanDecision
-    from kairo_team.results import Attempt, TeamResult
 
 MOST_ENDED: Final = 100
 """Ended runs that are kept, the newest ones."""
@@ -90,7 +88,7 @@ class _Kept:
         self.usage, self.seconds, self.held = governor.usage, governor.elapsed, governor.held.tokens
 
 
-class RuntimeSource:
+class RuntimeSource(Source):
     """The runs of a runtime from the time it was opened on; it subscribes to the runtime until it is closed.
 
     Runs that are already under way are shown too: with all their events if `Runtime.start` or `stream` began them,
@@ -282,14 +280,6 @@ class RuntimeSource:
             texts = [one for one in kept.events if isinstance(one, events.Content) and one.of != "piece"]
         return [one for one in texts if one.task_id == task_id]
 
-    def attempts(self, run_id: str, task_id: str) -> Sequence[Attempt]:
-        """Return nothing: without a journal no attempt is recorded."""
-        return ()
-
-    def result(self, run_id: str) -> TeamResult | None:
-        """Return nothing: without a journal no result is recorded."""
-        return None
-
     def inside(self, run_id: str) -> Sequence[RunInside]:
         """Return the runs inside the tasks of a run."""
         with self._lock:
@@ -303,10 +293,6 @@ class RuntimeSource:
             told = list(kept.events)
         return render_report(tell(told), Known(self._state(kept), limits=kept.budget))
 
-    def fork_hint(self, run: RecordedRun, task_id: str) -> str:
-        """Return nothing: only a recorded run can be forked."""
-        return ""
-
     def fork(self, run_id: str, task_id: str) -> str:
         """Refuse: only a recorded run can be forked."""
         raise Misuse(f"run {run_id!r} is not recorded: only a run in a journal can be forked")
@@ -319,10 +305,6 @@ class RuntimeSource:
                 self._deferred[question_id] = Deferral(decision.by, datetime.now(UTC))
             else:
                 self._deferred.pop(question_id, None)
-
-    def accounts(self) -> Sequence[Account]:
-        """Return nothing: only a database has accounts."""
-        return ()
 
     def resume_hint(self, run: RecordedRun) -> str:
         """Return the call that resumes a run."""

@@ -11,7 +11,6 @@ from kairo_team.cluster.coverage import coverage_of
 from kairo_team.durable.codec import outline
 from kairo_team.durable.event_pages import read_pages, read_rows
 from kairo_team.durable.postgres import PostgresJournal
-from kairo_team.engine.records.plan_records import RAISED_BUDGET
 from kairo_team.events import Content
 from kairo_team.recorded import ENDED, GIVEN_UP
 from kairo_team.results import Attempt
@@ -22,7 +21,7 @@ from kairo_team.views.run_record import (
     call_sums,
     first_budget,
     planned_tasks,
-    raised_budget,
+    raised_limits,
     recorded_attempts,
     recorded_error,
     recorded_progress,
@@ -89,7 +88,10 @@ class Waiting(NamedTuple):
 
 
 class Source(Protocol):
-    """The runs that a console shows; all methods may be called from any of its threads."""
+    """The runs that a console shows; all methods may be called from any of its threads.
+
+    A source without a journal inherits the methods that return something here.
+    """
 
     @property
     def name(self) -> str:
@@ -150,11 +152,11 @@ class Source(Protocol):
 
     def attempts(self, run_id: str, task_id: str) -> Sequence[Attempt]:
         """Return the recorded attempts of a task, if this process can mask the secrets of their run."""
-        ...
+        return ()
 
     def result(self, run_id: str) -> TeamResult | None:
         """Return the result of the last session, if it is recorded."""
-        ...
+        return None
 
     def inside(self, run_id: str) -> Sequence[RunInside]:
         """Return the runs inside the tasks of a run."""
@@ -174,7 +176,7 @@ class Source(Protocol):
 
     def fork_hint(self, run: RecordedRun, task_id: str) -> str:
         """Return the command that does a run again from a task on; "" if it cannot be forked."""
-        ...
+        return ""
 
     def fork(self, run_id: str, task_id: str) -> str:
         """Make a run that does a task again, and what depends on it; return its id. Raises `Misuse`."""
@@ -182,14 +184,13 @@ class Source(Protocol):
 
     def accounts(self) -> Sequence[Account]:
         """Return the accounts that runs are charged to, each before those under it."""
-        ...
+        return ()
 
     def close(self) -> None:
         """Release what the source took for the console."""
-        ...
 
 
-class JournalSource:
+class JournalSource(Source):
     """The runs of every process that records in a journal."""
 
     def __init__(self, journal: SqlJournal, runtime: Runtime | None = None) -> None:
@@ -219,13 +220,13 @@ class JournalSource:
     def standing(self, run_id: str) -> Standing:
         """Return the state of a run."""
         run = self.show(run_id)
-        budget = self._raised(run_id) or self._first_budget(run_id)
+        budget = raised_limits(self._journal, run_id) or self._first_budget(run_id)
         error = None if run.state in ("running", "interrupted") else self._error(run_id, run.state, run.updated_at)
         return Standing(run, budget, call_sums(self._journal, run), error, run.held.tokens)
 
     def limit(self, run_id: str) -> int | None:
         """Return the tokens that a run may use."""
-        return (self._raised(run_id) or self._first_budget(run_id)).tokens
+        return (raised_limits(self._journal, run_id) or self._first_budget(run_id)).tokens
 
     def progress(self, run: RecordedRun) -> Progress:
         """Return how far a run is."""
@@ -238,12 +239,6 @@ class JournalSource:
     def _read_progress(self, run_id: str, _state: str, _updated_at: float) -> Progress:
         """Return how far a run is; state and last change are the cache key."""
         return recorded_progress(self._journal, run_id, self._planned)
-
-    def _raised(self, run_id: str) -> Budget | None:
-        sql = "SELECT key, value FROM step WHERE run_id = ? AND key = ?"
-        with self._journal.database.reading() as connection:
-            rows = connection.execute(sql, (run_id, RAISED_BUDGET)).fetchall()
-        return raised_budget({row["key"]: outline(row["value"]) for row in rows})
 
     def _read_error(self, run_id: str, _state: str, _updated_at: float) -> str | None:
         """Return why a session did not complete; state and last change are the cache key."""
@@ -374,9 +369,6 @@ class JournalSource:
     def accounts(self) -> Sequence[Account]:
         """Return the accounts that runs are charged to, each before those under it."""
         return self._journal.accounts()
-
-    def close(self) -> None:
-        """Do nothing: the journal belongs to its owner."""
 
 
 def _unnamed(file: File) -> File:

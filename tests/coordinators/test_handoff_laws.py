@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 import kairo_team as kt
 from kairo_team import events
 from kairo_team.coordinators import FailurePolicy
-from kairo_team.coordinators.turns import Said, Transcript, written
 from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.testing import EventRecorder, run_in_virtual_time, virtual_time_backends
 from tests.test_recorded_steps import Broken, Replay, comparable
@@ -208,18 +207,3 @@ def test_the_same_words_end_after_one_round_however_many_take_part(
         assert "in the same words as before" in result.warnings[0]
 
     run_in_virtual_time(check, backend=backend)
-
-
-@given(
-    texts=st.lists(
-        st.tuples(st.sampled_from(NAMES), st.text(alphabet="xy \n", max_size=40), st.sampled_from(["", "n"]))
-    ),
-    limit=st.integers(1, 300),
-)
-def test_a_transcript_that_is_kept_is_the_one_that_is_written(texts: list[tuple[str, str, str]], limit: int) -> None:
-    transcript, said = Transcript(limit), list[Said]()
-    for text in texts:
-        said.append(Said(*text))
-        transcript.add(said[-1])
-        assert str(transcript) == written(said, limit)
-    assert len(transcript) == len(said)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -80,9 +79,7 @@ async def test_third_o12_what_is_held_is_not_used(
         assert sums.usage.tokens == used.tokens
         show_record(record, [], Screen())
         assert f"  used {shown.usage}; held for calls under way: {shown.held}; limits: " in capsys.readouterr().out
-        for document in (runs_document([listed], {}), record_document(record, [])):
-            found = json.loads(document)
-            found = found["runs"][0] if "runs" in found else found
+        for found in (runs_document([listed], {})["runs"][0], record_document(record, [])):
             assert found["usage"]["prompt_tokens"] + found["usage"]["completion_tokens"] == used.tokens
             assert found["held"]["prompt_tokens"] == shown.held.tokens
         standing = JournalSource(other).standing(RUN)
@@ -109,7 +106,7 @@ async def test_a_run_under_way_says_for_whom_its_budget_is_set_aside(
                 await anyio.sleep(0.05)
         show_record(record, [], Screen())
         assert f"\n  {900 - used.tokens} are set aside for a\n" in capsys.readouterr().out
-        assert json.loads(record_document(record, []))["set_aside"] == record.set_aside
+        assert record_document(record, [])["set_aside"] == record.set_aside
     assert not read_record(other, other.show(RUN)).set_aside, "it went back with the end of the session"
     journal.close()
     other.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import subprocess
 import sys
@@ -133,7 +132,7 @@ def test_third_o22_runs_lists_the_others_of_a_run_that_cannot_be_read(
     assert "good" in said
     assert "run 'bad': " in said
     with closing(kt.SqliteJournal(path)) as journal:
-        listed = json.loads(runs_document(journal.runs(), {}))
+        listed = runs_document(journal.runs(), {})
     assert sorted(bool(one["problem"]) for one in listed["runs"]) == [False, True]
 
 

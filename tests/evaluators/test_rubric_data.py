@@ -470,7 +470,7 @@ def test_a_mistake_has_its_line(write: Write, name: str, text: str, lines: tuple
         ("a.json", '["a\n"]', "line 1: it is not JSON: Invalid control character at"),
         ("a.json", "[1] 2", "line 1: there is text after the value"),
         ("a.json", "[" * 10_000, "line 1: it is nested more than 30 deep"),
-        ("a.json", "[NaN]", "line 1: NaN is not JSON"),
+        ("a.json", "[NaN]", "line 1: NaN is not a JSON value"),
         ("a.json", "9" * 5_000, "line 1: Exceeds the limit"),
         ("a.toml", "a = 1\na = 2", "line 2: it is not valid TOML: Cannot overwrite a value"),
         ("a.toml", "a = " + "[" * 10_000, "it is nested too deeply"),

@@ -164,6 +164,7 @@ async def test_the_conversation_its_files_and_context_reach_the_members() -> Non
         return kt.AgentOutput(kt.Artifact("seen", files=files))
 
     picture = {"type": "image", "source": {"type": "data", "value": "iVBORw0KGgo=", "mimeType": "image/png"}}
+    drawn = {"type": "image", "source": {"type": "url", "value": "data:image/gif;base64,R0lGODlh"}}
     page = {"type": "document", "source": {"type": "url", "value": "https://example.org/b.pdf"}}
     messages: list[Any] = [
         {"id": "1", "role": "developer", "content": "Be brief."},
@@ -171,7 +172,7 @@ async def test_the_conversation_its_files_and_context_reach_the_members() -> Non
         {"id": "3", "role": "reasoning", "content": "draft"},
         {"id": "4", "role": "assistant", "content": "Water."},
         {"id": "5", "role": "assistant", "toolCalls": []},
-        {"id": "6", "role": "user", "content": [{"type": "text", "text": "Why?"}, picture, page]},
+        {"id": "6", "role": "user", "content": [{"type": "text", "text": "Why?"}, picture, drawn, page]},
     ]
     async with front(kt.Team("t", [kt.Member("m", look)])) as post:
         tools: list[Any] = [{"name": "confetti", "description": "Of the page.", "parameters": {}}]
@@ -183,7 +184,8 @@ async def test_the_conversation_its_files_and_context_reach_the_members() -> Non
         "conversation": "system: Be brief.\n\nuser: What is a tide?\n\nassistant: Water.",
         "place": "Oslo",
     }
-    assert [file.media_type for file in assignment.files] == ["image/png", "application/pdf"]
+    assert [file.media_type for file in assignment.files] == ["image/png", "image/gif", "application/pdf"]
+    assert assignment.files[1].data == b"GIF89a"
     made, linked = events[-1].result["files"]
     assert (made["name"], base64.b64decode(made["data"])) == ("tide.png", b"\x89PNG made")
     assert linked == {"name": "a.pdf", "mimeType": "application/pdf", "url": "https://example.org/a.pdf"}

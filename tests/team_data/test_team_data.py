@@ -533,7 +533,7 @@ def test_plain_words_are_no_keys() -> None:
         ("list.yaml", "- a\n", "must be a mapping"),
         ("two.yaml", "name: a\n---\nname: b\n", "it holds a second document"),
         ("team.txt", "name: a", "the suffix of data must be"),
-        ("nan.json", '{"name": NaN}', "NaN is not JSON"),
+        ("nan.json", '{"name": NaN}', "NaN is not a JSON value"),
     ],
 )
 def test_hostile_files_are_refused(write: Write, name: str, text: str, says: str) -> None:

@@ -45,7 +45,7 @@ async def add(a: int, b: int = 2) -> int:
         ("[1]", r"the arguments must be a JSON object, by name, not '\[1\]'"),
         ("null", "must be a JSON object"),
         ('"text"', "must be a JSON object"),
-        ('{"a": NaN}', "the arguments are not JSON: NaN is not a JSON number"),
+        ('{"a": NaN}', "the arguments are not JSON: NaN is not a JSON value"),
         ('{"a": 1' + "0" * 5000 + "}", "the arguments are not JSON|do not fit"),
         ("[" * 100_000, "the arguments are not JSON"),
         ('{"a":' * 100_000, "the arguments are not JSON"),

@@ -74,15 +74,12 @@ class Imported(Shape):
     """An object in your own code: `module:name`."""
 
     what: str
+    takes = str
 
     @property
     def words(self) -> str:
         """Say what the object is, and how to write it."""
         return f"{self.what}, written module:name"
-
-    def fits(self, value: Any) -> bool:
-        """Take strings."""
-        return isinstance(value, str)
 
     def read(self, value: Any, place: Place, reading: Reading) -> Any:
         """Import it."""
@@ -97,10 +94,7 @@ class OutputType(Shape):
     """The type of a task's output: a JSON Schema, or `module:name`."""
 
     says = "a JSON Schema, or a type of yours, written module:name"
-
-    def fits(self, value: Any) -> bool:
-        """Take mappings and strings."""
-        return isinstance(value, Mapping | str)
+    takes = (str, Mapping)
 
     def read(self, value: Any, place: Place, reading: Reading) -> Any:
         """Check the schema, or import the type."""
@@ -125,16 +119,13 @@ class Named(Shape):
     """A plug-in by its name, or `{name: its arguments}`; the name may be `module:name`."""
 
     kind: str
+    takes = (str, Mapping)
 
     @property
     def words(self) -> str:
         """Say how to write the plug-in."""
         what = plugins.KINDS[self.kind].what
         return f"the name of {what}, or one name with its arguments such as {{name: {{...}}}}"
-
-    def fits(self, value: Any) -> bool:
-        """Take strings and mappings."""
-        return isinstance(value, str | Mapping)
 
     def refuse(self, value: Any, place: Place, reading: Reading) -> Missing:
         """Note that the value is not such a plug-in, and list the names."""
@@ -262,10 +253,7 @@ class ToolOf(Shape):
     """A tool by name, your own as `module:name`, or a source of tools with its arguments."""
 
     says = "the name of a tool, module:name, or one source of tools with its arguments"
-
-    def fits(self, value: Any) -> bool:
-        """Take strings and mappings."""
-        return isinstance(value, str | Mapping)
+    takes = (str, Mapping)
 
     def read(self, value: Any, place: Place, reading: Reading) -> Any:
         """Take a mapping as a source, a name as a tool; `module:name` may be either."""
@@ -487,10 +475,7 @@ class FileOf(Shape):
     """A file: its path, or a path or URL with a media type and a name."""
 
     says = "the path of a file, or its path or url with a media_type and a name"
-
-    def fits(self, value: Any) -> bool:
-        """Take strings and mappings."""
-        return isinstance(value, str | Mapping)
+    takes = (str, Mapping)
 
     def read(self, value: Any, place: Place, reading: Reading) -> Any:
         """Read the file; a relative path begins at the file of the data."""
@@ -510,9 +495,9 @@ class FileOf(Shape):
 
 
 @cache
-def built(make: Callable[..., Any], name: str = "") -> Built:
+def built(make: Callable[..., Any]) -> Built:
     """Return the shape of the object that a class or function makes from its arguments."""
-    return Built(name or make.__name__, make, lambda: arguments_of(make))
+    return Built(make.__name__, make, lambda: arguments_of(make))
 
 
 def arguments_of(make: Callable[..., Any]) -> Mapping[str, Argument]:

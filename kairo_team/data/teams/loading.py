@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team._util.frozen import EMPTY, check_kind, freeze_json, known_call, thaw
-from kairo_team.data.files import DEEPEST, Data, Place, parts_of, read_data
+from kairo_team.data.files import DEEPEST, Data, parts_of, read_data
 from kairo_team.data.mistakes import sentences
 from kairo_team.data.reading import MISSING, Reading, keys_in
 from kairo_team.data.teams.hints import arguments_of
@@ -106,17 +106,13 @@ def load_job(source: Source, *, trusted: bool = False) -> TeamJob:
 def _data_of(source: Source) -> tuple[str, Data, pathlib.Path]:
     """Return the data's name in messages, the data, and the folder at which its paths begin."""
     if isinstance(source, Mapping):
-        return "the team", Data(_plain(source), _no_line), pathlib.Path.cwd()
+        return "the team", Data(_plain(source)), pathlib.Path.cwd()
     if not isinstance(source, str | os.PathLike):
         raise ValueError(f"a team is loaded from the path of a file or from a dict, not from {source!r:.80}")
     file = pathlib.Path(source)
     if not file.exists():
         raise FileNotFoundError(f"there is no file {str(file)!r}: give the path of a team in .yaml, .toml or .json")
     return str(file), read_data(file), file.resolve().parent
-
-
-def _no_line(_place: Place) -> int | None:
-    return None
 
 
 def _plain(source: Mapping[str, Any]) -> Any:

@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from enum import Enum
 from functools import cached_property
 from types import UnionType
-from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Final, Literal, Union, get_args, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -42,15 +42,17 @@ class Shape(ABC):
     """The kind of value that one place of data allows."""
 
     says = "a value"
+    takes: ClassVar[Any] = object
+    """The types of the values that are meant for this shape, right or wrong."""
 
     @property
     def words(self) -> str:
         """The kind of value in words, for a sentence."""
         return self.says
 
-    @abstractmethod
     def fits(self, value: Any) -> bool:
         """Return whether a value is meant for this shape, right or wrong."""
+        return isinstance(value, self.takes)
 
     @abstractmethod
     def read(self, value: Any, place: Place, reading: Reading) -> Any:
@@ -135,15 +137,10 @@ class Validated(Shape):
     """A value of a type that defines its own JSON form."""
 
     hint: Any
-    says = "a value"
 
     @cached_property
     def _adapter(self) -> TypeAdapter[Any]:
         return TypeAdapter(self.hint)
-
-    def fits(self, value: Any) -> bool:
-        """Take everything."""
-        return True
 
     def read(self, value: Any, place: Place, reading: Reading) -> Any:
         """Validate it."""
@@ -161,12 +158,6 @@ class Validated(Shape):
 class Json(Shape):
     """Any JSON value."""
 
-    says = "a value"
-
-    def fits(self, value: Any) -> bool:
-        """Take everything."""
-        return True
-
     def read(self, value: Any, place: Place, reading: Reading) -> Any:
         """Return it as it is."""
         return value
@@ -180,10 +171,7 @@ class PathOf(Shape):
     """The path of a file or folder; a relative one begins at the file of the data."""
 
     says = "a path"
-
-    def fits(self, value: Any) -> bool:
-        """Take strings."""
-        return isinstance(value, str)
+    takes = str
 
     def read(self, value: Any, place: Place, reading: Reading) -> Any:
         """Return the path from here."""
@@ -198,10 +186,7 @@ class SecretText(Shape):
     """A text in which `${NAME}` is replaced with a variable of the environment."""
 
     says = "a string"
-
-    def fits(self, value: Any) -> bool:
-        """Take strings."""
-        return isinstance(value, str)
+    takes = str
 
     def read(self, value: Any, place: Place, reading: Reading) -> Any:
         """Put the variables in."""
@@ -222,10 +207,7 @@ class ListOf(Shape):
     item: Shape
     least: int = 0
     says = "a list"
-
-    def fits(self, value: Any) -> bool:
-        """Take lists."""
-        return isinstance(value, list)
+    takes = list
 
     def read(self, value: Any, place: Place, reading: Reading) -> Any:
         """Read each item."""
@@ -250,10 +232,7 @@ class MapOf(Shape):
     key: Shape | None = None
     """The shape of the names; None: texts as they are."""
     says = "a mapping"
-
-    def fits(self, value: Any) -> bool:
-        """Take mappings."""
-        return isinstance(value, Mapping)
+    takes = Mapping
 
     def read(self, value: Any, place: Place, reading: Reading) -> Any:
         """Read each value."""
@@ -346,20 +325,13 @@ class Built(Shape):
     make: Callable[..., Any]
     find: Callable[[], Mapping[str, Argument]]
     """Returns the arguments; called late, because a class may contain itself."""
+    says = "a mapping"
+    takes = Mapping
 
     @cached_property
     def arguments(self) -> Mapping[str, Argument]:
         """The arguments, by name."""
         return self.find()
-
-    @property
-    def words(self) -> str:
-        """A mapping."""
-        return "a mapping"
-
-    def fits(self, value: Any) -> bool:
-        """Take mappings."""
-        return isinstance(value, Mapping)
 
     def read(self, value: Any, place: Place, reading: Reading) -> Any:
         """Read each argument and call the constructor, unless one of them is wrong."""

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kairo_team._util.plugin_shapes import context_by
+from kairo_team._util.plugin_shapes import context_by, is_async
 from kairo_team._util.threads import run_in_thread
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class FunctionAgent:
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
         self._call = _with_context(function)
-        self.invoke: Call = self._call if _is_async(function) else self.run
+        self.invoke: Call = self._call if is_async(function) else self.run
         """Makes the awaitable that a run waits for; an async function needs no wrapper."""
 
     async def run(self, assignment: Assignment, context: MemberContext) -> Any:
@@ -52,9 +52,3 @@ def _with_context(function: Callable[..., Any]) -> Call:
     if way == "keyword":
         return lambda assignment, context: function(assignment, context=context)
     return lambda assignment, _: function(assignment)
-
-
-def _is_async(function: Callable[..., Any]) -> bool:
-    while isinstance(function, functools.partial):
-        function = function.func
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004 - the method itself is needed

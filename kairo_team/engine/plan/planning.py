@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 
 from kairo_team._util.masking import masked
+from kairo_team._util.narrowing import is_several
 from kairo_team.budget import NO_USAGE, Usage
 from kairo_team.engine.plan.preflight import bind, binding, file_problems, plan_problems, team_problems
 from kairo_team.engine.records.journal import within
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from kairo_team.engine.work.run_services import RunServices
 
 Make = Callable[[], Awaitable[TaskGraph] | TaskGraph]
-MakeAnew = Callable[[TaskGraph], Awaitable[TaskGraph] | TaskGraph]
+MakeRest = Callable[[TaskGraph], Awaitable[TaskGraph] | TaskGraph]
 MakeTasks = Callable[[], Awaitable[Sequence[Task]] | Sequence[Task]]
 
 
@@ -149,7 +150,7 @@ class RunPlan:
             self._end_early()
             await anyio.sleep_forever()
 
-    async def replan(self, failing: TaskRun, dispatcher: Dispatcher, make: MakeAnew) -> TaskGraph | None:
+    async def replan(self, failing: TaskRun, dispatcher: Dispatcher, make: MakeRest) -> TaskGraph | None:
         """Replace the tasks that have not started by new ones; see `TeamRun.replan`."""
         failing_id = self._scope.journal.get(f"plan:{self.number + 1}:for", failing.task.id)
         if self._replan_record() is None:
@@ -164,13 +165,13 @@ class RunPlan:
         async with self._changing:
             return await self._replan(failing, dispatcher, make)
 
-    async def _replan(self, failing: TaskRun, dispatcher: Dispatcher, make: MakeAnew) -> TaskGraph | None:
+    async def _replan(self, failing: TaskRun, dispatcher: Dispatcher, make: MakeRest) -> TaskGraph | None:
         key, journal = f"plan:{self.number}", self._scope.journal
         self._book(key)
         journal.put(f"{key}:for", failing.task.id)
         if journal.get(key, MISSING) is MISSING:
             await self.reach(key)
-        made = await self._step(lambda: self._ask_anew(failing, dispatcher, make))
+        made = await self._step(lambda: self._ask_for_rest(failing, dispatcher, make))
         change = cast("Replan", made)
         if change.graph is None:
             which = f"the one in which {failing.task.id!r} failed"
@@ -435,7 +436,7 @@ class RunPlan:
             raise ContractBreach(f"the planner returned {shown(graph)}, not a TaskGraph")
         return graph
 
-    async def _ask_anew(self, failing: TaskRun, dispatcher: Dispatcher, make: MakeAnew) -> Replan:
+    async def _ask_for_rest(self, failing: TaskRun, dispatcher: Dispatcher, make: MakeRest) -> Replan:
         """Request new tasks to go with the started ones; problems with them become a warning."""
         scope = self._scope
         started = [task_run.task for task_run in dispatcher.tasks.values() if task_run.begun]
@@ -483,9 +484,9 @@ def _replan_problems(
 
 def _tasks_of(given: Any) -> tuple[Task, ...]:
     """Return the tasks to add as a tuple; `ContractBreach` for anything else."""
-    if type(given) is not list and (isinstance(given, str) or not isinstance(given, Iterable)):
+    if not is_several(given):
         raise ContractBreach(f"tasks are added as a list of kt.Task, not as {shown(given)}")
-    tasks = tuple(cast("Iterable[Any]", given))  # type: ignore[redundant-cast]  # pyright needs it
+    tasks = tuple(given)
     for task in tasks:
         if not isinstance(task, Task):
             raise ContractBreach(f"tasks are added as a list of kt.Task, and {shown(task)} is not one")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
+from kairo_team._util.narrowing import is_tuple
 from kairo_team._util.plugin_shapes import context_by
 from kairo_team.budget import Budget, BudgetNode, BudgetPolicy
 from kairo_team.engine.live.event_bus import discard_event
@@ -228,9 +229,8 @@ def _tool_problems(team: Team) -> Iterator[str]:
         return
     for member in team.everyone:
         tools: Any = getattr(member.agent, "tools", ())
-        if tools and isinstance(tools, tuple):
-            given = cast("tuple[Any, ...]", tools)  # type: ignore[redundant-cast]  # pyright needs it
-            yield from (f"member {member.id!r}: {problem}" for problem in blocked_sources(given, permissions))
+        if tools and is_tuple(tools):
+            yield from (f"member {member.id!r}: {problem}" for problem in blocked_sources(tools, permissions))
 
 
 def _price_problems(team: Team, budget: Budget, models: Models, prices: PriceBook) -> Iterator[str]:
@@ -448,8 +448,8 @@ def _split(
     notes: tuple[str, ...] = ()
     if worst is not None and most is not None and not problems:
         # Another split, because the tasks above have their shares already.
-        anew = _carve_team(root_limit, policy, team, planned=True, judged=judged)
-        carries, notes = _count_carried(anew, policy, worst, team, most)
+        fresh = _carve_team(root_limit, policy, team, planned=True, judged=judged)
+        carries, notes = _count_carried(fresh, policy, worst, team, most)
     return PlanCheck(not problems, problems, budgets.root.tree(), carries, most, notes)
 
 

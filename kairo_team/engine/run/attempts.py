@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from kairo_team.engine.tasks.dispatcher import Dispatcher
     from kairo_team.engine.work.run_services import RunServices
     from kairo_team.engine.work.steering import Steering
-    from kairo_team.governance.cancel_scope import GovernorScope
     from kairo_team.governance.governor import Governor
     from kairo_team.tools.tool import Tool
 
@@ -222,24 +221,24 @@ class AttemptRunner:
         governor, over = task_run.governor, task_run.records.early_end is not None
         assert governor is not None
         spent = difference(recorded.usage, task_run.usage, 0.0)
-        anew = not over and self._is_to_be_made_anew(task_run, recorded)
-        if not anew and recorded.member != task_run.member:
+        repeats = not over and self._can_repeat(task_run, recorded)
+        if not repeats and recorded.member != task_run.member:
             self._report_other_member(task_run, recorded)
-        if anew and task_run.interrupted is None:
+        if repeats and task_run.interrupted is None:
             if isinstance(recorded, Attempt):
                 self._services.begin_again(key, recorded, spent)
             self._earlier.book_again(governor, spent, task_run.member, task_run.entry.shared)
         else:
             self._earlier.book(governor, spent, task_run.member, task_run.entry.shared)
-        if not anew and (inside := task_run.records.recall(f"below:{key}")) is not MISSING:
+        if not repeats and (inside := task_run.records.recall(f"below:{key}")) is not MISSING:
             governor.graft(inside)
         outer = self._services.outer_attempt
-        if outer is not None and not anew and isinstance(recorded, Attempt) and recorded.calls:
+        if outer is not None and not repeats and isinstance(recorded, Attempt) and recorded.calls:
             outer.made_calls.add(map(MadeCall, recorded.calls))
         if isinstance(recorded, CutShort) and over:  # the task stays as it was when the recorded run ended
             task_run.artifact = task_run.artifact or recorded.artifact
             await self._dispatcher.wait_for_end(task_run)
-        return MISSING if anew else recorded
+        return MISSING if repeats else recorded
 
     def _report_other_member(self, task_run: TaskRun, recorded: Attempt | CutShort) -> None:
         """Warn that the resumed coordinator gives recorded work to another member than the recorded run did."""
@@ -250,7 +249,7 @@ class AttemptRunner:
         task_run.warnings += (text,)
         _logger.warning("run %s: %s", self._request.run_id, text)
 
-    def _is_to_be_made_anew(self, task_run: TaskRun, recorded: Attempt | CutShort) -> bool:
+    def _can_repeat(self, task_run: TaskRun, recorded: Attempt | CutShort) -> bool:
         """Return whether an interrupted attempt can be repeated: its question is answered, or its run continues."""
         if isinstance(recorded, CutShort):
             return True
@@ -443,7 +442,7 @@ async def run_attempt(
                     supervisor.note_blocking(worker.name, took)
             else:
                 rest = constraints.around(
-                    partial(_call_agent, worker, assignment, context, supervisor, scope), supervisor
+                    lambda: supervisor.run(worker.invoke(assignment, context), worker.name, scope), supervisor
                 )
             if rest is not None:
                 if timeout is not None:
@@ -516,13 +515,6 @@ def _cause(context: WorkContext, timeout: float | None, error: Exception) -> Exc
     cause, scope = innermost(error), context.scope
     late = scope is not None and scope.cancelled and context.interrupted is None
     return TimedOut(timeout or 0.0) if late and not isinstance(cause, HaltError | InsufficientBudget) else cause
-
-
-def _call_agent(
-    worker: Worker, assignment: Assignment, context: WorkContext, supervisor: CallSupervisor, scope: GovernorScope
-) -> Awaitable[Any]:
-    """Call the agent through the supervisor."""
-    return supervisor.run(worker.invoke(assignment, context), worker.name, scope)
 
 
 def cancelled_attempt(

@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
+from kairo_team._util.narrowing import is_several
 from kairo_team.errors import known
 from kairo_team.guardrails import GuardrailContext, GuardrailDecision, GuardrailPhase
 
@@ -98,9 +99,9 @@ class McpPolicy:
 
 def _names(field_name: str, names: Any) -> frozenset[str]:
     """Return a list of names as a set; `ValueError` for anything else, also for patterns."""
-    if isinstance(names, str) or not isinstance(names, Iterable):
+    if not is_several(names):
         raise ValueError(f"{field_name} must be a list of names, not {names!r}")
-    given = tuple(cast("Iterable[Any]", names))  # type: ignore[redundant-cast]  # pyright needs it
+    given = tuple(names)
     for name in given:
         if not isinstance(name, str) or not name.strip():
             raise ValueError(f"{field_name} must be a list of names, and {name!r} is none")

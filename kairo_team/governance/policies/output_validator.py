@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NoReturn, cast
+from typing import Any, ClassVar, cast
 
 from kairo_team._util.frozen import freeze_json
+from kairo_team._util.reply_json import read_json
 from kairo_team.guardrails import GuardrailContext, GuardrailDecision, GuardrailPhase, ModelOutput
 from kairo_team.output_types import JsonSchema
 from kairo_team.plugin_calls import problem_of
@@ -58,17 +58,13 @@ def _by_schema(schema: Mapping[str, Any]) -> Fault:
 
     def fault(text: str) -> str | None:
         try:
-            value = json.loads(text, parse_constant=_refuse)
+            value = read_json(text)
         except (ValueError, RecursionError) as error:
             return f"is not JSON: {problem_of(error)}"
         found = wanted.faults(value)
         return f"does not match the schema: at {found[0]}" if found else None
 
     return fault
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not a JSON value")
 
 
 def _by_type(kind: Any) -> Fault:

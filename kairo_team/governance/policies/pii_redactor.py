@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, cast
 
 from kairo_team._util.frozen import EMPTY, freeze
+from kairo_team._util.narrowing import is_several
 from kairo_team.errors import known
 from kairo_team.governance.guardrails import check_phases
 from kairo_team.governance.policies.text_readings import compiled, rewrite
@@ -221,9 +222,9 @@ class PiiRedactor:
 
     def __post_init__(self) -> None:
         kinds: Any = self.kinds
-        if isinstance(kinds, str) or not isinstance(kinds, Iterable):
+        if not is_several(kinds):
             raise ValueError(f"PiiRedactor.kinds must be a list of {known(FINDERS)}, not {kinds!r}")
-        wanted = tuple(cast("Iterable[Any]", kinds))  # type: ignore[redundant-cast]  # pyright needs it
+        wanted = tuple(kinds)
         strange = [kind for kind in wanted if kind not in FINDERS]
         if strange:
             raise ValueError(f"PiiRedactor.kinds: there is no {strange[0]!r}; there are {known(FINDERS)}")

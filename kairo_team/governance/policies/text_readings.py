@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
-from typing import Any, Final, cast
+from collections.abc import Iterator
+from typing import Any, Final
 
+from kairo_team._util.narrowing import is_several
 from kairo_team.guardrails import TextFunction, map_json
 
 _NOT_SHOWN: Final = re.compile("[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e0fff]")
@@ -65,10 +66,9 @@ def _document(text: str) -> Any:
 
 def compiled(owner: str, patterns: Any, *, ignore_case: bool) -> tuple[re.Pattern[str], ...]:
     """Compile regular expressions; `ValueError` naming `owner` for one that is invalid or matches an empty text."""
-    if isinstance(patterns, str) or not isinstance(patterns, Iterable):
+    if not is_several(patterns):
         raise ValueError(f"{owner} must be a list of regular expressions, not {patterns!r}")
-    given = cast("Iterable[Any]", patterns)  # type: ignore[redundant-cast]  # pyright needs it
-    return tuple(_compile(owner, one, ignore_case=ignore_case) for one in given)
+    return tuple(_compile(owner, one, ignore_case=ignore_case) for one in patterns)
 
 
 def _compile(owner: str, pattern: Any, *, ignore_case: bool) -> re.Pattern[str]:

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast
 
+from kairo_team._util.narrowing import is_list
+from kairo_team._util.reply_json import read_json
 from kairo_team.errors import known
 from kairo_team.files import File
 from kairo_team.messages import Message, ModelRequest, ToolSpec
@@ -96,15 +98,10 @@ class Format(Protocol):
 def parsed(body: bytes) -> Json:
     """Return the JSON object of a body."""
     try:
-        # NaN and Infinity are not JSON, and the provider would refuse the request in its own words.
-        found: Any = json.loads(body, parse_constant=_refuse_constant)
+        found: Any = read_json(body)
     except (ValueError, RecursionError):
         raise Refused("the body of the request is not valid JSON") from None
     return an_object(found, "the body")
-
-
-def _refuse_constant(constant: str) -> None:
-    raise ValueError(constant)
 
 
 def event(data: Json, name: str | None = None) -> str:
@@ -124,10 +121,9 @@ def objects(value: Any, where: str) -> list[Json]:
     """Return a list of JSON objects; of None, an empty one."""
     if value is None:
         return []
-    if not isinstance(value, list):
+    if not is_list(value):
         raise Refused(f"{where} must be a list, not {value!r:.80}")
-    given = cast("list[Any]", value)  # type: ignore[redundant-cast]  # pyright needs it
-    return [an_object(one, f"{where}[{at}]") for at, one in enumerate(given)]
+    return [an_object(one, f"{where}[{at}]") for at, one in enumerate(value)]
 
 
 def a_text(value: Any, where: str) -> str:

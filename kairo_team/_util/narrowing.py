@@ -1,0 +1,30 @@
+"""`isinstance` for containers of unknown items.
+
+After `isinstance(value, list)` a strict type checker does not know the type of the items. After `is_list(value)` the
+items are `Any`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeGuard
+
+
+def is_list(value: object) -> TypeGuard[list[Any]]:
+    """Return whether a value is a list."""
+    return isinstance(value, list)
+
+
+def is_tuple(value: object) -> TypeGuard[tuple[Any, ...]]:
+    """Return whether a value is a tuple."""
+    return isinstance(value, tuple)
+
+
+def is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
+    """Return whether a value is a mapping."""
+    return isinstance(value, Mapping)
+
+
+def is_several(value: object) -> TypeGuard[Iterable[Any]]:
+    """Return whether a value has items, and is not a text."""
+    return isinstance(value, Iterable) and not isinstance(value, str)
