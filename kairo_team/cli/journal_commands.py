@@ -347,7 +347,6 @@ def cancel(
         if task is not None:
             book.cancel_task(found.run_id, task, "cancelled by kairo cancel")
             desk.screen.print_text(f"task {one_line(task)} of run {found.run_id} is cancelled; the run continues")
-            show_commands([command("show", quoted(found.run_id), journal=book)], desk.screen)
             return 0
         book.cancel(found.run_id, "cancelled by kairo cancel")
     ends = "ends within seconds" if found.state == "running" else "is cancelled"

@@ -21,7 +21,7 @@ from kairo_team._util.masking import masked
 from kairo_team._util.terminal import clean
 from kairo_team._util.threads import run_in_thread
 from kairo_team.budget import Budget
-from kairo_team.errors import Misuse, NoQuestion, RunNotFound
+from kairo_team.errors import JournalError, Misuse, NoQuestion, RunNotFound
 from kairo_team.human import HumanDecision
 from kairo_team.recorded import ENDED, STATES
 from kairo_team.views.report_html import report_policy
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 _SELECTED: Final = "run "
 """How the names of the fields of selected runs begin; the run's id follows."""
 _CONFLICT: Final = 409
+_AWAY: Final = 503
+_RECONNECT: Final = "retry: 2000\n\n"
+"""The stream of a page while the journal cannot be read: its browser connects again after so many milliseconds."""
 _NAME: Final = "kairo-person"
 """The cookie with the name of the person at this browser."""
 _THOUSANDS: Final = re.compile(r"\d{1,3}(,\d{3})+(\.\d+)?", re.ASCII)
@@ -414,13 +417,16 @@ class Pages:
         return given or self._person
 
     def _common(self, request: Request) -> dict[str, Any]:
+        return {**self._about(request), "waiting": self._source.number_open()}
+
+    def _about(self, request: Request) -> dict[str, Any]:
+        """Return what every page has, without a look at the runs."""
         path, run_id = request.url.path, request.query_params.get("id", "") or _run_of(given_in(request))
         return {
             "person": self._name(request),
             "form_key": self._access.form_key,
             "here": _run_path(run_id) if run_id else path.removesuffix("/stream").removesuffix("/answer"),
             "journal": self._source.name,
-            "waiting": self._source.number_open(),
         }
 
     def _page(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
@@ -430,6 +436,8 @@ class Pages:
 
     def refuse(self, request: Request, error: Exception) -> Response:
         """Show why something was not done."""
+        if isinstance(error, JournalError):
+            return self._unreadable(request, error)
         status = (
             error.status_code if isinstance(error, HTTPException) else 404 if isinstance(error, LookupError) else 409
         )
@@ -444,6 +452,14 @@ class Pages:
                 return self._run(request, _run_of(given), sentence, status)
         heading = "Not found" if status == 404 and request.method == "GET" else "Not done"  # noqa: PLR2004 - HTTP's number
         return self._page(request, "refused.html", status, heading=heading, sentence=sentence)
+
+    def _unreadable(self, request: Request, error: JournalError) -> Response:
+        """Show that the journal cannot be read, without reading it; have an open page connect again later."""
+        if request.url.path.endswith("/stream"):  # after any other answer, a browser would give the stream up
+            return PlainTextResponse(_RECONNECT, media_type="text/event-stream")
+        values = {**self._about(request), "waiting": 0, "heading": "Not done", "sentence": str(error)}
+        text = self._templates.get_template("refused.html").render(values)
+        return HTMLResponse(text.encode("utf-8", "replace"), _AWAY)
 
 
 def _amount(text: str) -> str:
