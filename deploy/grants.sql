@@ -9,3 +9,4 @@ GRANT INSERT, UPDATE (used_tokens, used_picos, aside_tokens, aside_picos) ON kai
 GRANT DELETE ON kairo.window_hold TO kairo_clerk;
 GRANT UPDATE (used_tokens, used_picos, aside_tokens, aside_picos, epoch) ON kairo.charge TO kairo_clerk;
 GRANT INSERT, UPDATE, DELETE ON kairo.queue TO kairo_clerk;
+GRANT INSERT, UPDATE (answer), DELETE ON kairo.request TO kairo_clerk;

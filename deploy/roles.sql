@@ -5,7 +5,7 @@
 
 -- Creates the tables, begins runs, and works on them: `kairo worker`, `submit`, `run`, `resume`, `fork` and `forget`.
 CREATE ROLE kairo_worker LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE;
--- Reads and answers: the console, `kairo answer`, `cancel`, `pause`, `unpause` and `queue`.
+-- Reads and answers: the console, `kairo answer`, `cancel`, `top-up`, `steer`, `pause`, `unpause` and `queue`.
 CREATE ROLE kairo_clerk LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE;
 -- Reads only: `kairo runs`, `show`, `events` and `report`.
 CREATE ROLE kairo_reader LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE;

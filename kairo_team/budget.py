@@ -401,7 +401,8 @@ def _cells(node: BudgetNode) -> Iterator[str]:
 
 def _cell(label: str, used: Decimal, limit: Decimal | None, notes: Mapping[str, Decimal | None]) -> str:
     """Return use, limit and the notes that are not 0, such as `60 of 400 tokens (150 held)`."""
-    sign, unit = ("$", "") if label == "$" else ("", f" {label}")
+    one = (used if limit is None else limit) == 1
+    sign, unit = ("$", "") if label == "$" else ("", f" {label.removesuffix('s') if one else label}")
     most = "" if limit is None else f" of {sign}{limit:,}"
     noted = ", ".join(f"{sign}{amount:,} {note}" for note, amount in notes.items() if amount)
     if not (used or most or noted):

@@ -14,10 +14,7 @@ if TYPE_CHECKING:
     from kairo_team.team import TeamExecutionRequest
 
 _NAMES = [field.name for field in fields(Budget)]
-_WAY_OUT = (
-    "give it as --budget tokens=20000,seconds=110,dollars=0.05,loops=30 "
-    "(any of them; use the word none to remove a limit)"
-)
+_WAY_OUT = "tokens=20000,seconds=110,dollars=0.05,loops=30 (any of them; use the word none to remove a limit)"
 
 
 def parse_limits(text: str, option: str = "--budget") -> dict[str, object]:
@@ -27,11 +24,11 @@ def parse_limits(text: str, option: str = "--budget") -> dict[str, object]:
         name, equals, amount = (piece.strip() for piece in part.partition("="))
         name = name.replace("-", "_")
         if not equals or not amount:
-            raise Refusal(f"{option} {text!r} cannot be read at {part!r}: {_WAY_OUT}")
+            raise Refusal(f"{option} {text!r} cannot be read at {part!r}: give it as {option} {_WAY_OUT}")
         if name not in _NAMES:
-            raise Refusal(f"{option} limits {known(_NAMES)}, not {name!r}: {_WAY_OUT}")
+            raise Refusal(f"{option} limits {known(_NAMES)}, not {name!r}: give it as {option} {_WAY_OUT}")
         if name in limits:
-            raise Refusal(f"{option} names {name!r} twice: {_WAY_OUT}")
+            raise Refusal(f"{option} names {name!r} twice: give it as {option} {_WAY_OUT}")
         limits[name] = None if amount.lower() == "none" else _number(name, amount, option)
     return limits
 
@@ -44,7 +41,7 @@ def _number(name: str, amount: str, option: str) -> object:
         return float(amount) if name == "seconds" else int(amount)
     except ValueError:
         kind = "a number of seconds" if name == "seconds" else "a whole number"
-        raise Refusal(f"{option} {name} must be {kind}, not {amount!r}: {_WAY_OUT}") from None
+        raise Refusal(f"{option} {name} must be {kind}, not {amount!r}: give it as {option} {_WAY_OUT}") from None
 
 
 def with_limits(request: TeamExecutionRequest, text: str | None) -> TeamExecutionRequest:

@@ -57,6 +57,14 @@ COMMANDS: Final[Mapping[str, Place]] = {
     ),
     "answer": Place("journal_commands:journal_app", "Answer an open question of a recorded run."),
     "cancel": Place("journal_commands:journal_app", "End a recorded run for good: it cannot be resumed."),
+    "steer": Place(
+        "journal_commands:journal_app",
+        "Give a directive to a run that is at work in another process: members see it at their next turn.",
+    ),
+    "top-up": Place(
+        "journal_commands:journal_app",
+        "Raise the limits of a run that is at work in another process; tasks that wait for budget try again.",
+    ),
     "fork": Place(
         "journal_commands:journal_app",
         "Make a new run from an earlier point of a recorded one, which stays as it is; kept work is not paid again.",

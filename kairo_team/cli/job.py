@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from kairo_team.cluster.cluster import Cluster
     from kairo_team.contracts import Subscriber, TeamCoordinator
     from kairo_team.engine.plan.preflight import PlanCheck
+    from kairo_team.recorded import RecordedRun
     from kairo_team.views.eval_progress import EvalProgress
 
 _NOT_RESUMED: Final = (Misuse, InsufficientBudget, HaltError, JournalError)
@@ -126,8 +127,12 @@ def execute(
         result = _run(replace(job, team=replace(job.team, runtime=None)), runtime, watch)
     if result.refused:
         return Ended(result, USAGE_ERROR)
-    state, commands = _standing(job, runtime)
-    interrupted = result.status is TeamStatus.CANCELLED and state == "interrupted"
+    run, commands = _standing(job, runtime)
+    interrupted = run is not None and result.status is TeamStatus.CANCELLED and run.state == "interrupted"
+    if (
+        run is not None and interrupted
+    ):  # calls in doubt are charged when the run is left, which the result does not know
+        result = replace(result, usage=replace(run.usage, seconds=result.usage.seconds))
     code = LEFT if interrupted else STATUS_CODES[result.status]
     return Ended(result, interrupts.exit_code or code, interrupted, commands)
 
@@ -152,29 +157,29 @@ def _last_line(job: Job) -> str:
     return "" if job.journal is None else command("resume", quoted(job.request.run_id), journal=job.journal)
 
 
-def _standing(job: Job, runtime: Runtime) -> tuple[str, list[str]]:
-    """Return the run's state in its journal, once this process has left it, and the commands that continue it."""
+def _standing(job: Job, runtime: Runtime) -> tuple[RecordedRun | None, list[str]]:
+    """Return the run as its journal has it, once this process has left it, and the commands that continue it."""
     journal = runtime.store
     if isinstance(job.journal, OtherJournal):
         return _standing_elsewhere(job.journal, job.request.run_id)
     if not isinstance(journal, SqlJournal):
-        return "", []
+        return None, []
     try:
         journal.close()  # gives the run back, so that its state is final
         run = journal.show(job.request.run_id)
-        return run.state, go_on_commands(journal, run)
+        return run, go_on_commands(journal, run)
     except KairoError:  # it never began, or the disk is broken: the result says so
-        return "", []
+        return None, []
 
 
-def _standing_elsewhere(journal: OtherJournal, run_id: str) -> tuple[str, list[str]]:
+def _standing_elsewhere(journal: OtherJournal, run_id: str) -> tuple[RecordedRun | None, list[str]]:
     """Return the same of a run in a journal of a package, if it shows its runs; its process still has the run."""
     try:
         run = journal.show(run_id)
     except KairoError:
-        return "", []
-    state = "interrupted" if run.state == "running" else run.state
-    return state, go_on_commands(journal, run._replace(state=state))
+        return None, []
+    run = run._replace(state="interrupted" if run.state == "running" else run.state)
+    return run, go_on_commands(journal, run)
 
 
 def check(job: Job, runtime: Runtime | None = None, *, recorded: bool = False) -> PlanCheck:

@@ -12,6 +12,8 @@ import typer
 
 from kairo_team._util.masking import masked
 from kairo_team._util.mistakes import did_you_mean
+from kairo_team.budget import Budget
+from kairo_team.cli.budgets import limited
 from kairo_team.cli.compare import both_document, show_both
 from kairo_team.cli.databases import any_place_of
 from kairo_team.cli.exit_codes import EXIT_CODES, exit_codes
@@ -319,20 +321,78 @@ def answer(
 
 @journal_app.command(epilog=_DONE)
 def cancel(
-    context: typer.Context, run: RunArgument, *, journal: JournalOption = None, database: DatabaseOption = None
+    context: typer.Context,
+    run: RunArgument,
+    *,
+    task: Annotated[
+        str | None, typer.Option(metavar="TASK", help="End this task alone; a run at work continues.")
+    ] = None,
+    journal: JournalOption = None,
+    database: DatabaseOption = None,
 ) -> int:
     """End a recorded run for good: it cannot be resumed. A run in another process ends within seconds.
 
-    One task alone is cancelled in the run's own process: in the console of `kt.console(runtime)`, or by
-    `run.cancel_task(...)`.
+    With --task one task is ended, with what it grew into; tasks that cannot do without it are skipped.
     """
     desk = desk_of(context)
     with opened(journal, database) as book:
         found = find_run(book, run)
         _refuse_ended(book, found)
+        if task is not None:
+            book.cancel_task(found.run_id, task, "cancelled by kairo cancel")
+            desk.screen.print_text(f"task {one_line(task)} of run {found.run_id} is cancelled; the run continues")
+            return 0
         book.cancel(found.run_id, "cancelled by kairo cancel")
     ends = "ends within seconds" if found.state == "running" else "is cancelled"
     desk.screen.print_text(f"run {found.run_id} {ends}")
+    return 0
+
+
+@journal_app.command("top-up", epilog=_DONE)
+def top_up(
+    context: typer.Context,
+    run: RunArgument,
+    *,
+    add: Annotated[str, typer.Option(metavar="LIMITS", help="How much more, such as tokens=5,000,dollars=0.05.")],
+    journal: JournalOption = None,
+    database: DatabaseOption = None,
+) -> int:
+    """Raise the limits of a run that is at work in another process; tasks that wait for budget try again.
+
+    A run that no process has gets its new limits by `kairo resume RUN --budget LIMITS`.
+    """
+    desk = cast("Desk", context.obj)
+    more = limited(Budget(), add, "--add")
+    if more == Budget():
+        raise Refusal("--add says how much more, such as tokens=5,000: a limit is not removed while a run is at work")
+    with opened(journal, database) as book:
+        found = find_run(book, run)
+        _refuse_ended(book, found)
+        if found.state != "running":
+            again = command("resume", quoted(found.run_id), "--budget", "LIMITS", journal=book)
+            raise Refusal(f"run {found.run_id} is {found.state}, and no process has it: {again} sets its limits")
+        book.top_up(found.run_id, more, by="kairo top-up")
+    desk.screen.print_text(f"the budget of run {found.run_id} is raised: {one_line(add)} more")
+    return 0
+
+
+@journal_app.command(epilog=_DONE)
+def steer(
+    context: typer.Context,
+    run: RunArgument,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What the members must heed from now on.")],
+    *,
+    task: Annotated[str | None, typer.Option(metavar="TASK", help="Tell the member of this task alone.")] = None,
+    journal: JournalOption = None,
+    database: DatabaseOption = None,
+) -> int:
+    """Give a directive to a run that is at work in another process: members see it at their next turn."""
+    desk = cast("Desk", context.obj)
+    with opened(journal, database) as book:
+        found = find_run(book, run)
+        _refuse_ended(book, found)
+        book.steer(found.run_id, text, task, by="kairo steer")
+    desk.screen.print_text(f"run {found.run_id} has the directive" + (f" for task {one_line(task)}" if task else ""))
     return 0
 
 

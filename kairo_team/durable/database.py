@@ -24,12 +24,14 @@ from kairo_team.durable.codec import CorruptRecord, decode, fetching, look, text
 from kairo_team.durable.connection import Statement, execute
 from kairo_team.durable.event_pages import Said, written_page
 from kairo_team.durable.kept_files import read_file
+from kairo_team.durable.live_requests import take
 from kairo_team.durable.owners import TAKEN_OVER
 from kairo_team.errors import JournalError
 from kairo_team.recorded import ENDED
 
 if TYPE_CHECKING:
     from kairo_team.durable.connection import Connection
+    from kairo_team.durable.live_requests import LiveRequest, Obey
     from kairo_team.events import Event
 
 Kind = TypeVar("Kind")
@@ -44,6 +46,12 @@ _GATHER: Final = 0.002
 than the records. An entry with a waiter, such as a call that is about to be sent, is written at once."""
 _BEAT: Final = 1.0
 """Seconds between two checks for requests of other processes; each check also writes the progress of live runs."""
+
+_FOR_SESSION: Final = (
+    "SELECT epoch, cancelled, EXISTS (SELECT 1 FROM request WHERE request.run_id = run.run_id AND taken = 0)"
+    " FROM run WHERE run_id = ?"
+)
+"""What other processes want of a session's run."""
 
 _logger = logging.getLogger("kairo_team")
 
@@ -68,6 +76,8 @@ class Writing:
     """Returns the seconds that the run has worked, and the number of its last event."""
     on_cancel: Callable[[str], object] | None = None
     """Called in any thread with a reason when another process cancels the run."""
+    on_request: Obey | None = None
+    """Called in any thread when another process asks something of the run; None if the run takes no requests."""
     on_lost: Callable[[JournalError], object] | None = None
     """Called in any thread when nothing more can be written."""
     events: deque[Event] | None = None
@@ -372,16 +382,23 @@ class Database(ABC):
             return
         self._beaten = now
         for session in list(self._sessions):
-            row = connection.execute("SELECT epoch, cancelled FROM run WHERE run_id = ?", (session.run_id,)).fetchone()
+            row = connection.execute(_FOR_SESSION, (session.run_id,)).fetchone()
             if self._is_lost(connection, session, row):
                 continue
             if row[1] is not None and session.on_cancel is not None:
                 # Every later check finds the same row, but the run is cancelled only once.
                 on_cancel, session.on_cancel = session.on_cancel, None
                 on_cancel(row[1])
+            if row[2] and session.on_request is not None:
+                for request in take(connection, session.run_id, session.epoch):
+                    session.on_request(request.apply, partial(self._answer, session, request))
             # An entry without statements still writes the progress and the events. A session may have left meanwhile.
             if session in self._sessions:
                 self.put(session, ())
+
+    def _answer(self, session: Writing, request: LiveRequest, problem: str) -> None:
+        """Answer a request; the records that the run made for it are written first."""
+        self.put(session, [request.answered(problem)])
 
     def _write(self, connection: Connection, entries: Sequence[_Entry]) -> None:
         """Write all entries in one transaction, except entries of sessions that no longer own their run."""

@@ -75,7 +75,7 @@ def _repeated(*names: str) -> Callable[[type[Kind]], type[Kind]]:
     "runs", "show", "result", "calls", "in_doubt", "events_after", "cancel", "fork", "forget", "pending", "answer"
 )
 @_repeated("ask", "answer_to", "begin", "digests", "recover", "open_attempt", "charges", "calls_in_doubt", "enqueue")
-@_repeated("accounts", "charged", "set_account")
+@_repeated("accounts", "charged", "set_account", "put_request", "request_answer", "withdraw_request")
 @known_arguments
 class PostgresJournal(SqlJournal):
     """Records runs in a PostgreSQL database: `Runtime(journal=PostgresJournal("postgresql://..."))`.

@@ -204,7 +204,7 @@ def delete_run(connection: Connection, run_id: str) -> None:
     """Delete a run and the runs inside it."""
     for one in (run_id, *runs_inside(connection, run_id)):
         forget_files(connection, one)
-        for table in ("step", "call", "question", "event", "run"):
+        for table in ("step", "call", "question", "request", "event", "run"):
             connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (one,))
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from kairo_team._util.masking import masked
 from kairo_team.budget import NO_USAGE, Budget
-from kairo_team.durable import accounts, forks, recovery
+from kairo_team.durable import accounts, forks, live_requests, recovery
 from kairo_team.durable.codec import CorruptRecord, decode_loaded, encode
 from kairo_team.durable.connection import Connection, execute, insert
 from kairo_team.durable.database import Database, Writing
@@ -228,6 +228,58 @@ class SqlJournal(ABC):
                     connection.execute(sql, (time.time(), one))
                 execute(connection, recovery.closing(run_id))
                 accounts.settle(connection, run_id)
+
+    def cancel_task(
+        self, run_id: str, task_id: str, reason: str = "the task was cancelled", *, patience: float = 30.0
+    ) -> None:
+        """End one task of a run that another process, or another thread, has at work; see `Run.cancel_task`.
+
+        Waits at most `patience` seconds for the run's answer. Raises `RunNotFound`, `RunFinished`, and `Misuse` if the
+        run refuses, does not answer, or waits without a process.
+        """
+        live_requests.ask(self, run_id, patience, "cancel_task", task_id, masked(reason))
+
+    def top_up(self, run_id: str, budget: Budget, *, by: str = "", patience: float = 30.0) -> None:
+        """Raise the limits of a run that another process, or another thread, has at work; see `Run.top_up`.
+
+        Waits and raises as `cancel_task` does.
+        """
+        live_requests.ask(self, run_id, patience, "top_up_run", budget, by)
+
+    def steer(
+        self, run_id: str, directive: str, task_id: str | None = None, *, by: str = "", patience: float = 30.0
+    ) -> None:
+        """Give a directive to a run that another process, or another thread, has at work; see `Run.steer`.
+
+        Waits and raises as `cancel_task` does.
+        """
+        live_requests.ask(self, run_id, patience, "steer", directive, task_id, by)
+
+    def put_request(self, request_id: str, run_id: str, body: str) -> None:
+        """Record a request to the session that has a run; raises `RunFinished` or `Misuse` if none has it."""
+        with self.database.writing() as connection:
+            row = self._row(connection, run_id)
+            live_requests.check_at_work(run_id, self.state_of(connection, row))
+            # The epoch is the session's: a session that begins later does not take the request.
+            sql = (
+                "INSERT INTO request (id, run_id, epoch, body, asked_at) VALUES (?, ?, ?, ?, ?)"
+                " ON CONFLICT (id) DO NOTHING"
+            )
+            connection.execute(sql, (request_id, run_id, row["epoch"], body, time.time()))
+
+    def request_answer(self, request_id: str, run_id: str) -> tuple[str, str | None]:
+        """Return the state of the run, and the answer to a request, if it has one."""
+        with self.database.reading() as connection:
+            row = connection.execute("SELECT answer FROM request WHERE id = ?", (request_id,)).fetchone()
+            return self.state_of(connection, self._row(connection, run_id)), row and row["answer"]
+
+    def withdraw_request(self, request_id: str) -> tuple[bool, str | None]:
+        """Delete a request; return whether the run's process had taken it, and its answer."""
+        with self.database.writing() as connection:
+            sql = f"SELECT taken, answer FROM request WHERE id = ?{connection.for_update}"
+            row = connection.execute(sql, (request_id,)).fetchone()
+            connection.execute("DELETE FROM request WHERE id = ?", (request_id,))
+            return (False, None) if row is None else (bool(row["taken"]), row["answer"])
 
     def fork(
         self,

@@ -24,6 +24,7 @@ from kairo_team.results import TeamResult, TeamStatus
 if TYPE_CHECKING:
     from kairo_team.durable.connection import Statement
     from kairo_team.durable.database import Database, Writing
+    from kairo_team.durable.live_requests import Obey
     from kairo_team.events import Event
     from kairo_team.human import HumanRequest
 
@@ -64,6 +65,10 @@ class SqlRunJournal:
         session.progress, session.on_cancel, session.on_lost = progress, on_cancel, on_lost
         self._database.open(session)
         return None if session.events is None else session.events.append
+
+    def take_requests(self, obey: Obey) -> None:
+        """Have `obey` do what other processes ask of the run while the session is served."""
+        self._session.on_request = obey
 
     @property
     def epoch(self) -> int:

@@ -86,6 +86,18 @@ class OtherJournal:
         """End a run for good."""
         self.journal.cancel(run_id, reason)
 
+    def cancel_task(self, run_id: str, task_id: str, reason: str) -> None:
+        """End one task of a run that another process has."""
+        self._method("cancel_task")(run_id, task_id, reason)
+
+    def top_up(self, run_id: str, budget: Budget, *, by: str = "") -> None:
+        """Raise the limits of a run that another process has."""
+        self._method("top_up")(run_id, budget, by=by)
+
+    def steer(self, run_id: str, directive: str, task_id: str | None = None, *, by: str = "") -> None:
+        """Give a directive to a run that another process has."""
+        self._method("steer")(run_id, directive, task_id, by=by)
+
     def pending(self, run_id: str | None = None) -> tuple[HumanRequest, ...]:
         """Return the open questions."""
         return self.journal.pending(run_id)

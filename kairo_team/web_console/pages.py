@@ -21,7 +21,7 @@ from kairo_team._util.masking import masked
 from kairo_team._util.terminal import clean
 from kairo_team._util.threads import run_in_thread
 from kairo_team.budget import Budget
-from kairo_team.errors import Misuse, NoQuestion, RunNotFound
+from kairo_team.errors import JournalError, Misuse, NoQuestion, RunNotFound
 from kairo_team.human import HumanDecision
 from kairo_team.recorded import ENDED, STATES
 from kairo_team.views.report_html import report_policy
@@ -35,13 +35,15 @@ from kairo_team.web_console.task_tree import MOST_TASKS
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-    from kairo_team.engine.records.run_handle import Run
     from kairo_team.recorded import RecordedRun
-    from kairo_team.web_console.sources import Source
+    from kairo_team.web_console.sources import AtWork, Source
 
 _SELECTED: Final = "run "
 """How the names of the fields of selected runs begin; the run's id follows."""
 _CONFLICT: Final = 409
+_AWAY: Final = 503
+_RECONNECT: Final = "retry: 2000\n\n"
+"""The stream of a page while the journal cannot be read: its browser connects again after so many milliseconds."""
 _NAME: Final = "kairo-person"
 """The cookie with the name of the person at this browser."""
 _THOUSANDS: Final = re.compile(r"\d{1,3}(,\d{3})+(\.\d+)?", re.ASCII)
@@ -343,13 +345,14 @@ class Pages:
         return await run_in_thread(self._runs, request, _asked_of(given), done, "; ".join(refused), _CONFLICT)
 
     async def steer(self, request: Request) -> Response:
-        """Give a directive to a run in this process."""
+        """Give a directive to a run at work."""
         given = await self._form(request)
-        self._live(given).steer(given.get("text", ""), given.get("task") or None, by=self._who(request))
+        text, task_id, by = given.get("text", ""), given.get("task") or None, self._who(request)
+        await run_in_thread(lambda: self._at_work(given).steer(text, task_id, by=by))
         return _back(given, "told")
 
     async def top_up(self, request: Request) -> Response:
-        """Raise the limits of a run in this process."""
+        """Raise the limits of a run at work."""
         given = await self._form(request)
         amounts = {name: _amount(given.get(name, "")) for name in ("tokens", "dollars")}
         if not any(amounts.values()):
@@ -357,7 +360,8 @@ class Pages:
         if amounts["tokens"] and not amounts["tokens"].isdecimal():
             raise ValueError(f"tokens are a whole number, not {amounts['tokens']!r}")
         more = Budget(int(amounts["tokens"]) if amounts["tokens"] else None, amounts["dollars"] or None)
-        self._live(given).top_up(more, by=self._who(request))
+        by = self._who(request)
+        await run_in_thread(lambda: self._at_work(given).top_up(more, by=by))
         return _back(given, "budget raised")
 
     async def fork(self, request: Request) -> Response:
@@ -367,18 +371,14 @@ class Pages:
         return _back({"back": _run_path(new_id)}, "forked")
 
     async def cancel_task(self, request: Request) -> Response:
-        """End one task of a run in this process."""
+        """End one task of a run at work."""
         given = await self._form(request)
         reason = f"cancelled by {self._who(request)} in the console"
-        self._live(given).cancel_task(given.get("task", ""), reason)
+        await run_in_thread(lambda: self._at_work(given).cancel_task(given.get("task", ""), reason))
         return _back(given, "the task is being cancelled")
 
-    def _live(self, given: Mapping[str, str]) -> Run:
-        run_id = given.get("run", "")
-        run = self._source.live(run_id)
-        if run is None:
-            raise Misuse(f"run {run_id!r} is not in the process of this console: from here it can only be cancelled")
-        return run
+    def _at_work(self, given: Mapping[str, str]) -> AtWork:
+        return self._source.at_work(given.get("run", ""))
 
     async def name(self, request: Request) -> Response:
         """Keep the name of the person at this browser; it is recorded with their actions."""
@@ -408,18 +408,25 @@ class Pages:
     # ------------------------------------------------------------------ what pages share
 
     def _who(self, request: Request) -> str:
-        return self._common(request)["person"] or "somebody"
+        return self._name(request) or "somebody"
 
-    def _common(self, request: Request) -> dict[str, Any]:
+    def _name(self, request: Request) -> str:
+        """Return the name of the person at a browser; reads nothing but the cookie."""
         # Read like a field of a form, because `name` has quoted it.
         given = dict(parse_qsl(f"name={request.cookies.get(_NAME, '')}")).get("name", "")[:_MOST_NAME]
+        return given or self._person
+
+    def _common(self, request: Request) -> dict[str, Any]:
+        return {**self._about(request), "waiting": self._source.number_open()}
+
+    def _about(self, request: Request) -> dict[str, Any]:
+        """Return what every page has, without a look at the runs."""
         path, run_id = request.url.path, request.query_params.get("id", "") or _run_of(given_in(request))
         return {
-            "person": given or self._person,
+            "person": self._name(request),
             "form_key": self._access.form_key,
             "here": _run_path(run_id) if run_id else path.removesuffix("/stream").removesuffix("/answer"),
             "journal": self._source.name,
-            "waiting": self._source.number_open(),
         }
 
     def _page(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
@@ -429,6 +436,8 @@ class Pages:
 
     def refuse(self, request: Request, error: Exception) -> Response:
         """Show why something was not done."""
+        if isinstance(error, JournalError):
+            return self._unreadable(request, error)
         status = (
             error.status_code if isinstance(error, HTTPException) else 404 if isinstance(error, LookupError) else 409
         )
@@ -443,6 +452,14 @@ class Pages:
                 return self._run(request, _run_of(given), sentence, status)
         heading = "Not found" if status == 404 and request.method == "GET" else "Not done"  # noqa: PLR2004 - HTTP's number
         return self._page(request, "refused.html", status, heading=heading, sentence=sentence)
+
+    def _unreadable(self, request: Request, error: JournalError) -> Response:
+        """Show that the journal cannot be read, without reading it; have an open page connect again later."""
+        if request.url.path.endswith("/stream"):  # after any other answer, a browser would give the stream up
+            return PlainTextResponse(_RECONNECT, media_type="text/event-stream")
+        values = {**self._about(request), "waiting": 0, "heading": "Not done", "sentence": str(error)}
+        text = self._templates.get_template("refused.html").render(values)
+        return HTMLResponse(text.encode("utf-8", "replace"), _AWAY)
 
 
 def _amount(text: str) -> str:

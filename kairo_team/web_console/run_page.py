@@ -310,7 +310,7 @@ class RunPage:
             "files": files,
             "more_files": more,
             "fork": self._source.fork_hint(run, task_id),
-            "here_live": page["here_live"],
+            "is_at_work": page["is_at_work"],
             "is_open": task.state not in _OVER,
             "lost": lost_with(view.story.tasks, task_id),
             "end": end_without(view.story.tasks, task_id, tolerant=self._tolerates_losses()),
@@ -376,7 +376,7 @@ class RunPage:
             "questions": questions,
             "ended": standing.run.state in ENDED,
             "ends": list(ended_with(view.story, len(questions))),
-            "here_live": self._source.live(self.run_id) is not None,
+            "is_at_work": standing.run.state == "running",
         }
 
     def _known(self, standing: Standing) -> Known:

@@ -237,6 +237,11 @@ class RuntimeSource(Source):
         """Return the handle of a run with an open session."""
         return self._runtime.runs.live(run_id)
 
+    def at_work(self, run_id: str) -> Run:
+        """Return the handle of a run."""
+        self._find(run_id)
+        return self._runtime.runs[run_id]
+
     def cancel(self, run_id: str, reason: str) -> None:
         """End a run for good."""
         self._find(run_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -87,6 +88,22 @@ class Waiting(NamedTuple):
     """None for a question that was not deferred, or that its run has asked again since."""
 
 
+class AtWork(Protocol):
+    """A run at work, as the console's actions see it; every method may raise `Misuse`, with a sentence."""
+
+    def steer(self, directive: str, task_id: str | None = None, *, by: str = "") -> None:
+        """Give a directive to one task, or to all."""
+        ...
+
+    def top_up(self, budget: Budget, *, by: str = "") -> None:
+        """Raise the run's limits."""
+        ...
+
+    def cancel_task(self, task_id: str, reason: str) -> None:
+        """End one task."""
+        ...
+
+
 class Source(Protocol):
     """The runs that a console shows; all methods may be called from any of its threads.
 
@@ -128,6 +145,10 @@ class Source(Protocol):
 
     def live(self, run_id: str) -> Run | None:
         """Return the handle of a run in this process; None for any other."""
+        ...
+
+    def at_work(self, run_id: str) -> AtWork:
+        """Return a run as the actions see it, in whatever process it is."""
         ...
 
     def cancel(self, run_id: str, reason: str) -> None:
@@ -188,6 +209,26 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Release what the source took for the console."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Elsewhere:
+    """A run in another process, which is asked through its journal."""
+
+    journal: SqlJournal
+    run_id: str
+
+    def steer(self, directive: str, task_id: str | None = None, *, by: str = "") -> None:
+        """Give a directive to one task, or to all."""
+        self.journal.steer(self.run_id, directive, task_id, by=by)
+
+    def top_up(self, budget: Budget, *, by: str = "") -> None:
+        """Raise the run's limits."""
+        self.journal.top_up(self.run_id, budget, by=by)
+
+    def cancel_task(self, task_id: str, reason: str) -> None:
+        """End one task."""
+        self.journal.cancel_task(self.run_id, task_id, reason)
 
 
 class JournalSource(Source):
@@ -267,6 +308,10 @@ class JournalSource(Source):
     def live(self, run_id: str) -> Run | None:
         """Return the handle of a run in the runtime; None for any other."""
         return None if self._runtime is None else self._runtime.runs.live(run_id)
+
+    def at_work(self, run_id: str) -> AtWork:
+        """Return the run of the runtime, or one in any other process."""
+        return self.live(run_id) or _Elsewhere(self._journal, run_id)
 
     def cancel(self, run_id: str, reason: str) -> None:
         """End a run for good."""

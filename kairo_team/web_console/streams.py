@@ -6,12 +6,14 @@ import hashlib
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import suppress
 from difflib import SequenceMatcher
 from typing import Final
 
 import anyio
 
 from kairo_team._util.threads import run_in_thread
+from kairo_team.errors import JournalError
 
 _LOOK: Final = 0.5
 """Seconds between two reads of the journal for an open page."""
@@ -43,7 +45,21 @@ async def messages(
     render: Callable[[object], dict[str, str]],
     is_closing: Callable[[], bool],
 ) -> AsyncIterator[str]:
-    """Send the parts of a page that differ from the browser's; `last` is the digest of the parts it has."""
+    """Send the parts of a page that differ from the browser's; `last` is the digest of the parts it has.
+
+    Ends where the journal cannot be read: the browser says so, and connects again.
+    """
+    with suppress(JournalError):
+        async for message in _messages(last, look, render, is_closing):
+            yield message
+
+
+async def _messages(
+    last: str,
+    look: Callable[[], object],
+    render: Callable[[object], dict[str, str]],
+    is_closing: Callable[[], bool],
+) -> AsyncIterator[str]:
     seen: object = None
     sent: dict[str, str] = {}
     silent, took, characters = 0, 0.0, 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -84,6 +85,32 @@ def test_the_document_of_an_interrupted_run_says_so(team_file: TeamFile, book: P
     document = json.loads(out)
     assert (process.returncode, document["status"], document["exit_code"]) == (130, "interrupted", 130)
     assert document["go_on"] == [f"kairo resume {RUN} --journal {book}"]
+
+
+def test_what_an_interrupted_run_has_used_includes_its_call_in_doubt(
+    kairo: Any, team_file: TeamFile, book: Path
+) -> None:
+    unanswered = WAITS.replace('return "as asked"', 'return "as asked" if len(asked()) == 1 else hang()').replace(
+        "def reply", """
+def asked():
+    return (HERE / "asked.txt").read_text().splitlines()
+
+async def hang():
+    print("at work", flush=True)
+    await anyio.sleep(600)
+
+async def reply_late(request):
+    said = reply(request)
+    return said if isinstance(said, str) else await said
+
+def reply""", 1).replace("FunctionModel(reply,", "FunctionModel(reply_late,")  # fmt: skip
+    with started(team_file(unanswered), "--run-id", RUN) as process:
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+    used = re.search(r"used (\d+) tokens", kairo("show", RUN).out)
+    assert used is not None
+    assert int(used[1]) > 40, "the whole hold of the call that has no answer"
+    assert re.search(rf"INTERRUPTED  after .*, {used[1]} tokens", out)
 
 
 def test_what_leaves_at_once_still_prints_the_command_last(kairo: Any, team_file: TeamFile, book: Path) -> None:

@@ -208,6 +208,25 @@ def test_an_answered_question_lets_a_worker_go_on(kairo: Kairo, team_file: TeamF
         assert kairo("cancel", "asks").out == "run asks is cancelled\n"
 
 
+def test_a_terminal_ends_one_task_and_raises_the_budget_of_a_run_that_a_worker_coordinates(
+    kairo: Kairo, team_file: TeamFile, url: str
+) -> None:
+    file = team_file(DESK)
+    wait = file.parent / "wait"
+    wait.touch()
+    kairo("submit", file, "--run-id", "live", "--engine", "procrastinate", "--budget", "tokens=1000")
+    assert "is queued, and no process has it: wait until it begins" in kairo("cancel", "live", "--task", "reply").err
+    with working(file) as worker:
+        worker.line("ready")
+        until((file.parent / "begun").exists)
+        assert kairo("cancel", "live", "--task", "reply").out.startswith("task reply of run live is cancelled")
+        assert kairo("top-up", "live", "--add", "tokens=500").code == 0
+        wait.unlink()
+        until(lambda: "COMPLETED" in kairo("show", "live").out or "DEGRADED" in kairo("show", "live").out)
+    assert "limits: 1,500 tokens" in kairo("show", "live").out
+    assert begun(file) == ["letter"]
+
+
 def test_a_queued_run_is_cancelled_and_never_begins(kairo: Kairo, team_file: TeamFile, url: str) -> None:
     file = team_file(DESK)
     kairo("submit", file, "--run-id", "never", "--engine", "procrastinate")

@@ -198,8 +198,8 @@ def test_old_tables_become_what_new_ones_are(place: str, tmp_path: Path, postgre
 
 def test_a_step_that_fails_changes_nothing(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name in ((journal, "FILE_STEPS"), (postgres_database, "POSTGRES_STEPS")):
-        first, second = getattr(module, name)
-        monkeypatch.setattr(module, name, (first, f"{second};\nCREATE TABLE run (again TEXT)"))
+        *earlier, last = getattr(module, name)
+        monkeypatch.setattr(module, name, (*earlier, f"{last};\nCREATE TABLE run (again TEXT)"))
     with pytest.raises(JournalError, match="already exists"):
         journal_at(place)
     assert format_at(place) == 1
@@ -268,41 +268,42 @@ def option(place: str) -> list[str]:
 def test_migrate_says_what_it_did_and_check_changes_nothing(place: str, kairo: Kairo) -> None:
     said = kairo("migrate", "--check", *option(place))
     assert said.code == 8
-    assert "has format 1, and this version uses format 2" in said.out
+    assert f"has format 1, and this version uses format {formats.FORMAT}" in said.out
     assert format_at(place) == 1
     said = kairo("migrate", *option(place))
-    assert (said.code, "now has format 2 (it had 1)" in said.out) == (0, True)
-    assert format_at(place) == 2
+    assert (said.code, f"now has format {formats.FORMAT} (it had 1)" in said.out) == (0, True)
+    assert format_at(place) == formats.FORMAT
     for words in (["--check"], []):
         said = kairo("migrate", *words, *option(place))
-        assert (said.code, "has format 2, the one this version uses" in said.out) == (0, True)
+        assert (said.code, f"has format {formats.FORMAT}, the one this version uses" in said.out) == (0, True)
 
 
 def test_check_tells_of_a_newer_format(place: str, kairo: Kairo) -> None:
     journal_at(place).close()
-    set_format(place, 3, 2)
+    newer = formats.FORMAT + 1
+    set_format(place, newer, formats.FORMAT)
     said = kairo("migrate", "--check", *option(place))
-    assert (said.code, "has format 3, of kairo-team 9.1.0, which this version can use" in said.out) == (0, True)
-    set_format(place, 3, 3)
+    assert (said.code, f"has format {newer}, of kairo-team 9.1.0, which this version can use" in said.out) == (0, True)
+    set_format(place, newer, newer)
     said = kairo("migrate", "--check", *option(place))
-    assert (said.code, "its tables have format 3" in said.err) == (2, True)
+    assert (said.code, f"its tables have format {newer}" in said.err) == (2, True)
 
 
-@pytest.mark.parametrize(("words", "number", "code"), [(["--check"], 1, 8), ([], 2, 0)])
+@pytest.mark.parametrize(("words", "number", "code"), [(["--check"], 1, 8), ([], formats.FORMAT, 0)])
 def test_migrate_as_json(
     place: str, kairo_json: Callable[..., SaidJson], words: list[str], number: int, code: int
 ) -> None:
     said = kairo_json("migrate", *words, "--json", *option(place))
     assert said.code == code
-    assert said.document == {"format": number, "uses": 2, "is_old": number == 1, "exit_code": code}
+    assert said.document == {"format": number, "uses": formats.FORMAT, "is_old": number == 1, "exit_code": code}
 
 
 def test_migrate_makes_the_tables_of_an_empty_database(database: str, kairo: Kairo) -> None:
     """So a job may make them before the first worker starts, as a user with more rights than a worker's."""
     said = kairo("migrate", "--check", *option(database))
-    assert (said.code, "has no tables, and this version uses format 2" in said.out) == (8, True)
+    assert (said.code, f"has no tables, and this version uses format {formats.FORMAT}" in said.out) == (8, True)
     said = kairo("migrate", *option(database))
-    assert (said.code, "now has format 2 (it had no tables)" in said.out) == (0, True)
+    assert (said.code, f"now has format {formats.FORMAT} (it had no tables)" in said.out) == (0, True)
 
 
 def test_migrate_makes_no_file(tmp_path: Path, kairo: Kairo) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
+import kairo_team as kt
+from kairo_team.errors import JournalError
 from kairo_team.testing.postgres_server import PostgresServer
 from tests.cli.conftest import Kairo, forget_team_files, kairo, team_file
 from tests.cluster.server import own_server
@@ -27,6 +29,21 @@ def do(url: str, file: str) -> None:
 
 def url_of(server: PostgresServer, role: str) -> str:
     return f"postgresql://{role}:x@127.0.0.1:{server.port}/postgres"
+
+
+def asks_a_run(url: str) -> bool:
+    """Return whether a role may do what `kairo cancel --task` and `kairo top-up` do, to a run that looks at work."""
+    journal = kt.PostgresJournal(url, patience=1)
+    try:
+        with journal.database.writing() as connection:
+            connection.execute("INSERT INTO request (id, run_id, epoch, body, asked_at) VALUES ('r', 'x', 1, '', 0)")
+        return journal.withdraw_request("r") == (False, None)
+    except JournalError as error:
+        if "permission denied" in str(error):
+            return False
+        raise
+    finally:
+        journal.close()
 
 
 @pytest.mark.parametrize("engine", ["procrastinate", pytest.param("dbos", marks=pytest.mark.exhaustive)])
@@ -54,6 +71,8 @@ def test_each_role_may_do_what_it_is_for(
         code, said = as_role("kairo_reader", "cancel", "one")
         assert (code, "permission denied" in said) == (2, True)
         assert as_role("kairo_clerk", "cancel", "one") == (0, "run one is cancelled\n")
+        for role, may in (("kairo_clerk", True), ("kairo_reader", False)):
+            assert asks_a_run(url_of(server, role)) is may
         code, said = as_role("kairo_reader", "pause", "desk")
         assert (code, "permission denied" in said) == (2, True)
         for words in (["pause", "desk"], ["queue", "desk", "--limit", "2"], ["unpause", "desk"], ["queue"]):

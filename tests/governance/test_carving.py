@@ -353,11 +353,11 @@ def test_the_tree_prints_for_people() -> None:
     team.reserve(tokens=30, dollars="0.25")
     team.carve("late", guarantee=Budget(tokens=20)).cancel()
     assert str(team.tree()).splitlines() == [
-        "team         115 of 1,000 tokens (30 held)  $0.0021 of $1 ($0.25 held)  1 of 10 loops  1 tool calls  0.0 s",
-        "├─ draft     115 of 400 tokens              $0.0021                     1 loops        1 tool calls  0.0 s",
-        "│  └─ inner  15 tokens                      $0.0001                                    1 tool calls  0.0 s",
-        "├─ chart     0 tokens (100 guaranteed)                                                               0.0 s",
-        f"└─ late      0 tokens (20 guaranteed){' ' * 64}0.0 s  cancelled by 'late'",
+        "team         115 of 1,000 tokens (30 held)  $0.0021 of $1 ($0.25 held)  1 of 10 loops  1 tool call  0.0 s",
+        "├─ draft     115 of 400 tokens              $0.0021                     1 loop         1 tool call  0.0 s",
+        "│  └─ inner  15 tokens                      $0.0001                                    1 tool call  0.0 s",
+        "├─ chart     0 tokens (100 guaranteed)                                                              0.0 s",
+        f"└─ late      0 tokens (20 guaranteed){' ' * 63}0.0 s  cancelled by 'late'",
     ]
 
 

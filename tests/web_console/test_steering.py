@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -15,6 +17,7 @@ import kairo_team as kt
 from kairo_team import events
 from kairo_team.contracts import TeamCoordinator
 from kairo_team.web_console.runtime_source import RuntimeSource
+from kairo_team.web_console.sources import JournalSource
 from tests.web_console.running import Browser, begin, words
 
 pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
@@ -27,8 +30,10 @@ def journal(tmp_path: Path) -> Iterator[kt.SqliteJournal]:
     made.close()
 
 
-async def test_a_run_of_this_process_is_steered_and_gets_more_budget(journal: kt.SqliteJournal) -> None:
+@pytest.mark.parametrize("here", [True, False], ids=["of this process", "of another process"])
+async def test_a_run_at_work_is_steered_and_gets_more_budget(journal: kt.SqliteJournal, *, here: bool) -> None:
     go = anyio.Event()
+    other = kt.SqliteJournal(journal.path)
 
     async def work(assignment: kt.Assignment) -> str:
         await go.wait()
@@ -36,7 +41,8 @@ async def test_a_run_of_this_process_is_steered_and_gets_more_budget(journal: kt
 
     plan = kt.TaskGraph([kt.Task("first", "x"), kt.Task("next", "x", depends_on=["first"]), kt.Task("beside", "x")])
     config = kt.TeamConfig(budget=kt.Budget(tokens=100))
-    async with kt.Runtime(journal=journal) as runtime, Browser(journal, runtime=runtime) as browser:
+    runtime = kt.Runtime(journal=journal)
+    async with runtime, Browser(journal if here else other, runtime=runtime if here else None) as browser:
         request = kt.TeamExecutionRequest("g", plan=plan, run_id="live-1", config=config)
         run = await runtime.start(kt.Team("t", [kt.Member("m", work)]), request)
         assert "Raise the budget" in await browser.read("/run", id="live-1")
@@ -62,6 +68,7 @@ async def test_a_run_of_this_process_is_steered_and_gets_more_budget(journal: kt
             assert (await browser.send(path, run="live-1", **fields)).status_code == 409
         go.set()
         result = await run.result()
+    other.close()
     assert result.outcomes[1].artifact is not None
     assert result.outcomes[1].artifact.text == "mind the wind and the waves"
     assert result.outcomes[2].status in (kt.TaskStatus.CANCELLED, kt.TaskStatus.SKIPPED)
@@ -109,15 +116,56 @@ async def test_before_a_task_is_cancelled_the_page_says_how_the_run_ends(case: s
     assert result.status.value == said.partition(",")[0].partition(":")[0]
 
 
-async def test_a_run_of_another_process_can_only_be_cancelled(journal: kt.SqliteJournal, tmp_path: Path) -> None:
+async def test_a_run_that_no_process_has_can_only_be_cancelled(journal: kt.SqliteJournal, tmp_path: Path) -> None:
     await begin(tmp_path / "runs.db")
     async with Browser(journal) as browser:
-        page = words(await browser.read("/run", id="run-1"))
-        assert "Raise the budget" not in page
-        assert "to steer it, raise its budget or cancel one task, open the console of its own process" in page
+        assert "Raise the budget" not in words(await browser.read("/run", id="run-1"))
         refused = await browser.send("/run/steer", run="run-1", text="mind the wind")
         assert refused.status_code == 409
-        assert "is not in the process of this console" in words(refused.text)
+        assert "is suspended, and no process has it: resume it first" in words(refused.text)
+
+
+async def test_no_page_and_no_action_reads_the_journal_in_the_event_loop(
+    journal: kt.SqliteJournal, tmp_path: Path
+) -> None:
+    """Else one slow look at a database would hold up every open page."""
+
+    class Watched:
+        def __init__(self, source: JournalSource) -> None:
+            self._source = source
+
+        def __getattr__(self, name: str) -> Any:
+            found = getattr(self._source, name)
+
+            def call(*arguments: Any) -> Any:
+                assert threading.get_ident() != loop, f"{name} is called in the event loop"
+                return found(*arguments)
+
+            return call if callable(found) else found
+
+    loop = threading.get_ident()
+    await begin(tmp_path / "runs.db")
+    async with Browser(cast("Any", Watched(JournalSource(journal)))) as browser:
+        for path in (
+            "/",
+            "/questions",
+            "/run?id=run-1",
+            "/run/task?id=run-1&task=letter",
+            "/compare?a=run-1",
+            "/run?id=x",
+        ):
+            assert (await browser.client.get(path)).status_code in (200, 404)
+        for path, fields in (
+            ("/questions/answer", {"question": "x", "action": "approve"}),
+            ("/run/steer", {"text": "x"}),
+            ("/run/top-up", {"tokens": "5"}),
+            ("/run/cancel-task", {"task": "letter"}),
+            ("/run/fork", {"task": "letter"}),
+            ("/run/cancel", {}),
+            ("/cancel", {"run run-1": "on", "back": "/?q="}),
+            ("/name", {"name": "bo"}),
+        ):
+            assert (await browser.send(path, run="run-1", **fields)).status_code in (303, 404, 409)
 
 
 async def test_two_runs_are_shown_beside_each_other(journal: kt.SqliteJournal, tmp_path: Path) -> None:

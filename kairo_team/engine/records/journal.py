@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
@@ -41,10 +43,15 @@ class Served:
         progress: Callable[[], tuple[float, int]],
         cancel: Callable[[str], object],
         lose: Callable[[JournalError], object],
+        run: object,
+        post: Callable[[Callable[[], object]], object],
     ) -> None:
+        """`post` calls a function in the event loop of the session's `run`; `RuntimeError` after its end."""
         self._progress = progress
         self._cancel: Callable[[str], object] | None = cancel
         self._lose: Callable[[JournalError], object] | None = lose
+        self._run: Any = run
+        self._post = post
 
     def progress(self) -> tuple[float, int]:
         """Return the seconds that the run has worked, and the number of its last event."""
@@ -62,10 +69,24 @@ class Served:
         if lose is not None:
             lose(error)
 
+    def obey(self, apply: Callable[[Any], object], answer: Callable[[str], object]) -> None:
+        """Apply what another process asks to the run, and answer "", or why nothing was done; from any thread."""
+        with suppress(RuntimeError):  # the event loop is gone, and the run with it
+            self._post(partial(self._apply, apply, answer))
+
+    def _apply(self, apply: Callable[[Any], object], answer: Callable[[str], object]) -> None:
+        try:
+            if self._run is not None:  # the session may have ended meanwhile
+                apply(self._run)
+        except Exception as error:  # noqa: BLE001 - the event loop calls this, and an error would end it
+            answer(str(error) or type(error).__name__)
+        else:
+            answer("" if self._run is not None else "the run has ended")
+
     def end(self) -> None:
         """Let go of the session."""
         reached = self._progress()
-        self._progress, self._cancel, self._lose = lambda: reached, None, None
+        self._progress, self._cancel, self._lose, self._run = lambda: reached, None, None, None
 
 
 class Body(Protocol):

@@ -233,7 +233,11 @@ class TeamRun:
             with suppress(RuntimeError):  # the event loop is gone, and the run with it
                 post(lambda: self.stop_unrecorded(error))
 
-        served = self._served = Served(lambda: (self.governor.elapsed, self.bus.seq), self.cancel, lose)
+        served = self._served = Served(lambda: (self.governor.elapsed, self.bus.seq), self.cancel, lose, self, post)
+        # A journal of a package may have no requests.
+        take_requests: Callable[..., object] | None = getattr(self._kept, "take_requests", None)
+        if take_requests is not None:
+            take_requests(served.obey)
         taker = self._kept.serve(served.progress, served.cancel, served.lose)
         if taker is not None and content == "journal":
             self.bus.keep_content(taker)
