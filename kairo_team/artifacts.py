@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from typing import Any, Final, Literal, TypeVar, overload
 
-from kairo_team._util.frozen import checked, freeze, freeze_json, freeze_several, known_arguments, plain_text
+from kairo_team._util.frozen import checked, freeze, freeze_json, known_arguments, plain_text
 from kairo_team._util.late_pydantic import adapter, omit_empty, to_json, to_jsonable_python
 from kairo_team.errors import BadOutput
-from kairo_team.files import File
+from kairo_team.files import File, as_files
 from kairo_team.messages import ModelResponse
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ class Artifact:
         if self.data is not None:
             object.__setattr__(self, "data", freeze(self.data))
         if self.files or type(self.files) is not tuple:
-            object.__setattr__(self, "files", freeze_several("Artifact.files", self.files, File))
+            object.__setattr__(self, "files", as_files("Artifact.files", self.files))
 
     @property
     def digest(self) -> str:

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from stat import S_ISREG
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
 
@@ -21,6 +22,7 @@ MOST_BYTES: Final = 20 * 1024 * 1024
 """Most bytes of one file, about what providers take in one request."""
 MOST_SHOWN: Final = 300_000
 """Most bytes of a file that events and pages hold."""
+_NO_FILE: Final = "a file must be a kt.File, such as kt.File(path='photo.png')"
 _LONGEST_NAME: Final = 200
 _LONGEST_URL: Final = 8_000
 _MEDIA_TYPE: Final = re.compile(r"[a-z]+/[a-z0-9][a-z0-9.+_-]*")
@@ -264,6 +266,19 @@ def _unpickled(*values: Any) -> File:
     return made
 
 
+def as_files(where: str, values: Any) -> tuple[File, ...]:
+    """Return files as a tuple; raise `ValueError` for anything else, such as one file without a list."""
+    if isinstance(values, str | bytes | File) or not isinstance(values, Iterable):
+        raise ValueError(
+            f"{where} must be a list of File objects, such as [kt.File(path='photo.png')], not {values!r:.80}"
+        )
+    kept = tuple(cast("Iterable[Any]", values))  # type: ignore[redundant-cast]  # pyright needs it
+    for number, one in enumerate(kept):
+        if not isinstance(one, File):
+            raise ValueError(f"{where}[{number}]: {_NO_FILE}, not {one!r:.80}")
+    return kept
+
+
 def unique(files: Iterable[File]) -> tuple[File, ...]:
     """Return files in order, each content once."""
     return tuple(dict.fromkeys(files))
@@ -306,9 +321,15 @@ def _read(path: Path) -> bytes:
     try:
         if path.is_dir():
             raise ValueError(f"File(path={str(path)!r}) is a directory: give the path of one file")
-        size = path.stat().st_size  # before the read: it may be huge
-        _check_size(size, repr(str(path)))
-        return path.read_bytes()
+        found = path.stat()
+        if not S_ISREG(found.st_mode):
+            # Before it is opened: a device may be endless, and a pipe waits for its writer.
+            raise ValueError(f"File(path={str(path)!r}) is not a regular file: give the path of one file")
+        _check_size(found.st_size, repr(str(path)))  # before the read: it may be huge
+        with path.open("rb") as opened:
+            content = opened.read(MOST_BYTES + 1)  # a file may grow, and those of /proc say that they are empty
+        _check_size(len(content), repr(str(path)))
+        return content
     except OSError as error:
         why = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
         raise ValueError(f"File(path={str(path)!r}) cannot be read: {why}") from None
@@ -383,7 +404,7 @@ def _validated(value: Any) -> File:
     if isinstance(value, File):
         return value
     if not isinstance(value, Mapping):
-        raise ValueError(f"a file must be a kt.File, such as kt.File(path='photo.png'), not {value!r:.80}")
+        raise ValueError(f"{_NO_FILE}, not {value!r:.80}")
     given: dict[str, Any] = dict(cast("Mapping[str, Any]", value))
     # Not `path`: data from a model must not name one.
     if unknown := given.keys() - {"data", "url", "media_type", "name"}:

@@ -108,8 +108,10 @@ class HumanDecision:
         return cls("defer")
 
 
-def check_answer(decision: Any) -> None:
-    """Raise `ValueError` unless it is a `HumanDecision`."""
+def check_answer(question_id: Any, decision: Any) -> None:
+    """Raise `ValueError` unless these are the id of a question and a `HumanDecision`."""
+    if not isinstance(question_id, str):
+        raise ValueError(f"answer takes the id of a question, such as question.id, not {question_id!r:.80}")
     if not isinstance(decision, HumanDecision):
         raise ValueError(f"an answer is a HumanDecision, such as HumanDecision.approve(), not {decision!r:.200}")
 

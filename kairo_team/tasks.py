@@ -233,6 +233,11 @@ class Task(Generic[T_co]):
 
         >>> task = kt.Task.map("read", "Summarise the document `item`.", over="list", max_items=200, role="reader")
         """
+        if not isinstance(over, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers may be untyped
+            raise ValueError(
+                f"Task.map: over is the id of the task that makes the list, not {over!r:.80}; for a list that you "
+                "have, let a function as a member return it"
+            )
         return cls(id, description, over=over, max_items=max_items, **fields)
 
     def __post_init__(self) -> None:

@@ -20,7 +20,7 @@ from kairo_team._util.frozen import (
 from kairo_team._util.late_pydantic import AsTuple
 from kairo_team.artifacts import Artifact, Finding
 from kairo_team.budget import Usage, check_count
-from kairo_team.files import File
+from kairo_team.files import File, as_files
 from kairo_team.messages import Message
 from kairo_team.tasks import Task
 from kairo_team.team import TeamConfig
@@ -290,6 +290,6 @@ class EvaluationContext:
         object.__setattr__(self, "prior_verdicts", prior)
         transcript = freeze_several("EvaluationContext.transcript", self.transcript, Message)
         object.__setattr__(self, "transcript", transcript)
-        object.__setattr__(self, "files", freeze_several("EvaluationContext.files", self.files, File))
+        object.__setattr__(self, "files", as_files("EvaluationContext.files", self.files))
         upstream = freeze_named("EvaluationContext.upstream", self.upstream, Artifact)
         object.__setattr__(self, "upstream", upstream)

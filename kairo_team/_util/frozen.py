@@ -228,6 +228,13 @@ class FrozenDict(dict[str, Any]):
     def __missing__(self, key: object) -> NoReturn:
         raise KeyError(f"no {key!r} here; there is {', '.join(sorted(map(repr, self))) or 'nothing'}")
 
+    if not TYPE_CHECKING:  # type checkers would allow any attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(
+                f"JSON values have no attribute {name!r}: write [{name!r}], or artifact.data_as(Type).{name}"
+            )
+
     def __hash__(self) -> int:  # type: ignore[override]  # dict sets it to None
         return hash(frozenset(self.items()))
 

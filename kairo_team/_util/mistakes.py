@@ -103,6 +103,10 @@ _ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = {
     "Task": {
         "agent": "name a role or a member of the team: role='writer' or member='writer'",
         **dict.fromkeys(("context", "data"), "JSON values for the member are its inputs: inputs={'age': 10}"),
+        **dict.fromkeys(
+            ("map", "for_each", "foreach", "each", "items"),
+            "a task for each item of a list is kt.Task.map(id, description, over='list', max_items=200)",
+        ),
     },
     "ExpertTeamCoordinator": {"rubric": "it is an evaluator: evaluator=rubric"},
     "ModelLimit": {

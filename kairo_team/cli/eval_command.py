@@ -61,6 +61,10 @@ _METRICS: Final = (
 _COMPARED: Final = ("change", "change_low", "p_value")
 _OF_RUNS: Final = ("agreement", "kappa", "accepted_pass_rate", "refused_pass_rate", "drift", "drift_p_value")
 """Metrics that only an eval of finished runs has."""
+_AMOUNTS: Final = ("dollars", "tokens", "seconds", "seconds_p95")
+"""Metrics that are no shares."""
+_SIGNED: Final = ("change", "change_low", "kappa", "drift")
+"""Metrics that may be below 0."""
 _NOT_OF_RUNS: Final = ("flip_rate", "seconds", "seconds_p95")
 _SELECTS: Final = ("team", "since", "sample", "seed")
 """Names that --runs may have."""
@@ -362,7 +366,9 @@ def _read_selection(text: str) -> dict[str, Any]:
     found: dict[str, str] = {}
     for part in re.split(r",(?=\s*[a-z]+\s*=)", text):
         name, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals or name not in _SELECTS:
+        if not equals:
+            raise Refusal(f"--runs {text!r:.200}: {name!r:.80} has no value: write team={name:.80}")
+        if name not in _SELECTS:
             raise Refusal(f"--runs {text!r:.200}: it may have {known(_SELECTS)}, not {name!r:.80}")
         if name in found:
             raise Refusal(f"--runs {text!r:.200} names {name!r} twice")
@@ -428,7 +434,14 @@ def _requirement(text: str, job: EvalJob, *, compared: bool, runs: bool) -> Requ
     if match[1] not in metrics:
         hint = "" if compared or match[1] not in _COMPARED else "; that one needs --compare"
         raise Refusal(f"--require {text!r}: there is no metric {match[1]!r}; there are {known(metrics)}{hint}")
-    return Requirement(text.strip(), match[1], match[2], bound / 100 if match[4] else bound)
+    bound = bound / 100 if match[4] else bound
+    if match[1] not in _AMOUNTS and not (-1 if match[1] in _SIGNED else 0) <= bound <= 1:
+        least = -1 if match[1] in _SIGNED else 0
+        raise Refusal(
+            f"--require {text!r}: {match[1]} is a share from {least} to 1: write a bound such as {match[1]}>=0.9 or "
+            f"{match[1]}>=90%"
+        )
+    return Requirement(text.strip(), match[1], match[2], bound)
 
 
 def _show(found: EvalResult | RejudgedRuns, compared: Comparison | None, unmet: Sequence[str], screen: Screen) -> None:

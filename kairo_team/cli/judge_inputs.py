@@ -96,6 +96,8 @@ def _rubric_of_data(file: Path) -> Rubric:
 
 def read_judge(stack: ExitStack, text: str) -> Any:
     """Return a model's name unchanged, or the object that FILE.py:NAME names."""
+    if text.endswith(".py"):
+        raise Refusal(f"--judge {text!r:.200} is a file: name the judge that it builds, such as {text:.200}:judge")
     if ".py:" not in text:
         return text
     module, file, name = _module(stack, text, "a chat model or an agent")

@@ -272,7 +272,7 @@ class MemoryJournal:
 
         Raises `NoQuestion` if no open question has this id, and `Misuse` if the answer differs from the first one.
         """
-        check_answer(decision)
+        check_answer(question_id, decision)
         with self.storage.lock:
             self.check()
             asked = self.storage.questions.get(question_id)

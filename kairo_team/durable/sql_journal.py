@@ -355,7 +355,7 @@ class SqlJournal(ABC):
         ends suspended. `by` names the person who answers. Raises `NoQuestion` if no open question has this id, and
         `Misuse` if the answer differs from the first one.
         """
-        check_answer(decision)
+        check_answer(question_id, decision)
         with self.database.writing() as connection:
             row = connection.execute("SELECT decision FROM question WHERE id = ?", (question_id,)).fetchone()
             if row is None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable
 from decimal import Decimal
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeGuard, TypeVar, cast
 
 from anyio.lowlevel import checkpoint
 
@@ -122,11 +122,16 @@ class ScriptedModel(FunctionModel):
         files: Iterable[str] = ("*",),
     ) -> None:
         self._script: Script[Reply] = Script(replies, f"ScriptedModel {name!r}")
+        self._script.check(_is_reply, "a text, an exception or kt.ModelResponse('', [kt.ToolCall('1', 'name', {...})])")
         super().__init__(lambda _: self._script.take(), name=name, dollars_per_token=dollars_per_token, files=files)
 
     def assert_complete(self) -> None:
         """Raise `AssertionError` unless there was exactly one call for each reply."""
         self._script.assert_complete()
+
+
+def _is_reply(item: object) -> bool:
+    return isinstance(item, str | ModelResponse)
 
 
 def _words(request: ModelRequest) -> int:
@@ -170,6 +175,10 @@ Failure = BaseException | type[BaseException]
 """An exception in a script, which is raised instead of returned."""
 
 
+def _is_failure(item: object) -> TypeGuard[Failure]:
+    return isinstance(item, BaseException) or (isinstance(item, type) and issubclass(item, BaseException))
+
+
 class Script(Generic[T]):
     """Items in order. An exception among them is raised; a call beyond the last item is an error."""
 
@@ -188,9 +197,15 @@ class Script(Generic[T]):
         if self._asked > len(self._items):
             raise AssertionError(f"{self._what}: call {self._asked} of a script of {len(self._items)}")
         item = self._items[self._asked - 1]
-        if isinstance(item, BaseException) or (isinstance(item, type) and issubclass(item, BaseException)):
+        if _is_failure(item):
             raise item
         return cast("T", item)
+
+    def check(self, fits: Callable[[object], bool], takes: str) -> None:
+        """Raise `ValueError` for the first item that neither fits nor is an exception."""
+        for number, item in enumerate(self._items, 1):
+            if not fits(item) and not _is_failure(item):
+                raise ValueError(f"{self._what}: reply {number} is {item!r:.80}, not {takes}")
 
     def assert_complete(self) -> None:
         """Raise `AssertionError` unless there was exactly one call for each item."""

@@ -10,11 +10,11 @@ from io import BytesIO
 from json import loads
 from typing import Any, Final, cast
 
-from kairo_team._util.frozen import freeze_several, known_arguments
+from kairo_team._util.frozen import known_arguments
 from kairo_team._util.late_pydantic import to_json
 from kairo_team._util.masking import MASK, Masker, Span
 from kairo_team.errors import BadExit
-from kairo_team.files import File, kind_of
+from kairo_team.files import File, as_files, kind_of
 from kairo_team.plugin_calls import PLAIN_CALL, problem_of
 
 MAX_RESULT: Final = 50_000
@@ -42,7 +42,7 @@ class ToolResult:
 
     def __post_init__(self) -> None:
         if self.files or type(self.files) is not tuple:
-            object.__setattr__(self, "files", freeze_several("ToolResult.files", self.files, File))
+            object.__setattr__(self, "files", as_files("ToolResult.files", self.files))
         if not isinstance(self.text, str):
             raise ValueError(f"ToolResult.text must be a string, not {self.text!r:.200}")
 

@@ -64,7 +64,7 @@ def test_several_files_and_texts_are_one_result() -> None:
     assert (mixed.text, list(mixed.files)) == (f"Two of them:\n{PHOTO}\n{PAPER}", [PHOTO, PAPER])
     assert result_of(ToolResult("Here.", files=[PHOTO])).files == (PHOTO,)
     assert decode(encode(mixed)) == mixed
-    with pytest.raises(ValueError, match=r"ToolResult.files\[0\] must be a File"):
+    with pytest.raises(ValueError, match=r"ToolResult.files\[0\]: a file must be a kt.File"):
         ToolResult("x", files=["photo.png"])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
 
 

@@ -81,7 +81,7 @@ class Inbox:
             question = self._open.get(question_id)
             if question is None:
                 raise NoQuestion(question_id, self.open, self.withdrawn.get(question_id))
-            check_answer(decision)
+            check_answer(question_id, decision)
             check_same(question_id, self._answers.get(question_id, ("", None))[1], decision)
             if decision.action == "defer":
                 # In one step: others read without the lock.

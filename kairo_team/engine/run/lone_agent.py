@@ -47,7 +47,7 @@ from kairo_team.errors import (
     innermost,
 )
 from kairo_team.events import AttemptFinished, BudgetHalted, Event
-from kairo_team.files import File, unique
+from kairo_team.files import File, as_files, unique
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.halts import reason_of
 from kairo_team.governance.pricing import PriceBook
@@ -123,7 +123,7 @@ async def run_alone(
     role = role_of(role)
     assignment = Assignment(_task_of(task), task, {}, {}, {}) if isinstance(task, str) else task
     if files:
-        assignment = replace(assignment, files=unique([*assignment.files, *files]))
+        assignment = replace(assignment, files=unique([*assignment.files, *as_files("files", files)]))
     _check(assignment, role, output_type, permissions)
     if problems := list(blocked_sources(getattr(agent, "tools", ()), permissions)):
         raise PlanRefused(problems)

@@ -17,7 +17,7 @@ import anyio
 from anyio import get_cancelled_exc_class
 from anyio.lowlevel import checkpoint_if_cancelled
 
-from kairo_team._util.frozen import known_arguments, known_call
+from kairo_team._util.frozen import check_kind, known_arguments, known_call
 from kairo_team._util.masking import Masker, mask_in_log
 from kairo_team._util.plugin_shapes import as_list, check_function, check_instance, check_plug_in
 from kairo_team._util.threads import run_in_thread
@@ -47,6 +47,7 @@ from kairo_team.governance.governor import Governor
 from kairo_team.governance.guardrails import GuardrailChain
 from kairo_team.governance.halts import current_loop
 from kairo_team.governance.pricing import Price, PriceBook
+from kairo_team.human import HumanDecision, check_answer
 from kairo_team.models.governed_model import CallRules
 from kairo_team.models.limits import ModelLimit, ModelLimits
 from kairo_team.models.resolver import ModelResolver
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
     from kairo_team.engine.work.constraints import AskedModel
     from kairo_team.files import File
     from kairo_team.governance.cancel_scope import GovernorScope
-    from kairo_team.human import HumanDecision, HumanRequest
+    from kairo_team.human import HumanRequest
     from kairo_team.results import ModelUsage, TeamResult
     from kairo_team.tasks import TaskGraph
     from kairo_team.tools.made_calls import MadeCalls
@@ -338,6 +339,7 @@ class Runtime:
         for changes in the team. Raises `InsufficientBudget` or `HaltError` if the runtime's own budget, or the run's
         account, does not cover the run, which then keeps waiting.
         """
+        _check_resumed(run_id, team)
         given_one = None if coordinator is None else resolve("coordinator", "coordinator", coordinator)
         digests = digests_of(team, self.templates, given_one)
         taken: Sequence[RecoveredRun] = ()
@@ -426,6 +428,7 @@ class Runtime:
 
         The questions of a run inside another, of a team whose member is a team, are questions of both.
         """
+        check_kind("pending takes the id of a run: it", run_id, str, or_none=True)
         if self.store is not None:
             return self.store.pending(run_id)
         runs = self.runs.handles() if run_id is None else self.runs.waiting_in(run_id)
@@ -438,6 +441,7 @@ class Runtime:
         stays open, behind the others. Raises `NoQuestion` for an id that is not open, `Misuse` for an answer other than
         the first.
         """
+        check_answer(question_id, decision)
         if self.store is not None:
             self.store.answer(question_id, decision)
             return
@@ -664,3 +668,10 @@ class Takings:
             while self._given_back:
                 with suppress(JournalError):
                     await self._given_back.pop().written()
+
+
+def _check_resumed(run_id: object, team: object) -> None:
+    """Raise `ValueError` unless these are an id and a team, which are easily swapped."""
+    takes = "resume takes the id of a run, then the team"
+    check_kind(f"{takes}: the id", run_id, str)
+    check_kind(f"{takes}: the team", team, Team)

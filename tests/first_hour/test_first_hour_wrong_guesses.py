@@ -1,0 +1,175 @@
+"""Guesses that a new user makes from the pages: each is refused at once, in a sentence that says what to write."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import kairo_team as kt
+from kairo_team import files as of_files
+from kairo_team.testing import ScriptedModel
+from tests.first_hour.conftest import Kairo
+from tests.first_hour.mistakes import ANY, EDITED, TEAM, reviewed, run, told
+
+SCRIPTED: Any = ScriptedModel
+CALL = kt.ToolCall("1", "query", {"sql": "select 1"})
+MADE_OF_DATA = kt.Artifact("the clauses", {"clauses": [{"kind": "term"}]})
+
+
+def waiting(folder: Path) -> tuple[Any, kt.HumanRequest]:
+    runtime = kt.Runtime(gate=kt.DeferGate(), journal=kt.SqliteJournal(folder / "runs.db"))
+    run(reviewed(EDITED), runtime=runtime, run_id="tides-1")
+    (question,) = runtime.pending("tides-1")
+    return runtime, question
+
+
+GUESSES: dict[str, tuple[Callable[[], Any], list[str]]] = {
+    "a bare tool call in a script": (
+        lambda: SCRIPTED(["one", CALL]),
+        ["ScriptedModel 'test:scripted': reply 2 is", "kt.ModelResponse('', [kt.ToolCall('1', 'name', {...})])"],
+    ),
+    "a list of tool calls in a script": (lambda: SCRIPTED([[CALL]]), ["reply 1 is [ToolCall(", "kt.ModelResponse"]),
+    "a dict in a script": (lambda: SCRIPTED([{"answer": 42}]), ["reply 1 is {'answer': 42}", "a text"]),
+    "a field of data as an attribute": (
+        lambda: ANY.Artifact.data.__get__(MADE_OF_DATA).clauses,
+        ["JSON values have no attribute 'clauses'", "write ['clauses']"],
+    ),
+    "a map by its name": (lambda: ANY.Task("read", "Read.", map=["a"]), ["Task takes no 'map'", "kt.Task.map("]),
+    "a map by another name": (lambda: ANY.Task("read", "Read.", for_each="list"), ["no 'for_each'", "kt.Task.map("]),
+    "a list to map over": (
+        lambda: ANY.Task.map("read", "Read.", over=["a", "b"], max_items=2),
+        ["the id of the task that makes the list", "not ['a', 'b']"],
+    ),
+    "one file without a list": (
+        lambda: ANY.MiniAgent("m").run_sync("Read.", files=kt.File(data=b"%PDF-1", name="a.pdf")),
+        ["files must be a list of File objects, such as [kt.File(path='photo.png')]"],
+    ),
+    "a path among the files": (
+        lambda: ANY.MiniAgent("m").run_sync("Read.", files=["a.pdf"]),
+        ["files[0]: a file must be a kt.File, such as kt.File(path='photo.png'), not 'a.pdf'"],
+    ),
+    "a file in an artifact by its path": (
+        lambda: ANY.Artifact("Read.", files=[Path("a.pdf")]),
+        ["Artifact.files[0]: a file must be a kt.File, such as kt.File(path='photo.png')"],
+    ),
+    "the team before the run's id": (
+        lambda: anyio.run(ANY.Runtime().resume, TEAM, "tides-1"),
+        ["resume takes the id of a run, then the team: the id must be a string, not Team("],
+    ),
+    "no team to resume with": (
+        lambda: anyio.run(ANY.Runtime().resume, "tides-1", "desk"),
+        ["resume takes the id of a run, then the team: the team must be a Team, not 'desk'"],
+    ),
+    "a team where an id belongs": (
+        lambda: ANY.Runtime().pending(TEAM),
+        ["pending takes the id of a run: it must be a string or None, not Team("],
+    ),
+}
+
+
+@pytest.mark.parametrize(("guess", "parts"), GUESSES.values(), ids=GUESSES)
+def test_a_wrong_guess_is_told_what_to_write(guess: Callable[[], Any], parts: list[str]) -> None:
+    try:
+        said = told(guess)
+    except AttributeError as error:
+        said = str(error)
+    assert [part for part in parts if part not in said] == [], said
+
+
+def test_a_question_is_answered_by_its_id(tmp_path: Path) -> None:
+    runtime, question = waiting(tmp_path)
+    with pytest.raises(ValueError, match=r"takes the id of a question, such as question\.id, not HumanRequest"):
+        runtime.answer(question, kt.HumanDecision.approve())
+    with pytest.raises(ValueError, match=r"takes the id of a question, such as question\.id, not HumanRequest"):
+        runtime.store.answer(question, kt.HumanDecision.approve())
+    runtime.answer(question.id, kt.HumanDecision.approve())
+
+
+def test_data_of_json_can_still_be_copied_and_asked_for_what_it_has() -> None:
+    data: Any = MADE_OF_DATA.data
+    assert data.get("clauses")
+    assert not hasattr(data, "__array__")
+    assert getattr(data, "clauses", None) is None
+
+
+# ------------------------------------------------------------------ what is no file, or grows while it is read
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="this system has no endless file")
+def test_an_endless_file_is_refused_before_it_is_read() -> None:
+    with pytest.raises(ValueError, match="is not a regular file: give the path of one file"):
+        kt.File(path="/dev/zero")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_is_refused_and_nobody_waits_for_its_writer(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    with pytest.raises(ValueError, match="is not a regular file"):
+        kt.File(path=tmp_path / "pipe.png")
+
+
+def test_a_file_that_says_it_is_empty_and_is_not_is_read_up_to_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of /proc do so, and a file may grow while it is read."""
+    (tmp_path / "grows.txt").write_bytes(b"x" * 101)
+    monkeypatch.setattr(of_files, "MOST_BYTES", 100)
+    monkeypatch.setattr(Path, "stat", lambda self, **_: os.stat_result((0o100644, 0, 0, 0, 0, 0, 0, 0, 0, 0)))
+    with pytest.raises(ValueError, match="has 101 bytes, a File at most"):
+        kt.File(path=tmp_path / "grows.txt")
+
+
+# ------------------------------------------------------------------ evals and judges at the command line
+
+
+RUBRIC = "criteria: [{id: moon, text: it names the moon, check: {contains: moon}}]\n"
+DESK = """from pathlib import Path
+import kairo_team as kt
+
+team = kt.Team("desk", [kt.Member("writer", lambda assignment: Path("ran.txt").write_text("ran") and "The moon.")])
+"""
+JUDGED = "criteria: [{id: plain, text: it is plain, by: judge}]\n"
+TYPED = {
+    "a share in per cent without its sign": (
+        ["eval", "cases.jsonl", "--team", "desk.py", "--rubric", "rubric.yaml", "--require", "pass_rate>=90"],
+        ["--require 'pass_rate>=90'", "is a share from 0 to 1", "pass_rate>=0.9 or pass_rate>=90%"],
+    ),
+    "a share below nothing": (
+        ["eval", "cases.jsonl", "--team", "desk.py", "--rubric", "rubric.yaml", "--require", "score<=-3"],
+        ["--require 'score<=-3'", "is a share from 0 to 1"],
+    ),
+    "runs by the team's name alone": (
+        ["eval", "--runs", "desk", "--journal", "runs.db", "--rubric", "rubric.yaml"],
+        ["--runs 'desk'", "write team=desk"],
+    ),
+    "the judge's file without its name": (
+        ["judge", "try", "judged.yaml", "text.txt", "--judge", "desk.py"],
+        ["--judge 'desk.py' is a file: name the judge that it builds, such as desk.py:judge"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("typed", "parts"), TYPED.values(), ids=TYPED)
+def test_a_wrong_guess_at_the_command_line_is_refused_before_anything_is_paid(
+    kairo: Kairo, folder: Path, typed: list[str], parts: list[str]
+) -> None:
+    for name, text in {"desk.py": DESK, "rubric.yaml": RUBRIC, "judged.yaml": JUDGED, "text.txt": "Tides."}.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    (folder / "cases.jsonl").write_text('{"input": "Explain tides."}\n', encoding="utf-8")
+    said = kairo(*typed)
+    assert said.code == 2, said.out + said.err
+    assert [part for part in parts if part not in said.err] == [], said.err
+    assert not (folder / "ran.txt").exists()
+
+
+def test_a_metric_that_is_no_share_takes_any_bound(kairo: Kairo, folder: Path) -> None:
+    (folder / "desk.py").write_text(DESK, encoding="utf-8")
+    (folder / "rubric.yaml").write_text(RUBRIC, encoding="utf-8")
+    (folder / "cases.jsonl").write_text('{"input": "Explain tides."}\n', encoding="utf-8")
+    requires = [word for bound in ("tokens<=90", "seconds<=90", "dollars<=2") for word in ("--require", bound)]
+    assert kairo("eval", "cases.jsonl", "--team", "desk.py", "--rubric", "rubric.yaml", *requires).code == 0
