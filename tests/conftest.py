@@ -149,9 +149,9 @@ def can_run(item: pytest.Item) -> bool:
 def loop_of(item: pytest.Item) -> str | None:
     """Return the event loop that is a parameter of a test, or None; tests that begin a loop themselves name it too."""
     parameters: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
-    backend = parameters.get("anyio_backend", parameters.get("backend"))
-    loop = backend[0] if isinstance(backend, tuple) else backend
-    return loop if loop in virtual_time_backends else None
+    backend: Any = parameters.get("anyio_backend", parameters.get("backend"))
+    loop: Any = backend[0] if isinstance(backend, tuple) else backend
+    return str(loop) if loop in virtual_time_backends else None
 
 
 def kit_of_strangers(item: pytest.Item) -> Any:

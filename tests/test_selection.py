@@ -121,7 +121,7 @@ def test_what_a_run_leaves_out_as_a_whole_is_not_made(expression: str, marks: se
 def test_a_test_that_hangs_is_ended_with_the_stack_of_every_thread(tmp_path: Path) -> None:
     """Also one that waits for a thread for ever, with its output captured."""
     (tmp_path / "test_it.py").write_text(HANGS)
-    command = [
+    command: list[str | Path] = [
         sys.executable,
         "-m",
         "pytest",
