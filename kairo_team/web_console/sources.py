@@ -188,6 +188,7 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Release what the source took for the console."""
+        return
 
 
 class JournalSource(Source):
