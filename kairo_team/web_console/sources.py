@@ -209,6 +209,7 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Release what the source took for the console."""
+        return
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,11 +86,11 @@ class Dispatcher:
         """Called when no further task can start."""
         self.on_cut_attempt: Callable[[TaskRun, int, str | None], None] | None = None
         """Called for an attempt that is cut short, with its number and the reason."""
-        self.on_ending: Callable[[str, str | None], object] = _nothing_of
+        self.on_ending: Callable[[str, str | None], object] = _nothing
         """Called with a task's id and the reason of its end, before that end is emitted."""
         self.on_ended: Callable[[TaskRun], None] | None = None
         """Called for each task that has ended."""
-        self.on_due: Callable[[Entry], None] = _nothing_due
+        self.on_due: Callable[[Entry], None] = _nothing
         """Called for a task that has a condition or grows, when it can proceed."""
         self._governors = governors
         self._emit = emit
@@ -682,15 +682,7 @@ def _needs_one(lost: Entry) -> str:
     return f"it needs {lost.task.id!r}, which was not accepted"
 
 
-def _nothing() -> None:
-    """Do nothing."""
-
-
-def _nothing_of(_task_id: str, _why: str | None) -> None:
-    """Do nothing."""
-
-
-def _nothing_due(_entry: Entry) -> None:
+def _nothing(*_of: object) -> None:
     """Do nothing."""
 
 
