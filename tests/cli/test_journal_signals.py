@@ -8,6 +8,7 @@ import re
 import shlex
 import signal
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,18 @@ def reply""", 1).replace("FunctionModel(reply,", "FunctionModel(reply_late,")  #
     assert used is not None
     assert int(used[1]) > 40, "the whole hold of the call that has no answer"
     assert re.search(rf"INTERRUPTED  after .*, {used[1]} tokens", out)
+
+
+def test_a_run_that_is_killed_before_it_takes_a_request_has_not_done_it(
+    kairo: Any, book: Path, waiting: subprocess.Popen[str]
+) -> None:
+    stop_between_commits(waiting.pid, book)
+    killed = threading.Timer(1.0, waiting.kill)
+    killed.start()
+    said = kairo("top-up", RUN, "--add", "tokens=5")
+    killed.join()
+    assert said.code == 2
+    assert f"run '{RUN}': it is interrupted, and nothing was changed" in said.err
 
 
 def test_what_leaves_at_once_still_prints_the_command_last(kairo: Any, team_file: TeamFile, book: Path) -> None:

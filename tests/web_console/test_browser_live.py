@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from queue import Queue
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 pytest.importorskip("uvicorn", reason="the console needs the extra console")
 
 import kairo_team as kt
+from kairo_team import events
 from kairo_team._util.threads import run_in_thread
 from tests.browsing import barriers
 from tests.web_console.visiting import person
@@ -94,3 +96,52 @@ def _write(model: Writer, page: Any, *texts: str) -> None:
                 break
             page.wait_for_timeout(100)
         page.get_by_text(text.strip()).first.wait_for()
+
+
+async def elsewhere(path: Path, link: Queue[str], end: Queue[str]) -> kt.TeamResult:
+    """Run a team on one journal, with a console on another of the same file, as in another process."""
+
+    async def work(assignment: kt.Assignment) -> str:
+        if assignment.task.id == "draft":
+            await run_in_thread(end.get)
+        return "made"
+
+    plan = kt.TaskGraph([kt.Task("draft", "Write."), kt.Task("edit", "Edit.", depends_on=["draft"])])
+    request = kt.TeamExecutionRequest("g", plan=plan, run_id="live-1", config=kt.TeamConfig(budget=kt.Budget(9_000)))
+    journal, other = kt.SqliteJournal(path), kt.SqliteJournal(path)
+    try:
+        async with kt.Runtime(journal=journal) as runtime:
+            with kt.console(other, person="ada") as console:
+                run = await runtime.start(kt.Team("t", [kt.Member("m", work)]), request)
+                async for event in run.events():
+                    if isinstance(event, events.AttemptStarted):  # now the run is recorded
+                        break
+                link.put(console.link)
+                return await run.result()
+    finally:
+        journal.close()
+        other.close()
+
+
+def test_a_run_of_another_process_gets_budget_and_loses_a_branch(chromium: Any, tmp_path: Path) -> None:
+    link: Queue[str] = Queue()
+    end: Queue[str] = Queue()
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(anyio.run, elsewhere, tmp_path / "runs.db", link, end)
+        try:
+            with person(chromium, link.get(timeout=60), "run?id=live-1") as page:
+                page.click("#top-up > summary")
+                page.fill("#more-tokens", "1,000")
+                page.click("text=Raise it")
+                page.wait_for_selector("text=budget raised")
+                page.goto(page.url.partition("/run")[0] + "/run/task?id=live-1&task=edit")
+                page.click("#cancel-this > summary")
+                page.click("text=End this task")
+                page.wait_for_selector("text=the task is being cancelled")
+        finally:
+            end.put(END)
+        result = ended.result(60)
+    assert result.budget is not None
+    assert result.budget.budget.tokens == 10_000
+    assert str(result.outcomes[1].status) == "skipped"
+    assert "cancelled by ada in the console" in str(result.outcomes[1].error)
