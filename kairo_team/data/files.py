@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
+from kairo_team._util.reply_json import without_doubles
 from kairo_team.errors import MissingExtra, first_of, known
 
 T = TypeVar("T")
@@ -97,7 +98,7 @@ def read_lines(text: str, example: str, make: Callable[[dict[str, Any], int], T]
 
 def _object(line: str, example: str) -> dict[str, Any]:
     try:
-        found: Any = json.loads(line)
+        found: Any = json.loads(line, object_pairs_hook=without_doubles)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"it is not JSON ({str(error).partition(':')[0]})") from None
     if not isinstance(found, dict):
