@@ -12,7 +12,7 @@ from kairo_team.errors import FailedControl, HaltError, InsufficientBudget, Kair
 from kairo_team.evaluators.judged import JudgedStrategy, suspect, suspected
 from kairo_team.evaluators.judging import asking_options, called, check_judge
 from kairo_team.evaluators.rubric import Rubric
-from kairo_team.plugin_calls import failure_of, log_error, words_of
+from kairo_team.plugin_calls import failure_of, log_error, sentence_of
 from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class AgentEvaluationStrategy(JudgedStrategy):
                 raise
             if not isinstance(innermost(error), KairoError):  # an invalid reply is named in the verdict and not logged
                 log_error(called(self.judge), f"on task {context.task.id!r}", error)
-            why = f"{called(self.judge)}: {words_of(innermost(error))}"
+            why = f"{called(self.judge)}: {sentence_of(error)}"
             return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, why)
 
     async def _ask(self, review: Review, context: EvaluationContext) -> EvaluationVerdict:

@@ -14,7 +14,7 @@ from kairo_team.engine.run.lone_agent import part_of, work_alone
 from kairo_team.errors import HaltError, innermost
 from kairo_team.evaluators.calibration.confidence_bounds import Proportion
 from kairo_team.evaluators.pairwise import PairwiseStrategy, Preference
-from kairo_team.plugin_calls import failure_of, words_of
+from kairo_team.plugin_calls import failure_of, sentence_of
 from kairo_team.tasks import Task
 from kairo_team.verdicts import EvaluationContext
 
@@ -136,4 +136,4 @@ async def _compared(strategy: PairwiseStrategy, pair: Pair, task: str, context: 
         error = failure_of(raised)
         if error is None or isinstance(innermost(error), HaltError):  # the budget is used up for all pairs
             raise
-        return ComparedPair(pair, None, words_of(innermost(error)))
+        return ComparedPair(pair, None, sentence_of(error))

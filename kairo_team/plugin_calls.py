@@ -26,7 +26,7 @@ import anyio
 from anyio import NoEventLoopError
 
 from kairo_team._util.open_scopes import cancelled_around, marker
-from kairo_team.errors import BadExit
+from kairo_team.errors import BadExit, KairoError, innermost
 
 T = TypeVar("T")
 
@@ -136,6 +136,12 @@ def words_of(error: BaseException) -> str:
     if isinstance(error, BaseExceptionGroup):
         return problem_of(cast("BaseException", error))
     return _shown(error, str) or type(error).__name__
+
+
+def sentence_of(error: BaseException) -> str:
+    """Return the library's own sentence, or class and text of any other error: a `KeyError` says only its key."""
+    cause = innermost(error)
+    return words_of(cause) if isinstance(cause, KairoError) else problem_of(cause)
 
 
 def shown(value: object, longest: int = 200) -> str:

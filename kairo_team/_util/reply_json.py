@@ -98,7 +98,7 @@ def values_in(text: str, beginnings: str = "{[") -> list[Value]:
 
     An object with a duplicate key counts as broken. `beginnings` are the brackets to look for.
     """
-    decoder = json.JSONDecoder(object_pairs_hook=_without_doubles)
+    decoder = json.JSONDecoder(object_pairs_hook=without_doubles)
     bracket = re.compile(f"[{re.escape(beginnings)}]")
     found: list[Value] = []
     place = 0
@@ -117,7 +117,8 @@ def values_in(text: str, beginnings: str = "{[") -> list[Value]:
     return found
 
 
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object of these keys and values; `ValueError` if a key is given twice."""
     made = dict(pairs)
     if len(made) != len(pairs):
         raise ValueError("a key is given twice")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from kairo_team._util.narrowing import is_list, is_mapping
-from kairo_team._util.reply_json import refuse_constant
+from kairo_team._util.reply_json import refuse_constant, without_doubles
 from kairo_team.errors import MissingExtra, first_of, known
 
 T = TypeVar("T")
@@ -99,7 +99,7 @@ def read_lines(text: str, example: str, make: Callable[[dict[str, Any], int], T]
 
 def _object(line: str, example: str) -> dict[str, Any]:
     try:
-        found: Any = json.loads(line)
+        found: Any = json.loads(line, object_pairs_hook=without_doubles)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"it is not JSON ({str(error).partition(':')[0]})") from None
     if not isinstance(found, dict):

@@ -19,7 +19,16 @@ from kairo_team.coordinators.reviewers import Reviewers
 from kairo_team.durable.sql_journal import SqlJournal
 from kairo_team.engine.records.digests import criteria_digest
 from kairo_team.engine.run.team_run import TeamRun
-from kairo_team.errors import HaltError, InsufficientBudget, Misuse, RunExists, RunFinished, kinds_of, known
+from kairo_team.errors import (
+    HaltError,
+    InsufficientBudget,
+    Misuse,
+    PlanMismatch,
+    RunExists,
+    RunFinished,
+    kinds_of,
+    known,
+)
 from kairo_team.evals.dataset import Case, Dataset, id_of
 from kairo_team.evals.eval_result import EvalResult, Outcome, Trial
 from kairo_team.evaluators.checks.tool_calls import OF_CALLS
@@ -184,6 +193,11 @@ async def _run(job: EvalJob, runtime: Runtime | None, *, take_over: bool) -> Tea
     try:
         again = job.request.run_id, job.team
         return await runtime.resume(*again, coordinator=job.coordinator, take_over=take_over)
+    except PlanMismatch:
+        raise Misuse(
+            f"run {job.request.run_id!r} is another eval, with another dataset, rubric, judge, repeat or team: give "
+            "this one another run_id"
+        ) from None
     except RunFinished:
         ended: TeamResult | None = runtime.store.result(job.request.run_id)
         if ended is None:

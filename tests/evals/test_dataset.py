@@ -58,6 +58,7 @@ def test_a_line_is_a_case_and_only_its_input_must_be_there(tmp_path: Path) -> No
         ('{"input": "x", "context": [1]}', "line 1: .*context"),
         ('{"input": "x"}\n{"input": 3}\n{"output": "x"}', "line 2: .*; line 3: "),
         ('{"input": "x", "id": "a"}\n{"input": "y", "id": "a"}', "given twice: 'a'"),
+        ('{"input": "x", "input": "y"}', r"line 1: it is not JSON \(a key is given twice\)"),
         ("", "at least one case"),
     ],
 )

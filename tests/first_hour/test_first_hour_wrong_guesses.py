@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import pytest
 
 import kairo_team as kt
 from kairo_team import files as of_files
-from kairo_team.testing import ScriptedModel
+from kairo_team.errors import Misuse
+from kairo_team.evals import Case, Dataset, EvalResult, run_eval
+from kairo_team.testing import FunctionModel, ScriptedModel
 from tests.first_hour.conftest import Kairo
-from tests.first_hour.mistakes import ANY, EDITED, TEAM, reviewed, run, told
+from tests.first_hour.mistakes import ANY, EDITED, MOON, PLAIN, TEAM, reviewed, run, told
 
 SCRIPTED: Any = ScriptedModel
 CALL = kt.ToolCall("1", "query", {"sql": "select 1"})
@@ -173,3 +176,22 @@ def test_a_metric_that_is_no_share_takes_any_bound(kairo: Kairo, folder: Path) -
     (folder / "cases.jsonl").write_text('{"input": "Explain tides."}\n', encoding="utf-8")
     requires = [word for bound in ("tokens<=90", "seconds<=90", "dollars<=2") for word in ("--require", bound)]
     assert kairo("eval", "cases.jsonl", "--team", "desk.py", "--rubric", "rubric.yaml", *requires).code == 0
+
+
+async def _evaluated(journal: kt.SqliteJournal, goal: str) -> EvalResult:
+    dataset, runtime = Dataset([Case("one", goal)]), kt.Runtime(journal=journal)
+    return await run_eval(TEAM, dataset, MOON, runtime=runtime, run_id="nightly")
+
+
+def test_another_eval_under_an_id_that_was_used_is_told_to_take_another_id(tmp_path: Path) -> None:
+    journal = kt.SqliteJournal(tmp_path / "runs.db")
+    anyio.run(_evaluated, journal, "Explain tides.")
+    with pytest.raises(Misuse, match="'nightly' is another eval, with another dataset, rubric, judge"):
+        anyio.run(_evaluated, journal, "Explain wind.")
+
+
+def test_the_error_of_a_judge_has_its_class() -> None:
+    """The text of a `KeyError` is only the key, which says nothing alone."""
+    judge = FunctionModel(lambda request: {}["the almanac"], name="test:recorded")
+    tried = anyio.run(partial(PLAIN.try_on, "Tides.", judge=judge))
+    assert tried.verdict.feedback == "the judge 'test:recorded': KeyError: 'the almanac'"
