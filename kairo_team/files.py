@@ -327,7 +327,7 @@ def _read(path: Path) -> bytes:
             raise ValueError(f"File(path={str(path)!r}) is not a regular file: give the path of one file")
         _check_size(found.st_size, repr(str(path)))  # before the read: it may be huge
         with path.open("rb") as opened:
-            content = opened.read(MOST_BYTES + 1)  # a file may grow, and those of /proc say that they are empty
+            content = opened.read(MOST_BYTES + 1)  # a file may grow, and files of /proc report no size
         _check_size(len(content), repr(str(path)))
         return content
     except OSError as error:

@@ -138,7 +138,7 @@ def words_of(error: BaseException) -> str:
     return _shown(error, str) or type(error).__name__
 
 
-def sentence_of(error: BaseException) -> str:
+def sentence_of(error: Exception) -> str:
     """Return the library's own sentence, or class and text of any other error: a `KeyError` says only its key."""
     cause = innermost(error)
     return words_of(cause) if isinstance(cause, KairoError) else problem_of(cause)

@@ -62,7 +62,7 @@ _COMPARED: Final = ("change", "change_low", "p_value")
 _OF_RUNS: Final = ("agreement", "kappa", "accepted_pass_rate", "refused_pass_rate", "drift", "drift_p_value")
 """Metrics that only an eval of finished runs has."""
 _AMOUNTS: Final = ("dollars", "tokens", "seconds", "seconds_p95")
-"""Metrics that are no shares."""
+"""Metrics that are not a share."""
 _SIGNED: Final = ("change", "change_low", "kappa", "drift")
 """Metrics that may be below 0."""
 _NOT_OF_RUNS: Final = ("flip_rate", "seconds", "seconds_p95")

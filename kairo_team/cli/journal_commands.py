@@ -361,7 +361,7 @@ def top_up(
 
     A run that no process has gets its new limits by `kairo resume RUN --budget LIMITS`.
     """
-    desk = cast("Desk", context.obj)
+    desk = desk_of(context)
     more = limited(Budget(), add, "--add")
     if more == Budget():
         raise Refusal("--add says how much more, such as tokens=5,000: a limit is not removed while a run is at work")
@@ -387,7 +387,7 @@ def steer(
     database: DatabaseOption = None,
 ) -> int:
     """Give a directive to a run that is at work in another process: members see it at their next turn."""
-    desk = cast("Desk", context.obj)
+    desk = desk_of(context)
     with opened(journal, database) as book:
         found = find_run(book, run)
         _refuse_ended(book, found)

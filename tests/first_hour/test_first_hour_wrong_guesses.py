@@ -192,6 +192,7 @@ def test_another_eval_under_an_id_that_was_used_is_told_to_take_another_id(tmp_p
 
 def test_the_error_of_a_judge_has_its_class() -> None:
     """The text of a `KeyError` is only the key, which says nothing alone."""
-    judge = FunctionModel(lambda request: {}["the almanac"], name="test:recorded")
+    pages: dict[str, str] = {}
+    judge = FunctionModel(lambda _request: pages["the almanac"], name="test:recorded")
     tried = anyio.run(partial(PLAIN.try_on, "Tides.", judge=judge))
     assert tried.verdict.feedback == "the judge 'test:recorded': KeyError: 'the almanac'"
