@@ -22,6 +22,7 @@ from _pytest.mark.structures import get_unpacked_marks
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kairo_team._util.narrowing import is_tuple
 from kairo_team.testing import virtual_time, virtual_time_backends
 from kairo_team.testing.clocks import Backend
 from tests.browsing import axe, chromium
@@ -150,7 +151,7 @@ def loop_of(item: pytest.Item) -> str | None:
     """Return the event loop that is a parameter of a test, or None; tests that begin a loop themselves name it too."""
     parameters: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
     backend: Any = parameters.get("anyio_backend", parameters.get("backend"))
-    loop: Any = backend[0] if isinstance(backend, tuple) else backend
+    loop: Any = backend[0] if is_tuple(backend) else backend
     return str(loop) if loop in virtual_time_backends else None
 
 
