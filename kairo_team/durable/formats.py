@@ -166,18 +166,18 @@ ALTER TABLE unit ADD COLUMN IF NOT EXISTS priority INTEGER NOT NULL DEFAULT 0
 """
 """Builds before 0.2.0 made some of these tables already, in format 1."""
 _FILE_3: Final = """
-CREATE TABLE request (
+CREATE TABLE IF NOT EXISTS request (
     id TEXT PRIMARY KEY, run_id TEXT NOT NULL, epoch INTEGER NOT NULL, body TEXT NOT NULL, asked_at REAL NOT NULL,
     taken INTEGER NOT NULL DEFAULT 0, answer TEXT
 );
-CREATE INDEX request_by_run ON request (run_id)
+CREATE INDEX IF NOT EXISTS request_by_run ON request (run_id)
 """
 _POSTGRES_3: Final = """
-CREATE TABLE request (
+CREATE TABLE IF NOT EXISTS request (
     id TEXT PRIMARY KEY, run_id TEXT NOT NULL, epoch BIGINT NOT NULL, body TEXT NOT NULL,
     asked_at DOUBLE PRECISION NOT NULL, taken INTEGER NOT NULL DEFAULT 0, answer TEXT
 );
-CREATE INDEX request_by_run ON request (run_id)
+CREATE INDEX IF NOT EXISTS request_by_run ON request (run_id)
 """
 FILE_STEPS: Final = (_FILE_1, _FILE_2, _FILE_3)
 """The statements that make each format of a file out of the one before it."""

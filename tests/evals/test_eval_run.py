@@ -301,7 +301,7 @@ async def test_an_eval_that_was_cut_goes_on_where_it_was(tmp_path: Path) -> None
     other = Dataset([Case("c1", "Another.")], "inputs")
     journal = kt.SqliteJournal(tmp_path / "runs.db")
     async with kt.Runtime(models={"test:x": paid.model()}, journal=journal) as runtime:
-        with pytest.raises(kt.KairoError, match="members"):
+        with pytest.raises(kt.KairoError, match="is another eval"):
             await run_eval(ASKER, other, SHORT, runtime=runtime, run_id="nightly")
     journal.close()
 
