@@ -289,7 +289,7 @@ def test_a_run_is_steered_raised_and_partly_cancelled(chromium: Any, tmp_path: P
 def test_a_run_is_cancelled_and_compared(chromium: Any, book: Path, journal: kt.SqliteJournal) -> None:
     alone(begin, book, "run-2")
     with kt.console(journal, person="ada") as console, person(chromium, console.link, "run?id=run-1") as page:
-        page.get_by_text("to steer it, raise its budget or cancel one task").wait_for()
+        page.get_by_text("No process has this run now: steer it, raise its budget or cancel one task").wait_for()
         page.get_by_text("Cancel this run").click()
         page.get_by_label("Why (optional)").fill("too late")
         page.get_by_role("button", name="End it for good").click()
