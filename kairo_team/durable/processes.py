@@ -77,10 +77,10 @@ class Process:
         Raises the errors of the first connection, and `JournalError` after `close`.
         """
         with self._starting:
-            if self._ends.is_set():
-                raise JournalError(place_of_url(self._url), CLOSED)
             if self._started:
                 return
+            if self._ends.is_set():
+                raise JournalError(place_of_url(self._url), CLOSED)
             with connect_to(self._url, "process") as connection:
                 self._register(connection)
             self._started = True
