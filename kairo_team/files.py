@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
 
 from kairo_team._util.frozen import known_arguments
+from kairo_team._util.narrowing import is_several
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
@@ -268,11 +269,11 @@ def _unpickled(*values: Any) -> File:
 
 def as_files(where: str, values: Any) -> tuple[File, ...]:
     """Return files as a tuple; raise `ValueError` for anything else, such as one file without a list."""
-    if isinstance(values, str | bytes | File) or not isinstance(values, Iterable):
+    if isinstance(values, bytes) or not is_several(values):
         raise ValueError(
             f"{where} must be a list of File objects, such as [kt.File(path='photo.png')], not {values!r:.80}"
         )
-    kept = tuple(cast("Iterable[Any]", values))  # type: ignore[redundant-cast]  # pyright needs it
+    kept = tuple(values)
     for number, one in enumerate(kept):
         if not isinstance(one, File):
             raise ValueError(f"{where}[{number}]: {_NO_FILE}, not {one!r:.80}")

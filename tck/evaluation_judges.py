@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import cycle
 from typing import Any, Final, cast
 
+from kairo_team._util.narrowing import is_list
 from kairo_team.artifacts import Artifact
 from kairo_team.budget import Budget
 from kairo_team.errors import HaltError, InsufficientBudget
@@ -252,6 +253,6 @@ def _emptied(reply: str) -> str:
 def _nothing_in(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _nothing_in(one) for name, one in cast("dict[str, Any]", value).items()}
-    if isinstance(value, list):
-        return [_nothing_in(one) for one in cast("list[Any]", value)]  # type: ignore[redundant-cast]  # pyright needs it
+    if is_list(value):
+        return [_nothing_in(one) for one in value]
     return None

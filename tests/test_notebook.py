@@ -14,6 +14,7 @@ import pytest
 import kairo_team as kt
 from kairo_team.governance import Governor
 from kairo_team.results import TaskOutcome
+from tests.notebooks import output_of
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)> \x1b[31m \u202eabc &amp; \x00"
 ALLOWED = {"div", "b", "table", "tr", "th", "td", "details", "summary", "pre", "img"}
@@ -148,12 +149,7 @@ await kt.run(team, "Explain tides.", budget=kt.Budget(tokens=900))
 
 @pytest.mark.real_time
 def test_a_real_kernel_shows_a_result() -> None:
-    nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed: no notebook is run")
-    nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed: no notebook is run")
-    pytest.importorskip("ipykernel", reason="ipykernel is not installed: no notebook is run")
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)])
-    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
-    (output,) = notebook.cells[0].outputs
+    output = output_of(CELL)
     page = output["data"]["text/html"]
     assert "<h4>Tides</h4>" in page
     assert "<script>" not in page

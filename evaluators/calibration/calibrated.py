@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team._util.frozen import known_arguments
+from kairo_team._util.narrowing import is_several
 from kairo_team.engine.records.digests import criteria_digest
 from kairo_team.evaluators.calibration.certificates import (
     Certificate,
@@ -58,8 +59,8 @@ class CalibratedEvaluationStrategy:
     """
 
     def __init__(self, strategy: EvaluationStrategy, certificates: Iterable[Certificate]) -> None:
-        several = isinstance(certificates, Iterable) and not isinstance(certificates, str)
-        found: tuple[Any, ...] = tuple(cast("Iterable[Any]", certificates)) if several else ()
+        several = is_several(certificates)
+        found: tuple[Any, ...] = tuple(certificates) if several else ()
         strangers = [one for one in found if not isinstance(one, Certificate)]
         if strangers or not several:
             raise ValueError(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
+from kairo_team._util.narrowing import is_several
 from kairo_team.artifacts import Artifact
 from kairo_team.engine.run.lone_agent import part_of, work_alone
 from kairo_team.evaluators.calibration.calibrated import CalibratedEvaluationStrategy, decided_by_itself, sureness
@@ -227,8 +228,7 @@ def _alphas(alpha: float | Mapping[Side, float], delta: float) -> dict[Side, flo
 
 def checked_examples(labelled: Sequence[LabelledArtifact]) -> list[LabelledArtifact]:
     """Return each example once; `ValueError` for anything but labelled examples."""
-    several = isinstance(labelled, Iterable) and not isinstance(labelled, str)
-    examples: list[Any] = list(cast("Iterable[Any]", labelled)) if several else []
+    examples: list[Any] = list(labelled) if is_several(labelled) else []
     strangers = [one for one in examples if not isinstance(one, LabelledArtifact)]
     if strangers or not examples:
         wrong = repr(strangers[0] if strangers else labelled)

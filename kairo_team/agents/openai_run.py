@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from agents import Agent, Handoff, Model, RunConfig, RunState
 from agents import handoff as make_handoff
@@ -22,6 +22,7 @@ from agents.run import get_default_agent_runner, set_default_agent_runner
 from anyio import Lock
 from anyio.lowlevel import current_token
 
+from kairo_team._util.narrowing import is_list
 from kairo_team.agents.openai_models import GovernedNativeModel, GovernedProvider
 from kairo_team.agents.openai_tools import ToolBinder, is_agent
 from kairo_team.agents.openai_views import TaskOutput
@@ -156,10 +157,9 @@ class GovernedRun:
 
     def _fill(self, governed: Agent[Any], agent: Agent[Any], *, outermost: bool) -> None:
         for name, value in vars(agent).items():
-            if isinstance(value, list):
-                items = cast("list[Any]", value)  # type: ignore[redundant-cast]  # pyright needs it
+            if is_list(value):
                 # A copy, because a hook may append, and the user's agent stays as it is.
-                object.__setattr__(governed, name, items.copy())
+                object.__setattr__(governed, name, value.copy())
         governed.model = self._model(agent.model)
         governed.handoffs = self._handoffs(agent.handoffs, outermost=outermost)
         if outermost and agent.output_type is None:

@@ -11,13 +11,14 @@ import json
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import anyio
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from kairo_team._util.narrowing import is_list
 from kairo_team._util.version import version_of_library
 from kairo_team.errors import HaltError, InsufficientBudget, KairoError
 from kairo_team.models.address.parts import Refused, a_text, an_object, event, file_from_base64, objects, parsed
@@ -539,9 +540,8 @@ def _old_result(result: Json) -> Json:
 
 def _old(value: Any) -> Any:
     """Return a value of 1.0 as it was in 0.3."""
-    if isinstance(value, list):
-        several = cast("list[Any]", value)  # type: ignore[redundant-cast]  # pyright needs it
-        return [_old(one) for one in several]
+    if is_list(value):
+        return [_old(one) for one in value]
     if not isinstance(value, dict):
         return value
     given = an_object(value, "a value")

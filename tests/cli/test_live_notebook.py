@@ -12,6 +12,7 @@ import pytest
 import kairo_team as kt
 from kairo_team.errors import Misuse
 from kairo_team.views import NotebookView
+from tests.notebooks import output_of
 
 CELL = """
 import kairo_team as kt
@@ -29,12 +30,7 @@ result = await kt.run(team, kt.TeamExecutionRequest("go", plan=plan))
 
 @pytest.mark.real_time
 def test_a_cell_shows_a_run_in_one_output_that_is_drawn_anew() -> None:
-    nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed: no notebook is run")
-    nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed: no notebook is run")
-    pytest.importorskip("ipykernel", reason="ipykernel is not installed: no notebook is run")
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)])
-    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
-    (output,) = notebook.cells[0].outputs
+    output = output_of(CELL)
     lines = output["data"]["text/plain"].splitlines()
     assert lines[0].split()[:5] == ["<b>news</b>", "2", "of", "2", "done"]
     assert lines[1].endswith("0 of 1,000, 0 held, 1,000 free")

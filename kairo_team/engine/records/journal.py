@@ -75,13 +75,15 @@ class Served:
             self._post(partial(self._apply, apply, answer))
 
     def _apply(self, apply: Callable[[Any], object], answer: Callable[[str], object]) -> None:
+        if self._run is None:  # the session has ended meanwhile
+            answer("the run has ended")
+            return
         try:
-            if self._run is not None:  # the session may have ended meanwhile
-                apply(self._run)
+            apply(self._run)
         except Exception as error:  # noqa: BLE001 - the event loop calls this, and an error would end it
             answer(str(error) or type(error).__name__)
         else:
-            answer("" if self._run is not None else "the run has ended")
+            answer("")
 
     def end(self) -> None:
         """Let go of the session."""

@@ -162,8 +162,7 @@ class RunServices:
         `outer_attempt` is the attempt that contains the run: its rules for models and tools apply here too, and first.
         """
         self.run_id, self.models, self.clock = run_id, models, clock
-        self.prices, self.rules, self.prompts = prices, rules, prompts
-        self.journal = journal
+        self.prices, self.rules, self.prompts, self.journal = prices, rules, prompts, journal
         self.kept = kept
         """The journal, if it outlives the process."""
         self.outer_attempt = outer_attempt
