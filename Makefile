@@ -40,7 +40,7 @@ test-all: test rest ## `make test`, then `make rest`
 rest: $(VENV)/.dev ## what `make test` leaves out: PostgreSQL, the other event loop, all mutants, rare seeds
 	@$(SUITE) -m "(exhaustive or service) and not bench and not browser and not long" --hypothesis-profile=exhaustive $(ARGS)
 
-long: $(VENV)/.dev ## what takes many minutes: laws with many examples, two hundred faults and mutants of a cluster, kits over workers
+long: $(VENV)/.dev ## what takes many minutes: laws with many examples, faults and mutants of a cluster, kits over workers
 	@$(SUITE) -m "(long or hypothesis) and not bench and not browser" --hypothesis-profile=exhaustive --timeout=3600 --ignore=tests/mutants tests $(ARGS)
 	@$(BIN)/python -m pytest -m long --timeout=3600 tests/mutants $(ARGS)
 

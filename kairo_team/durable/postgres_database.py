@@ -171,9 +171,13 @@ def check_sessions(url: str) -> None:
         if first.execute(sql).fetchone() == (first.info.backend_pid,):
             return  # no pooler is in between: a pooler gives connections numbers of its own
         with _plain_connection(url, "journal") as second:
-            # A pooler gives the session that was free last, so that both get the same one if none of them keeps it.
+            sessions: tuple[set[int], set[int]] = (set(), set())
+            # A pooler gives the session that was free last: without others both connections get the same one, and among
+            # others one connection gets several. What one session prepares, another does not know.
             for _ in range(_TRIES):
-                if first.execute(sql).fetchone() == second.execute(sql).fetchone():
+                for connection, seen in zip((first, second), sessions, strict=True):
+                    seen.update(connection.execute(sql, prepare=False).fetchone() or ())
+                if len(sessions[0]) > 1 or len(sessions[1]) > 1 or sessions[0] & sessions[1]:
                     raise JournalError(
                         place_of_url(url),
                         "a pooler in front of it works in transaction or statement mode, which loses locks and "

@@ -60,7 +60,7 @@ async def test_kf_g09_no_more_calls_are_under_way_than_allowed(transport: str, h
     most: list[int] = []
 
     async def work(tool: Tool) -> None:
-        most.append(int(await called(tool, seconds=0.05)))
+        most.append(int(await called(tool, together=3)))
 
     async with server.connect() as tools, anyio.create_task_group() as tasks:
         for _ in range(12):

@@ -41,11 +41,14 @@ def files_read(path: str) -> str:
 
 
 @server.tool()
-async def busy(seconds: float) -> int:
-    """Work for a while; returns the most calls that were under way at once."""
+async def busy(together: int) -> int:
+    """Work until so many calls are under way at once, and a little longer; returns the most that were."""
     Load.now += 1
     Load.most = max(Load.most, Load.now)
-    await anyio.sleep(seconds)
+    with anyio.move_on_after(20):
+        while Load.most < together:
+            await anyio.sleep(0.01)
+    await anyio.sleep(0.05)
     Load.now -= 1
     return Load.most
 
