@@ -7,6 +7,7 @@ import gc
 import os
 import re
 import ssl
+import warnings
 from collections.abc import Generator
 from functools import cache
 from importlib import import_module
@@ -66,6 +67,14 @@ def anyio_backend(request: pytest.FixtureRequest) -> Backend:
     return (name, {}) if real else virtual_time(name)
 
 
+@pytest.fixture
+def swept() -> None:
+    """Free what earlier tests left behind: a test that collects garbage is not to be blamed for theirs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gc.collect()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _one_tls_context() -> Generator[None]:
     """Let all clients of providers share a TLS context: to read the certificates takes longer than most tests."""
@@ -105,6 +114,8 @@ def left_out(expression: str) -> frozenset[str]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave to `make rest` what shows a behaviour once more: on the other event loop, with other parameters.
 
+    To `make long` where a server shows it, since `make rest` has the first of those.
+
     A test of both event loops stays with one of them, by turns, so that every part of the library meets both. And mark
     single tests of a kit as its class says, which must not override them, and what asks for a database server.
     """
@@ -129,16 +140,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if marker is not None:
             name = _sample_of(item, marker.args)
             if name in seen:
-                item.add_marker(pytest.mark.exhaustive)
+                _leave_out(item)
             seen.add(name)
         elif loop_of(item) is not None and item.get_closest_marker("exhaustive") is None:
             loops.setdefault(_LOOP.sub("", item.nodeid, count=1), []).append(item)
     for name, same in loops.items():
         stays = crc32(name.encode()) % len(same)  # neither `hash`, which differs a process, nor the order of collection
         for item in same[:stays] + same[stays + 1 :]:
-            item.add_marker(pytest.mark.exhaustive)
+            _leave_out(item)
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: item.path.name not in LONGEST)
+
+
+def _leave_out(item: pytest.Item) -> None:
+    """Mark a test that shows a behaviour once more."""
+    item.add_marker(pytest.mark.long if item.get_closest_marker("service") else pytest.mark.exhaustive)
 
 
 def can_run(item: pytest.Item) -> bool:

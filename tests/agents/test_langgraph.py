@@ -219,6 +219,7 @@ async def test_on_trio_it_says_that_langgraph_needs_asyncio(anyio_backend: str) 
     assert "LangGraph runs its agents on asyncio alone" in result["t"].error
 
 
+@pytest.mark.usefixtures("swept")
 async def test_a_run_leaves_nothing_behind() -> None:
     before = {id(found) for found in gc.get_objects() if isinstance(found, GraphAttempt | Followed)}
     await work(graph_of(*[asking(Scripted())] * 4, side_by_side=True))

@@ -238,7 +238,7 @@ def test_ctrl_c_in_that_scene_ends_the_demo_and_leaves_nothing(
 
 
 @pytest.mark.local_model
-@pytest.mark.exhaustive
+@pytest.mark.long  # `make demo` is what it looks at
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs the signals of POSIX")
 def test_the_whole_demo_on_the_embedded_model(tmp_path: Path) -> None:
     """As a program without a terminal: every scene has its content, and only the report and its runs are left."""

@@ -14,6 +14,7 @@ from tests.cluster.server import need_postgres
 chaos: Any = pytest.importorskip("benchmarks.chaos.__main__", reason="the benchmarks are no part of the wheel")
 account: Any = pytest.importorskip("benchmarks.chaos.account", reason="the benchmarks are no part of the wheel")
 
+
 # The first one is a step of CI.
 @pytest.mark.parametrize(
     ("faults", "pooled"),

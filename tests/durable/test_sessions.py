@@ -464,6 +464,7 @@ async def test_a_list_of_ended_runs_reads_no_step_and_says_what_their_results_sa
 
 
 @pytest.mark.parametrize("kind", [MemoryJournal, kt.SqliteJournal])
+@pytest.mark.usefixtures("swept")
 async def test_a_run_that_waits_keeps_nothing_of_its_session(tmp_path: Path, kind: type[Any]) -> None:
     """A process of many runs has many that wait, some of which others resume."""
     journal: Any = kind() if kind is MemoryJournal else kind(tmp_path / "runs.db")

@@ -76,6 +76,7 @@ async def test_whatever_it_says_there_is_a_verdict_from_the_menu_paid_by_the_rev
     assert {(event.model, event.member) for event in recorder.of(events.ModelCalled)} == {(JUDGE, None)}
 
 
+@pytest.mark.long
 async def test_a_team_with_it_ends_within_its_budget_and_the_judge_within_its_share() -> None:
     coordinator = ExpertTeamCoordinator(evaluator=RUBRIC, judge=JUDGE)
     config = kt.TeamConfig(budget=kt.Budget(tokens=9_000), max_feedback_rounds=1)

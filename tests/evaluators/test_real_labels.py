@@ -33,6 +33,7 @@ def test_the_promise_is_kept_on_every_real_judge(judge: str) -> None:
 
 
 @pytest.mark.exhaustive  # it counts tables of the docs
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {})])  # it asks nothing of the event loop
 async def test_the_tables_of_panels_orders_and_people_are_what_is_counted() -> None:
     strategies = DOCS.joinpath("strategies.md").read_text("utf-8")
     assert real_labels.draw_orders() in strategies

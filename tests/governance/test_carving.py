@@ -385,6 +385,7 @@ def test_a_governor_shows_its_path_and_budget() -> None:
     assert repr(team.reserve(tokens=5, dollars="0.5")) == "<Reservation on 'team': 5 tokens, $0.5, 0 tool calls, open>"
 
 
+@pytest.mark.usefixtures("swept")
 def test_a_closed_child_takes_less_than_a_kilobyte() -> None:
     team = Governor(Budget(tokens=10**9), name="team")
     names = [f"task-{number}" for number in range(5_000)]

@@ -74,6 +74,7 @@ async def test_a_function_model_may_be_async_and_has_a_price() -> None:
     assert model.price(kt.Usage(5, 3)) == Decimal("0.08")
 
 
+@pytest.mark.usefixtures("swept")
 async def test_a_call_that_is_cancelled_at_once_leaves_no_coroutine_behind() -> None:
     asked: list[kt.ModelRequest] = []
 
@@ -81,7 +82,6 @@ async def test_a_call_that_is_cancelled_at_once_leaves_no_coroutine_behind() -> 
         asked.append(request)
         return "late"
 
-    gc.collect()  # what other tests left behind is not of this one
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with anyio.CancelScope() as scope:

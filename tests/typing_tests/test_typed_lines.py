@@ -32,7 +32,7 @@ def mypy(path: Path) -> dict[int, str]:
     return {int(one[2]): one[3] for one in lines if one is not None and one[1].endswith(path.name)}
 
 
-@pytest.mark.parametrize("checker", [pyright, pytest.param(mypy, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("checker", [pyright, pytest.param(mypy, marks=pytest.mark.long)])
 def test_a_type_checker_finds_the_wrong_lines_and_no_others(
     checker: Callable[[Path], dict[int, str]], tmp_path: Path
 ) -> None:

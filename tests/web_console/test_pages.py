@@ -358,6 +358,7 @@ async def test_only_what_has_changed_is_sent(monkeypatch: pytest.MonkeyPatch) ->
     assert [body for _, body in await messages(name, two)] == [two], "and is sent what it missed"
 
 
+@pytest.mark.usefixtures("swept")
 async def test_the_changes_of_an_artifact_have_no_secret_where_nobody_knows_it(tmp_path: Path) -> None:
     """An attempt is recorded as it was made: what a page shows of it must come from the question."""
     secret = "hunter2hunter2"

@@ -47,6 +47,7 @@ async def draw_in(runtime: kt.Runtime, *files: kt.File, text: str = "Drawn.") ->
     return await kt.run(team, "Draw.", plan=kt.TaskGraph([kt.Task("draw", "Draw.")]), run_id="run-1", runtime=runtime)
 
 
+@pytest.mark.usefixtures("swept")
 def test_images_are_shown_and_others_are_saved_and_none_can_do_harm(tmp_path: Path) -> None:
     async def record() -> None:
         journal = kt.SqliteJournal(tmp_path / "runs.db")

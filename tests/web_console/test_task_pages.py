@@ -360,6 +360,7 @@ async def test_a_run_that_is_not_recorded_says_how_far_it_is(journal: kt.SqliteJ
         live.close()
 
 
+@pytest.mark.usefixtures("swept")
 async def test_a_map_shows_what_its_tasks_cost_and_a_failed_task_makes_nothing_more(journal: kt.SqliteJournal) -> None:
     model = FunctionModel(lambda _: "said", name="test:provider")
 
