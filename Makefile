@@ -31,7 +31,7 @@ demo: $(VENV)/.demo ## a team on the embedded model in five scenes, from nothing
 machines: $(VENV)/.dev ## a run of 200 tasks on four workers over PostgreSQL, two of which are killed
 	@$(BIN)/python -m kairo_team.examples.many_machines $(ARGS)
 
-test: $(VENV)/.dev ## the suite: what shows each behaviour once, without a server, in about six minutes on two idle cores
+test: $(VENV)/.dev ## the suite: what shows each behaviour once, without a server, in under five minutes on two idle cores
 	@$(SUITE) -m "not exhaustive and not service and not bench and not browser and not long" $(ARGS)
 	@echo "Left out: tests on PostgreSQL and rare cases (make rest), and in a browser (make browser, with Chromium)."
 
@@ -48,7 +48,7 @@ coverage: $(VENV)/.dev ## `make test` with its coverage by branch, which takes h
 	@$(SUITE) -m "not exhaustive and not bench and not browser and not long" --cov --cov-report=term:skip-covered $(ARGS)
 
 browser: $(VENV)/.browser ## the tests in a browser; they need Chromium, of the machine or from .venv/bin/playwright install chromium
-	@$(BIN)/python -m pytest -m browser tests $(ARGS)
+	@$(BIN)/python -m pytest -n 2 -m browser $$(grep -rl --include="test_*.py" "mark\.browser" tests) $(ARGS)
 
 frontends: $(VENV)/.frontends ## the client of AG-UI, in Node, asks a served team; node and npm have to be there
 	@KAIRO_FRONTENDS=$(VENV)/frontends $(BIN)/python -m pytest tests/serve/test_ag_ui_client.py $(ARGS)
