@@ -124,14 +124,15 @@ async def choose(moderator: Moderator, run: TeamRun, talk: Talk) -> Choice:
     refused = False
     for _ in range(moderator.tries):
         try:
-            with anyio.fail_after(seconds):
+            with anyio.fail_after(seconds) as scope:
                 async with tidy_block():
                     named: Any = await pick(problem)
         except Exception as error:
             cause = innermost(error)
             if isinstance(cause, JournalError):  # nothing can be recorded, so the run cannot continue
                 raise
-            problem = _why(cause, seconds)
+            # A moderator may raise `TimeoutError` by itself, for limits of its own.
+            problem = _late(seconds) if scope.cancelled_caught else words_of(cause)
             if isinstance(cause, HaltError) and talk.said:
                 return Choice(None, problem)
             refused = is_met_again(cause)
@@ -146,10 +147,8 @@ async def choose(moderator: Moderator, run: TeamRun, talk: Talk) -> Choice:
     return Choice(talk.names[0], problem, refused)  # the next in turn: a talk does not fail for its moderator
 
 
-def _why(cause: Exception, seconds: float | None) -> str:
-    if isinstance(cause, TimeoutError) and not str(cause):
-        return f"it did not answer in {seconds:g} seconds (TeamConfig.task_timeout)"
-    return words_of(cause)
+def _late(seconds: float | None) -> str:
+    return f"it did not answer in {seconds or 0:g} seconds (TeamConfig.task_timeout)"
 
 
 class _CutOff(ValueError):
