@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import kairo_team as kt
 from kairo_team import events
-from tests.human import APPROVE, REJECT, REVISE, LeavesOpen, Office, statuses
+from kairo_team.testing import FunctionModel
+from tests.human import APPROVE, OPEN, REJECT, REVISE, LeavesOpen, Office, statuses
 
 pytestmark = pytest.mark.anyio
 
@@ -117,6 +118,47 @@ async def test_each_task_keeps_its_own_account_over_sessions() -> None:
     assert (result.usage.tokens, result.usage.loops, result.usage.tool_calls) == (30, 3, 3)
     assert result.budget is not None
     assert sum(child.usage.tokens for child in result.budget.children) == 30
+
+
+class Reviewer:
+    """Leaves the second task to a person; asks a model about the first, and reports another usage than it had."""
+
+    def __init__(self, calls: int, reported: int) -> None:
+        self.model = FunctionModel(lambda request: "good", name="test:judge")
+        self.calls = calls
+        self.reported = reported
+
+    async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
+        if context.task.id != "one":
+            return OPEN
+        assert context.context is not None, "it may ask a model"
+        for _ in range(self.calls):
+            await context.context.model(self.model).complete(kt.ModelRequest([kt.Message.user("Is it good?")]))
+        return replace(kt.EvaluationVerdict.passed(1.0), usage=kt.Usage(prompt_tokens=self.reported))
+
+
+class CallsNone(Reviewer):
+    """Says that it calls no model."""
+
+    models = ()
+
+    async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
+        passed = replace(kt.EvaluationVerdict.passed(1.0), usage=kt.Usage(prompt_tokens=self.reported))
+        return passed if context.task.id == "one" else OPEN
+
+
+@pytest.mark.parametrize("reviewer", [Reviewer(2, 0), Reviewer(0, 70), Reviewer(1, 70), CallsNone(0, 70)])
+async def test_what_a_reviewer_reports_is_not_booked_for_what_it_spent(reviewer: Reviewer) -> None:
+    desk = Office({"m": Spender()}, gate=kt.DeferGate(), evaluator=reviewer)
+    first = await desk.run(CHAIN[:2])
+    spent = reviewer.calls * 4
+    assert (first.status, first.usage.tokens) == (kt.TeamStatus.SUSPENDED, 20 + spent)
+    desk.answer(APPROVE)
+    second = await desk.resume()
+    assert (second.status, second.usage.tokens) == (kt.TeamStatus.COMPLETED, 20 + spent)
+    assert second.budget is not None
+    shown = {node.name: node.usage.tokens for node in second.budget.children}
+    assert shown == {"m": 20} | ({} if isinstance(reviewer, CallsNone) else {"evaluate": spent})
 
 
 async def test_a_resumed_run_may_get_another_budget_and_what_was_spent_counts() -> None:
