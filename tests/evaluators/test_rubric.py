@@ -210,8 +210,8 @@ UNSOUND: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("what", UNSOUND)
-async def test_kf_e05_an_answer_of_the_wrong_parts_is_unknown_and_the_other_criteria_count(what: str) -> None:
-    """E05: a check that answered wrongly took every other criterion with it."""
+async def test_an_answer_of_the_wrong_parts_is_unknown_and_the_other_criteria_count(what: str) -> None:
+    """It took every other criterion with it."""
     parts, sentence = UNSOUND[what]
 
     def check(artifact: kt.Artifact) -> Answer:
