@@ -150,6 +150,22 @@ class ToolSourceTCK(ContractTCK):
                 assert said.strip(), f"{name}({dict(arguments)}) fails without a word on why"
                 _check_result(example, await _called(tools, example), f"after {name} failed")
 
+    @clause("C5")
+    async def test_c05_what_fails_ends_no_other_call(self) -> None:
+        """Calls that fail, and calls at the same time on the same connection."""
+        skip_unless(self.failing_calls, "failing_calls is empty")
+        async with self.make_source().connect() as tools:
+            fail = [
+                partial(result_or_error, partial(_made, _tool(tools, name), arguments))
+                for name, arguments in self.failing_calls
+            ]
+            examples = (self._examples() * _AT_ONCE)[:_AT_ONCE]
+            half = len(examples) // 2
+            begin, end = ([partial(_called, tools, one) for one in some] for some in (examples[:half], examples[half:]))
+            results = await at_once([*begin, *fail, *end])
+            for one, result in zip(examples, [*results[:half], *results[half + len(fail) :]], strict=True):
+                _check_result(one, result, "while another call failed")
+
     # ------------------------------------------------------------------ connections
 
     @clause("C6")
