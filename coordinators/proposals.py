@@ -132,7 +132,7 @@ def sentences(error: ValidationError) -> list[str]:
 
 
 def _short(problems: Iterable[str]) -> list[str]:
-    """Cut sentences that quote a long text of a model: they are sent back to it, and shown to people."""
+    """Cut sentences that quote a long text of a model: prompts and errors contain them."""
     return [cap(one, _MOST_CHARACTERS) for one in problems]
 
 

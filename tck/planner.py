@@ -188,7 +188,7 @@ class PlannerTCK(PlannerStage):
         for name, tasks in self._bad_plans(team).items():
             calls = (await self.plan(self.answer(tasks), self.answer(two_tasks(team)), team=team)).model.calls
             if len(calls) > 1:
-                # Its own reply says nothing of what is wrong with it.
+                # The model's own reply, which is sent back too, names no fault.
                 words[name] = "\n".join(one.text for one in calls[1].messages if one.role != "assistant")
         skip_unless(len(words) > 1, "it sends no plan back")
         assert len(set(words.values())) > 1, (
