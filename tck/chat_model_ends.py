@@ -49,17 +49,6 @@ class EndTests(ChatModelStage):
         assert provider.in_flight == 0, "the call was cancelled, and is still running"
         assert len(provider.requests) == 1, f"cancelled, it asked its provider {len(provider.requests)} times"
 
-    @clause("C6", needs="has_provider")
-    async def test_c06_cancelled_while_its_provider_is_silent_it_is_fit_for_the_next_call(self) -> None:
-        """The next call does not wait for the one that was cancelled."""
-        provider = Provider(seconds=LONG)
-        model = self.make_model_of(provider)
-        await _cancelled(model, ask(), SOON)
-        provider.seconds = 0.0
-        with anyio.move_on_after(PROMPT) as scope:
-            await _still_answers(model)
-        assert not scope.cancelled_caught, f"after a call was cancelled, the next had no reply in {PROMPT:g} seconds"
-
     @clause("C8", needs="can_fail")
     async def test_c08_a_provider_that_does_not_answer_is_a_model_call_error(self) -> None:
         error = await _failure(self.make_failing_model())

@@ -40,15 +40,14 @@ class Provider:
         """What reached it."""
         self.in_flight = 0
         self._reply = reply
-        self.seconds = seconds
-        """How long it takes to answer."""
+        self._seconds = seconds
 
     async def answer(self, request: ModelRequest) -> ModelResponse:
         """Answer one request; an exception is the provider's failure."""
         self.requests.append(request)
         self.in_flight += 1
         try:
-            await anyio.sleep(self.seconds)
+            await anyio.sleep(self._seconds)
         finally:
             self.in_flight -= 1
         return self._reply(request)

@@ -160,25 +160,6 @@ class GuessesWhatIsNotTold(Kit):
     model = _Guesses
 
 
-class _StaysBusy(Good):
-    busy = False
-
-    async def complete(self, request: kt.ModelRequest) -> kt.ModelResponse:
-        while self.busy:
-            await anyio.sleep(0.01)
-        self.busy = True
-        response = await self.ask(request)
-        self.busy = False
-        return response
-
-
-@mutant("T16", clause="C6", by="fit_for_the_next")
-class StaysBusy(Kit):
-    """One call at a time, and a call that was cancelled makes no room for the next."""
-
-    model = _StaysBusy
-
-
 class _DropsZeros(Good):
     async def complete(self, request: kt.ModelRequest) -> kt.ModelResponse:
         settings = {name: value for name, value in request.settings.items() if value}

@@ -198,6 +198,26 @@ class FailsInWords(Kit):
     kind = _FailsInWords
 
 
+class _ChecksWhatIsRequired(Opening):
+    def tools(self, connection: Any) -> list[Tool]:
+        say, fail = super().tools(connection)
+
+        def check(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+            if not isinstance(arguments.get("text"), str):
+                raise ValueError("text must be a string")
+            return arguments
+
+        times = {"properties": {"text": {"type": "string"}, "times": {"type": "integer"}}}
+        return [Tool("echo_say", say.call, parameters={**TEXT, **times}, check=check), fail]
+
+
+@mutant(clause="C4")
+class ChecksWhatIsRequired(Kit):
+    """An argument that may be left out may be anything."""
+
+    kind = _ChecksWhatIsRequired
+
+
 class _EndsOtherCalls(Opening):
     def tools(self, connection: Any) -> list[Tool]:
         say, fail = super().tools(connection)
