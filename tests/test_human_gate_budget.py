@@ -368,3 +368,41 @@ async def test_what_earlier_sessions_spent_counts_against_the_budget_of_a_map(
     assert within(second[asked].usage + second[other].usage, limit)
     assert (second[other].usage, spender.did) == (first[other].usage, [] if anew else [asked, other])
     assert statuses(second)[other] == "completed"
+
+
+GROWS = {
+    "map": kt.Task("l", "do", depends_on=["list"], over="list", max_items=3),
+    "loop": kt.Task("l", "do", depends_on=["list"], loop=kt.Loop([kt.Task("w", "do")], max_rounds=1)),
+}
+
+
+@pytest.mark.parametrize("how", GROWS)
+@pytest.mark.parametrize("end", ["kill", "deadline", "answers"])
+async def test_a_map_or_a_loop_whose_parts_wait_for_a_person_ends_in_the_next_session(how: str, end: str) -> None:
+    """It is in flight when the run is suspended, which is no end: a resumed run that was killed had no result."""
+
+    async def work(assignment: kt.Assignment) -> str:
+        await anyio.sleep(10)
+        return '["i", "j"]'
+
+    desk = Office({"m": work}, gate=kt.DeferGate(), evaluator=LeavesOpen("l.0001", "l.0002", "l.01.w"))
+    first = await desk.run([kt.Task("list", "do"), GROWS[how]], budget=kt.Budget(seconds=60))
+    assert (first.status, statuses(first)["l"]) == (kt.TeamStatus.SUSPENDED, "in_flight")
+    desk.answer(*[APPROVE for _ in desk.runtime.pending("r")])
+    if end == "kill":
+        async with anyio.create_task_group() as group:
+            group.start_soon(kill_at_once, desk)
+            result = await desk.resume()
+    else:
+        result = await desk.resume(**({"budget": kt.Budget(seconds=5)} if end == "deadline" else {}))
+    ended = {"kill": kt.TeamStatus.CANCELLED, "deadline": kt.TeamStatus.TIMEOUT, "answers": kt.TeamStatus.COMPLETED}
+    assert (result.status, list(statuses(result))) == (ended[end], list(statuses(first)))
+    assert statuses(result)["l"] == ("completed" if end == "answers" else "cancelled")
+    [resumed] = desk.recorder.of(events.TeamResumed)
+    assert dict(resumed.ended) == {"list": "completed"}
+    ends = [one for one in desk.recorder.events if isinstance(one, events.TaskEnded) and one.task_id == "l"]
+    assert [one.type for one in ends] == ["task.completed" if end == "answers" else "task.cancelled"]
+
+
+async def kill_at_once(desk: Office) -> None:
+    desk.runtime.runs["r"].cancel("killed")
