@@ -389,11 +389,10 @@ async def test_a_map_or_a_loop_whose_parts_wait_for_a_person_ends_in_the_next_se
     first = await desk.run([kt.Task("list", "do"), GROWS[how]], budget=kt.Budget(seconds=60))
     assert (first.status, statuses(first)["l"]) == (kt.TeamStatus.SUSPENDED, "in_flight")
     desk.answer(*[APPROVE for _ in desk.runtime.pending("r")])
-    if end == "kill":
-        async with anyio.create_task_group() as group:
+    result = first
+    async with anyio.create_task_group() as group:
+        if end == "kill":
             group.start_soon(kill_at_once, desk)
-            result = await desk.resume()
-    else:
         result = await desk.resume(**({"budget": kt.Budget(seconds=5)} if end == "deadline" else {}))
     ended = {"kill": kt.TeamStatus.CANCELLED, "deadline": kt.TeamStatus.TIMEOUT, "answers": kt.TeamStatus.COMPLETED}
     assert (result.status, list(statuses(result))) == (ended[end], list(statuses(first)))
