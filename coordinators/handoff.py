@@ -14,7 +14,7 @@ from kairo_team.coordinators.turns import Said, TurnRounds, Turns, described, lo
 from kairo_team.engine.records.digests import digest_of
 from kairo_team.engine.run.team_run import TeamRun
 from kairo_team.errors import PlanRefused, known
-from kairo_team.tasks import Task, TaskGraph
+from kairo_team.tasks import Task, TaskGraph, TaskStatus
 from kairo_team.tools.tool import Tool
 
 if TYPE_CHECKING:
@@ -172,13 +172,20 @@ class _Conversation:
         """Take turns until a member answers, or a hand-over ends the run."""
         first = self._of.preview(self._run.request, self._run.team).tasks[0]
         task = await self._turns.take(first.member, first.description)
-        while (attempt := self._turns.rounds[task.id].passed_on) is not None:
+        while (attempt := self._passed_on(task)) is not None:
             said = _said(attempt)
             end = self._end(attempt, said)
             if end is not None:
                 self._run.degrade(end)
                 return
             task = await self._next(attempt, said)
+
+    def _passed_on(self, task: Task) -> Attempt | None:
+        """Return the attempt that handed over; None for an answer, and for a turn that was not accepted."""
+        # A turn without budget never began, and one that handed over may be cancelled before it ends.
+        ended, rounds = self._run.outcome(task), self._turns.rounds.get(task.id)
+        accepted = ended is not None and ended.status is TaskStatus.COMPLETED
+        return rounds.passed_on if rounds is not None and accepted else None
 
     async def _next(self, attempt: Attempt, said: HandOver) -> Task:
         more = _handed_besides(attempt)

@@ -124,14 +124,12 @@ async def choose(moderator: Moderator, run: TeamRun, talk: Talk) -> Choice:
     refused = False
     for _ in range(moderator.tries):
         try:
-            with anyio.fail_after(seconds):
-                async with tidy_block():
-                    named: Any = await pick(problem)
+            named: Any = await _picked(pick, problem, seconds)
         except Exception as error:
             cause = innermost(error)
             if isinstance(cause, JournalError):  # nothing can be recorded, so the run cannot continue
                 raise
-            problem = _why(cause, seconds)
+            problem = words_of(cause)
             if isinstance(cause, HaltError) and talk.said:
                 return Choice(None, problem)
             refused = is_met_again(cause)
@@ -146,10 +144,12 @@ async def choose(moderator: Moderator, run: TeamRun, talk: Talk) -> Choice:
     return Choice(talk.names[0], problem, refused)  # the next in turn: a talk does not fail for its moderator
 
 
-def _why(cause: Exception, seconds: float | None) -> str:
-    if isinstance(cause, TimeoutError) and not str(cause):
-        return f"it did not answer in {seconds:g} seconds (TeamConfig.task_timeout)"
-    return words_of(cause)
+async def _picked(pick: _Pick, problem: str, seconds: float | None) -> str | None:
+    """Ask the moderator once; its own `TimeoutError` has its own words."""
+    with anyio.move_on_after(seconds):
+        async with tidy_block():
+            return await pick(problem)
+    raise TimeoutError(f"it did not answer in {seconds:g} seconds (TeamConfig.task_timeout)")
 
 
 class _CutOff(ValueError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from kairo_team.conditions import condition_schema
 from kairo_team.engine.plan.preflight import bind, plan_problems
 from kairo_team.errors import PlanRefused
+from kairo_team.prompts.quoting import cap
 from kairo_team.tasks import Loop, Task, TaskGraph
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ ID_CHARACTERS: Final = 40
 _MOST_SENTENCES: Final = 20
 """How many problems of a reply are sent back: the first of a hundred similar ones are enough."""
 _MOST_CHARACTERS: Final = 2000
-"""Longest description in a reply held to the schema: a small model that never stops fills its reply."""
+"""Longest description in a reply held to the schema: a small model that never stops fills its reply. The longest
+problem, too."""
 
 
 class Growth(NamedTuple):
@@ -116,7 +118,7 @@ def plan_with(
         problems.append(str(error))
     problems += plan_problems(new, team, bind(new, team))  # in addition, so that all problems are sent back at once
     if problems or graph is None:
-        raise PlanRefused(problems)
+        raise PlanRefused(_short(problems))
     return graph
 
 
@@ -126,7 +128,12 @@ def sentences(error: ValidationError) -> list[str]:
     for one in error.errors(include_url=False)[:_MOST_SENTENCES]:
         where = ".".join(str(part) for part in one["loc"])
         found.append(f"{where}: {one['msg']}" if where else one["msg"])
-    return found
+    return _short(found)
+
+
+def _short(problems: Iterable[str]) -> list[str]:
+    """Cut sentences that quote a long text of a model: prompts and errors contain them."""
+    return [cap(one, _MOST_CHARACTERS) for one in problems]
 
 
 def _longest_need(kept: Iterable[str]) -> int:
@@ -137,13 +144,19 @@ def _longest_need(kept: Iterable[str]) -> int:
 def _long_ids(tasks: Sequence[ProposedTask], kept: Iterable[str]) -> list[str]:
     """Return a sentence for each id longer than the schema allows."""
     most = _longest_need(kept)
-    tasks = [*tasks, *(inner for task in tasks for inner in task.body or ())]
+    tasks = list(_with_bodies(tasks))
     long = [(one.id, ID_CHARACTERS) for one in tasks if len(one.id) > ID_CHARACTERS]
     long += [(need, most) for one in tasks for need in one.depends_on if len(need) > most]
     return [
         f"the id {name[:ID_CHARACTERS]!r}... has {len(name)} characters, at most {limit} are allowed"
         for name, limit in long[:_MOST_SENTENCES]
     ]
+
+
+def _with_bodies(tasks: Iterable[ProposedTask]) -> Iterator[ProposedTask]:
+    for task in tasks:
+        yield task
+        yield from _with_bodies(task.body or ())
 
 
 def _id_of(most: int) -> dict[str, Any]:

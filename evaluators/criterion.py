@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from typing import Any, Final, Literal, Protocol, cast, runtime_checkable
 
-from kairo_team._util.frozen import EMPTY, freeze_named, freeze_several, known_arguments
+from kairo_team._util.frozen import EMPTY, check_kind, freeze_named, freeze_several, known_arguments
 from kairo_team._util.plugin_shapes import check_function, check_instance
 from kairo_team.artifacts import Finding
 from kairo_team.errors import known
@@ -38,6 +38,13 @@ class Answer:
     """A finding of the check or the judge; None takes the criterion's text."""
     others: Sequence[Finding] = ()
     """Further findings, where several places of the artifact are wrong."""
+
+    def __post_init__(self) -> None:
+        check_kind("Answer.reason", self.reason, str)
+        check_kind("Answer.quote", self.quote, str, or_none=True)
+        check_kind("Answer.finding", self.finding, Finding, or_none=True)
+        if self.others or type(self.others) is not tuple:
+            object.__setattr__(self, "others", freeze_several("Answer.others", self.others, Finding))
 
 
 @known_arguments

@@ -14,6 +14,7 @@ from kairo_team.budget import Usage
 from kairo_team.errors import ModelCallError
 from kairo_team.files import File
 from kairo_team.messages import Message, ModelRequest, ModelResponse, ToolCall, ToolSpec
+from kairo_team.tck.calls import skip_unless
 from kairo_team.tck.chat_model_stage import ANSWER, IMAGE, ChatModelStage, Provider, ask, request_text
 from kairo_team.tck.kit import clause
 
@@ -142,6 +143,14 @@ class WholeTests(ChatModelStage):
         got = {name: seen.settings[name] for name in taken if name in seen.settings}
         assert got == taken, f"the settings are {taken}, and its provider was given {got}"
 
+    @clause("C15", needs="has_provider settings_taken")
+    async def test_c15_a_setting_of_zero_reaches_its_provider(self) -> None:
+        """The temperature of judges is 0: left out, the provider's own counts."""
+        skip_unless("temperature" in self.settings_taken, "'temperature' is not in settings_taken")
+        seen = await self._seen(ModelRequest(ask().messages, max_tokens=7, settings={"temperature": 0.0}))
+        got = seen.settings.get("temperature")
+        assert got == 0, f"the temperature is 0, and its provider was given {got!r}"
+
     @clause("C15", needs="has_provider")
     async def test_c15_what_it_cannot_send_it_refuses(self) -> None:
         cannot = {
@@ -222,10 +231,14 @@ class WholeTests(ChatModelStage):
         if "rate_limited" not in self.failure_kinds:
             pytest.skip("'rate_limited' is not in failure_kinds")
         failure = ModelCallError("rate_limited", "test:provider", "slow down", retry_after=7, unspent=True)
-        with pytest.raises(ModelCallError) as raised:
-            await self.make_model_of(Provider(_failing(failure))).complete(ask())
-        wait = raised.value.retry_after
-        assert wait == 7, f"its provider asked for a wait of 7 seconds, and retry_after is {wait!r}"
+        for way, arguments in (("complete", ()), ("stream", (str,))):
+            call: Any = getattr(self.make_model_of(Provider(_failing(failure))), way, None)
+            if call is None:
+                continue
+            with pytest.raises(ModelCallError) as raised:
+                await call(ask(), *arguments)
+            wait = raised.value.retry_after
+            assert wait == 7, f"in {way} its provider asked for a wait of 7 seconds, and retry_after is {wait!r}"
 
     async def _seen(self, request: ModelRequest, answer: ModelResponse = ANSWER) -> ModelRequest:
         """Return what the model's provider gets of a request."""

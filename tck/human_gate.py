@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Final
 
 import anyio
@@ -92,6 +93,19 @@ class HumanGateTCK(ContractTCK):
             assert action == wanted.action, (
                 f"asked in the same words again, they {wanted.action}, and it returned {found}"
             )
+
+    @clause("C3", needs="asks")
+    async def test_c03_questions_in_the_same_words_get_an_answer_each(self) -> None:
+        """Two at once about different subjects: one answer is not for both."""
+        actions = self.actions[:2]
+        answers = iter([DECISIONS[action] for action in actions])
+        gate = self.make_gate(lambda shown: next(answers, None))
+        questions = [
+            replace(_number(0), id=f"r:t{number}", subject=f"letter {number}") for number in range(len(actions))
+        ]
+        found: list[Any] = await at_once([partial(result_or_error, partial(gate.decide, one)) for one in questions])
+        given = sorted(str(getattr(one, "action", one)) for one in found)
+        assert given == sorted(actions), f"two in the same words were answered by {sorted(actions)}, and got {given}"
 
     @clause("C1")
     async def test_c01_the_question_stays_as_it_was(self) -> None:

@@ -108,6 +108,17 @@ class PermissionGuardTCK(ContractTCK):
             decision = _checked(await self.make_guard().check(*call), call)
             assert decision.action != "allow", f"it allows the system tool {name!r}, which it does not know"
 
+    @clause("C1")
+    async def test_c01_a_name_that_is_spelled_otherwise_is_another_tool(self) -> None:
+        """An allowed tool's name in capitals, or with a blank, is the name of a system tool that it does not know."""
+        skip_unless(not self.allows_unknown_tools, "allows_unknown_tools is True")
+        known = {name for name, *_ in self.allowed_calls}
+        for name, arguments, _ in self.allowed_calls:
+            for other in {name.upper(), name.title(), f"{name} ", f" {name}"} - known:
+                call: Call = (other, arguments, "system")
+                decision = _checked(await self.make_guard().check(*call), call)
+                assert decision.action != "allow", f"it knows {name!r}, and allows the system tool {other!r}"
+
     @law("C1", name=st.text(max_size=40), text=st.text(max_size=60), effect=st.sampled_from(_EFFECTS))
     async def test_c01_anything_written_gets_an_answer(self, name: str, text: str, effect: SideEffect) -> None:
         """With every name of the tool and all arguments."""

@@ -14,6 +14,7 @@ from kairo_team.budget import Budget
 from kairo_team.errors import HaltError, InsufficientBudget
 from kairo_team.messages import ModelRequest
 from kairo_team.tasks import Task, TaskGraph
+from kairo_team.tck.calls import skip_unless
 from kairo_team.tck.kit import clause, law
 from kairo_team.tck.paid_model import PaidModel
 from kairo_team.tck.planner_stage import (
@@ -178,6 +179,22 @@ class PlannerTCK(PlannerStage):
             _check_raised(planned, f"a plan with {name}, twice")
             calls = len(planned.model.calls)
             assert calls <= 2, f"a plan with {name}: the model was asked {calls} times"
+
+    @clause("C7", needs="asks_model")
+    async def test_c07_a_plan_is_sent_back_with_its_own_faults(self) -> None:
+        """Plans with different faults are not sent back with the same words."""
+        team = self.make_team("ann", "ben")
+        words: dict[str, str] = {}
+        for name, tasks in self._bad_plans(team).items():
+            calls = (await self.plan(self.answer(tasks), self.answer(two_tasks(team)), team=team)).model.calls
+            if len(calls) > 1:
+                # The model's own reply, which is sent back too, names no fault.
+                words[name] = "\n".join(one.text for one in calls[1].messages if one.role != "assistant")
+        skip_unless(len(words) > 1, "it sends no plan back")
+        assert len(set(words.values())) > 1, (
+            f"plans with {', '.join(words)} were sent back, and its model was asked the same each time: "
+            f"{next(iter(words.values()))[-300:]!r}"
+        )
 
     def _bad_plans(self, team: Team) -> dict[str, list[Task]]:
         """Return the invalid plans that the planner's form can write."""

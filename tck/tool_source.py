@@ -120,20 +120,22 @@ class ToolSourceTCK(ContractTCK):
 
     @clause("C4")
     async def test_c04_arguments_that_do_not_fit_are_refused(self) -> None:
-        """Without each required one, and with a required one of the wrong type."""
+        """Without each required one, and with one of the wrong type, required or not."""
         tried = 0
         async with self.make_source().connect() as tools:
             for one in self._examples():
                 tool = _tool(tools, one.tool)
                 schema = thaw(tool.parameters)
-                for name in schema.get("required", ()):
+                required, properties = schema.get("required", ()), schema.get("properties", {})
+                for name in dict.fromkeys((*required, *properties)):
                     others = {key: value for key, value in one.arguments.items() if key != name}
-                    await _check_refused(tool, others, f"without {name!r}")
-                    wrong = _of_another_type(schema.get("properties", {}).get(name, {}))
+                    if name in required:
+                        await _check_refused(tool, others, f"without {name!r}")
+                    wrong = _of_another_type(properties.get(name, {}))
                     if wrong is not None:
                         await _check_refused(tool, {**others, name: wrong}, f"with {name} = {wrong!r}")
                     tried += 1
-        skip_unless(tried, "no example's tool has a required argument")
+        skip_unless(tried, "no example's tool has an argument")
 
     @clause("C5")
     async def test_c05_what_fails_is_no_result(self) -> None:
@@ -149,6 +151,22 @@ class ToolSourceTCK(ContractTCK):
                 said = given.text if isinstance(given, ToolResult) else str(given)
                 assert said.strip(), f"{name}({dict(arguments)}) fails without a word on why"
                 _check_result(example, await _called(tools, example), f"after {name} failed")
+
+    @clause("C5")
+    async def test_c05_what_fails_ends_no_other_call(self) -> None:
+        """Calls that fail, and calls at the same time on the same connection."""
+        skip_unless(self.failing_calls, "failing_calls is empty")
+        async with self.make_source().connect() as tools:
+            fail = [
+                partial(result_or_error, partial(_made, _tool(tools, name), arguments))
+                for name, arguments in self.failing_calls
+            ]
+            examples = (self._examples() * _AT_ONCE)[:_AT_ONCE]
+            half = len(examples) // 2
+            begin, end = ([partial(_called, tools, one) for one in some] for some in (examples[:half], examples[half:]))
+            results = await at_once([*begin, *fail, *end])
+            for one, result in zip(examples, [*results[:half], *results[half + len(fail) :]], strict=True):
+                _check_result(one, result, "while another call failed")
 
     # ------------------------------------------------------------------ connections
 

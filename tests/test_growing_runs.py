@@ -254,6 +254,28 @@ async def test_audit_g14_a_question_that_waits_for_a_person_is_called_off() -> N
     assert runtime.pending() == ()
 
 
+async def test_a_subscriber_may_cancel_a_task_while_the_others_are_called_off() -> None:
+    async def body(run: kt.TeamRun, one: kt.Task) -> None:
+        await settle(run, one)
+        await run.conclude("decided")
+
+    def cancel(event: events.Event) -> None:
+        if isinstance(event, events.TaskSkipped) and event.task_id == "b":
+            runtime.runs["r"].cancel_task("c", "nor this one")
+
+    tasks = [task("a"), *(task(name, "a") for name in "bcd")]
+    recorder = EventRecorder()
+    async with kt.Runtime(subscribers=[recorder, cancel]) as runtime:
+        team = kt.Team("team", [kt.Member("a", work)])
+        request = kt.TeamExecutionRequest("g", run_id="r")
+        run = await runtime.start(team, request, coordinator=Coordinator(tasks, body))
+        result = await run.result()
+    recorder.assert_lawful()
+    assert result.status is kt.TeamStatus.COMPLETED
+    assert statuses(result) == {"a": "completed", "b": "skipped", "c": "skipped", "d": "skipped"}
+    assert (result["c"].error, result["d"].error) == ("nor this one", "decided")
+
+
 async def test_audit_g14_a_blank_reason_is_refused() -> None:
     async def body(run: kt.TeamRun, one: kt.Task) -> None:
         with pytest.raises(ValueError, match="conclude takes a reason in words, not ' '"):

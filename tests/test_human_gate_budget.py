@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import kairo_team as kt
 from kairo_team import events
-from tests.human import APPROVE, REJECT, REVISE, LeavesOpen, Office, statuses
+from kairo_team.testing import FunctionModel
+from tests.human import APPROVE, OPEN, REJECT, REVISE, LeavesOpen, Office, statuses
 
 pytestmark = pytest.mark.anyio
 
@@ -117,6 +118,47 @@ async def test_each_task_keeps_its_own_account_over_sessions() -> None:
     assert (result.usage.tokens, result.usage.loops, result.usage.tool_calls) == (30, 3, 3)
     assert result.budget is not None
     assert sum(child.usage.tokens for child in result.budget.children) == 30
+
+
+class Reviewer:
+    """Leaves the second task to a person; asks a model about the first, and reports another usage than it had."""
+
+    def __init__(self, calls: int, reported: int) -> None:
+        self.model = FunctionModel(lambda request: "good", name="test:judge")
+        self.calls = calls
+        self.reported = reported
+
+    async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
+        if context.task.id != "one":
+            return OPEN
+        assert context.context is not None, "it may ask a model"
+        for _ in range(self.calls):
+            await context.context.model(self.model).complete(kt.ModelRequest([kt.Message.user("Is it good?")]))
+        return replace(kt.EvaluationVerdict.passed(1.0), usage=kt.Usage(prompt_tokens=self.reported))
+
+
+class CallsNone(Reviewer):
+    """Says that it calls no model."""
+
+    models = ()
+
+    async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
+        passed = replace(kt.EvaluationVerdict.passed(1.0), usage=kt.Usage(prompt_tokens=self.reported))
+        return passed if context.task.id == "one" else OPEN
+
+
+@pytest.mark.parametrize("reviewer", [Reviewer(2, 0), Reviewer(0, 70), Reviewer(1, 70), CallsNone(0, 70)])
+async def test_what_a_reviewer_reports_is_not_booked_for_what_it_spent(reviewer: Reviewer) -> None:
+    desk = Office({"m": Spender()}, gate=kt.DeferGate(), evaluator=reviewer)
+    first = await desk.run(CHAIN[:2])
+    spent = reviewer.calls * 4
+    assert (first.status, first.usage.tokens) == (kt.TeamStatus.SUSPENDED, 20 + spent)
+    desk.answer(APPROVE)
+    second = await desk.resume()
+    assert (second.status, second.usage.tokens) == (kt.TeamStatus.COMPLETED, 20 + spent)
+    assert second.budget is not None
+    shown = {node.name: node.usage.tokens for node in second.budget.children}
+    assert shown == {"m": 20} | ({} if isinstance(reviewer, CallsNone) else {"evaluate": spent})
 
 
 async def test_a_resumed_run_may_get_another_budget_and_what_was_spent_counts() -> None:
@@ -326,3 +368,40 @@ async def test_what_earlier_sessions_spent_counts_against_the_budget_of_a_map(
     assert within(second[asked].usage + second[other].usage, limit)
     assert (second[other].usage, spender.did) == (first[other].usage, [] if anew else [asked, other])
     assert statuses(second)[other] == "completed"
+
+
+GROWS = {
+    "map": kt.Task("l", "do", depends_on=["list"], over="list", max_items=3),
+    "loop": kt.Task("l", "do", depends_on=["list"], loop=kt.Loop([kt.Task("w", "do")], max_rounds=1)),
+}
+
+
+@pytest.mark.parametrize("how", GROWS)
+@pytest.mark.parametrize("end", ["kill", "deadline", "answers"])
+async def test_a_map_or_a_loop_whose_parts_wait_for_a_person_ends_in_the_next_session(how: str, end: str) -> None:
+    """It is in flight when the run is suspended, which is no end: a resumed run that was killed had no result."""
+
+    async def work(assignment: kt.Assignment) -> str:
+        await anyio.sleep(10)
+        return '["i", "j"]'
+
+    desk = Office({"m": work}, gate=kt.DeferGate(), evaluator=LeavesOpen("l.0001", "l.0002", "l.01.w"))
+    first = await desk.run([kt.Task("list", "do"), GROWS[how]], budget=kt.Budget(seconds=60))
+    assert (first.status, statuses(first)["l"]) == (kt.TeamStatus.SUSPENDED, "in_flight")
+    desk.answer(*[APPROVE for _ in desk.runtime.pending("r")])
+    result = first
+    async with anyio.create_task_group() as group:
+        if end == "kill":
+            group.start_soon(kill_at_once, desk)
+        result = await desk.resume(**({"budget": kt.Budget(seconds=5)} if end == "deadline" else {}))
+    ended = {"kill": kt.TeamStatus.CANCELLED, "deadline": kt.TeamStatus.TIMEOUT, "answers": kt.TeamStatus.COMPLETED}
+    assert (result.status, list(statuses(result))) == (ended[end], list(statuses(first)))
+    assert statuses(result)["l"] == ("completed" if end == "answers" else "cancelled")
+    [resumed] = desk.recorder.of(events.TeamResumed)
+    assert dict(resumed.ended) == {"list": "completed"}
+    ends = [one for one in desk.recorder.events if isinstance(one, events.TaskEnded) and one.task_id == "l"]
+    assert [one.type for one in ends] == ["task.completed" if end == "answers" else "task.cancelled"]
+
+
+async def kill_at_once(desk: Office) -> None:
+    desk.runtime.runs["r"].cancel("killed")

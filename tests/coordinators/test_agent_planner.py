@@ -40,6 +40,33 @@ BAD = {
 }
 
 
+HUGE = "x" * 50_000
+GROWN: dict[str, dict[str, Any]] = {
+    "member": {"member": HUGE},
+    "condition": {"member": "a", "when": {HUGE: "yes"}},
+    "field": {"member": "a", HUGE: 1},
+    "id inside": {"body": [{"id": "m", "description": "do", "body": [{**task(HUGE), "member": "a"}]}]},
+    "need inside": {"body": [{"id": "m", "description": "do", "body": [task("n", "a", HUGE)]}]},
+}
+
+
+@pytest.mark.parametrize("where", GROWN)
+async def test_no_text_of_a_reply_makes_the_next_prompt_long(where: str) -> None:
+    """What was wrong went back whole, and was paid."""
+    prompts: list[int] = []
+    replies = iter([plan({"id": "one", "description": "do", **GROWN[where]}), plan(task("one"))])
+
+    def reply(request: kt.ModelRequest) -> str:
+        prompts.append(len(request.messages[-1].text))
+        return next(replies)
+
+    planner = AgentPlanner(FunctionModel(reply, name="test:m"), growth=True)
+    members = [kt.Member(name, ScriptedAgent(["done"])) for name in "ab"]
+    result = await kt.run(kt.Team("t", members, coordinator=ExpertTeamCoordinator(planner=planner)), "Do it.")
+    assert (result.status, len(prompts)) == (kt.TeamStatus.COMPLETED, 2)
+    assert prompts[1] < 3_000
+
+
 class Bench:
     def __init__(self, *replies: Any, mode: str = "fail_fast", journal: MemoryRecords | None = None) -> None:
         self.model = ScriptedModel(replies)

@@ -401,6 +401,16 @@ async def test_a_moderator_that_hangs_has_the_time_of_a_task() -> None:
     assert "it did not answer in 30 seconds (TeamConfig.task_timeout)" in result.warnings[1]
 
 
+@pytest.mark.parametrize("seconds", [None, 30.0])
+async def test_a_moderator_that_gives_up_by_itself_is_not_said_to_be_late(seconds: float | None) -> None:
+    def gives_up(said: Sequence[Said]) -> str:
+        raise TimeoutError
+
+    result = await talk(kt.GroupChatCoordinator(moderator=gives_up, max_turns=1), task_timeout=seconds)
+    assert spoke(result) == ["a"]
+    assert "the moderator did not say who speaks first: TimeoutError; 'a' speaks in turn" in result.warnings
+
+
 async def test_where_the_moderator_cannot_be_paid_the_run_ends_with_what_there_is() -> None:
     model = FunctionModel(lambda request: json.dumps({"next": "a"}), name="test:m")
     chat = kt.GroupChatCoordinator(moderator=model, max_turns=50)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -275,6 +276,31 @@ async def test_a_failed_turn_ends_the_run_with_what_there_is() -> None:
     result = await Desk({"a": hands("b", "x", "half of it"), "b": broken}).run()
     assert (result.status, result.partial_output) == (kt.TeamStatus.FAILED, "half of it")
     assert result.error == "task 'turn.0002' failed: LookupError: closed"
+
+
+async def test_a_turn_that_no_budget_is_left_for_ends_the_run_and_the_error_says_so() -> None:
+    desk = Desk({"a": hands("b", text="half of it"), "b": answers()}, config=kt.TeamConfig(kt.Budget(loops=1)))
+    result = await desk.run()
+    assert (result.status, result.partial_output, desk.who) == (kt.TeamStatus.FAILED, "half of it", ["a"])
+    assert (result.error or "").startswith("task 'turn.0002' failed: 'desk' halted: loop_budget_exceeded (spent ")
+    assert result.halt is kt.HaltReason.LOOP_BUDGET_EXCEEDED
+
+
+@pytest.mark.parametrize("at", ["attempt.started", "attempt.finished"])
+async def test_a_turn_that_is_cancelled_hands_over_to_nobody(at: str) -> None:
+    """A subscriber may cancel it when its member has handed over already."""
+
+    def cancel(event: events.Event) -> None:
+        if event.type == at:
+            runtime.runs["r"].cancel_task("turn.0001", "not this way")
+
+    desk = Desk({"a": hands("b"), "b": answers()})
+    async with kt.Runtime(subscribers=[desk.seen, cancel]) as runtime:
+        request = kt.TeamExecutionRequest("My invoice is wrong.", run_id="r")
+        run = await runtime.start(replace(desk.team, runtime=None), request, coordinator=desk.coordinator)
+        result = await run.result()
+    assert (result.status, desk.who) == (kt.TeamStatus.FAILED, ["a"])
+    assert result.error == "task 'turn.0001' cancelled: not this way"
 
 
 # ---------------------------------------------------------------- reviews

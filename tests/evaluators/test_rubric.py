@@ -199,6 +199,30 @@ async def test_kf_e01_a_broken_check_is_unknown_and_never_a_score(answer: Any, k
     await undecided(answer, kind)
 
 
+UNSOUND: dict[str, tuple[dict[str, Any], str]] = {
+    "no reason": ({"reason": None}, "Answer.reason must be a string, not None"),
+    "an error as reason": ({"reason": ValueError("x")}, "Answer.reason must be a string, not ValueError('x')"),
+    "a number as quote": ({"quote": 5}, "Answer.quote must be a string or None, not 5"),
+    "a text as finding": ({"finding": "too long"}, "Answer.finding must be a Finding or None, not 'too long'"),
+    "no others": ({"others": None}, "Answer.others must be a list, not None"),
+    "a text in others": ({"others": ["too long"]}, "Answer.others[0] must be a Finding, not 'too long'"),
+}
+
+
+@pytest.mark.parametrize("what", UNSOUND)
+async def test_an_answer_of_the_wrong_parts_is_unknown_and_the_other_criteria_count(what: str) -> None:
+    """It took every other criterion with it."""
+    parts, sentence = UNSOUND[what]
+
+    def check(artifact: kt.Artifact) -> Answer:
+        return Answer(level=False, **parts)
+
+    revise = await verdict(Criterion("odd", "it is odd", check), one("too long", id="d"))
+    assert (revise.outcome, revise.feedback) == (kt.VerdictOutcome.REVISE, "too long")
+    assert (revise.criteria[0].level, revise.criteria[0].passed) == ("unknown", None)
+    assert sentence in revise.criteria[0].reason
+
+
 async def undecided(answer: Any, kind: Kind) -> None:
     escalated = await verdict(one(answer, kind=kind))
     assert (escalated.outcome, escalated.cause, escalated.score) == (

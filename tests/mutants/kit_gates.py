@@ -125,6 +125,29 @@ class KeepsOneAnswer(RightGate):
             return self.kept
 
 
+@mutant(clause="C3", by="same_words")
+class AsksOnceForTheSameWords(RightGate):
+    """A question in the words of one that is open waits for the answer to that one."""
+
+    class Gate(Asks):
+        def __init__(self, person: Person) -> None:
+            super().__init__(person)
+            self.open: dict[str, tuple[anyio.Event, list[Answer]]] = {}
+
+        async def decide(self, question: kt.HumanRequest) -> Answer:
+            if question.text in self.open:
+                answered, answer = self.open[question.text]
+                await answered.wait()
+                return answer[0] if answer else None
+            answered, answer = self.open[question.text] = anyio.Event(), []
+            try:
+                answer.append(await super().decide(question))
+            finally:
+                del self.open[question.text]
+                answered.set()
+            return answer[0]
+
+
 @mutant(clause="C2")
 class TakesTheAnswerToAnotherQuestion(RightGate):
     """Nobody answered: it takes the last answer that came, to whatever question."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import anyio
+import anyio.lowlevel
 
 import kairo_team as kt
 from kairo_team.contracts import GuardrailPolicy
@@ -334,6 +335,19 @@ class LetsItPassTheSecondTime(RightPolicy):
             if decision.action.value == "deny":
                 self.seen.add(context.payload.text)
             return decision
+
+
+@mutant("E10", clause="C4")
+class MixesPayloads(RightPolicy):
+    """The payload at hand is kept on it while it waits, where the next one overwrites it."""
+
+    class Policy(Masks):
+        now: Any = None
+
+        async def evaluate(self, context: GuardrailContext) -> GuardrailDecision:
+            self.now = context
+            await anyio.lowlevel.checkpoint()
+            return await super().evaluate(self.now)
 
 
 @mutant(clause="C8")

@@ -160,6 +160,34 @@ class GuessesWhatIsNotTold(Kit):
     model = _Guesses
 
 
+class _DropsZeros(Good):
+    async def complete(self, request: kt.ModelRequest) -> kt.ModelResponse:
+        settings = {name: value for name, value in request.settings.items() if value}
+        return await self.ask(replace(request, settings=settings))
+
+
+@mutant(clause="C15", by="setting_of_zero")
+class DropsZeros(Kit):
+    """A setting of 0 is left out, as if it was not given."""
+
+    model = _DropsZeros
+
+
+class _LosesTheWaitOfAStream(Good):
+    async def stream(self, request: kt.ModelRequest, tell: Callable[[str], object]) -> kt.ModelResponse:
+        try:
+            return await super().stream(request, tell)
+        except ModelCallError as error:
+            raise ModelCallError(error.kind, self.name, error.why) from error
+
+
+@mutant(clause="C17", by="the_wait_that")
+class LosesTheWaitOfAStream(Kit):
+    """Streamed, the wait that its provider asks for is lost."""
+
+    model = _LosesTheWaitOfAStream
+
+
 class _CallsCancellationAnError(Good):
     async def complete(self, request: kt.ModelRequest) -> kt.ModelResponse:
         try:

@@ -87,6 +87,15 @@ class KnowsThreeTools(RightGuard):
             return super().decide(tool, arguments) if known else PermissionDecision.allow()
 
 
+@mutant(clause="C1", by="spelled_otherwise")
+class ReadsNamesLoosely(RightGuard):
+    """Capitals and blanks of a name make no difference to it, and another tool is taken for the one it knows."""
+
+    class Guard(Rules):
+        def decide(self, tool: str, arguments: Mapping[str, Any]) -> Any:
+            return super().decide(tool.strip().lower(), arguments)
+
+
 @mutant("G06", clause="C1")
 class HasNoAnswer(RightGuard):
     """Of a name it does not know it says nothing."""

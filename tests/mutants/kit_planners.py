@@ -263,6 +263,22 @@ class AsksTheSameAgain(AgentPlanner):
         raise AssertionError("unreachable")
 
 
+@mutant(clause="C7")
+class DoesNotSayWhatIsWrong(AgentPlanner):
+    """A model whose answer cannot be run is told so, and not what is wrong with it."""
+
+    async def plan(self, request: kt.TeamExecutionRequest, team: kt.Team, context: kt.MemberContext) -> kt.TaskGraph:
+        model = context.model(self.model)
+        ask = context.render("plan", request=request, team=team, max_tasks=20, growth=self.growth)
+        reply = await model.complete(kt.ModelRequest([kt.Message.user(ask)]))
+        try:
+            return self._read(reply.text, request, team)
+        except NoPlan:
+            again = [kt.Message.assistant(reply.text), kt.Message.user("That is no plan. Try again.")]
+        reply = await model.complete(kt.ModelRequest([kt.Message.user(ask), *again]))
+        return self._read(reply.text, request, team)
+
+
 @mutant("T16", clause="C4")
 class PlansOncePerTeam(AgentPlanner):
     """A team that it planned for gets the same plan again, whatever the goal."""

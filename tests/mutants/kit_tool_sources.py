@@ -198,6 +198,53 @@ class FailsInWords(Kit):
     kind = _FailsInWords
 
 
+class _ChecksWhatIsRequired(Opening):
+    def tools(self, connection: Any) -> list[Tool]:
+        say, fail = super().tools(connection)
+
+        def check(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+            if not isinstance(arguments.get("text"), str):
+                raise ValueError("text must be a string")
+            return arguments
+
+        times = {"properties": {"text": {"type": "string"}, "times": {"type": "integer"}}}
+        return [Tool("echo_say", say.call, parameters={**TEXT, **times}, check=check), fail]
+
+
+@mutant(clause="C4")
+class ChecksWhatIsRequired(Kit):
+    """An argument that may be left out may be anything."""
+
+    kind = _ChecksWhatIsRequired
+
+
+class _EndsOtherCalls(Opening):
+    def tools(self, connection: Any) -> list[Tool]:
+        say, fail = super().tools(connection)
+        under_way: list[anyio.CancelScope] = []
+
+        async def speak(arguments: Mapping[str, Any]) -> Any:
+            with anyio.CancelScope() as scope:
+                under_way.append(scope)
+                await anyio.sleep(0.1)
+                return await say.call(arguments)
+            raise ConnectionError("the connection was lost")
+
+        async def break_off(arguments: Mapping[str, Any]) -> Any:
+            for scope in under_way:
+                scope.cancel()
+            return await fail.call(arguments)
+
+        return [Tool("echo_say", speak, parameters=TEXT), Tool("echo_fail", break_off)]
+
+
+@mutant(clause="C5", by="ends_no_other_call")
+class EndsOtherCalls(Kit):
+    """A call that fails ends all that are under way on its connection."""
+
+    kind = _EndsOtherCalls
+
+
 class _FailsSilently(Opening):
     def tools(self, connection: Any) -> list[Tool]:
         say, _ = super().tools(connection)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from kairo_team.team import TeamExecutionRequest
 
 
-WAITING: Final = (TaskStatus.PENDING, TaskStatus.SUSPENDED)
-"""Statuses of a task that has not ended when its run is suspended."""
+WAITING: Final = (TaskStatus.PENDING, TaskStatus.IN_FLIGHT, TaskStatus.SUSPENDED)
+"""Statuses of a task that has not ended when its run is suspended; in flight are maps and loops, whose parts wait."""
 
 
 class Suspension(NamedTuple):

@@ -307,7 +307,7 @@ class AttemptRunner:
             if records.early_end is not None:
                 await self._dispatcher.wait_for_end(task_run)
             work = self._review_context(task_run, evaluator, key)
-            account = None if work is None or not getattr(evaluator, "models", None) else work.governor
+            account = None if work is None else work.governor
             if account is not None and isinstance(verdict, CutShort):
                 self._earlier.book(account, verdict.usage)
             try:
@@ -334,14 +334,10 @@ class AttemptRunner:
 
     def _book_review(self, task_run: TaskRun, evaluator: Any, spent: Usage) -> None:
         """Book a recorded review on the same account as when it was made."""
-        models = getattr(evaluator, "models", None)
-        if models:
-            account = self._budgets.purpose(EVALUATE).carve_share(task_run.task.id, None, 0.0, 0.0)[0]
+        account = self._review_account(task_run, evaluator)
+        if account is not None:
             self._earlier.book(account, spent)
             account.close()
-        elif spent.tokens:
-            # An evaluator without `models` has no account of its own: its spending is booked on the whole share.
-            self._earlier.book(self._budgets.purpose(EVALUATE, set_aside=False), spent)
 
     async def _judge(
         self,
@@ -375,17 +371,19 @@ class AttemptRunner:
         return Cancellation(str(task_run.interrupted))
 
     def _review_context(self, task_run: TaskRun, evaluator: Any, key: str) -> WorkContext | None:
-        """Return governed models for a review; None for an evaluator that is known to call none.
+        """Return governed models for a review; None for an evaluator that is known to call none."""
+        account = self._review_account(task_run, evaluator)
+        return None if account is None else WorkContext(self._services, account, _REVIEWER, key, task_run.task.id, None)
 
-        An evaluator that is known to call models gets a new account for each review.
-        """
+    def _review_account(self, task_run: TaskRun, evaluator: Any) -> Governor | None:
+        """Return a new account for a review; None for an evaluator that is known to call no model."""
         models = getattr(evaluator, "models", None)
         if models is not None and not models:
             return None
-        governor = self._budgets.purpose(EVALUATE, set_aside=bool(models))
-        if models:  # even of a used-up share: the judge's first call finds out
-            governor, _ = governor.carve_share(task_run.task.id, None, 0.0, 0.0)
-        return WorkContext(self._services, governor, _REVIEWER, key, task_run.task.id, None)
+        # An evaluator may not report what it spent, and others spend from the share at the same time.
+        share = self._budgets.purpose(EVALUATE, set_aside=bool(models))
+        # Even of a used-up share: the first call finds out.
+        return share.carve_share(task_run.task.id, None, 0.0, 0.0)[0]
 
 
 Invoke = Callable[["Assignment", "WorkContext"], Awaitable[Any]]

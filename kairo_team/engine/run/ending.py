@@ -452,7 +452,9 @@ def _end_of(task_run: TaskRun, ending: RunEnd, reason: str) -> tuple[TaskState, 
     """Return the end of a task that the run's end interrupts; a task that ended in an earlier session ends as there."""
     earlier = task_run.last
     over = earlier is not None and earlier.status not in (*WAITING, TaskStatus.SKIPPED)
-    if earlier is not None and (over or task_run.attempts < earlier.attempts):
+    # A map or a loop has no attempts, and was in flight if its parts waited.
+    grown = earlier is not None and earlier.status is TaskStatus.IN_FLIGHT and task_run.state is PENDING
+    if earlier is not None and (over or grown or task_run.attempts < earlier.attempts):
         task_run.remember(earlier)
         if over:
             return TaskState(earlier.status), earlier.error

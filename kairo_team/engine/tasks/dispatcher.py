@@ -342,8 +342,9 @@ class Dispatcher:
         )
         found = [task_run for task_run in waiting if task_run.records.had_in_flight(task_run.task.id) is None]
         for task_run in found:
-            self.board.retire(task_run.entry)
-            self._skip(task_run.entry, reason)
+            if not task_run.ended:  # a subscriber that hears of one may cancel another
+                self.board.retire(task_run.entry)
+                self._skip(task_run.entry, reason)
         return [task_run.task.id for task_run in found]
 
     def stop(self) -> None:
