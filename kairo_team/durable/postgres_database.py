@@ -232,7 +232,7 @@ def place_of_url(url: str) -> str:
 
 
 class ConnectionBroke(JournalError):
-    """A connection broke before its work changed anything."""
+    """The database cannot be reached, or a connection broke before its work changed anything."""
 
 
 class PostgresDatabase(Database):
@@ -416,7 +416,7 @@ class PostgresDatabase(Database):
                 return connect_to(self._url, purpose)
             except self.connection_errors as error:
                 if time.monotonic() >= end:
-                    raise JournalError(self.place, f"it cannot be reached: {str(error).strip()}") from None
+                    raise ConnectionBroke(self.place, f"it cannot be reached: {str(error).strip()}") from None
             time.sleep(0.2)
 
     def _connect(self) -> Connection:
@@ -507,9 +507,16 @@ class PostgresDatabase(Database):
         return row
 
     def decode(self, text: str) -> Any:
-        """Return a recorded value, importing nothing, because other programs may write to the database."""
-        with self.fetched():
-            return decode_loaded(text)
+        """Return a recorded value, importing nothing, because other programs may write to the database.
+
+        The reading of its long texts is repeated when the connection breaks.
+        """
+
+        def once() -> Any:
+            with self.fetched():
+                return decode_loaded(text)
+
+        return self.insist(once)
 
     def file(self, digest: str) -> bytes | None:
         """Return the content of a file; repeat the reading when the connection breaks."""
