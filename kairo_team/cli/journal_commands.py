@@ -518,7 +518,7 @@ def _print_events(journal: Book, run_id: str, after: int) -> int:
 
 
 def _follow_events(journal: Book, run_id: str, after: int, tell: Callable[[str], object]) -> None:
-    """Print the events of a run until no more come; while the database cannot be reached, wait for it."""
+    """Print the events of a run until no more come; wait for a database that cannot be reached."""
     interrupted = 0
     for look in count_from(0):
         state = None

@@ -100,19 +100,20 @@ def _open(place: Path | DatabaseUrl, source: Mapping[str, str] | None) -> SqlJou
     return PostgresJournal(place.url, source=source, patience=PATIENCE)
 
 
-def until_reached(look: Callable[[], Found], tell: Callable[[str], object]) -> Found:
-    """Look at a journal and return what is found; while its database cannot be reached, look again, and tell so once.
+def until_reached(look: Callable[[], Found], notify: Callable[[str], object]) -> Found:
+    """Return the result of `look`, which reads a journal; repeat it while the database cannot be reached.
 
-    For a command that follows a run: the run continues, and so does the command, until the user ends it.
+    For a command that follows a run: the run continues, and so does the command, until the user ends it. `notify`
+    receives one line about the database.
     """
-    told = False
+    is_known = False
     while True:
         try:
             return look()
         except ConnectionBroke as error:
-            if not told:
-                tell(f"{explain(error)}; it is tried again until Ctrl-C")
-            told = True
+            if not is_known:
+                notify(f"{explain(error)}; it is tried again until Ctrl-C")
+            is_known = True
         time.sleep(_AGAIN)
 
 

@@ -185,6 +185,6 @@ class WorkerService:
 
 
 def _close_late(cluster: Cluster | None, _error: BaseException | None) -> None:
-    """Close the cluster of a service that was cancelled while it connected: nobody else knows of its threads."""
+    """Close the cluster of a service that was cancelled while it connected; else its threads would never end."""
     if cluster is not None:  # in a thread: it takes a moment, and this may be the event loop's thread
         threading.Thread(target=cluster.close, name="kairo-close", daemon=True).start()

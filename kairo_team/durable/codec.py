@@ -106,11 +106,6 @@ def texts_of(fetch: Callable[[str], bytes | None]) -> Generator[None]:
         _texts.reset(token)
 
 
-def texts_at_hand() -> bool:
-    """Return whether this is inside a block of `texts_of`."""
-    return _texts.get() is not None
-
-
 def decode(text: str) -> Any:
     """Return the value that `encode` wrote; raises `CorruptRecord` for any other text."""
     return _decoded(text, _DECODER)

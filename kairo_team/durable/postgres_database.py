@@ -507,19 +507,12 @@ class PostgresDatabase(Database):
         return row
 
     def decode(self, text: str) -> Any:
-        """Return a recorded value, importing nothing, because other programs may write to the database.
-
-        The reading of its long texts is repeated when the connection breaks.
-        """
-
-        def once() -> Any:
-            with self.fetched():
-                return decode_loaded(text)
-
-        return self.insist(once)
+        """Return a recorded value, importing nothing, because other programs may write to the database."""
+        with self.fetched():
+            return decode_loaded(text)
 
     def file(self, digest: str) -> bytes | None:
-        """Return the content of a file; repeat the reading when the connection breaks."""
+        """Return the content of a file or a long text; repeat the reading when the connection breaks."""
         return self.repeat(partial(super().file, digest))
 
     def close(self) -> None:
