@@ -13,12 +13,17 @@ import psycopg
 from benchmarks.chaos.account import TIDIED
 
 LONGEST: Final = 20.0
-"""Seconds that a unit may be on nobody's way: three beats, a reap and an audit are two; the machine may be busy."""
+"""Seconds that a unit may be on nobody's way, by the beats of workers: three beats, a reap and an audit are two."""
 _UNITS: Final = """
 SELECT unit.id, unit.fence, unit.state, process.state
 FROM kairo.unit LEFT JOIN kairo.process ON process.id = unit.process
 WHERE unit.state IN ('sent', 'taken', 'lost')
     AND (unit.kind = 'run' OR EXISTS (SELECT FROM kairo.process WHERE id = unit.sender AND state <> 'dead'))"""
+
+_MOVED: Final = """
+SELECT (SELECT count(*) FROM kairo.step), (SELECT max(id) FROM kairo.call),
+    (SELECT count(*) FROM kairo.call WHERE state <> 'sent')"""
+_BEATS: Final = "SELECT id, beats FROM kairo.process WHERE kind = 'worker' AND state <> 'dead'"
 
 
 class Observer:
@@ -37,6 +42,11 @@ class Observer:
         self.left = 0
         """Rows that a living process has to tidy up yet, at the last look."""
         self.looks = 0
+        self.changed = time.monotonic()
+        """When a run last moved on, or a row was last tidied up."""
+        self._moved: object = None
+        self._beats: dict[str, int] = {}
+        """By worker: how often it has beaten."""
         self.longest = 0.0
         """Most seconds that a unit was on nobody's way."""
 
@@ -64,15 +74,25 @@ class Observer:
                     looked = time.monotonic()
                     while not self._ends.wait(self._beat):
                         now = time.monotonic()
-                        self._look(connection, 0.0 if self._away else min(now - looked, 2 * self._beat))
+                        passed = min(now - looked, 2 * self._beat, self._beaten(connection))
+                        self._look(connection, 0.0 if self._away else passed)
                         looked = now
             except psycopg.Error:
                 self._ends.wait(self._beat)
+
+    def _beaten(self, connection: psycopg.Connection) -> float:
+        """Return the seconds since the last look by the beats of the fastest worker: a busy machine beats slowly."""
+        before, self._beats = self._beats, dict(connection.execute(_BEATS.encode()).fetchall())
+        most = max((beats - before[one] for one, beats in self._beats.items() if one in before), default=0)
+        return most * self._beat / 2
 
     def _look(self, connection: psycopg.Connection, passed: float) -> None:
         self.states = dict(connection.execute("SELECT run_id, state FROM kairo.run WHERE parent IS NULL").fetchall())
         self.left = sum(len(connection.execute(rows.encode()).fetchall()) for rows in TIDIED)
         self.looks += 1
+        moved = (self.states, self.left, connection.execute(_MOVED.encode()).fetchone())
+        if moved != self._moved:
+            self._moved, self.changed = moved, time.monotonic()
         rows = connection.execute(_UNITS.encode()).fetchall()
         sent = {(unit, fence) for unit, fence, state, _ in rows if state == "sent"}
         idle = sent - self._delivery.under_way(connection, sent) if sent else set[tuple[str, int]]()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import signal
 import time
@@ -36,6 +37,7 @@ class Place:
 
     def prepare(self) -> None:
         """Set the clock, and say what happens in a file."""
+        faulthandler.enable(self.log.with_suffix(".stacks").open("w"))  # SIGABRT: where does it hang?
         right, wrong = time.time, self.clock
         time.time = lambda: right() + wrong
         logging.basicConfig(filename=self.log, level=logging.INFO, format="%(relativeCreated)d %(name)s %(message)s")

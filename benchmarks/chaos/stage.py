@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import random
@@ -47,8 +48,8 @@ FAULTS: Final = {
 """How often each happens, in a hundred."""
 RUNS: Final = 6
 """Runs that are under way at once."""
-ENDING: Final = 150.0
-"""Most seconds until all runs have ended, once nothing happens any more."""
+QUIET: Final = 150.0
+"""Seconds without any progress after which what is awaited never comes; a slow machine makes progress too."""
 
 
 @dataclass
@@ -69,19 +70,13 @@ class Child:
             os.kill(self.process.pid or 0, what)
 
 
-def living(children: list[Child]) -> bool:
-    """Return whether one of them lives."""
-    return any(child.process.is_alive() for child in children)
-
-
-async def until(is_so: Callable[[], bool], most: float) -> bool:
-    """Wait until something is so, at most so many seconds; return whether it is."""
+async def until(is_so: Callable[[], bool], most: float = math.inf) -> None:
+    """Wait until something is so, at most so many seconds."""
     end = time.monotonic() + most
     while not is_so():
         if time.monotonic() > end:
-            return False
+            return
         await anyio.sleep(0.1)
-    return True
 
 
 @dataclass
@@ -131,13 +126,12 @@ class Stage:
             for _ in range(self.workers):
                 await self.start(None)
             with self.observer:
-                async with anyio.create_task_group() as group:
-                    keeper = anyio.CancelScope()
-                    group.start_soon(self.keep, keeper)
+                async with anyio.create_task_group() as keeping:
+                    keeping.start_soon(self.keep)
                     await self.disturb(faults)
                     await self.wait_for_the_end()
-                    keeper.cancel()
-                    await self.drain()
+                    keeping.cancel_scope.cancel()
+                await self.drain()  # only now: a process that is just being started is among the children by then
             network.cancel_scope.cancel()
         return await anyio.to_thread.run_sync(self.count)
 
@@ -154,7 +148,7 @@ class Stage:
     async def wait_for_the_end(self) -> None:
         """Begin no more runs, and wait for those that were."""
         self.ending = True
-        await until(lambda: not self.left(), ENDING)
+        await self.expect(lambda: not self.left(), lambda: f"runs did not end: {self.left()}")
 
     def left(self) -> list[str]:
         """Return the runs that have not ended."""
@@ -166,15 +160,43 @@ class Stage:
         Workers live until they have tidied up: what happened last may have left something to them.
         """
         coordinators = [child for child in self.children if child.run_id is not None]
-        await until(lambda: not living(coordinators), 30)
+        await self.expect_end(coordinators)
         looks = self.observer.looks + 1  # the one under way may have begun before
-        await until(lambda: self.observer.looks > looks and not self.observer.left, 30)
+        await self.expect(
+            lambda: self.observer.looks > looks and not self.observer.left,
+            lambda: f"{self.observer.left} rows were not tidied up",
+        )
         for child in self.children:
             child.tell(signal.SIGTERM)
-        if not await until(lambda: not living(self.children), 60):
-            self.problems.append("a worker did not end within 60 seconds")
-            for child in self.children:
+        await self.expect_end(self.children)
+
+    async def expect_end(self, children: list[Child]) -> None:
+        """Wait until all of them have ended; those that do not end write their stacks, and are killed."""
+        living = [child for child in children if child.process.is_alive()]
+        names = ", ".join(child.place.log.stem for child in living)
+
+        def have_ended() -> bool:
+            return not any(child.process.is_alive() for child in living)
+
+        if not await self.expect(have_ended, lambda: f"some of these did not end: {names}"):
+            for child in living:
+                child.tell(signal.SIGABRT)
+            await until(have_ended, 30)
+            for child in living:
                 child.tell(signal.SIGKILL)
+
+    async def expect(self, is_so: Callable[[], bool], problem: Callable[[], str]) -> bool:
+        """Wait until something is so; note a problem, and return False, once nothing has moved on for too long."""
+        begun = time.monotonic()
+
+        def is_over() -> bool:
+            return time.monotonic() - max(begun, self.observer.changed) > QUIET
+
+        await until(lambda: is_so() or is_over())
+        if not is_so():
+            self.problems.append(problem())
+            return False
+        return True
 
     # ------------------------------------------------------------------ processes
 
@@ -203,19 +225,18 @@ class Stage:
         with (self.folder / "happened.log").open("a", encoding="utf-8") as file:
             file.write(f"{time.monotonic() - self.born:8.2f} {text}\n")
 
-    async def keep(self, scope: anyio.CancelScope) -> None:
+    async def keep(self) -> None:
         """Keep workers and runs there: start what has died, and new runs for those that have ended."""
-        with scope:
-            while True:
-                for child in list(self.children):
-                    if not child.process.is_alive() and not child.busy:
-                        self.children.remove(child)
-                        run_id = child.run_id
-                        if run_id is None or child.process.exitcode != 0:
-                            await self.start(run_id)
-                if not self.ending and len(self.left()) < RUNS:
-                    await self.begin()
-                await anyio.sleep(0.1)
+        while True:
+            for child in list(self.children):
+                if not child.process.is_alive() and not child.busy:
+                    self.children.remove(child)
+                    run_id = child.run_id
+                    if run_id is None or child.process.exitcode != 0:
+                        await self.start(run_id)
+            if not self.ending and len(self.left()) < RUNS:
+                await self.begin()
+            await anyio.sleep(0.1)
 
     async def begin(self) -> None:
         """Begin a run: every second one is submitted."""

@@ -28,7 +28,7 @@ from kairo_team.cli.databases import (
 from kairo_team.cli.exit_codes import EXIT_CODES, GIVEN_UP_CODE, LEFT, LEFT_BY_SIGNAL, STATUS_CODES, exit_codes
 from kairo_team.cli.interrupts import leave
 from kairo_team.cli.job import Ended, Job, JsonLine, check, plain_log
-from kairo_team.cli.journals import command, coverage_of_run, go_on_commands, quoted, worker_command
+from kairo_team.cli.journals import command, coverage_of_run, go_on_commands, quoted, until_reached, worker_command
 from kairo_team.cli.loading import importable, load_team_file, read_team_spec
 from kairo_team.cli.numbers import seconds, whole_number
 from kairo_team.cli.options import (
@@ -262,7 +262,8 @@ def _wait_for(cluster: Cluster, job: Job, desk: Desk) -> int:
     """Wait until the run has ended, has a question for a person, or is given up; show its result."""
     journal, run_id = cluster.journal, job.request.run_id
     try:
-        while (run := journal.show(run_id)).state not in (*ENDED, "suspended", GIVEN_UP):
+        look = partial(journal.show, run_id)
+        while (run := until_reached(look, desk.print_notice)).state not in (*ENDED, "suspended", GIVEN_UP):
             time.sleep(_LOOK)
     except KeyboardInterrupt:
         there = command("show", quoted(run_id), journal=journal)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json as json_module
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from itertools import count as count_from
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -30,6 +32,7 @@ from kairo_team.cli.journals import (
     place_name,
     quoted,
     short_id,
+    until_reached,
     why_waiting,
     worker_command,
 )
@@ -77,6 +80,9 @@ _LOOK: Final = 0.25
 """Seconds between two reads of new events."""
 _LOOKS: Final = 4
 """Reads of events after which the run's state is read too, which costs more."""
+_SURE: Final = 5
+"""Reads of its state, one after the other, after which a followed run counts as interrupted: while its process connects
+again, the run looks so too."""
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _DONE: Final = exit_codes("done")
 
@@ -480,6 +486,7 @@ def read_age(text: str, option: str) -> float:
 
 @journal_app.command(epilog=_DONE)
 def events(
+    context: typer.Context,
     run: RunArgument,
     *,
     journal: JournalOption = None,
@@ -488,21 +495,44 @@ def events(
     after: Annotated[int, whole_number("Only events with a number above this one.", 0)] = 0,
 ) -> int:
     """Print the events of a recorded run as JSON Lines."""
+    tell = desk_of(context).print_notice
     with opened(journal, database) as book:
+        run_id = find_run(book, run).run_id
         try:
-            _print_events(book, find_run(book, run).run_id, after, follow=follow)
+            if follow:
+                _follow_events(book, run_id, after, tell)
+            else:
+                _print_events(book, run_id, after)
         except BrokenPipeError:  # the reader has gone
             silence(sys.stdout)
     return 0
 
 
-def _print_events(journal: Book, run_id: str, after: int, *, follow: bool) -> None:
+def _print_events(journal: Book, run_id: str, after: int) -> int:
+    """Print the events after this number, and return the number of the last one."""
+    for event in journal.events_after(run_id, after):
+        print(json_module.dumps(json_module.loads(event.to_json())))  # all of it ASCII: safe for a terminal
+        after = event.seq
+    sys.stdout.flush()
+    return after
+
+
+def _follow_events(journal: Book, run_id: str, after: int, tell: Callable[[str], object]) -> None:
+    """Print the events of a run until no more come; wait for a database that cannot be reached."""
+    interrupted = 0
     for look in count_from(0):
-        ends = not follow or (look % _LOOKS == 0 and journal.show(run_id).state not in ("queued", "running"))
-        for event in journal.events_after(run_id, after):  # after the state, so that none is missed
-            print(json_module.dumps(json_module.loads(event.to_json())))  # all of it ASCII: safe for a terminal
-            after = event.seq
-        sys.stdout.flush()
-        if ends:
+        state = None
+        if look % _LOOKS == 0:
+            state = until_reached(partial(_state_of, journal, run_id), tell)
+            interrupted = interrupted + 1 if state == "interrupted" else 0
+        # After the state, so that none is missed.
+        after = until_reached(partial(_print_events, journal, run_id, after), tell)
+        if interrupted > _SURE or state not in (None, "queued", "running", "interrupted"):
             return
         time.sleep(_LOOK)
+
+
+def _state_of(journal: Book, run_id: str) -> str:
+    """Return the state of a run; an interrupted one that a worker takes up by itself is queued."""
+    run = journal.show(run_id)
+    return "queued" if run.state == "interrupted" and coverage_of_run(journal, run).by_workers else run.state

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Generator, Mapping, Sequence
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from kairo_team._util.mistakes import did_you_mean
 from kairo_team._util.terminal import clean
@@ -15,6 +16,7 @@ from kairo_team.cli.named_journals import NamedPlace, named_journal
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.cluster.coverage import Coverage, coverage_of
 from kairo_team.durable.journal import SqliteJournal
+from kairo_team.durable.postgres_database import ConnectionBroke
 from kairo_team.durable.sql_journal import SqlJournal
 from kairo_team.errors import JournalError, Misuse, RunNotFound
 from kairo_team.recorded import ENDED, GIVEN_UP, RecordedRun
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
     from kairo_team.human import HumanRequest
     from kairo_team.views.run_record import RunRecord
 
+Found = TypeVar("Found")
+
+_AGAIN: Final = 0.5
+"""Seconds between two looks at a database that cannot be reached."""
 _LEAST_PREFIX: Final = 4
 """Least characters of a run's id that may abbreviate it."""
 _MOST_CLOSE: Final = 3
@@ -92,6 +98,23 @@ def _open(place: Path | DatabaseUrl, source: Mapping[str, str] | None) -> SqlJou
     from kairo_team.durable.postgres import PostgresJournal
 
     return PostgresJournal(place.url, source=source, patience=PATIENCE)
+
+
+def until_reached(look: Callable[[], Found], notify: Callable[[str], object]) -> Found:
+    """Return the result of `look`, which reads a journal; repeat it while the database cannot be reached.
+
+    For a command that follows a run: the run continues, and so does the command, until the user ends it. `notify`
+    receives one line about the database.
+    """
+    is_known = False
+    while True:
+        try:
+            return look()
+        except ConnectionBroke as error:
+            if not is_known:
+                notify(f"{explain(error)}; it is tried again until Ctrl-C")
+            is_known = True
+        time.sleep(_AGAIN)
 
 
 def place_name(journal: Book) -> str:

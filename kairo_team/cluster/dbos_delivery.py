@@ -236,6 +236,11 @@ class _Receiver:
         finally:
             client.destroy()
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it takes no new deliveries, and ends."""
+        return self._stopped
+
     def stop(self) -> None:
         with self._room:
             if self._stopped:
@@ -255,8 +260,10 @@ class _Receiver:
 
     def _destroy(self) -> None:
         """End DBOS: it takes no new workflows at once, and waits for the current ones."""
-        DBOS.destroy(workflow_completion_timeout_sec=10**9)
-        _occupied.release()
+        try:
+            DBOS.destroy(workflow_completion_timeout_sec=10**9)
+        finally:
+            _occupied.release()
 
     def work(self, workflow: str, queue: str, unit: str, fence: int) -> None:
         """Work on a delivery until its future is done; resend it if it failed or the receiver is full."""
@@ -352,9 +359,11 @@ _current: _Receiver | None = None
 
 
 def _occupy(receiver: _Receiver) -> None:
-    """Register the receiver of this process; raise `Misuse` if there is one already."""
+    """Register the receiver of this process; wait for one that ends, and raise `Misuse` if another one receives."""
     global _current  # noqa: PLW0603 - there is one DBOS in a process
-    if not _occupied.acquire(blocking=False):
+    # A worker that was lost with its database leaves a DBOS that may end after the next worker has begun.
+    patience = _PATIENCE if _current is not None and _current.is_stopped else 0.0
+    if not _occupied.acquire(timeout=patience):
         raise Misuse(
             "This process receives by 'dbos' already, and DBOS can be launched once in a process: leave that context "
             "first, receive from all queues in one context, or use 'procrastinate'"

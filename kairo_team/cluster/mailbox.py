@@ -181,9 +181,10 @@ class Mailbox:
             return False
         for number, unit, fence, kind, body in rows:
             if number not in self._handled:
+                # If the database cannot be reached meanwhile, this raises, and the message is read again.
+                self._give(unit, fence, kind, body)
                 # Noted before the rows are deleted: that may fail after the message was delivered.
                 self._handled.add(number)
-                self._give(unit, fence, kind, body)
         numbers = [row[0] for row in rows]
         connection.execute("DELETE FROM message WHERE id = ANY(?)", (numbers,))
         self._handled.difference_update(numbers)

@@ -287,9 +287,14 @@ class Monitor:
         """
         sql = f"SELECT {COLUMNS} FROM unit WHERE run_id = ? AND kind = 'run' AND problem IS NOT NULL FOR UPDATE"
 
+        is_sent = False
+
         def resend(connection: Any) -> None:
+            nonlocal is_sent
             row = connection.execute(sql, (run_id,)).fetchone()
             if row is None:
+                if is_sent:  # by the transaction before this one: only the word of its commit was lost
+                    return
                 raise Misuse(
                     f"run {run_id!r} was neither given up nor refused by workers: there is nothing to send again"
                 )
@@ -298,6 +303,7 @@ class Monitor:
                 "UPDATE run SET state = 'interrupted' WHERE run_id = ? AND state = ?", (run_id, GIVEN_UP)
             )
             self._hold_run(connection, Unit(*row).next())
+            is_sent = True
 
         self._journal.change(resend)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
@@ -120,7 +121,7 @@ class WorkerService:
         told = False
         while not self._stopped:
             try:
-                return await run_in_thread(self._begin)
+                return await run_in_thread(self._begin, on_late=_close_late)
             except JournalError as error:
                 if first:
                     raise
@@ -181,3 +182,9 @@ class WorkerService:
             f"ready: process {cluster.journal.process.id[:8]}, team {self._team.name!r}, version {worker.version}; "
             f"{self._concurrency} attempts at once, of {served}{runs}"
         )
+
+
+def _close_late(cluster: Cluster | None, _error: BaseException | None) -> None:
+    """Close the cluster of a service that was cancelled while it connected; else its threads would never end."""
+    if cluster is not None:  # in a thread: it takes a moment, and this may be the event loop's thread
+        threading.Thread(target=cluster.close, name="kairo-close", daemon=True).start()

@@ -276,7 +276,8 @@ class Worker:
                 finally:
                     self._hosts.discard(host)
             else:
-                work = self._cluster.journal.decode(claimed.body)
+                # In a thread: the long texts in it are read from the database.
+                work = await run_in_thread(self._cluster.journal.decode, claimed.body)
                 attempt = AttemptHost(self._cluster, self._team, self._base, unit, work, self._report)
                 outcome = "finished" if await attempt.make(messages) else "fenced"
         except Unrecorded as error:

@@ -106,11 +106,6 @@ def texts_of(fetch: Callable[[str], bytes | None]) -> Generator[None]:
         _texts.reset(token)
 
 
-def texts_at_hand() -> bool:
-    """Return whether this is inside a block of `texts_of`."""
-    return _texts.get() is not None
-
-
 def decode(text: str) -> Any:
     """Return the value that `encode` wrote; raises `CorruptRecord` for any other text."""
     return _decoded(text, _DECODER)
@@ -148,6 +143,8 @@ def _decoded(text: str, decoder: json.JSONDecoder) -> Any:
         return decoder.decode(text)
     except CorruptRecord:
         raise
+    except _NotFetched as failed:
+        raise failed.error from None
     except Exception as error:
         raise CorruptRecord(f"this is not a recorded value: {error}") from error
 
@@ -380,9 +377,21 @@ def _apart_from(text: str, apart: dict[str, File | LongText]) -> dict[str, Any]:
     return {_TAG: "apart", _VALUE: digest}
 
 
+class _NotFetched(Exception):
+    """A text cannot be read at the moment: a broken connection does not make a record corrupt."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+
 def _read_text(digest: str) -> str:
-    for fetch in (_texts.get(), _fetch.get()):
-        if fetch is not None and (data := fetch(digest)) is not None:
+    for fetch in filter(None, (_texts.get(), _fetch.get())):
+        try:
+            data = fetch(digest)
+        except Exception as error:
+            raise _NotFetched(error) from error
+        if data is not None:
             return data.decode("utf-8", "surrogatepass")
     raise CorruptRecord(f"the text with the digest {digest:.12} is not kept here")
 

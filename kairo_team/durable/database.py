@@ -9,7 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ import anyio
 
 from kairo_team._util.mistakes import with_article
 from kairo_team._util.threads import poster
-from kairo_team.durable.codec import CorruptRecord, decode, fetching, look, texts_at_hand, texts_of
+from kairo_team.durable.codec import CorruptRecord, decode, fetching, look
 from kairo_team.durable.connection import Statement, execute
 from kairo_team.durable.event_pages import Said, written_page
 from kairo_team.durable.kept_files import read_file
@@ -168,25 +168,12 @@ class Database(ABC):
 
     @contextmanager
     def fetched(self) -> Generator[None]:
-        """Inside the block, recorded values get what was written apart; long texts through one connection."""
-        opened = ExitStack()
-        connections: list[Connection] = []
-
-        def read(digest: str) -> bytes | None:
-            if threading.current_thread() is self._thread:
-                return None
-            if not connections:
-                connections.append(opened.enter_context(self.reading()))
-            return read_file(connections[0], digest)
-
-        with fetching(self.file), nullcontext() if texts_at_hand() else texts_of(read):
-            try:
-                yield
-            finally:
-                opened.close()
+        """Inside the block, recorded values get what was written apart."""
+        with fetching(self.file):
+            yield
 
     def file(self, digest: str) -> bytes | None:
-        """Return the content of a file of a recorded run; None if no run refers to it any more."""
+        """Return the content of a file or a long text of a recorded run; None if no run refers to it any more."""
         if threading.current_thread() is self._thread:  # it keeps the file at the moment, and does not wait for itself
             return None
         with self.reading() as connection:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kairo_team.durable.codec import decode_loaded, encode
-from kairo_team.errors import Misuse, RunFinished
+from kairo_team.errors import JournalError, Misuse, RunFinished
 from kairo_team.recorded import ENDED
 
 if TYPE_CHECKING:
@@ -79,8 +80,11 @@ def ask(journal: Requests, run_id: str, patience: float, name: str, *arguments: 
         while answer is None and state == "running" and time.monotonic() < end:
             time.sleep(_LOOK)
             state, answer = journal.request_answer(request_id, run_id)
-    finally:  # also after Ctrl-C: a request without a reader is not left behind
-        taken, last = journal.withdraw_request(request_id)
+    except BaseException:  # also Ctrl-C: a request without a reader is not left behind
+        with suppress(JournalError):
+            journal.withdraw_request(request_id)
+        raise
+    taken, last = journal.withdraw_request(request_id)
     answer = last if answer is None else answer
     if answer is None:
         why = f"it is {state}" if state != "running" else f"its process did not answer within {patience:g} s"

@@ -232,7 +232,7 @@ def place_of_url(url: str) -> str:
 
 
 class ConnectionBroke(JournalError):
-    """A connection broke before its work changed anything."""
+    """The database cannot be reached, or a connection broke before its work changed anything."""
 
 
 class PostgresDatabase(Database):
@@ -416,7 +416,7 @@ class PostgresDatabase(Database):
                 return connect_to(self._url, purpose)
             except self.connection_errors as error:
                 if time.monotonic() >= end:
-                    raise JournalError(self.place, f"it cannot be reached: {str(error).strip()}") from None
+                    raise ConnectionBroke(self.place, f"it cannot be reached: {str(error).strip()}") from None
             time.sleep(0.2)
 
     def _connect(self) -> Connection:
@@ -512,7 +512,7 @@ class PostgresDatabase(Database):
             return decode_loaded(text)
 
     def file(self, digest: str) -> bytes | None:
-        """Return the content of a file; repeat the reading when the connection breaks."""
+        """Return the content of a file or a long text; repeat the reading when the connection breaks."""
         return self.repeat(partial(super().file, digest))
 
     def close(self) -> None:

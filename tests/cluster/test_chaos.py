@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ import pytest
 from tests.cluster.server import need_postgres
 
 chaos: Any = pytest.importorskip("benchmarks.chaos.__main__", reason="the benchmarks are no part of the wheel")
+observer: Any = pytest.importorskip("benchmarks.chaos.observer", reason="the benchmarks are no part of the wheel")
+stage: Any = pytest.importorskip("benchmarks.chaos.stage", reason="the benchmarks are no part of the wheel")
 account: Any = pytest.importorskip("benchmarks.chaos.account", reason="the benchmarks are no part of the wheel")
 
 
@@ -46,3 +49,29 @@ def test_an_account_counts_as_wrong_what_must_be_0() -> None:
     for name in ("lost", "paid_twice", "unseen", "overspent", "mismatches", "zombies", "stuck", "left_over"):
         assert (right + account.Account(**{name: 1})).wrong == 1, name
     assert len(astuple(right)) == 15
+
+
+def test_time_passes_by_the_beats_of_the_fastest_worker() -> None:
+    """On a slow machine a unit may wait for long; where no worker beats, nobody is late."""
+    rows = [[("one", 4), ("two", 9)], [("one", 8), ("two", 10), ("new", 90)], [("one", 8), ("new", 90)], []]
+    connection = SimpleNamespace(execute=lambda _sql: SimpleNamespace(fetchall=lambda: rows.pop(0)))
+    looking = observer.Observer("", None, 0.5)
+    assert [looking._beaten(connection) for _ in range(4)] == [0.0, 1.0, 0.0, 0.0]
+
+
+async def test_what_is_awaited_may_take_as_long_as_something_moves_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, looks = [0.0], [0]
+    monkeypatch.setattr(stage.time, "monotonic", lambda: now[0])
+    made = object.__new__(stage.Stage)
+    made.observer, made.problems = SimpleNamespace(changed=0.0), []
+
+    async def sleep(_seconds: float) -> None:
+        now[0] += stage.QUIET - 1
+        looks[0] += 1
+        if looks[0] < 10:
+            made.observer.changed = now[0]
+
+    monkeypatch.setattr(stage.anyio, "sleep", sleep)
+    assert await made.expect(lambda: looks[0] == 10, lambda: "it never comes")
+    assert not await made.expect(lambda: False, lambda: "it never comes")
+    assert made.problems == ["it never comes"]

@@ -11,6 +11,7 @@ from typing import get_args
 import procrastinate
 import psycopg
 import pytest
+from dbos import DBOS
 
 import kairo_team as kt
 from kairo_team.cluster.cluster import delivery_of
@@ -79,6 +80,30 @@ def test_dbos_receives_once_in_a_process() -> None:
     ):
         second.receiving("two", ["queue"], 1, Deliveries().take).__enter__()
     with second.receiving("three", ["queue"], 1, Deliveries().take):
+        pass
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_receiver_of_dbos_waits_for_one_that_ends(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker after a lost one begins while the lost one's DBOS may still wait for the database."""
+    url, destroy, may_end = server().new_database(), DBOS.destroy, threading.Event()
+    first, second = delivery_of("dbos", url, intervals=BEATS), delivery_of("dbos", url, intervals=BEATS)
+    first.install()
+
+    def destroy_late(**given: int) -> None:
+        assert may_end.wait(60)
+        destroy(workflow_completion_timeout_sec=given.get("workflow_completion_timeout_sec", 0))
+        if fails:
+            raise psycopg.OperationalError("the database has gone")
+
+    monkeypatch.setattr(DBOS, "destroy", destroy_late)
+    with first.receiving("one", ["queue"], 1, Deliveries().take) as ending:
+        ending.stop()
+        threading.Timer(0.5, may_end.set).start()
+        with second.receiving("two", ["queue"], 1, Deliveries().take):
+            assert may_end.is_set()
+    with first.receiving("three", ["queue"], 1, Deliveries().take):
         pass
 
 

@@ -6,12 +6,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Generator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
+import psycopg
 import pytest
 
 import kairo_team as kt
+from kairo_team.durable.postgres_database import PostgresConnection
 from kairo_team.errors import JournalError, Misuse
 from kairo_team.events import TeamGivenUp
 from kairo_team.tck.journal_stage import request_of, team_of
@@ -87,6 +89,25 @@ async def test_it_is_sent_again_with_its_deaths_counted_anew(desk: Desk) -> None
     assert desk.state(RUN.id)[0] == "sent", "one death since"
     die(desk, unit)
     assert [event.seq for event in journal.events_after("r")] == [1, 2]
+
+
+def test_it_is_sent_once_where_the_word_of_the_commit_is_lost(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.cluster.journal.begin(request_of("r"), team_of(), {}, None)
+    given_up(desk)
+    transaction, lost = PostgresConnection.transaction, [1]
+
+    @contextmanager
+    def cut_after_commit(self: PostgresConnection) -> Generator[None]:
+        with transaction(self):
+            yield
+        if lost:
+            lost.pop()
+            raise psycopg.OperationalError("the connection is lost")
+
+    monkeypatch.setattr(PostgresConnection, "transaction", cut_after_commit)
+    desk.monitor.resend("r")
+    assert not lost
+    assert desk.state(RUN.id) == ("held", 3, None)
 
 
 def test_the_next_session_continues_its_numbers_and_it_can_be_cancelled(desk: Desk) -> None:

@@ -11,10 +11,21 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+import kairo_team as kt
+from kairo_team.cli import cluster_commands, journal_commands
+from kairo_team.cluster.coverage import Coverage
+from kairo_team.durable.postgres import PostgresJournal
+from kairo_team.durable.postgres_database import ConnectionBroke
+from kairo_team.events import Event
+from kairo_team.tck.journal_stage import Served, request_of, result_of, team_of
+from kairo_team.testing.postgres_server import PostgresServer
 from tests.cli.conftest import Kairo, forget_team_files, kairo, team_file
+from tests.cluster.server import own_server
 from tests.cluster.stage import execute
 from tests.cluster.test_commands import ASKS, DESK, LONG, TeamFile, begun, until, url, working
 
@@ -185,6 +196,113 @@ def test_events_are_followed_until_the_end_of_a_run_that_workers_coordinate(
     found = [json.loads(line) for line in out.splitlines()]
     assert [event["seq"] for event in found] == [*range(1, len(found) + 1)]
     assert (found[0]["type"], found[-1]["type"]) == ("team.started", "team.completed")
+
+
+IMPATIENT = """
+from kairo_team.cli import databases, journals, main
+databases.PATIENCE = journals.PATIENCE = 0.3
+raise SystemExit(main())
+"""
+
+
+@contextmanager
+def followed() -> Generator[tuple[PostgresServer, PostgresJournal, Served, subprocess.Popen[str]]]:
+    """A run in a server's database, and a command that follows its events."""
+    with own_server() as server:
+        url = server.new_database()
+        journal = PostgresJournal(url, beat=0.3)
+        served = Served(journal.begin(request_of("told"), team_of(), {}, None), "told")
+        command = [sys.executable, "-c", IMPATIENT, "events", "told", "--follow", "--database", url]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as follower:
+            try:
+                yield server, journal, served, follower
+            finally:
+                follower.kill()
+                journal.close()
+
+
+def emit(served: Served) -> None:
+    served.emit(1)
+    served.session.put(f"step:{served.seq}", served.seq)
+
+
+def test_a_follower_says_that_it_waits_for_its_database_and_goes_on_with_it() -> None:
+    with followed() as (server, journal, served, follower):
+        assert follower.stdout is not None
+        emit(served)
+        assert json.loads(follower.stdout.readline())["seq"] == 1
+        server.stop()
+        said = follower.stdout.readline()
+        assert said.startswith("kairo: journal \"database 'test_"), said
+        assert said.endswith("; it is tried again until Ctrl-C\n")
+        server.start()
+        emit(served)
+        emit(served)
+        assert [json.loads(follower.stdout.readline())["seq"] for _ in range(2)] == [2, 3], "said once"
+        assert journal.show("told").state in ("running", "interrupted")
+        served.session.end(result_of("told", kt.TeamStatus.COMPLETED))
+        assert follower.wait(LONG) == 0
+        assert follower.stdout.read() == ""
+
+
+def test_ctrl_c_ends_a_follower_that_waits_for_its_database() -> None:
+    with followed() as (server, _, served, follower):
+        assert follower.stdout is not None
+        emit(served)
+        follower.stdout.readline()
+        server.stop()
+        assert "it is tried again" in follower.stdout.readline()
+        follower.send_signal(signal.SIGINT)
+        assert follower.wait(LONG) == 130
+        assert "Traceback" not in follower.stdout.read()
+        server.start()  # its journal is closed
+
+
+def test_a_submission_that_waits_for_its_run_waits_for_its_database_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    away = ConnectionBroke("database 'runs'", "it cannot be reached")
+    looks: list[Any] = [SimpleNamespace(state="queued"), away, away, SimpleNamespace(state="cancelled")]
+
+    def show(_run_id: str) -> Any:
+        found = looks.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr("time.sleep", lambda _seconds: None)
+    told: list[str] = []
+    journal = SimpleNamespace(show=show, result=lambda _run_id: None)
+    job, desk = SimpleNamespace(request=SimpleNamespace(run_id="r")), SimpleNamespace(print_notice=told.append)
+    made: Any = (SimpleNamespace(journal=journal), job, desk)
+    assert cluster_commands._wait_for(*made) == 6
+    assert told == [
+        "journal \"database 'runs'\": it cannot be reached; it is tried again until Ctrl-C",
+        "run r has ended: cancelled",
+    ]
+
+
+def test_a_follower_does_not_leave_a_run_whose_process_connects_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor one that its workers take up by themselves; one that nobody has it leaves."""
+
+    class Seen:
+        def __init__(self, *states: str) -> None:
+            self.states = [*states]
+
+        def show(self, run_id: str) -> SimpleNamespace:
+            return SimpleNamespace(state=self.states.pop(0), run_id=run_id)
+
+        def events_after(self, _run_id: str, _after: int) -> tuple[Event, ...]:
+            return ()
+
+    monkeypatch.setattr("time.sleep", lambda _seconds: None)
+    for by_workers, states, left in (
+        (False, [*["interrupted"] * 4, "running", *["interrupted"] * 3, "running", "completed", "?"], 1),
+        (False, ["running", *["interrupted"] * 50], 44),
+        (True, ["running", *["interrupted"] * 50, "running", "suspended", "?"], 1),
+    ):
+        monkeypatch.setattr(journal_commands, "coverage_of_run", lambda *_: Coverage(by_workers=by_workers))
+        seen: Any = Seen(*states)
+        journal_commands._follow_events(seen, "r", 0, pytest.fail)
+        assert len(seen.states) == left
 
 
 def test_a_report_is_written_of_a_run_that_waits_for_a_person(kairo: Kairo, team_file: TeamFile, url: str) -> None:

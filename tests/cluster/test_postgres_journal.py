@@ -13,8 +13,10 @@ import psycopg
 import pytest
 
 import kairo_team as kt
+from kairo_team.durable.connection import execute as execute_in
+from kairo_team.durable.kept_files import encode_for
 from kairo_team.durable.postgres import PostgresJournal
-from kairo_team.durable.postgres_database import PostgresDatabase
+from kairo_team.durable.postgres_database import PostgresConnection, PostgresDatabase
 from kairo_team.errors import JournalError
 from kairo_team.recorded import Place
 from kairo_team.tck.journal_stage import HELD, STEP, USED, Served, request_of, result_of, send, team_of
@@ -259,6 +261,26 @@ async def test_a_read_or_a_change_whose_connection_breaks_is_done_again(
         assert not breaks[0]
         breaks[0] = 2
         assert [run.request.run_id for run in other.recover("r", take_over=True)] == ["r"]
+        assert not breaks[0]
+
+
+async def test_a_long_text_whose_reading_breaks_is_read_again(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, breaks = "so long that it is kept apart " * 400, [2]
+    with journal_on(database) as journal:
+        written, keeping = encode_for("r", {"text": text})
+        with journal.database.writing() as connection:
+            for statement in keeping:
+                execute_in(connection, statement)
+        begun = PostgresConnection.execute
+
+        def breaking(self: Any, sql: str, *values: Any) -> Any:
+            if breaks[0] and sql.startswith("SELECT data FROM file"):
+                breaks[0] -= 1
+                begun(self, "SELECT pg_terminate_backend(pg_backend_pid())")
+            return begun(self, sql, *values)
+
+        monkeypatch.setattr(PostgresConnection, "execute", breaking)
+        assert journal.decode(written) == {"text": text}
         assert not breaks[0]
 
 

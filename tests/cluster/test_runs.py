@@ -22,6 +22,7 @@ from kairo_team.cluster.attempt_host import AttemptHost
 from kairo_team.cluster.cluster import Cluster
 from kairo_team.cluster.worker import Worker
 from kairo_team.constraints import ResourceAction, ResourceValidation
+from kairo_team.durable.postgres import PostgresJournal
 from kairo_team.testing import EventRecorder, FunctionModel
 from tests.cluster.stage import BEAT, crew, new_database, until, warned, working
 from tests.constrained import Bell
@@ -67,6 +68,24 @@ async def look() -> str:
 
 def answering() -> FunctionModel:
     return FunctionModel(lambda request: f"answer to {request.messages[-1].text}", name="test:m")
+
+
+async def test_no_event_loop_waits_for_the_database_while_a_work_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker whose loop waits could not end its work before others declare it dead."""
+    decode, threads = PostgresJournal.decode, set[threading.Thread]()
+
+    def noted(self: PostgresJournal, text: str) -> Any:
+        threads.add(threading.current_thread())
+        return decode(self, text)
+
+    monkeypatch.setattr(PostgresJournal, "decode", noted)
+    team = team_of(ask, model=answering())
+    async with working(new_database("procrastinate"), team) as cluster:
+        here, runtime = elsewhere(team, cluster)
+        with anyio.fail_after(60):
+            await kt.run(here, request_of(kt.Task("a", "do", member="m0")), runtime=runtime)
+    assert threads
+    assert threading.current_thread() not in threads
 
 
 async def test_events_of_workers_come_in_their_order() -> None:

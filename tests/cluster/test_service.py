@@ -118,6 +118,29 @@ async def test_a_service_is_stopped_from_another_thread_as_it_ends() -> None:
         sys.setswitchinterval(switching)
 
 
+async def test_a_service_that_is_cancelled_while_it_connects_leaves_no_process_behind(url: str) -> None:
+    """The thread that connects cannot be stopped: what it makes is closed once it is made."""
+    connecting, go_on, closed = threading.Event(), threading.Event(), threading.Event()
+
+    class Closed(Cluster):
+        def close(self) -> None:
+            super().close()
+            closed.set()
+
+    def connect_late() -> Cluster:
+        connecting.set()
+        assert go_on.wait(LONG)
+        return Closed(url, engine="procrastinate", beat=5 * BEAT)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(WorkerService(connect_late, Desk().team).run)
+        await until(connecting.is_set)
+        group.cancel_scope.cancel()
+    go_on.set()
+    await until(closed.is_set)
+    assert execute(url, "SELECT 1 FROM process") == []
+
+
 async def test_a_worker_that_was_declared_dead_begins_anew_under_another_id(url: str) -> None:
     desk = Desk()
     async with serving(url, desk, beat=5 * BEAT) as watched:  # a busy machine must not look like a lost database

@@ -245,6 +245,28 @@ async def test_a_second_delivery_of_a_unit_takes_no_message_from_the_first_as_it
         assert len(first._waiting) == given
 
 
+async def test_a_message_whose_long_text_cannot_be_read_comes_once_it_can_be(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another message about the unit may never come: one that is lost holds its attempt up for ever."""
+    mailbox, database, breaks = desk.cluster.mailbox, desk.cluster.journal.database, ["twice", "once"]
+    reading, text = database.reading, "so long that it is kept apart " * 400
+
+    def breaking() -> Any:
+        if breaks:
+            raise JournalError("here", f"its connection broke {breaks.pop()}")
+        return reading()
+
+    monkeypatch.setattr(database, "reading", breaking)
+    with mailbox.open("u", "coordinator") as messages:
+        desk.do(*message_to(mailbox._process.id, Message("u", 1, "done", text), "r"))
+        desk.do(*message_to(mailbox._process.id, Message("u", 1, "spent", "short"), "r"))
+        with anyio.fail_after(60):
+            assert [(await messages.next()).body for _ in range(2)] == [text, "short"]
+    assert not breaks
+    await stage.until(lambda: not desk.messages())
+
+
 # ---------------------------------------------------------------------- the monitor
 
 

@@ -22,7 +22,7 @@ from pydantic import BaseModel, PrivateAttr, RootModel
 
 import kairo_team as kt
 from kairo_team._util.frozen import FrozenDict
-from kairo_team.durable.codec import CorruptRecord, NotRecordable, decode, encode, outline
+from kairo_team.durable.codec import CorruptRecord, NotRecordable, decode, encode, encode_apart, fetching, outline
 from kairo_team.durable.value_classes import library
 from kairo_team.engine.records.plan_records import Added, Cancellation, CutShort, EarlyEnd, PlanFailed, Replan, Unpaid
 from kairo_team.engine.records.questions import Decided
@@ -458,6 +458,19 @@ def test_a_class_that_cannot_be_found_again_is_refused() -> None:
 def test_a_text_that_is_no_record_is_refused(text: str) -> None:
     with pytest.raises(CorruptRecord):
         decode(text)
+
+
+def test_a_text_that_cannot_be_fetched_makes_no_record_corrupt() -> None:
+    """The connection of the journal broke: whoever reads decides, by that error, whether to read again."""
+    written, _ = encode_apart({"said": "at length " * 1_000})
+
+    def fetch(_digest: str) -> bytes | None:
+        raise ConnectionResetError("the database has gone")
+
+    with fetching(fetch), pytest.raises(ConnectionResetError, match="the database has gone"):
+        decode(written)
+    with fetching(lambda _digest: None), pytest.raises(CorruptRecord, match="is not kept here"):
+        decode(written)
 
 
 def test_the_values_of_the_standard_library_come_back() -> None:

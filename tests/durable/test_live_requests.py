@@ -16,7 +16,8 @@ import pytest
 
 import kairo_team as kt
 from kairo_team import events
-from kairo_team.errors import Misuse, RunFinished, RunNotFound
+from kairo_team.durable import live_requests
+from kairo_team.errors import JournalError, Misuse, RunFinished, RunNotFound
 
 pytestmark = pytest.mark.real_time
 
@@ -146,6 +147,30 @@ async def test_a_request_without_an_answer_is_taken_back(desk: Desk) -> None:
         assert desk.rows() == 0
         desk.go.set()
         assert (await run.result()).status is kt.TeamStatus.COMPLETED
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, JournalError("runs", "it cannot be reached")])
+def test_what_ended_the_wait_for_an_answer_is_not_hidden_by_the_withdrawal(raised: Any) -> None:
+    """Ctrl-C, or a database that has gone: the request cannot be taken back then."""
+
+    class Gone:
+        withdrawn = 0
+
+        def put_request(self, request_id: str, run_id: str, body: str) -> None:
+            """Do nothing."""
+
+        def request_answer(self, request_id: str, run_id: str) -> tuple[str, str | None]:
+            raise raised
+
+        def withdraw_request(self, request_id: str) -> tuple[bool, str | None]:
+            self.withdrawn += 1
+            raise JournalError("runs", "it cannot be reached, so nothing is taken back")
+
+    gone = Gone()
+    with pytest.raises(raised if isinstance(raised, type) else JournalError) as found:
+        live_requests.ask(gone, "r", 30.0, "steer", "x", None, "")
+    assert "taken back" not in str(found.value)
+    assert gone.withdrawn == 1
 
 
 async def test_a_request_to_an_earlier_session_is_not_taken(desk: Desk) -> None:
