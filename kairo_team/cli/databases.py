@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from kairo_team._util.database_url import has_password, shown_url
 from kairo_team.cli.named_journals import NamedPlace, read_place
-from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.cli.refusal import Refusal, explain, refusing
 from kairo_team.cli.secret_arguments import GIVEN
 from kairo_team.errors import JournalError, MissingExtra, Misuse
 
@@ -135,14 +135,8 @@ def clustered(
     place: DatabaseUrl, engine: EngineName | None, source: Mapping[str, str] | None = None
 ) -> Generator[Cluster]:
     """Make a cluster for a block; a `Refusal` for a database that cannot be used, also inside the block."""
-    try:
-        cluster = connect(place, engine, source=source)
-        try:
-            yield cluster
-        finally:
-            cluster.close()
-    except (JournalError, Misuse) as error:
-        raise Refusal(explain(error)) from error
+    with refusing(JournalError, Misuse), closing(connect(place, engine, source=source)) as cluster:
+        yield cluster
 
 
 def connect(

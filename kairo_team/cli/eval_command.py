@@ -33,7 +33,7 @@ from kairo_team.cli.options import (
     desk_of,
 )
 from kairo_team.cli.outputs import check_output, write_output
-from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.cli.refusal import Refusal, explain, refusing
 from kairo_team.cli.sources import named_coordinator
 from kairo_team.durable.journal import format_of_file
 from kairo_team.engine.records.digests import check_unchanged, digests_of
@@ -348,10 +348,8 @@ def _existing(file: Path) -> Path:
     """Return the file of a journal with runs that can be opened without a change; `Refusal` for any other."""
     if not file.is_file():
         raise Refusal(f"there is no journal {str(file)!r:.200}: name the file in which runs are recorded")
-    try:
+    with refusing(JournalError):
         found = format_of_file(file)
-    except JournalError as error:
-        raise Refusal(explain(error)) from None
     if not found.number:
         raise Refusal(f"journal {str(file)!r:.200}: it has no runs")
     if found.is_old:
@@ -390,10 +388,8 @@ def _read_selection(text: str) -> dict[str, Any]:
 def _dataset(file: Path, *, with_rubric: bool) -> Dataset:
     if not file.is_file():
         raise Refusal(f"there is no file {str(file)!r}: give a dataset, JSON Lines with a case a line")
-    try:
+    with refusing(KairoError, ValueError, OSError):
         return Dataset.load(file, with_rubric=with_rubric)
-    except (KairoError, ValueError, OSError) as error:
-        raise Refusal(explain(error)) from None
 
 
 def _earlier(place: Path) -> EvalResult:

@@ -15,7 +15,7 @@ from kairo_team.cli.job import GoOn, Job
 from kairo_team.cli.journals import command, made, other_journal, quoted
 from kairo_team.cli.loading import importable, load_team_file, read_team_spec
 from kairo_team.cli.named_journals import NamedPlace, PublishedJournal, TeamsJournal
-from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.cli.refusal import Refusal, explain, refusing
 from kairo_team.errors import KairoError
 from kairo_team.files import File
 from kairo_team.plugins import resolve
@@ -57,12 +57,8 @@ def _with_files(request: TeamExecutionRequest, paths: Sequence[Path]) -> TeamExe
 
 def named_coordinator(name: str | None, where: str = "--coordinator") -> TeamCoordinator | None:
     """Return the coordinator with this name; None without a name."""
-    if name is None:
-        return None
-    try:
-        return cast("TeamCoordinator", resolve(where, "coordinator", name))
-    except ValueError as error:
-        raise Refusal(explain(error)) from None
+    with refusing(ValueError):
+        return None if name is None else cast("TeamCoordinator", resolve(where, "coordinator", name))
 
 
 def demo_job(repo: Path | None, budget: str | None, model: str) -> Job:
