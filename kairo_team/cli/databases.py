@@ -88,10 +88,8 @@ def read_url(text: str, where: str) -> DatabaseUrl:
             raise Refusal(f"{where} {text}: the environment has no variable {name!r}")
         return _checked(os.environ[name], where if name == GIVEN else name)
     if kind == "file" and colon:
-        try:
+        with refusing(OSError, UnicodeDecodeError, about=f"{where} {text}: the file cannot be read: "):
             return _checked(Path(name).read_text(encoding="utf-8").strip(), f"file {name!r}")
-        except (OSError, UnicodeDecodeError) as error:
-            raise Refusal(f"{where} {text}: the file cannot be read: {explain(error)}") from None
     return _checked(text, where)
 
 

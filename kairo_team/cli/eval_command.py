@@ -273,7 +273,7 @@ def _job(
     stack.enter_context(importable(spec.folder))
     subject, config, plan = load_subject(spec)
     limit = limited(Budget(), budget)
-    try:
+    with refusing(KairoError, ValueError):
         return prepare_eval(
             subject,
             cases,
@@ -287,8 +287,6 @@ def _job(
             coordinator=named_coordinator(coordinator),
             run_id=run_id,
         )
-    except (KairoError, ValueError) as error:
-        raise Refusal(explain(error) if isinstance(error, KairoError) else str(error)) from None
 
 
 def _both(dataset: Path | None, team: str | None) -> tuple[Path, str]:
@@ -302,10 +300,8 @@ def _both(dataset: Path | None, team: str | None) -> tuple[Path, str]:
 
 def _check_recorded(job: EvalJob, book: SqlJournal | None) -> None:
     own = job.team.runtime
-    try:
+    with refusing(ValueError):
         check_recorded(job, own.store if book is None and own is not None else book)
-    except ValueError as error:
-        raise Refusal(str(error)) from None
 
 
 def _check_alone(runs: str, dataset: Path | None, given: Mapping[str, object]) -> None:
@@ -337,11 +333,8 @@ def _runs_job(
     limit = limited(Budget(), budget)
     by = None if judge is None else read_judge(stack, judge)
     criteria = read_rubric(stack, rubric)
-    with made(_existing(file)) as book:
-        try:
-            return prepare_runs_eval(book, criteria, judge=by, parallel=parallel, budget=limit, **selected)
-        except (KairoError, ValueError) as error:
-            raise Refusal(explain(error) if isinstance(error, KairoError) else str(error)) from None
+    with made(_existing(file)) as book, refusing(KairoError, ValueError):
+        return prepare_runs_eval(book, criteria, judge=by, parallel=parallel, budget=limit, **selected)
 
 
 def _existing(file: Path) -> Path:
@@ -401,10 +394,8 @@ def _earlier(place: Path) -> EvalResult:
 
 
 def _compared(result: EvalResult, earlier: EvalResult) -> Comparison:
-    try:
+    with refusing(ValueError, about="--compare: "):
         return result.compare(earlier)
-    except ValueError as error:
-        raise Refusal(f"--compare: {error}") from None
 
 
 def _compared_metrics(found: Comparison | None) -> dict[str, float]:

@@ -73,11 +73,8 @@ def read_spec(text: str, builds: str = "a kt.Team", name: str = "TEAM", *, also:
 
 def _file_of_module(name: str) -> Path:
     """Return the file of a module that can be imported from here."""
-    with importable(Path.cwd()):
-        try:
-            found = importlib.util.find_spec(name)
-        except (ImportError, ValueError) as error:
-            raise Refusal(f"module {name!r} cannot be imported: {explain(error)}") from None
+    with importable(Path.cwd()), refusing(ImportError, ValueError, about=f"module {name!r} cannot be imported: "):
+        found = importlib.util.find_spec(name)
     if found is None or found.origin is None or not found.has_location:
         raise Refusal(
             f"there is no module {name!r} here: start the command where Python finds it, or give FILE.py:TEAM"

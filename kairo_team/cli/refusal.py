@@ -17,12 +17,15 @@ class Refusal(Exception):
 
 
 @contextmanager
-def refusing(*kinds: type[Exception]) -> Generator[None]:
-    """Turn errors of these kinds into a `Refusal`, in a block or in a function that this decorates."""
+def refusing(*kinds: type[Exception], about: str = "") -> Generator[None]:
+    """Turn errors of these kinds into a `Refusal`, in a block or in a function that this decorates.
+
+    Its sentence begins with `about`, such as "--file: ".
+    """
     try:
         yield
     except kinds as error:
-        raise Refusal(explain(error)) from error
+        raise Refusal(f"{about}{explain(error)}") from error
 
 
 def explain(error: BaseException) -> str:
